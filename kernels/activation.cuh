@@ -1,17 +1,17 @@
-// What follows a sum, before it is rounded. The names are those of paifuser_lab/kernels/activation.py, in capitals.
+// The activations applied to a sum before it is rounded. The names are those of paifuser_lab/kernels/activation.py, in capitals.
 #pragma once
 #include "common.cuh"
 
 enum Activation { NONE, RELU, RELU6, SILU, GELU, HARDSWISH };
 
-// The error function to 2e-7 (Abramowitz and Stegun 7.1.26): a quarter of the instructions of erff, and finer than 16 bits see.
+// The error function to 2e-7 (Abramowitz and Stegun 7.1.26): a quarter of the instructions of erff, and more precise than 16 bits.
 DEVICE float error_function(float x) {
   const float t = fast_reciprocal(1.0f + 0.3275911f * fabsf(x));
   const float tail = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
   return copysignf(1.0f - tail * fast_exp2(-x * x * LOG2_E), x);
 }
 
-// Comparisons let NaN pass, as torch's do.
+// Comparisons propagate NaN, as torch's do.
 template <int ACTIVATION>
 DEVICE float activate(float x) {
   if (ACTIVATION == RELU) return x < 0.0f ? 0.0f : x;

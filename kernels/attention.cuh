@@ -1,12 +1,12 @@
-// The loops of attention, by which every kernel of it multiplies: queries by keys, a softmax of rows, weights by values.
+// The loops shared by all attention kernels: queries times keys, a softmax of rows, weights times values.
 //
-// mma.m16n8k16 deals a tile of 16×8 sums out so that a lane holds rows g and g + 8 and columns 2t, 2t + 1 of it (g = lane / 4,
-// t = lane % 4): four lanes hold a row together, and `half` says which of its two rows is meant. A warp has SLABS times 16 queries:
-// what it reads of keys and values serves all of them.
+// mma.m16n8k16 distributes a tile of 16×8 sums so that a lane holds rows g and g + 8 and columns 2t, 2t + 1 of it (g = lane / 4,
+// t = lane % 4): four lanes share a row, and `half` selects one of its two rows. A warp has SLABS times 16 queries: the keys and
+// values that it reads serve all of them.
 #pragma once
 #include "common.cuh"
 
-// Every 16 bytes of ROWS rows of SIZE numbers, shared out among THREADS: `visit(row, number)`.
+// Every 16 bytes of ROWS rows of SIZE elements, distributed over THREADS: `visit(row, element)`.
 template <int ROWS, int SIZE, int THREADS, class Visit>
 DEVICE void for_each_vector(const Visit& visit) {
   constexpr int CHUNKS = SIZE / 8;
@@ -16,7 +16,7 @@ DEVICE void for_each_vector(const Visit& visit) {
   for (int more = 0; more < ROWS; more += THREADS / CHUNKS) visit(first + more, number);
 }
 
-// 32 numbers of each query of a warp, the first of which is at `queries`.
+// 32 elements of each query of a warp, the first of which is at `queries`.
 template <int PITCH, int SLABS, class T>
 DEVICE void load_queries(unsigned (&query)[SLABS][2][4], const T* queries) {
   const int lane = threadIdx.x % 32;
@@ -26,7 +26,7 @@ DEVICE void load_queries(unsigned (&query)[SLABS][2][4], const T* queries) {
     for (int k = 0; k < 2; k++) load_matrices(query[s][k], queries + (s * 16 + lane % 16) * PITCH + k * 16 + lane / 16 * 8);
 }
 
-// Those 32 numbers times the same 32 of all keys, added to the scores.
+// These 32 elements times the same 32 of all keys, added to the scores.
 template <int PITCH, int SLABS, int TILES, class T>
 DEVICE void multiply_by_keys(float (&score)[SLABS][TILES][4], const unsigned (&query)[SLABS][2][4], const T* keys) {
   const int lane = threadIdx.x % 32;
@@ -60,7 +60,7 @@ DEVICE float highest_of_lane(const float (&score)[TILES][4], int half) {
   return highest;
 }
 
-// Scores of a row become weights, 2^(score · scale - highest); the output is the sum of those that a lane holds.
+// Converts the scores of a row to weights, 2^(score · scale - highest); returns the sum of those that a lane holds.
 template <int TILES>
 DEVICE float weigh(float (&score)[TILES][4], int half, float scale, float highest) {
   float sum = 0.0f;
@@ -74,7 +74,7 @@ DEVICE float weigh(float (&score)[TILES][4], int half, float scale, float highes
   return sum;
 }
 
-// Weights times values, added to `mixed`; the sums of one product are laid out as the left side of the next.
+// Weights times values, added to `mixed`; the sums of one product have the layout of the left operand of the next.
 template <int PITCH, int SLABS, int TILES, int PARTS, class T>
 DEVICE void multiply_by_values(float (&mixed)[SLABS][PARTS][4], const float (&weight)[SLABS][TILES][4], const T* values) {
   const int lane = threadIdx.x % 32;
@@ -104,7 +104,7 @@ DEVICE void multiply_by_values(float (&mixed)[SLABS][PARTS][4], const float (&we
   }
 }
 
-// A row of the output, which begins at `row`: what of it a lane holds.
+// Stores a lane's part of an output row, which begins at `row`.
 template <int PARTS, class T>
 DEVICE void store_row(T* row, const float (&mixed)[PARTS][4], int half, float inverse) {
   T* to = row + threadIdx.x % 4 * 2;

@@ -1,15 +1,15 @@
-// Attention to chosen blocks of keys: softmax(scale · q·kᵀ) · v over 64 keys at a time, and only those 64 that a list names.
+// Attention to chosen blocks of keys: softmax(scale · q·kᵀ) · v over 64 keys at a time, and only over the blocks that a list names.
 //
 //   query (batch · heads, queries, SIZE), key and value (batch · heads, keys, SIZE)  →  out as query
 //   kept (batch · heads, blocks of 64 queries, most): numbers of blocks of keys; the first negative one ends a list
 //
-// Never in memory: scores, weights, masks. What a list leaves out is neither read nor computed. Whatever the lists say, nothing
-// outside of key and value is read.
+// Never in memory: scores, weights, masks. Blocks that are not listed are neither read nor computed. Whatever the lists contain,
+// nothing outside of key and value is read.
 //
-// A block is 64 queries of one head, a warp SLABS times 16 of them, dealt out as attention.cuh says. The next blocks of keys and
-// values, as many as there are STAGES but one, are on their way while these are multiplied; the softmax is corrected as higher
-// scores are met. IS_HELD keeps the queries in registers, where they are else read again for each block of keys; IS_LATE waits for
-// values only once the weights are there.
+// A block is 64 queries of one head, a warp SLABS times 16 of them, distributed as in attention.cuh. The next blocks of keys and
+// values, as many as there are STAGES but one, are being copied while these are multiplied; the softmax is rescaled when higher
+// scores are met. IS_HELD keeps the queries in registers; otherwise they are read again for each block of keys. IS_LATE waits for
+// values only once the weights are computed.
 #include "attention.cuh"
 
 template <class T, int SIZE, int SLABS, int STAGES>
@@ -46,7 +46,7 @@ block_sparse_attention(const T* __restrict__ query, const T* __restrict__ key, c
   const long long pair = blockIdx.y;
   const long long list = (pair * gridDim.x + blockIdx.x) * most;   // where its list begins
 
-  // How far a place lies behind the first key of a block; no further than a block, so that 32 bits hold it whatever a list says.
+  // The distance of a position behind the first key of a block; clamped to a block, so that it fits 32 bits whatever a list contains.
   const auto behind = [](int place, int number) {
     const long long far = place - static_cast<long long>(number) * S::BLOCK;
     return static_cast<int>(far < -S::BLOCK ? -S::BLOCK : far > S::BLOCK ? S::BLOCK : far);

@@ -1,7 +1,7 @@
-// What the kernels stand on: numbers of 16 and of 8 bits, matrix instructions and asynchronous copies, under names that a CPU has too.
+// What the kernels are built on: 16- and 8-bit types, matrix instructions and asynchronous copies, under names that a CPU has too.
 //
-// A GPU takes the inline PTX below; a CPU takes tests/support/cuda_on_cpu/common_on_cpu.h, which has the same names. No header of
-// NVIDIA's is needed, so that an NVRTC compiles a kernel by itself. Everything here exists from sm_80 on.
+// A GPU uses the inline PTX below; a CPU uses tests/support/cuda_on_cpu/common_on_cpu.h, which defines the same names. No NVIDIA
+// header is needed, so that NVRTC alone compiles a kernel. Everything here exists from sm_80 on.
 #pragma once
 
 struct bfloat16 { unsigned short bits; };
@@ -17,7 +17,7 @@ constexpr float LOG2_E = 1.4426950408889634f;
 
 #define DEVICE __device__ __forceinline__
 
-// The one way to shared memory: a struct whose size the launch gives. The CPU checks that the launch gives just that much.
+// The only access to shared memory: a struct whose size the launch passes. The CPU checks that the launch passes exactly that size.
 #define SHARED(Type, name)                                                \
   extern __shared__ __align__(16) unsigned char shared_memory[];          \
   Type& name = *reinterpret_cast<Type*>(shared_memory)
@@ -47,7 +47,7 @@ DEVICE void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned ri
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
-// One warp's product of 16×32 by 32×8 in integers; the right side is int8, the left side what is named.
+// One warp's product of 16×32 by 32×8 in integers; the right operand is int8, the left one of the named type.
 DEVICE void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, int8) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
@@ -58,7 +58,7 @@ DEVICE void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned righ
       : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
-// Four products of one lane added up: bytes of the left word, as they are named, by int8.
+// The sum of four products of one lane: bytes of the left word, of the named type, by int8.
 DEVICE int dot(int sum, unsigned left, unsigned right, int8) {
   int made; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(made) : "r"(left), "r"(right), "r"(sum)); return made;
 }
@@ -66,7 +66,7 @@ DEVICE int dot(int sum, unsigned left, unsigned right, uint8) {
   int made; asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(made) : "r"(left), "r"(right), "r"(sum)); return made;
 }
 
-// Four 8×8 matrices out of shared memory, each lane naming one row of 16 bytes; `transposed` hands out columns.
+// Loads four 8×8 matrices from shared memory, each lane passing the address of one row of 16 bytes; `transposed` returns columns.
 DEVICE void load_matrices(unsigned (&parts)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3]) : "r"(shared_address(row)) : "memory");
@@ -76,7 +76,7 @@ DEVICE void load_matrices_transposed(unsigned (&parts)[4], const void* row) {
                : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3]) : "r"(shared_address(row)) : "memory");
 }
 
-// 16 bytes from global to shared memory, past the registers; zeros where there is nothing to read.
+// Copies 16 bytes from global to shared memory, bypassing the registers; writes zeros where nothing is to be read.
 DEVICE void copy_async(void* to, const void* from, bool is_there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :: "r"(shared_address(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");

@@ -3,10 +3,10 @@
 //   out[n, y, x, c] = activation(bias[c] + Σ x[n, y·STRIDE + dy - padding, x·STRIDE + dx - padding, c] · weight[c, dy, dx]) + residual[n, y, x, c]
 //
 // Never in memory: the convolution before its bias, its activation and its sum with the residual. A batch-norm after the
-// convolution has been folded into weight and bias before (the step `fold` does it, exactly).
+// convolution has been folded into weight and bias beforehand (exactly, by the step `fold`).
 //
 // A block is HEIGHT×WIDTH pixels of the output and 64 or 32 channels. A lane has two channels of one or two whole lines, a team of
-// 32 or 16 lanes all channels: what a team reads and writes at once is 128 or 64 bytes in a row, in global as in shared memory.
+// 32 or 16 lanes has all channels: a team reads and writes 128 or 64 consecutive bytes at once, in global as in shared memory.
 // Sums are kept in fp32.
 #include "activation.cuh"
 
@@ -16,7 +16,7 @@ struct Depthwise {
   static constexpr int REACH = (WIDTH - 1) * STRIDE + KERNEL;      // pixels of the input that a line of the output reads
   static constexpr int DEPTH = (HEIGHT - 1) * STRIDE + KERNEL;     // lines of the input that a block reads
   static constexpr int TAPS = KERNEL * KERNEL;
-  static constexpr int PITCH = CHANNELS + 2;                       // weights are turned over on their way in; even, for pairs
+  static constexpr int PITCH = CHANNELS + 2;                       // weights are transposed when loaded; even, for pairs
 
   static_assert(CHANNELS == 32 || CHANNELS == 64, "a team is a warp or half of one");
   static_assert(LINES == 1 || LINES == 2, "two lines of the output share all of the input's but the first and the last");
@@ -27,7 +27,7 @@ struct Depthwise {
     alignas(16) float weights[TAPS * PITCH];
   };
 
-  // A line of the input added to the lines of the output from FROM to TO, all of which it reaches.
+  // Adds a line of the input to the lines of the output from FROM to TO, all of which it reaches.
   template <int FROM, int TO>
   static DEVICE void add(float2 (&sum)[LINES][WIDTH], const unsigned* pixels, const float* weights, int down) {
     float2 tap[TO - FROM][KERNEL];
@@ -36,7 +36,7 @@ struct Depthwise {
 #pragma unroll
       for (int dx = 0; dx < KERNEL; dx++)
         tap[l - FROM][dx] = *reinterpret_cast<const float2*>(weights + ((down - l * STRIDE) * KERNEL + dx) * PITCH);
-    // Each pixel of the line is read once and goes into every output that it reaches.
+    // Each pixel of the line is read once and added to every output that it reaches.
 #pragma unroll
     for (int column = 0; column < REACH; column++) {
       const float2 pixel = unpack(pixels[(down * REACH + column) * TEAM], T{});
@@ -67,7 +67,7 @@ depthwise(const T* __restrict__ x, const T* __restrict__ weight, const T* __rest
   const int first_channel = blockIdx.z % blocks * CHANNELS;
 
   const T* in = x + image * height * width * channels;
-  // A warp fetches whole lines: four pixels of 64 channels at once, or eight of 32, 16 bytes a lane.
+  // A warp copies whole lines: four pixels of 64 channels at once, or eight of 32, 16 bytes a lane.
   constexpr int CHUNKS = CHANNELS / 8, AT_ONCE = 32 / CHUNKS;
   const int chunk = threadIdx.x % CHUNKS * 8, place = threadIdx.x % 32 / CHUNKS;
   const bool has_channels = first_channel + chunk < channels;

@@ -2,14 +2,14 @@
 //
 //   made[n, y, x, c] = activation(bias[c] + scales[c] · Σ (x[n, y·STRIDE + dy - padding, …, c] - zero) · weight[c, dy, dx])
 //                      + (residual[n, y, x, c] - residual_zero) · residual_scale
-//   out = made as a number, or round(made / scale) + zero of the output, within eight bits
+//   out = made as a float, or round(made / scale) + zero of the output, clamped to eight bits
 //
-// Sums are exact; `sums` are those of each channel's weights, by which the zero point of x is taken out of them. What lies outside
-// of the image stands for zero, so that its step is the zero point.
+// Sums are exact; `sums` are those of each channel's weights, which correct for the zero point of x. Padding represents zero, so
+// that its quantized value is the zero point.
 //
-// One instruction multiplies four steps of a word by four weights and adds them up. Channels last has four channels of a pixel in a
-// word, so each thread turns what it fetched over: four pixels of a channel. Then four taps of a line are one instruction; where a
-// window does not begin with a word, the weights are moved, not the pixels.
+// One instruction multiplies four bytes of a word by four weights and adds them up. Channels last has four channels of a pixel in a
+// word, so each thread transposes what it copied: four pixels of a channel. Then four taps of a line are one instruction; where a
+// window does not begin with a word, the weights are shifted, not the pixels.
 //
 // A block is 8×8 pixels of the output and 64 channels, half a warp a row of 8 pixels, a lane four channels of each.
 #include "quantized.cuh"
@@ -28,7 +28,7 @@ struct DepthwiseInt8 {
   };
 };
 
-// Four words of four bytes, turned over.
+// Four words of four bytes, transposed.
 DEVICE uint4 turn_over(unsigned a, unsigned b, unsigned c, unsigned d) {
   const unsigned ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
   const unsigned cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
@@ -51,7 +51,7 @@ depthwise_int8(const STEP* __restrict__ x, const int8* __restrict__ weight, cons
   const long long image = blockIdx.z / blocks;
   const int first_channel = blockIdx.z % blocks * D::CHANNELS;
 
-  // A thread fetches 16 channels of four neighbours, and turns over what it fetched itself.
+  // A thread copies 16 channels of four neighbours, and transposes what it copied itself.
   constexpr int PARTS = D::REACH * D::WORDS * 4;
   const STEP* in = x + image * height * width * channels + first_channel;
   const unsigned zeros = (zero & 255) * 0x01010101u;
@@ -70,7 +70,7 @@ depthwise_int8(const STEP* __restrict__ x, const int8* __restrict__ weight, cons
     }
   }
   commit_copies();
-  // The channels of a lane: those whose words lie next to each other once they are turned over.
+  // The channels of a lane: those whose words are adjacent after the transposition.
   const auto channel_of = [](int slot) { return slot % 4 * 16 + slot / 4 * 4; };
   for (int i = threadIdx.x; i < KERNEL * D::TAPS * D::CHANNELS; i += D::THREADS) {
     const int channel = first_channel + channel_of(i % D::CHANNELS / 4) + i % 4;

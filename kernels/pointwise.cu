@@ -4,10 +4,10 @@
 //
 // Never in memory: the product before its bias, its sum with the residual, and that sum before its activation.
 //
-// A block is ROWS rows by COLUMNS columns; of its eight warps DOWN stand one below the other, the others beside them. x and
-// weight come DEPTH numbers deep into a ring of STAGES, so that all but one are on their way while that one is multiplied. The
-// residual comes beside them, into the tile from which the answer later leaves in whole vectors. Registers are dealt out so that
-// a multiprocessor has room for BLOCKS blocks.
+// A block is ROWS rows by COLUMNS columns; its eight warps are arranged in DOWN rows. x and weight are copied DEPTH elements at a time
+// into a ring of STAGES, so that all stages but one are being copied while that one is multiplied. The residual is copied with them,
+// into the tile from which the output is later stored in whole vectors. Registers are limited so that a multiprocessor has room for
+// BLOCKS blocks.
 #include "activation.cuh"
 
 template <class T, int ROWS, int COLUMNS, int DEPTH, int STAGES, int DOWN>
@@ -30,7 +30,7 @@ struct Pointwise {
   };
   struct Tile {
     Stage stage[STAGES];
-    alignas(16) T out[ROWS * OUT_PITCH];                 // the residual or zeros first, the answer then, in the same places
+    alignas(16) T out[ROWS * OUT_PITCH];                 // first the residual or zeros, then the output, in place
     float bias[COLUMNS];
   };
 };
@@ -43,7 +43,7 @@ pointwise(const T* __restrict__ x, const T* __restrict__ weight, const T* __rest
   SHARED(typename P::Tile, tile);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
-  // Blocks that share rows of x are neighbours in time: memory gives them once, L2 the rest.
+  // Blocks that share rows of x are neighbours in time: memory provides them once, L2 afterwards.
   const unsigned across = (columns + COLUMNS - 1) / COLUMNS;
   const int first_column = blockIdx.x % across * COLUMNS;
   const long long first_row = static_cast<long long>(blockIdx.x / across) * ROWS;

@@ -1,14 +1,14 @@
 // A linear layer, or a 1×1 convolution channels last, on int8, in one pass over memory.
 //
 //   made[row, c] = scales[c] · Σ (x[row, k] - zero) · weight[c, k] + bias[c] + (residual[row, c] - residual_zero) · residual_scale
-//   out[row, c] = activation(made) as a number, or round(activation(made) / scale) + zero of the output, within eight bits
+//   out[row, c] = activation(made) as a float, or round(activation(made) / scale) + zero of the output, clamped to eight bits
 //
-// Never in memory: the integer sums, four times the output's bytes, and all that happens to them. Sums are exact; `sums` are those of
-// each row of weight, by which the zero point of x is taken out of them.
+// Never in memory: the integer sums, four times the output's bytes, and what is computed from them. Sums are exact; `sums` are those
+// of each row of weight, which correct for the zero point of x.
 //
-// A block is 128 rows by COLUMNS columns; eight warps stand four down and two across, each 32 rows by half the columns. x and
-// weight come 64 steps deep into a ring of three stages. The residual comes beside them, into the tile from which steps later leave
-// in whole vectors; numbers leave from registers.
+// A block is 128 rows by COLUMNS columns; its eight warps are arranged four down and two across, each 32 rows by half the columns. x
+// and weight are copied 64 values at a time into a ring of three stages. The residual is copied with them, into the tile from which
+// quantized outputs are later stored in whole vectors; floats are stored from registers.
 #include "quantized.cuh"
 
 template <int COLUMNS>
@@ -24,7 +24,7 @@ struct PointwiseInt8 {
   };
   struct Tile {
     Stage stage[STAGES];
-    alignas(16) unsigned char out[ROWS * OUT_PITCH];     // the residual or zeros first, the output's steps then, in the same places
+    alignas(16) unsigned char out[ROWS * OUT_PITCH];     // first the residual or zeros, then the quantized output, in place
     alignas(16) float scale[COLUMNS];
     alignas(16) float bias[COLUMNS];
     alignas(16) int shift[COLUMNS];
@@ -42,7 +42,7 @@ pointwise_int8(const STEP* __restrict__ x, const int8* __restrict__ weight, cons
   SHARED(typename P::Tile, tile);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
-  // Blocks that share rows of x are neighbours in time: memory gives them once, L2 the rest.
+  // Blocks that share rows of x are neighbours in time: memory provides them once, L2 afterwards.
   const unsigned across = (columns + COLUMNS - 1) / COLUMNS;
   const int first_column = blockIdx.x % across * COLUMNS;
   const long long first_row = static_cast<long long>(blockIdx.x / across) * P::ROWS;

@@ -5,9 +5,9 @@
 // Fused: cyclic shift, partition into windows, q·kᵀ, scale, relative position bias, shift mask, softmax, ·v, reverse, shift back.
 // Never in memory: the shifted image, the windows, the scores, the expanded bias, the mask.
 //
-// A block is one head of one window; a warp is SLABS times 16 of its queries against all of its keys, dealt out as attention.cuh
-// says. IS_LATE waits for values only once the weights are there. Registers are dealt out so that a multiprocessor has room for
-// WARPS_AT_ONCE warps, if that is not 0.
+// A block is one head of one window; a warp is SLABS times 16 of its queries against all of its keys, distributed as in
+// attention.cuh. IS_LATE waits for values only once the weights are computed. Registers are limited so that a multiprocessor has room
+// for WARPS_AT_ONCE warps, if that is not 0.
 #include "attention.cuh"
 
 template <int WINDOW, int SLABS>
@@ -33,14 +33,14 @@ struct Window {
     alignas(16) T key[ROWS * PITCH];
     alignas(16) T value[ROWS * PITCH];
     alignas(16) int place[ROWS];                         // of a token among the distances: bias(i, j) is at place[i] - place[j] + CENTRE
-    alignas(16) int piece[ROWS];                         // on which side of the cuts a token lies, where the shift joined opposite edges
-    int token[ROWS];                                     // a token's number in the image
+    alignas(16) int piece[ROWS];                         // the region of a token, where the shift joined opposite edges
+    int token[ROWS];                                     // a token's index in the image
     float bias[DISTANCES];
   };
 };
 
-constexpr float NEVER = -1e30f;                          // the score of a key that is not there
-constexpr float MASKED = -100.0f * LOG2_E;               // what Swin adds to the score of tokens from different pieces
+constexpr float NEVER = -1e30f;                          // the score of a key that does not exist
+constexpr float MASKED = -100.0f * LOG2_E;               // what Swin adds to the score of tokens from different regions
 
 template <class T, int WINDOW, int HEAD, int SLABS, int IS_LATE, int WARPS_AT_ONCE>
 __global__ void __launch_bounds__(Warps<WINDOW, SLABS>::THREADS, WARPS_AT_ONCE / Warps<WINDOW, SLABS>::COUNT)
@@ -60,7 +60,7 @@ window_attention(const T* __restrict__ qkv, const float* __restrict__ bias, T* _
     return (static_cast<int>(blockIdx.z) * WINDOW + wrapped_y) * width + wrapped_x;
   };
 
-  const auto address_of = [&](int index, int chunk) {    // of a token's query; its key and value lie behind it. Where there is no
+  const auto address_of = [&](int index, int chunk) {    // of a token's query; its key and value lie behind it. Without a
     return qkv + (static_cast<long long>(token_of(index)) * 3 * heads + head) * HEAD + chunk;   // token nothing is read
   };
   for_each_vector<W::ROWS, HEAD, W::THREADS>([&](int index, int chunk) {
@@ -123,7 +123,7 @@ window_attention(const T* __restrict__ qkv, const float* __restrict__ bias, T* _
         score[s][n][e] = n * 8 + 8 <= W::TOKENS || n * 8 + quad * 2 + e % 2 < W::TOKENS ? biased : NEVER;
       }
   }
-  // Only the last row of windows is cut across, only the last column down.
+  // Only the last row of windows is divided vertically, only the last column horizontally.
   const int cuts = (is_last_row ? 2 : 0) + is_last_column;
   if ((shift_down && is_last_row) || (shift_right && is_last_column)) {
 #pragma unroll

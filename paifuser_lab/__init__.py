@@ -1,13 +1,14 @@
 """PAIFuser Lab: see where a PyTorch model spends its time, change it, measure the effect at once,
 undo it, replay it.
 
-import paifuser_lab as lab
+    import paifuser_lab as lab
 
-work = lab.load("resnet18")                                  # or lab.Workload(model, inputs) recipe
-= lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}]) variant = lab.apply(work, recipe)
-# a changed copy; variant.model is called like the original lab.compare(work, variant)
-# timed in turn against the baseline variant.save("mine"); lab.load("mine")                       #
-one folder, and the same model from it
+    work = lab.load("resnet18")           # or lab.Workload(model, inputs)
+    recipe = lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}])
+    variant = lab.apply(work, recipe)     # a changed copy; variant.model is called like work.model
+    lab.compare(work, variant)            # timed in turn against the baseline
+    variant.save("mine")
+    lab.load("mine")                      # the same model, loaded from that folder
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault(
-    "KINETO_LOG_LEVEL", "99"
-)  # torch's profiler, used for memory, otherwise writes to the terminal at each call
+# otherwise torch's profiler, which measures memory, writes to the terminal at each call
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 from .comparison import compare
 from .errors import PaifuserError

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, kept in the cache folder, and the package's own assets.
+"""Atomic file writes, the cache folder, and the assets shipped with the package.
 
 Assets are the files that are not Python, in a wheel as in a checkout: front-end sources, CUDA
 sources and notebooks.
@@ -21,13 +21,13 @@ from .errors import FileError, first_line
 
 PACKAGE = Path(__file__).parent
 APP = "paifuser-lab"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-LONGEST_PART = 40  # letters of a name that stand in the name of what is written beside it
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAX_PREFIX = 40  # characters of a file's name that its temporary file's name starts with
 
 
 def cache_folder(*parts: str) -> Path:
-    """Where measured and trained things are kept between runs: PAIFUSER_CACHE, or the user's cache
-    folder.
+    """The folder of measurements and trained weights kept between runs: PAIFUSER_CACHE, or the
+    user's cache folder.
     """
     root = os.environ.get("PAIFUSER_CACHE")
     folder = Path(root) if root else platformdirs.user_cache_path(APP)
@@ -36,27 +36,27 @@ def cache_folder(*parts: str) -> Path:
     return folder
 
 
-def cache_file(kind: str, *known: object) -> Path:
-    """The cache's file for what was found where this was known: a machine, a number of threads, a
-    version …
+def cache_file(kind: str, *key: object) -> Path:
+    """The cache file of a result whose key is everything that it depends on: machine, number of
+    threads, versions …
     """
-    digest = hashlib.sha256("|".join(map(str, known)).encode()).hexdigest()
+    digest = hashlib.sha256("|".join(map(str, key)).encode()).hexdigest()
     return cache_folder() / f"{kind}-{digest[:16]}.json"
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and is gone
-    when it does not.
+    """Yield a temporary file beside `path` that replaces it if the block succeeds and is deleted if
+    the block raises.
     """
     path = checked_path(path)
-    temporary = path.with_name(f".{path.name[:LONGEST_PART]}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name[:MAX_PREFIX]}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
-        mode = (
-            temporary.stat().st_mode
-        )  # as the user's files are; safetensors, like mkstemp, would leave it to the owner alone
+        # the mode of the user's other files; safetensors, like mkstemp, makes it readable only by
+        # the owner
+        mode = temporary.stat().st_mode
         try:
             yield temporary
             temporary.chmod(mode)
@@ -70,19 +70,19 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def cannot_write(what: str, error: OSError) -> FileError:
-    """The message for something that could not be written, with a remedy."""
+    """The error for a failed write: what could not be written, why, and what to do."""
     reason = error.strerror or first_line(error)
     remedy = (
         "free some space there or choose another folder"
-        if error.errno in NO_ROOM
+        if error.errno in DISK_FULL
         else "choose a folder you can write to"
     )
     return FileError(f"Cannot write {what}: {reason}; {remedy}.")
 
 
 def checked_path(path: str | Path) -> Path:
-    """A path that the system can be asked about; a name with half a character in it, or a zero
-    byte, can be none.
+    """The path; raises for a name that no file can have: one with a lone surrogate or a zero
+    byte.
     """
     if not is_encodable(str(path)) or "\0" in str(path):
         raise FileError(
@@ -92,19 +92,17 @@ def checked_path(path: str | Path) -> Path:
 
 
 def file_exists(path: str | Path) -> bool:
-    """Whether there is such a file; a name that none can have is none (pathlib raises for some of
-    these).
-    """
+    """Whether the file exists; False for a name that no file can have, where pathlib may raise."""
     return os.path.isfile(path)
 
 
 def folder_exists(path: str | Path) -> bool:
-    """Whether there is such a folder."""
+    """Whether the folder exists."""
     return os.path.isdir(path)
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text can be written into a file: half a character (a lone surrogate) cannot."""
+    """Whether a text can be encoded as UTF-8; one with a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -113,14 +111,14 @@ def is_encodable(text: str) -> bool:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write a text file whole."""
+    """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
 
 
 def read_text(path: str | Path, *, limit_bytes: int = 64 << 20) -> str:
-    """Read a text file, refusing at once what is missing, too large, no file or not text."""
+    """Read a text file; raises if it is missing, too large, not a regular file or not UTF-8."""
     path = checked_path(path)
     try:
         check_size(path, limit_bytes=limit_bytes)
@@ -128,7 +126,7 @@ def read_text(path: str | Path, *, limit_bytes: int = 64 << 20) -> str:
             content = file.read(limit_bytes + 1)
     except OSError as error:
         raise FileError(f"Cannot read {path}: {error.strerror}.") from error
-    if len(content) > limit_bytes:  # the system's own files say that they are empty
+    if len(content) > limit_bytes:  # files of /proc and /sys report size 0
         raise FileError(
             f"{path.name} is longer than the limit of {limit_bytes:,} bytes; is it the right file?"
         )
@@ -141,7 +139,7 @@ def read_text(path: str | Path, *, limit_bytes: int = 64 << 20) -> str:
 
 
 def check_size(path: Path, *, limit_bytes: int = 64 << 20) -> None:
-    """Refuse what is no file or too large before anybody reads it."""
+    """Raise before reading if the path is not a regular file or is too large."""
     if (size := size_of(path)) > limit_bytes:
         raise FileError(
             f"{path.name} is {size:,} bytes, past the limit of {limit_bytes:,}; is it the right "
@@ -150,41 +148,42 @@ def check_size(path: Path, *, limit_bytes: int = 64 << 20) -> None:
 
 
 def size_of(path: Path) -> int:
-    """How many bytes a file holds; to read from a pipe or a device may never end, so these are
-    refused.
+    """The size of a file in bytes; raises for pipes and devices, since reading them may never
+    end.
     """
-    found = path.stat()
-    if stat.S_ISDIR(found.st_mode):
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder; give a file.")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileError(
             f"{path} is a pipe or a device, not a file; write what it holds into a file and give "
             "that."
         )
-    return found.st_size
+    return status.st_size
 
 
 def asset(name: str) -> Path:
-    """The path of `widgets/…`, `kernels/…` or `notebooks/…`: of the wheel's copy, or of the
-    checkout's.
+    """The path of `widgets/…`, `kernels/…` or `notebooks/…` in the installed wheel or in the
+    checkout.
     """
-    places = (PACKAGE / "_sources" / name, PACKAGE.parent / name)
-    for place in places:
-        if place.exists():
-            return place
+    candidates = (PACKAGE / "_sources" / name, PACKAGE.parent / name)
+    for path in candidates:
+        if path.exists():
+            return path
     raise FileError(
-        f"{name} is neither in the installed package ({places[0]}) nor in a checkout "
-        f"({places[1]}); reinstall paifuser-lab."
+        f"{name} is neither in the installed package ({candidates[0]}) nor in a checkout "
+        f"({candidates[1]}); reinstall paifuser-lab."
     )
 
 
 def notebook_file(name: str) -> Path:
-    """A notebook: a file of the user's, or one of ours by its name."""
+    """The path of a notebook: the user's own file, or one of the package's by its name."""
     if Path(name).is_file():
         return Path(name)
     ours = sorted(path.name for path in asset("notebooks").glob("*.ipynb"))
     if name not in ours:
         raise FileError(
-            f"There is no notebook {name}, neither as a file nor among ours: {', '.join(ours)}."
+            f"There is no notebook {name}, neither as a file nor in the package, which has "
+            f"{', '.join(ours)}."
         )
     return asset(f"notebooks/{name}")

@@ -1,4 +1,4 @@
-"""Numbers and devices that a caller asks for, checked before anything runs. Stands on torch."""
+"""Validate numbers and devices passed by the caller before anything runs. Built on torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from .errors import MeasureError, PaifuserError, WorkloadError, first_line
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 def check_count(
@@ -21,29 +21,31 @@ def check_count(
     most: float = math.inf,
     error: type[PaifuserError] = MeasureError,
 ) -> None:
-    """Refuse what is no integer of at least `least` and at most `most`; a bool is none."""
+    """Raise unless `value` is an integer from `least` to `most`; a bool is not an integer."""
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_integer or not least <= int(value) <= most:
-        wanted = f"{least} or more" if most == math.inf else f"{least} to {most:.0f}"
-        raise error(f"{name}={value!r} is not possible; give an integer of {wanted}.")
+        allowed = f"{least} or more" if most == math.inf else f"{least} to {most:.0f}"
+        raise error(f"{name}={value!r} is not possible; give an integer of {allowed}.")
 
 
 def check_threads(value: Any) -> None:
-    """Refuse what is no number of threads; None leaves the choice."""
+    """Raise unless `value` is a valid number of threads or None, which means the default."""
     if value is not None:
-        check_count("threads", value, most=MOST_THREADS)
+        check_count("threads", value, most=MAX_THREADS)
 
 
 def check_seconds(value: Any, *, may_be_zero: bool = True) -> None:
-    """Refuse what is no time to measure for, such as NaN; infinity sets no limit."""
+    """Raise unless `value` is a valid measuring time; NaN is not, infinity means no limit."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not (float(value) >= 0 if may_be_zero else float(value) > 0):
-        wanted = "0 or more" if may_be_zero else "more than 0"
-        raise MeasureError(f"seconds={value!r} leaves no time to measure; give a number, {wanted}.")
+        allowed = "0 or more" if may_be_zero else "more than 0"
+        raise MeasureError(
+            f"seconds={value!r} leaves no time to measure; give a number, {allowed}."
+        )
 
 
 def device_of(name: str | torch.device) -> torch.device:
-    """The device of that name; an error with a remedy where torch has none here."""
+    """The torch device of this name; raises if torch cannot use it on this machine."""
     try:
         device = torch.device(name)
         torch.empty(0, dtype=torch.float32, device=device)

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree.
+"""The exceptions of this package.
 
     PaifuserError
     ├── WorkloadError          a model, its inputs or its data do not fit together
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 
 class PaifuserError(Exception):
-    """The root: `except PaifuserError` catches whatever this project raises on purpose."""
+    """The base class: `except PaifuserError` catches every error that this package raises."""
 
 
 class WorkloadError(PaifuserError):
@@ -57,7 +57,7 @@ class MeasureError(PaifuserError):
 
 
 class DataError(StepError, MeasureError):
-    """A batch of a workload's data cannot be read or used; nothing was changed or measured."""
+    """A batch of the workload's data cannot be read or used; nothing was changed or measured."""
 
 
 class KernelError(PaifuserError):
@@ -81,8 +81,8 @@ class FileError(PaifuserError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message (with the next where it ends in a colon), or the error's
-    name where it has no message.
+    """The first line of an error's message, with the next one if it ends in a colon; without a
+    message, the name of the error's class.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
     count = next(

@@ -1,7 +1,7 @@
-"""Progress of long work, in notebooks, terminals and papermill logs. Stands on tqdm.
+"""Progress of long work, in notebooks, terminals and papermill logs. Built on tqdm.
 
-PAIFUSER_PROGRESS chooses: `auto` (a bar where a person is, plain lines elsewhere), `bar`, `lines`
-or `none`. PAIFUSER_STATIC=1 leaves widgets out of notebooks, so that a bar becomes plain lines.
+PAIFUSER_PROGRESS chooses: `auto` (a bar in notebooks and terminals, plain lines elsewhere), `bar`,
+`lines` or `none`. PAIFUSER_STATIC=1 leaves widgets out of notebooks, and bars become plain lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINE_EVERY_S = 5.0
 
 
 class Progress(Protocol):
-    """What long work reports its progress to: how much is done, and what it is doing."""
+    """The object to which long work reports how much is done and what it is doing."""
 
     def advance(self, count: int = 1, doing: str = "") -> None: ...
 
@@ -32,12 +32,12 @@ class _Lines:
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
-        self.said_at = time.monotonic()
+        self.printed_at = time.monotonic()
 
     def advance(self, count: int = 1, doing: str = "") -> None:
         self.done += count
-        if time.monotonic() - self.said_at > LINE_EVERY_S:
-            self.said_at = time.monotonic()
+        if time.monotonic() - self.printed_at > LINE_EVERY_S:
+            self.printed_at = time.monotonic()
             print(
                 f"{self.what}: {self.done} of {self.total}{' · ' + doing if doing else ''}",
                 file=sys.stderr,
@@ -57,7 +57,7 @@ class _Bar:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Progress]:
-    """Show how far `what` has come, in the way that suits where it runs."""
+    """Show the progress of `what` as a bar, as lines or not at all, depending on where it runs."""
     style = _style()
     if style != "bar":
         yield _Silent() if style == "none" else _Lines(what, total)
@@ -66,19 +66,19 @@ def progress(what: str, total: int) -> Iterator[Progress]:
 
     with tqdm(total=total, desc=what, leave=False) as bar:
         yield _Bar(bar)
-        # work that ends at its time limit is done, and a bar short of its total would stay, in red
+        # work that stops at its time limit is complete; tqdm would leave its unfilled bar, in red
         bar.total = bar.n
 
 
 def is_static() -> bool:
-    """Whether widgets are to be left out, as papermill and nbconvert want it."""
+    """Whether to leave out widgets, for papermill and nbconvert."""
     return os.environ.get("PAIFUSER_STATIC", "") not in ("", "0")
 
 
 def _style() -> str:
-    chosen = os.environ.get("PAIFUSER_PROGRESS", "auto")
-    if chosen != "auto":
-        return chosen
+    style = os.environ.get("PAIFUSER_PROGRESS", "auto")
+    if style != "auto":
+        return style
     if "ipykernel" in sys.modules:
         return "lines" if is_static() else "bar"
     return "bar" if sys.stderr.isatty() else "lines"

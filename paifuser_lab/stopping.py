@@ -1,7 +1,7 @@
-"""One way to stop long work: whoever waits answers `should_stop`, and a StoppedError ends it.
+"""Stop long work: it calls `should_stop` regularly and raises StoppedError when that is true.
 
-Ctrl-C is the same wish from the keyboard. `keep_when_stopped` is where both become one: what was
-computed until then is kept, and where there is nothing to keep the stop goes on to the caller.
+Ctrl-C is handled the same way. `keep_when_stopped` catches both if there are results to keep;
+otherwise it raises them again for the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .errors import StoppedError
 
 ShouldStop = Callable[[], bool]
-NOTHING = "was stopped before there was a result; nothing was changed."
+NO_RESULT = "was stopped before there was a result; nothing was changed."
 
 
 @dataclass
@@ -23,15 +23,15 @@ class Ending:
     is_stopped: bool = False
 
 
-def stop_if_asked(should_stop: ShouldStop | None, message: str = NOTHING) -> None:
-    """End the work where it is to stop."""
+def stop_if_asked(should_stop: ShouldStop | None, message: str = NO_RESULT) -> None:
+    """Raise StoppedError if `should_stop` returns true."""
     if should_stop is not None and should_stop():
         raise StoppedError(message)
 
 
 @contextmanager
 def keep_when_stopped(has_results: Callable[[], bool] = lambda: True) -> Iterator[Ending]:
-    """A stop or Ctrl-C inside ends the block and no more, where there are results to keep."""
+    """End only the block on a stop or Ctrl-C inside it, if there are results to keep."""
     ending = Ending()
     try:
         yield ending

@@ -1,4 +1,4 @@
-"""What every test shares: one cache for the run, no progress bars, a seed, restored threads."""
+"""Shared fixtures: one cache for the run, no progress bars, a seed, restored threads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from paifuser_lab.session import session
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
 
-PATIENCE = 120.0
+WAIT_S = 120.0
 
-# CI draws the same examples each time; a run by hand draws new ones.
+# CI draws the same examples each time; a manual run draws new ones.
 if os.environ.get("PAIFUSER_REQUIRE"):
     settings.register_profile("landing", derandomize=True)
     settings.load_profile("landing")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, each in its own order: workers then end together."""
+    """Run the slowest files first, so that parallel workers end at the same time."""
     items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
 
 
@@ -54,7 +54,7 @@ def same_seed_and_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before, (
-        "a test or the code it ran changed torch's number of threads for good"
+        "a test or the code it ran changed torch's number of threads"
     )
 
 
@@ -69,7 +69,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def always_quicker() -> Iterator[list[Any]]:
-    """No wall time is taken: what is fused is twice as fast. The timings asked for are counted."""
+    """Replace timing: fused layers are twice as fast. Yields the devices of all timings."""
     counted: list[Any] = []
 
     def timed(calls: dict[str, Any], device: torch.device) -> dict[str, float]:
@@ -98,7 +98,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
         workbench = lab.Workbench(
             lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1
         )
-        workbench.wait(PATIENCE)
+        workbench.wait(WAIT_S)
         yield workbench
         workbench.close()
 
@@ -111,7 +111,7 @@ def as_it_was(request: pytest.FixtureRequest) -> None:
         workbench.recipe = lab.Recipe([], workload="small")
         workbench.sensitivity = workbench.importance = workbench.allocation = None
         workbench.session.set_error(None)
-        workbench.wait(PATIENCE)
+        workbench.wait(WAIT_S)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What cannot be measured with is refused in one sentence, before anything runs."""
+"""Invalid arguments are refused in one sentence before anything runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NeverRun(nn.Linear):
     """A model whose forward is a failure of the test."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        pytest.fail("it ran before what was asked for was checked")
+        pytest.fail("it ran before its arguments were checked")
 
 
 def work() -> Workload:
@@ -39,7 +39,7 @@ TIMED: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", TIMED)
 @pytest.mark.parametrize("seconds", [NAN, -1, "5", True])
-def test_seconds_are_a_number_that_is_not_below_zero(name: str, seconds: Any) -> None:
+def test_seconds_are_a_number_of_zero_or_more(name: str, seconds: Any) -> None:
     with pytest.raises(
         MeasureError, match=r"^seconds=.* leaves no time to measure; give a number, .*0.*\.$"
     ):
@@ -48,11 +48,11 @@ def test_seconds_are_a_number_that_is_not_below_zero(name: str, seconds: Any) ->
 
 @pytest.mark.parametrize("count", [0, -2, 1.5, True, 1_000_000])
 def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
-    for look in (lab.profile, profiler.batch_size):
+    for tool in (lab.profile, profiler.batch_size):
         with pytest.raises(
             MeasureError, match=r"^threads=.* is not possible; give an integer of 1 to 1024"
         ):
-            look(work(), threads=count)
+            tool(work(), threads=count)
     with pytest.raises(MeasureError, match="torch cannot work with"), threads(count):
         pass
     with pytest.raises(RecipeError, match="threads"):
@@ -60,7 +60,7 @@ def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "name"),
+    ("tool", "name"),
     [
         (lambda value: profiler.batch_size(work(), most=value), "most"),
         (lambda value: lab.profile(work(), runs=value), "runs"),
@@ -70,17 +70,17 @@ def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
     ids=["most", "runs", "rounds", "batch"],
 )
 @pytest.mark.parametrize("value", [0, 1.5, NAN, True, "3"])
-def test_what_is_counted_is_an_integer_of_one_or_more(
-    look: Callable[[Any], Any], name: str, value: Any
+def test_counts_are_integers_of_one_or_more(
+    tool: Callable[[Any], Any], name: str, value: Any
 ) -> None:
     with pytest.raises(
         PaifuserError, match=f"^{name}={value!r} is not possible; give an integer of 1 or more"
     ):
-        look(value)
+        tool(value)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", 1.5])
-def test_a_device_that_torch_has_not_is_refused_by_name(device: Any) -> None:
+def test_a_device_that_torch_lacks_is_refused_by_name(device: Any) -> None:
     with pytest.raises(
         WorkloadError, match=f"^device='{device}' cannot be used here .*; give 'cpu'"
     ):

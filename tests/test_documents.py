@@ -1,4 +1,4 @@
-"""The code in README.md and docs/*.md runs, page by page, and its commands and paths exist."""
+"""The code in README.md and docs/*.md runs page by page, and its commands and paths exist."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 WITH_CODE = [name for name, text in TEXTS.items() if "```python" in text]
 
-# Small models in place of full ones, and seconds, rounds and epochs that suit them; nothing is left
-# out.
+# Small models instead of full ones, with fewer seconds, rounds and epochs; no code is left out.
 SMALL = {
     'lab.load("resnet18")': 'lab.load("resnet18-tiny")',
     'lab.load("resnet18-digits")': 'few_data(lab.load("resnet18-digits-tiny", trained=False))',
@@ -49,8 +48,8 @@ SMALL = {
 }
 
 
-class Own(nn.Module):
-    """A model as a reader may have one."""
+class ReadersModel(nn.Module):
+    """A stand-in for the reader's own model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,15 +60,15 @@ class Own(nn.Module):
 
 
 def few_data(work: lab.Workload) -> lab.Workload:
-    """With two batches to learn from and one to be judged by."""
+    """Keep two batches for training and one for evaluation."""
     assert work.train is not None and work.test is not None
     work.train, work.test = work.train[:2], work.test[:1]
     return work
 
 
 def own_names() -> dict[str, Any]:
-    """What the pages take to be the reader's own: a model, its data, and a training loop."""
-    model = Own()
+    """The names that pages assume the reader has: a model, its data, and a training loop."""
+    model = ReadersModel()
     loader = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(3)]
 
     def train_one_epoch() -> None:
@@ -85,13 +84,13 @@ def own_names() -> dict[str, Any]:
 
 
 def blocks(page: str) -> Iterator[tuple[int, str]]:
-    """Each block of Python with the line that it begins on."""
+    """Each block of Python with its first line."""
     text = TEXTS[page]
     for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
         yield text.count("\n", 0, match.start(1)), match[1]
 
 
-def made_small(code: str) -> str:
+def with_small_models(code: str) -> str:
     for full, small in SMALL.items():
         code = code.replace(full, small)
     return code
@@ -165,7 +164,7 @@ def test_every_block_of_a_page_runs_after_those_before_it(
     names = own_names()
     try:
         for line, code in blocks(page):
-            tree = ast.parse("\n" * line + made_small(code), page)
+            tree = ast.parse("\n" * line + with_small_models(code), page)
             exec(compile(tree, page, "exec"), names)
             if "bench" in names:
                 names["bench"].wait()
@@ -176,7 +175,7 @@ def test_every_block_of_a_page_runs_after_those_before_it(
 
 
 def command_lines() -> list[str]:
-    """Every command of ours: in blocks of shell, in comments of code, and within a sentence."""
+    """Every paifuser-lab command: in shell blocks, in comments of code, and in sentences."""
     lines = []
     for text in TEXTS.values():
         lines += re.findall(r"^(?:.*# )?(paifuser-lab [^\n`]+)$", text, re.MULTILINE)
@@ -218,8 +217,8 @@ def test_every_make_target_of_a_page_exists(page: str) -> None:
 def links_of(page: Path) -> list[Path]:
     """The files that a page links to or shows, from its own folder."""
     text = TEXTS[page.name]
-    found = re.findall(r"\]\(([^)#\s]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
-    return [page.parent / link for link in found if "://" not in link]
+    links = re.findall(r"\]\(([^)#\s]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
+    return [page.parent / link for link in links if "://" not in link]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -236,7 +235,7 @@ WRITTEN = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 @pytest.mark.parametrize("page", TEXTS)
 def test_every_path_that_a_page_names_exists(page: str) -> None:
-    """A part in angle brackets is the reader's own name; what surrounds it has to exist."""
+    """A part in angle brackets is a placeholder; the rest of the path has to exist."""
     for path in PATH.findall(TEXTS[page]):
         pattern = re.sub(r"<\w+>", "*", path.rstrip("/"))
         assert list(ROOT.glob(pattern)), f"{page} names {path}"

@@ -1,4 +1,4 @@
-"""The shape of the project: floors, public names, packaging."""
+"""The structure of the project: floors, public names, packaging."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "paifuser_lab"
 TESTS = ROOT / "tests"
 
-# From the top down; a room may import only from floors below its own. Rooms on one floor do not see
-# each other.
+# from the top down; a room may import only from floors below its own, not from others on its floor
 FLOORS = [
     {"cli"},
     {"__init__", "bench"},
@@ -55,22 +54,20 @@ def room_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> list[tuple[str, bool]]:
-    """Every module that a file imports, as a dotted name, and whether at the top level of the
-    file.
-    """
+    """Every module that a file imports, as a dotted name, and whether at the top level."""
     package = ["paifuser_lab", *path.relative_to(PACKAGE).parts[:-1]]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     top = set(ast.iter_child_nodes(tree))
-    found: list[tuple[str, bool]] = []
+    imports: list[tuple[str, bool]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(alias.name, node in top) for alias in node.names]
+            imports += [(alias.name, node in top) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             names = [module] if node.module else [f"{module}.{alias.name}" for alias in node.names]
-            found += [(name, node in top) for name in names]
-    return found
+            imports += [(name, node in top) for name in names]
+    return imports
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -87,12 +84,12 @@ def test_imports_go_down_only(path):
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
+def test_optional_packages_are_imported_inside_functions_and_figures_do_not_import_torch(path):
     for name, is_top in imports_of(path):
         root = name.split(".")[0]
         assert root not in NEVER.get(room_of(path), set()), f"{path.name} imports {root}"
         assert not (is_top and root in OPTIONAL), (
-            f"{path.name} imports the optional {root} for everybody"
+            f"{path.name} imports the optional {root} at its top level"
         )
 
 
@@ -100,17 +97,19 @@ def test_the_floors_are_as_low_as_the_imports_allow():
     below: dict[str, set[str]] = {room: set() for room in FLOOR_OF}
     for path in sources():
         parts = [name.split(".") for name, _ in imports_of(path)]
-        below[room_of(path)] |= {one[1] for one in parts if len(one) > 1 and one[0] == PACKAGE.name}
+        below[room_of(path)] |= {
+            name[1] for name in parts if len(name) > 1 and name[0] == PACKAGE.name
+        }
     height: dict[str, int] = {}
     for room in TopologicalSorter(
         {room: rooms & FLOOR_OF.keys() - {room} for room, rooms in below.items()}
     ).static_order():
-        height[room] = 1 + max((height[one] for one in below[room] & height.keys()), default=0)
+        height[room] = 1 + max((height[other] for other in below[room] & height.keys()), default=0)
     floors = [
         {room for room in height if height[room] == level}
         for level in range(max(height.values()), 0, -1)
     ]
-    assert floors == FLOORS, "these are the real floors; put them into FLOORS"
+    assert floors == FLOORS, "set FLOORS to these"
 
 
 def test_the_package_docstring_of_steps_names_every_module_of_the_room():
@@ -158,7 +157,11 @@ CONDA_NAMES = {
     "playwright-python": "playwright",
     "pyyaml": "pyyaml",
 }
-SELDOM = {"gpu", "gpu12", "peers"}  # extras that need a driver, or are only compared with by hand
+SELDOM = {
+    "gpu",
+    "gpu12",
+    "peers",
+}  # extras that need a driver, or are only used in manual comparisons
 PLAIN = re.compile(r"^([A-Za-z0-9_.-]+)\s*(.*)$")
 
 
@@ -172,35 +175,36 @@ def requirement(text: str) -> tuple[str, str]:
 def test_pyproject_and_environment_name_the_same_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = {
+    expected = {
         *project["dependencies"],
-        *(one for extra, ones in extras.items() if extra not in SELDOM for one in ones),
+        *(text for extra, texts in extras.items() if extra not in SELDOM for text in texts),
     }
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    plain = [one for one in environment if isinstance(one, str)]
-    from_pip = [one for entry in environment if isinstance(entry, dict) for one in entry["pip"]]
-    found = {requirement(one) for one in (*plain, *from_pip)} - {("pip", "")}
-    assert found == {requirement(one) for one in wanted} | {("python", project["requires-python"])}
+    plain = [text for text in environment if isinstance(text, str)]
+    from_pip = [text for entry in environment if isinstance(entry, dict) for text in entry["pip"]]
+    listed = {requirement(text) for text in (*plain, *from_pip)} - {("pip", "")}
+    assert listed == {requirement(text) for text in expected} | {
+        ("python", project["requires-python"])
+    }
 
 
 def test_every_dependency_is_pinned_in_the_constraints():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    free = SELDOM | {
-        "kernels"
-    }  # torch's CUDA wheel pins NVRTC itself, to another version than a CPU machine may have
-    wanted = {
+    # torch's CUDA wheel pins NVRTC itself, to another version than a CPU machine may have
+    free = SELDOM | {"kernels"}
+    expected = {
         *project["dependencies"],
-        *(one for extra, ones in extras.items() if extra not in free for one in ones),
+        *(text for extra, texts in extras.items() if extra not in free for text in texts),
     }
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
     assert "torch==2.13.0" in lines
-    assert {requirement(one)[0].replace("_", "-") for one in wanted} <= pinned
+    assert {requirement(text)[0].replace("_", "-") for text in expected} <= pinned
 
 
 def test_no_files_of_a_room_import_each_other_in_a_circle():
-    """Not even for types; whoever reads one file then need not know the other."""
+    """Not even for types, so that each file can be read without the other."""
     names = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sources()
@@ -208,7 +212,7 @@ def test_no_files_of_a_room_import_each_other_in_a_circle():
     for room in FLOOR_OF:
         inside = {name: path for name, path in names.items() if name.split(".")[1:2] == [room]}
         known = {
-            name: {one for one, _ in imports_of(path) if one in inside} - {name}
+            name: {module for module, _ in imports_of(path) if module in inside} - {name}
             for name, path in inside.items()
         }
         try:
@@ -296,12 +300,12 @@ def test_no_test_imports_a_test_and_none_edits_the_import_path(path):
         )
     ]
     assert not [name for name in imported if re.search(r"(^|\.)test_", name)]
-    # A test of how `sys.path` is treated may read and patch it inside of itself.
+    # A test about `sys.path` may read and patch it in its own function.
     at_import = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    looked_at = tree.body if path.is_relative_to(TESTS / "support") else at_import
+    checked = tree.body if path.is_relative_to(TESTS / "support") else at_import
     assert not [
         node.lineno
-        for statement in looked_at
+        for statement in checked
         for node in ast.walk(statement)
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
     ]

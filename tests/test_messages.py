@@ -1,4 +1,4 @@
-"""What a tool was handed and cannot take is described in one sentence, whichever tool it is."""
+"""Every tool refuses invalid arguments in one sentence."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.support.models import Tied
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def takers() -> Iterator[Any]:
-    """Every public function whose first argument is a workload, a new one too."""
+def functions_of_a_workload() -> Iterator[Any]:
+    """Every public function whose first argument is a workload."""
     for room in (lab, profiler, planner, coupling):
         names = ["channel_groups"] if room is coupling else room.__all__
         for name in names:
@@ -43,7 +43,7 @@ def takers() -> Iterator[Any]:
 
 
 def test_there_are_functions_that_take_a_workload() -> None:
-    names = {one.id for one in takers()}
+    names = {parameter.id for parameter in functions_of_a_workload()}
     assert {
         "paifuser_lab.apply",
         "paifuser_lab.compare",
@@ -55,50 +55,56 @@ def test_there_are_functions_that_take_a_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "argument",
     [nn.Linear(3, 3), [nn.Linear(3, 3)], lab.Recipe([]), None],
-    ids=lambda one: type(one).__name__,
+    ids=lambda argument: type(argument).__name__,
 )
-@pytest.mark.parametrize("function", takers())
-def test_what_is_no_workload_is_refused_by_every_function_that_takes_one(
-    function: Callable[..., Any], given: Any
+@pytest.mark.parametrize("function", functions_of_a_workload())
+def test_every_function_of_a_workload_refuses_other_arguments(
+    function: Callable[..., Any], argument: Any
 ) -> None:
     parameters = list(inspect.signature(function).parameters.values())[1:]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = ["x" for one in parameters if one.default is one.empty and one.kind in positional]
+    needed = [
+        "x"
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind in positional
+    ]
     with pytest.raises(
         WorkloadError,
-        match=rf"A {type(given).__name__} is no workload; .*lab\.Workload\(model, inputs\)",
+        match=rf"A {type(argument).__name__} is no workload; .*lab\.Workload\(model, inputs\)",
     ):
-        function(given, *needed)
+        function(argument, *needed)
 
 
-def test_several_to_profile_stand_in_a_list() -> None:
+def test_profile_in_turn_takes_a_list() -> None:
     with pytest.raises(MeasureError, match="profile_in_turn takes a list of workloads"):
         profiler.profile_in_turn(nn.Linear(3, 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "argument",
     [["fold"], "fold", {"fold": {}}, nn.Linear(3, 3), None],
-    ids=lambda one: type(one).__name__,
+    ids=lambda argument: type(argument).__name__,
 )
 @pytest.mark.parametrize("function", [lab.apply, lab.compare])
-def test_what_is_no_recipe_is_refused(function: Callable[..., Any], given: Any) -> None:
+def test_steps_without_a_recipe_are_refused(function: Callable[..., Any], argument: Any) -> None:
     work = lab.Workload(nn.Linear(3, 3), torch.ones(1, 3))
     with pytest.raises(
-        RecipeError, match=rf"A {type(given).__name__} is no recipe; .*lab\.Recipe\(\["
+        RecipeError, match=rf"A {type(argument).__name__} is no recipe; .*lab\.Recipe\(\["
     ):
-        function(work, given)
+        function(work, argument)
 
 
-@pytest.mark.parametrize("given", [5, None, nn.Linear(3, 3)], ids=lambda one: type(one).__name__)
-def test_what_is_no_list_of_steps_makes_no_recipe(given: Any) -> None:
-    with pytest.raises(RecipeError, match=f"A {type(given).__name__} is no list of steps"):
-        lab.Recipe(given)
-    if given is not None:
-        with pytest.raises(RecipeError, match=f"not a {type(given).__name__}"):
-            lab.Recipe([], workload=given)
+@pytest.mark.parametrize(
+    "argument", [5, None, nn.Linear(3, 3)], ids=lambda argument: type(argument).__name__
+)
+def test_a_recipe_takes_a_list_of_steps(argument: Any) -> None:
+    with pytest.raises(RecipeError, match=f"A {type(argument).__name__} is not a list of steps"):
+        lab.Recipe(argument)
+    if argument is not None:
+        with pytest.raises(RecipeError, match=f"not a {type(argument).__name__}"):
+            lab.Recipe([], workload=argument)
 
 
 WRONG: list[Any] = [
@@ -121,15 +127,15 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("kind", step_names())
-def test_an_option_of_a_wrong_type_is_told_by_every_step(kind: str) -> None:
-    said: list[str] = []
+def test_every_step_reports_an_option_of_a_wrong_type(kind: str) -> None:
+    messages: list[str] = []
     for option in step_class(kind).model_fields:
         for value in WRONG:
             try:
                 lab.Recipe.from_text(lab.Recipe([{kind: {option: value}}]).to_text())
-            except RecipeError as error:  # whatever else it raises fails the test
-                said.append(str(error))
-    assert said and all(kind in sentence for sentence in said)
+            except RecipeError as error:  # any other exception fails the test
+                messages.append(str(error))
+    assert messages and all(kind in message for message in messages)
 
 
 def test_load_takes_a_name_and_an_original_is_a_workload(tmp_path: Any) -> None:
@@ -144,7 +150,7 @@ def test_load_takes_a_name_and_an_original_is_a_workload(tmp_path: Any) -> None:
             load(tmp_path / "mine", work=nn.Linear(3, 3))  # type: ignore[operator]
 
 
-class Sharing(nn.Module):
+class SharedWeight(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two = nn.Linear(16, 16), nn.Linear(16, 16)
@@ -160,7 +166,7 @@ class Sharing(nn.Module):
     ids=str,
 )
 def test_a_shared_weight_in_two_formats_names_both_layers(layers: dict[str, str]) -> None:
-    work = lab.Workload(Sharing(), torch.ones(2, 16), name="sharing")
+    work = lab.Workload(SharedWeight(), torch.ones(2, 16), name="sharing")
     both = (
         "'one'.* shares its weight with 'two'"
         if "int8" in layers.values()
@@ -171,7 +177,7 @@ def test_a_shared_weight_in_two_formats_names_both_layers(layers: dict[str, str]
 
 
 def test_a_shared_weight_in_one_format_is_fine() -> None:
-    work = lab.Workload(Sharing(), torch.ones(2, 16))
+    work = lab.Workload(SharedWeight(), torch.ones(2, 16))
     variant = lab.apply(work, lab.Recipe([{"precision": {"default": "bf16"}}]))
     assert variant.module.one.weight.dtype == torch.bfloat16  # type: ignore[union-attr]
     assert lab.apply(lab.Workload(Tied(), torch.ones(1, 3).long()), lab.Recipe([])).reports == ()
@@ -196,7 +202,7 @@ def packed() -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_packed_weights_of_torch_ao_are_told_where_they_stand_in_the_way() -> None:
+def test_packed_weights_of_torch_ao_are_reported_by_tools_that_cannot_use_them() -> None:
     work = lab.Workload(packed(), torch.ones(2, 16), name="packed")
     assert lab.profile(work, runs=2, seconds=0.1).latency_ms > 0
     for tool in (
@@ -211,7 +217,7 @@ def test_packed_weights_of_torch_ao_are_told_where_they_stand_in_the_way() -> No
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_scripted_model_is_profiled_as_one_and_its_layers_are_not_changed() -> None:
+def test_a_scripted_model_is_profiled_as_one_layer_and_steps_refuse_it() -> None:
     work = lab.Workload(torch.jit.script(net()), torch.ones(2, 16), name="scripted")
     assert lab.profile(work, runs=2, seconds=0.1).latency_ms > 0
     for step in (
@@ -225,7 +231,7 @@ def test_a_scripted_model_is_profiled_as_one_and_its_layers_are_not_changed() ->
             lab.apply(work, lab.Recipe([step]))
 
 
-class Beside(nn.Module):
+class SparseBuffer(nn.Module):
     def __init__(self, layout: torch.layout) -> None:
         super().__init__()
         self.line = nn.Linear(8, 8)
@@ -237,10 +243,10 @@ class Beside(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_a_sparse_buffer_is_profiled_and_told_where_weights_are_hashed(
+def test_a_sparse_buffer_is_profiled_and_reported_by_tools_that_hash_weights(
     layout: torch.layout,
 ) -> None:
-    work = lab.Workload(Beside(layout), torch.ones(8, 8), name="beside")
+    work = lab.Workload(SparseBuffer(layout), torch.ones(8, 8), name="beside")
     assert profiler.memory_timeline(work).peak_bytes > 0
     for tool in (
         lambda: lab.apply(work, lab.Recipe([])),
@@ -248,12 +254,12 @@ def test_a_sparse_buffer_is_profiled_and_told_where_weights_are_hashed(
         lambda: lab.sensitivity(work, seconds=1),
     ):
         with pytest.raises(
-            WorkloadError, match=r"'beside' of the Beside is a sparse tensor .*to_dense\(\)"
+            WorkloadError, match=r"'beside' of the SparseBuffer is a sparse tensor .*to_dense\(\)"
         ):
             tool()
 
 
-class Nesting(nn.Module):
+class NestedOutput(nn.Module):
     def __init__(self, layout: torch.layout) -> None:
         super().__init__()
         self.line, self.layout = nn.Linear(8, 8), layout
@@ -266,15 +272,15 @@ class Nesting(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_a_nested_tensor_as_an_answer_is_refused(layout: torch.layout) -> None:
-    work = lab.Workload(Nesting(layout), torch.ones(2, 5, 8), name="nesting")
+def test_a_nested_tensor_as_output_is_refused(layout: torch.layout) -> None:
+    work = lab.Workload(NestedOutput(layout), torch.ones(2, 5, 8), name="nesting")
     for tool in (work.output, lambda: lab.apply(work, lab.Recipe([])), lambda: lab.profile(work)):
-        with pytest.raises(WorkloadError, match=r"nesting answers with a nested tensor.*padded"):
+        with pytest.raises(WorkloadError, match=r"nesting outputs a nested tensor.*padded"):
             tool()
 
 
 @pytest.mark.filterwarnings("default")
-def test_what_transformers_cannot_make_or_feed_is_told() -> None:
+def test_models_that_transformers_cannot_build_or_feed_are_reported() -> None:
     pytest.importorskip("transformers")
     with pytest.raises(UnknownModelError, match=r"hf:clip.*Workload\(model, inputs\)"):
         lab.load(
@@ -284,7 +290,7 @@ def test_what_transformers_cannot_make_or_feed_is_told() -> None:
         lab.load("hf:bert", hidden_size="wide")
 
 
-def test_an_option_that_a_model_of_the_zoo_lacks_is_told() -> None:
+def test_an_unknown_option_of_a_zoo_model_is_reported() -> None:
     with pytest.raises(
         WorkloadError, match=r"'resnet18-tiny' has no option 'width'; it has batch, seed, trained"
     ):
@@ -292,18 +298,18 @@ def test_an_option_that_a_model_of_the_zoo_lacks_is_told() -> None:
 
 
 @pytest.mark.parametrize("command", ["sweep", "open"])
-def test_a_notebook_that_is_not_there_is_told(
+def test_a_missing_notebook_is_reported(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["-p", "a=1", "--out", "out"] if command == "sweep" else ["--no-browser"]
     monkeypatch.setattr("sys.argv", ["paifuser-lab", command, "nope.ipynb", *options])
     with pytest.raises(SystemExit):
         program.main()
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        "There is no notebook nope.ipynb" in said
-        and "00_tour.ipynb" in said
-        and "reinstall" not in said
+        "There is no notebook nope.ipynb" in message
+        and "00_tour.ipynb" in message
+        and "reinstall" not in message
     )
     with pytest.raises(FileError, match="reinstall"):
         program.asset("widgets/nope.js")

@@ -1,4 +1,4 @@
-"""Progress suits where it runs: a bar for a person, lines for a log, silence for a test."""
+"""Progress: a bar in notebooks and terminals, lines in logs, nothing in tests."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import suppress
 
 import pytest
 
-from paifuser_lab import progress as seam
+from paifuser_lab import progress as progress_module
 from paifuser_lab.progress import is_static, progress
 
 
 @pytest.fixture
-def chosen(monkeypatch):
+def set_style(monkeypatch):
     return lambda style: monkeypatch.setenv("PAIFUSER_PROGRESS", style)
 
 
-def test_lines_are_said_a_few_seconds_apart(chosen, monkeypatch, capsys):
-    chosen("lines")
+def test_lines_are_printed_a_few_seconds_apart(set_style, monkeypatch, capsys):
+    set_style("lines")
     clock = iter([0.0, 1.0, 6.0, 6.0, 7.0])
-    monkeypatch.setattr(seam.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(clock))
     with progress("timing", 3) as shown:
         shown.advance(doing="the first")
         shown.advance(doing="the second")
@@ -27,45 +27,45 @@ def test_lines_are_said_a_few_seconds_apart(chosen, monkeypatch, capsys):
     assert capsys.readouterr().err == "timing: 2 of 3 · the second\n"
 
 
-def test_silence_says_nothing(chosen, capsys):
-    chosen("none")
+def test_style_none_prints_nothing(set_style, capsys):
+    set_style("none")
     with progress("timing", 1) as shown:
-        shown.advance(doing="it")
+        shown.advance(doing="the first")
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_bar_counts_to_its_total(chosen, capsys):
-    chosen("bar")
+def test_a_bar_counts_to_its_total(set_style, capsys):
+    set_style("bar")
     with progress("timing", 2) as shown:
         shown.advance(doing="the first")
         shown.advance(doing="the second")
     assert "timing" in capsys.readouterr().err
 
 
-def test_a_bar_that_ends_early_is_done_and_one_that_failed_is_not(chosen, monkeypatch):
+def test_a_bar_that_ends_early_is_filled_and_one_that_failed_is_not(set_style, monkeypatch):
     import tqdm.auto
 
-    made = []
+    bars = []
     monkeypatch.setattr(
         tqdm.auto,
         "tqdm",
-        lambda *given, **named: made.append(tqdm.tqdm(*given, **named)) or made[-1],
+        lambda *args, **kwargs: bars.append(tqdm.tqdm(*args, **kwargs)) or bars[-1],
     )
-    chosen("bar")
+    set_style("bar")
     with progress("timing", 30) as shown:
         shown.advance(11)
     with suppress(KeyError), progress("timing", 30) as shown:
         shown.advance(11)
         raise KeyError
-    assert [bar.n == bar.total for bar in made] == [True, False]
+    assert [bar.n == bar.total for bar in bars] == [True, False]
 
 
 @pytest.mark.parametrize(("static", "style"), [("1", "lines"), ("", "bar")])
 def test_in_a_notebook_there_is_a_bar_unless_widgets_are_left_out(
-    chosen, monkeypatch, static, style
+    set_style, monkeypatch, static, style
 ):
-    chosen("auto")
+    set_style("auto")
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     monkeypatch.setenv("PAIFUSER_STATIC", static)
     assert is_static() == bool(static)
-    assert seam._style() == style
+    assert progress_module._style() == style

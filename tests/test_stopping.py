@@ -1,4 +1,4 @@
-"""Long work has one way to stop, and keeps what it has."""
+"""Stopping long work keeps its results."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PACKAGE = Path(lab.__file__).parent
 EDGES = {
     "cli/program.py",  # Ctrl-C ends the JupyterLab that it started
     "pipeline/sweep/run.py",  # stops the processes of a sweep
-    "pipeline/sweep/worker.py",  # one of them
+    "pipeline/sweep/worker.py",  # one of these processes
     "stopping.py",
-    "training/run.py",  # says how far the training came, and goes on as an interrupt
+    "training/run.py",  # reports the epoch and raises the interrupt again
 }
 
 
 @pytest.mark.parametrize("stop", [StoppedError("was stopped."), KeyboardInterrupt()])
-def test_a_stop_and_ctrl_c_keep_what_there_is_alike(stop):
+def test_a_stop_and_ctrl_c_both_keep_results(stop):
     results = []
     with keep_when_stopped(lambda: bool(results)) as ending:
         results.append(1)
@@ -32,7 +32,7 @@ def test_a_stop_and_ctrl_c_keep_what_there_is_alike(stop):
         raise stop
 
 
-def test_work_that_ends_by_itself_was_not_stopped():
+def test_work_that_ends_by_itself_is_not_stopped():
     with keep_when_stopped() as ending:
         stop_if_asked(None)
         stop_if_asked(lambda: False)
@@ -41,14 +41,14 @@ def test_work_that_ends_by_itself_was_not_stopped():
         raise ZeroDivisionError
 
 
-def test_what_is_asked_to_stop_before_it_has_a_result_says_so():
+def test_a_stop_before_there_is_a_result_is_reported():
     with pytest.raises(StoppedError, match="before there was a result"):
         stop_if_asked(lambda: True)
     with pytest.raises(StoppedError, match="was stopped while it counted"):
         stop_if_asked(lambda: True, "was stopped while it counted.")
 
 
-def test_only_the_edges_of_the_program_name_the_interrupt():
+def test_only_the_edges_of_the_program_handle_the_interrupt():
     naming = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

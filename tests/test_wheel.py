@@ -29,11 +29,11 @@ def installed(tmp_path_factory):
 
 def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def test_an_installed_wheel_imports_and_finds_its_assets(installed, tmp_path):

@@ -1,15 +1,15 @@
 """Faster attention: to some blocks of the keys, or within a Swin's windows in one pass.
 
-sparsity         how many blocks of keys are attended to, and by what rule
-discover         which layers call torch's attention, and with what, in one run
-block_lists      which blocks of keys each block of queries attends to
-static_lists     those lists made once, from data
-masks            what a mask hides
-attention        torch's attention, with its signature, to some blocks of the keys
-redirect         a layer whose attention is that one
+sparsity         how many blocks of keys are attended to, and the rule that selects them
+discover         the layers that call torch's attention, and the inputs of the calls, in one run
+block_lists      the blocks of keys that each block of queries attends to
+static_lists     fixed lists, computed once from data
+masks            the keys that a mask hides
+attention        sparse attention with the signature of torch's
+redirect         a layer that calls it in place of torch's
 torch_attention  nn.MultiheadAttention, so that its attention can be redirected
 windows/         Swin's attention in one pass
-subclassing      how a layer runs otherwise under its own name and weights
+subclassing      changes a layer's forward, but not its name and weights
 evaluate         the error and the time of changed layers
 cost             the error, latency and metric at each share of the keys, as a record
 """
@@ -22,7 +22,7 @@ from .evaluate import Evaluated, evaluate_layers, evaluate_sparse, exact
 from .redirect import make_dense, make_sparse
 from .sparsity import Sparsity
 from .static_lists import lists_from_data
-from .torch_attention import packs_texts
+from .torch_attention import drops_padding
 from .windows import is_fused, is_windowed, make_fused
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Evaluated",
     "Sparsity",
     "attention_cost",
+    "drops_padding",
     "evaluate_layers",
     "evaluate_sparse",
     "exact",
@@ -41,6 +42,5 @@ __all__ = [
     "make_dense",
     "make_fused",
     "make_sparse",
-    "packs_texts",
     "record_calls",
 ]

@@ -1,4 +1,4 @@
-"""torch's attention, called as it is called, to a part of the keys."""
+"""torch's attention with its signature, to a part of the keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..kernels import attend_to_blocks
 from ..kernels.block_gather import BLOCK, blocks_of, compose
 from .block_lists import listed
-from .masks import as_whole, may_blind, visible_keys
+from .masks import as_four_dimensions, may_hide_all_keys, visible_keys
 from .sparsity import Sparsity
 
 
@@ -29,8 +29,8 @@ def attend(
     sparsity: Sparsity,
     fixed: Tensor | None = None,
 ) -> Tensor:
-    """Attention to the blocks of keys that are kept; to all of them where that is not fewer, or
-    cannot be done.
+    """Attention to the selected blocks of keys; to all keys if they are not fewer, or if the call
+    does not support less.
     """
     to_all = partial(
         F.scaled_dot_product_attention,
@@ -45,16 +45,16 @@ def attend(
     )
     if why_dense(query, key, value, attn_mask, is_causal, scale) or is_all(key, sparsity):
         return to_all()
-    query, key, value = as_many(query, key, value, enable_gqa)
+    query, key, value = expand_heads(query, key, value, enable_gqa)
     if not _fits(query, key, sparsity, fixed):
         return to_all()
-    mask = as_whole(attn_mask, key.shape[2])
+    mask = as_four_dimensions(attn_mask, key.shape[2])
     scaled = query.shape[-1] ** -0.5 if scale is None else scale
     visible = visible_keys(mask)
     if visible is not None:
         return _packed(query, key, value, visible, dropout_p, scaled, sparsity, fixed)
     kept = listed(query, key, sparsity, fixed, is_causal=is_causal, mask=mask)
-    if mask is not None and may_blind(mask, kept):
+    if mask is not None and may_hide_all_keys(mask, kept):
         return to_all()
     return _attended(query, key, value, kept, None, is_causal, scaled, mask, dropout_p)
 
@@ -67,7 +67,7 @@ def why_dense(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> str:
-    """Why such a call cannot attend to a part; '' where it can."""
+    """Why a call cannot attend to a part of the keys; '' if it can."""
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
         return f"its queries have {query.ndim} dimensions, not (batch, heads, tokens, numbers)"
     if not len(query) or not len(key):
@@ -85,29 +85,28 @@ def why_dense(
     return f"its scale is {scale}, not above 0" if scale is not None and not scale > 0 else ""
 
 
-def as_many(
+def expand_heads(
     query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of one batch and number of heads; those that are shared are
-    repeated.
-    """
+    """Queries, keys and values expanded to the same batch and number of heads."""
     if enable_gqa:
         key, value = (
-            one.repeat_interleave(query.shape[1] // one.shape[1], 1) for one in (key, value)
+            tensor.repeat_interleave(query.shape[1] // tensor.shape[1], 1)
+            for tensor in (key, value)
         )
     shape = tuple(map(max, query.shape[:2], key.shape[:2], value.shape[:2]))
-    query, key, value = (one.expand(*shape, -1, -1) for one in (query, key, value))
+    query, key, value = (tensor.expand(*shape, -1, -1) for tensor in (query, key, value))
     return query, key, value
 
 
 def is_all(key: Tensor, sparsity: Sparsity) -> bool:
-    """Whether every block of keys is kept."""
+    """Whether all blocks of keys are selected."""
     blocks = blocks_of(key.shape[2])
     return sparsity.of(blocks) == blocks
 
 
 def _fits(query: Tensor, key: Tensor, sparsity: Sparsity, fixed: Tensor | None) -> bool:
-    """Whether lists that were made once are long enough; one warning where they are not."""
+    """Whether fixed lists are long enough; warns if not."""
     if sparsity.kind != "block" or fixed is None:
         return True
     heads, rows, _ = fixed.shape
@@ -135,20 +134,19 @@ def _packed(
     sparsity: Sparsity,
     fixed: Tensor | None,
 ) -> Tensor:
-    """With the keys that are there in front, which attention does not mind: how many they are is
-    then all there is to say.
+    """Attention under a padding mask: visible keys are moved to the front, as their order does not
+    matter, so that the mask becomes a length.
     """
     order = torch.argsort(~visible, dim=-1, stable=True)
     lengths = visible.sum(-1, dtype=torch.int32).expand(len(query))
     is_self = query.shape[2] == key.shape[2]
-    near, far = (_in_order(one, order) for one in (key, value))
-    mine = _in_order(query, order) if is_self else query  # who stands near whom stays so
-    asking = (
-        mine.masked_fill(~_in_front(lengths, mine), 0.0) if is_self else mine
-    )  # the padding has no say in what is kept
-    kept = listed(asking, near, sparsity, fixed, lengths=lengths)
-    made = _attended(mine, near, far, kept, lengths, False, scale, None, dropout)
-    return _in_order(made, torch.argsort(order, dim=-1)) if is_self else made
+    keys, values = (_in_order(tensor, order) for tensor in (key, value))
+    own = _in_order(query, order) if is_self else query  # nearness is that of the tokens
+    # Padding must not influence the selection.
+    visible_queries = own.masked_fill(~_in_front(lengths, own), 0.0) if is_self else own
+    kept = listed(visible_queries, keys, sparsity, fixed, lengths=lengths)
+    output = _attended(own, keys, values, kept, lengths, False, scale, None, dropout)
+    return _in_order(output, torch.argsort(order, dim=-1)) if is_self else output
 
 
 def _in_front(lengths: Tensor, tokens: Tensor) -> Tensor:
@@ -172,8 +170,8 @@ def _attended(
     mask: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """By the operator; composed of torch's own where that has no place for a mask or dropout, or is
-    exported.
+    """Attention by the kernel's operator; composed of torch's operators if there is a mask or
+    dropout, which the kernel does not support, or under export.
     """
     is_plain = mask is None and not dropout
     if is_plain and not torch.compiler.is_exporting():

@@ -1,6 +1,6 @@
-"""Which blocks of keys each block of queries attends to.
+"""The blocks of keys that each block of queries attends to.
 
-Lists are (batch, heads, blocks of queries, most) in int32, -1 behind the last.
+Lists are int32 of shape (batch, heads, blocks of queries, most), padded with -1.
 """
 
 from __future__ import annotations
@@ -42,15 +42,14 @@ def listed(
 
 
 def nearness(query: Tensor, key: Tensor, is_causal: bool) -> Tensor:
-    """(blocks of queries, blocks of keys), higher the nearer they are; of two that are as near the
+    """(blocks of queries, blocks of keys), higher for nearer ones; of two at the same distance the
     earlier one is nearer.
     """
     rows, columns = (
-        torch.arange(blocks_of(one.shape[2]), device=one.device) for one in (query, key)
+        torch.arange(blocks_of(tokens.shape[2]), device=tokens.device) for tokens in (query, key)
     )
-    own = (
-        rows if is_causal else rows * len(columns) // len(rows)
-    )  # a causal query's position is its index alone
+    # a causal query's position is its index
+    own = rows if is_causal else rows * len(columns) // len(rows)
     return -(columns - own[:, None] + 0.25).abs()
 
 
@@ -58,10 +57,10 @@ def seen_blocks(
     query: Tensor, key: Tensor, is_causal: bool, lengths: Tensor | None, mask: Tensor | None
 ) -> Tensor:
     """(batch, heads, blocks of queries, blocks of keys), each of the first two or 1: whether a
-    query of one sees a key of the other.
+    query of the one block sees a key of the other.
     """
     down, across = (
-        torch.arange(blocks_of(one.shape[2]), device=one.device) for one in (query, key)
+        torch.arange(blocks_of(tokens.shape[2]), device=tokens.device) for tokens in (query, key)
     )
     seen = (across <= down[:, None] if is_causal else torch.ones_like(across <= down[:, None]))[
         None, None
@@ -72,16 +71,16 @@ def seen_blocks(
 
 
 def fitting(fixed: Tensor, near: Tensor) -> Tensor:
-    """What lists that were made once, (heads, blocks of queries, most), leave of the nearness of
-    what is seen; all where that is nothing.
+    """The nearness restricted to fixed lists, (heads, blocks of queries, most); unrestricted for
+    queries that see none of the listed blocks.
     """
     kept = near.masked_fill(~is_listed(fixed[:, : near.shape[-2]], near.shape[-1]), float("-inf"))
     return torch.where(kept.isfinite().any(-1, keepdim=True), kept, near)
 
 
 def fixed_lists(calls: Sequence[tuple[Tensor, Tensor]], count: int, *, is_causal: bool) -> Tensor:
-    """The best blocks over all examples of some queries and keys; a block's own is among them where
-    queries and keys are as many.
+    """The best blocks averaged over all examples of queries and keys; a block's own is always among
+    them if there are as many queries as keys.
     """
     scores = torch.stack(
         [block_scores(query, key, is_causal=is_causal).mean(0) for query, key in calls]

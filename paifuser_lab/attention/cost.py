@@ -1,4 +1,4 @@
-"""What attention to some of the keys costs and saves: errors, latency and metric by share."""
+"""The costs of attention to some of the keys: errors, latency and metric by share."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .static_lists import lists_from_data
 
 KEEPS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 ROUNDS = 30
-SHARE_S = 0.2  # for the time of one attention to all keys
-SMALL = 0.2  # of a model's time, below which attention to less brings little
+SHARE_S = 0.2  # for timing one attention to all keys
+SMALL = 0.2  # the share of a model's time below which sparse attention gains little
 
 
 @outside_inference
@@ -41,12 +41,12 @@ def attention_cost(
     seconds: float = 20.0,
     should_stop: Callable[[], bool] | None = None,
 ) -> AttentionCost:
-    """See what it costs to attend to a share of the keys in every layer that can, and what it
-    brings.
+    """Measure the errors, latency and metric of a model that attends to a share of the keys in
+    every layer that can.
 
-    Every share is evaluated once; then the model is timed at all of them in turn for the rest of
-    the seconds, and the metric taken where the workload has one. An interrupt, or `should_stop`,
-    keeps what there is.
+    Every share is evaluated once; then the model is timed at all of them in turn for the remaining
+    seconds, and the metric computed if the workload has one. After an interrupt, or if
+    `should_stop` returns True, the results so far are returned.
     """
     work = _to_all_keys(workload_of(subject))
     shares = _checked(keeps)
@@ -66,7 +66,7 @@ def attention_cost(
         measurement.time(shown)
         measurement.score(shown)
     if ending.is_stopped:
-        measurement.notes.append("it was stopped, and holds what there was")
+        measurement.notes.append("it was stopped and has the results until then")
     return measurement.record()
 
 
@@ -78,17 +78,17 @@ def _checked(keeps: Sequence[float]) -> tuple[float, ...]:
 
 
 def _to_all_keys(work: Workload) -> Workload:
-    """The same workload, of a model whose attention goes to all keys: what every share is held
-    against.
-    """
-    made = copy.copy(work)
-    made.model = as_dense(work.model)
-    return made
+    """The workload with a model that attends to all keys, the reference for every share."""
+    dense = copy.copy(work)
+    dense.model = as_dense(work.model)
+    return dense
 
 
 def _least_ms(samples: Mapping[str, Samples], name: str) -> float:
-    """With the number of threads that suits it best."""
-    return min(one.median_ms for label, one in samples.items() if label.startswith(f"{name} · "))
+    """The latency with the fastest number of threads."""
+    return min(
+        timing.median_ms for label, timing in samples.items() if label.startswith(f"{name} · ")
+    )
 
 
 def _first_reason(seen: Attending) -> str:
@@ -100,7 +100,7 @@ def _first_reason(seen: Attending) -> str:
 
 @dataclass
 class _Measurement:
-    """What has been found so far."""
+    """The results so far."""
 
     work: Workload
     seen: Attending
@@ -127,7 +127,7 @@ class _Measurement:
         self.sparse = {layer: sparse_layer(self.model, layer) for layer in self.seen.able}
 
     def evaluate(self, shown: Progress) -> None:
-        """How far the outputs are from those to all keys: of each layer on what it was given, and
+        """Compute the errors against attention to all keys: of each layer on its own inputs, and
         of the model.
         """
         whole = self.work.output()
@@ -139,14 +139,14 @@ class _Measurement:
             }
             with running(self.model):
                 error = output_error(whole, self._output(keep, self.work.inputs.clone()))[0]
-            self.errors.append(error)  # all or nothing of a share
-            for layer, one in results.items():
-                self.layer_errors[layer].append(one)
+            self.errors.append(error)  # a share's errors are added together
+            for layer, layer_error in results.items():
+                self.layer_errors[layer].append(layer_error)
             shown.advance(doing=f"{keep:.0%}")
 
     def time(self, shown: Progress) -> None:
-        """What the model takes at each share, in turn with the model that attends to all keys, with
-        each number of threads.
+        """Time the model at each share, in turn with the model that attends to all keys, with each
+        number of threads.
         """
         device, inputs = self.work.device, self.work.inputs.clone()
         calls: dict[str, Callable[[], Any]] = {"": lambda: inputs(self.work.model)}
@@ -164,7 +164,7 @@ class _Measurement:
         shown.advance(doing="timed")
 
     def score(self, shown: Progress) -> None:
-        """The metric at each share."""
+        """Compute the metric at each share."""
         if self.work.metric is None or self.work.test is None:
             return
         self.dense_value = self.work.evaluate()
@@ -176,7 +176,7 @@ class _Measurement:
             shown.advance(doing=f"{self.work.metric_name} at {keep:.0%}")
 
     def record(self) -> AttentionCost:
-        """Everything, of the shares that were evaluated."""
+        """The record of all shares that were evaluated."""
         done = self.keeps[: len(self.errors)]
         samples = self.samples if len(done) == len(self.keeps) else {}
         has_values = len(self.values) == len(done)
@@ -214,8 +214,8 @@ class _Measurement:
         )
 
     def _shares(self) -> dict[str, float]:
-        """Of the model's time what each layer's attention to all keys takes, by one clock; what is
-        alike is timed once.
+        """The share of the model's time that each layer's dense attention takes, measured by one
+        clock; calls of equal signature are timed once.
         """
         taken: dict[Any, float] = {}
         inputs = self.work.inputs.clone()

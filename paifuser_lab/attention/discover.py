@@ -1,4 +1,4 @@
-"""Which layers of a model attend, and to what: its calls of torch's attention in one run."""
+"""Finds the layers of a model that attend, from their calls of torch's attention in one run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..model.watch import watching
 from ..records import AttentionKind
 from ..workload import Inputs, running
 from .attention import why_dense
-from .masks import as_whole
+from .masks import as_four_dimensions
 from .redirect import SDPA, Redirected, make_dense
-from .torch_attention import through_sdpa
+from .torch_attention import make_redirectable
 from .windows import is_windowed
 
 CALL = Signature(
@@ -36,7 +36,7 @@ CALL = Signature(
 
 @dataclass(frozen=True)
 class Call:
-    """One call of torch's attention, with what it was given."""
+    """One call of torch's attention, with its arguments."""
 
     query: Tensor
     key: Tensor
@@ -49,18 +49,18 @@ class Call:
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """How many queries and how many keys."""
+        """The number of queries and of keys."""
         return self.query.shape[-2], self.key.shape[-2]
 
     @property
     def is_padded(self) -> bool:
-        """Whether its mask hides keys, the same from every query."""
-        mask = as_whole(self.options["attn_mask"], self.key.shape[-2])
+        """Whether its mask hides the same keys from every query."""
+        mask = as_four_dimensions(self.options["attn_mask"], self.key.shape[-2])
         return mask is not None and mask.shape[2] == 1
 
     @property
     def why_dense(self) -> str:
-        """Why it cannot go to a part; '' where it can."""
+        """Why it cannot attend to a part of the keys; '' if it can."""
         return why_dense(
             self.query,
             self.key,
@@ -72,7 +72,7 @@ class Call:
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """Calls of equal signature take the same time."""
+        """A key; calls of equal signature take the same time."""
         mask = self.options["attn_mask"]
         shown = None if mask is None else (tuple(mask.shape), mask.stride(), mask.dtype)
         plain = tuple((name, value) for name, value in self.options.items() if name != "attn_mask")
@@ -81,8 +81,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Attending:
-    """The layers that attend, in the order of the model, with their calls; and why some of them
-    cannot attend to a part.
+    """The layers that attend, in the order of the model, with their calls; and the reasons why some
+    of them cannot attend to a part of the keys.
     """
 
     calls: dict[str, list[Call]]
@@ -90,12 +90,12 @@ class Attending:
 
     @property
     def able(self) -> dict[str, list[Call]]:
-        """The layers that can."""
+        """The layers that can attend to a part of the keys."""
         return {layer: calls for layer, calls in self.calls.items() if layer not in self.reasons}
 
 
 def find_attention(model: nn.Module, inputs: Inputs, kind: AttentionKind = "topk") -> Attending:
-    """See which layers attend, and which of them can attend to a part that a kind of rule picks."""
+    """Find the layers that attend, and which of them can attend to a part picked by a rule."""
     results = calls_of(model, inputs)
     modules = dict(model.named_modules())
     calls = {
@@ -108,23 +108,23 @@ def find_attention(model: nn.Module, inputs: Inputs, kind: AttentionKind = "topk
         calls,
         {
             layer: why
-            for layer, ones in calls.items()
-            if (why := _why_not(layer, ones, windows, kind))
+            for layer, layer_calls in calls.items()
+            if (why := _why_not(layer, layer_calls, windows, kind))
         },
     )
 
 
 def calls_of(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
-    """What the layers of a model attend to, seen on a copy that attends to all keys."""
+    """The calls of torch's attention in a model, recorded on a copy that attends to all keys."""
     seen = copy.deepcopy(model)
     make_dense(seen)
     for name, _ in model.named_modules():
-        through_sdpa(seen, name)
+        make_redirectable(seen, name)
     return record_calls(seen, inputs)
 
 
 def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
-    """The calls of torch's attention in each layer that makes any, in one run."""
+    """The calls of torch's attention in one run, by layer."""
     layers, calls = [""], dict[str, list[Call]]()
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
@@ -139,8 +139,8 @@ def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
         options = dict(bound.arguments)
         query, key, value = (options.pop(name).detach() for name in ("query", "key", "value"))
         calls.setdefault(layers[-1], []).append(Call(query, key, value, options))
-        made: Tensor = SDPA(*args, **kwargs)
-        return made
+        output: Tensor = SDPA(*args, **kwargs)
+        return output
 
     inputs = inputs.clone()
     with running(model), watching(model, enter, leave), Redirected(attention):

@@ -1,5 +1,5 @@
-"""What a change of a layer's attention does: how far its output is from what it was, and what both
-take, timed in turn.
+"""The effect of changes to a layer's attention: the error of its output, and the time before and
+after, taken in turn.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .discover import Call
 from .redirect import SDPA
 from .sparsity import Sparsity
 
-SECONDS = 0.5  # for the timing of two ways to do the same; seven rounds at least
+SECONDS = 0.5  # for timing two variants of a layer; at least seven rounds
 CLEARLY = 0.95
 EXACT, EXACT_IN_HALF = 1e-4, 0.02
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A layer before and after."""
+    """The error and the time of a changed layer."""
 
     error: float
     before_ms: float
@@ -42,19 +42,19 @@ class Evaluated:
 
     @property
     def is_clearly_faster(self) -> bool:
-        """By more than times stray: what is paid for with an error has to be."""
+        """Whether it is faster by more than noise, as a change with an error has to be."""
         return self.after_ms < CLEARLY * self.before_ms
 
     @property
     def label(self) -> str:
-        """For a note."""
+        """The times, for a note."""
         return f"{self.before_ms:.3g} ms become {self.after_ms:.3g} ms"
 
 
 def compare_ms(
     before: Callable[[], Any], after: Callable[[], Any], device: torch.device, seconds: float
 ) -> tuple[float, float]:
-    """What two calls take in turn."""
+    """The ms of two calls, timed in turn."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     taken = in_turn(
         {"before": before, "after": after}, device, seconds, own_ms if is_alone else timed_ms
@@ -63,14 +63,14 @@ def compare_ms(
 
 
 def attention_output(call: Call, sparsity: Sparsity | None, fixed: Tensor | None = None) -> Tensor:
-    """The output to one call, to all keys or to those that are kept."""
+    """The output of one call with all keys, or with a part of them."""
     attention = SDPA if sparsity is None else partial(attend, sparsity=sparsity, fixed=fixed)
-    made: Tensor = attention(call.query, call.key, call.value, **call.options)
-    return made
+    output: Tensor = attention(call.query, call.key, call.value, **call.options)
+    return output
 
 
 def error_of(call: Call, sparsity: Sparsity, fixed: Tensor | None) -> float:
-    """How far the output is from attention to all keys, in parts of the latter's norm."""
+    """The relative L2 error against attention to all keys."""
     with torch.no_grad():
         return output_error(attention_output(call, None), attention_output(call, sparsity, fixed))[
             0
@@ -88,14 +88,14 @@ def evaluate_sparse(
     fixed: Mapping[str, Tensor | None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluated]:
-    """Each layer with attention to a part of the keys, over all of its calls; what is alike is
-    timed once.
+    """Each layer with attention to a part of the keys, over all of its calls; calls of equal
+    signature are timed once.
     """
     taken: dict[Any, tuple[float, float]] = {}
     results = {}
     with progress("attending to a part", len(calls)) as shown:
-        for layer, ones in calls.items():
-            for call in ones:
+        for layer, layer_calls in calls.items():
+            for call in layer_calls:
                 _check_stop(should_stop)
                 if call.signature not in taken:
                     before, after = (
@@ -104,10 +104,11 @@ def evaluate_sparse(
                     )
                     taken[call.signature] = compare_ms(before, after, call.query.device, SECONDS)
             before_ms, after_ms = (
-                sum(times) for times in zip(*(taken[call.signature] for call in ones), strict=True)
+                sum(times)
+                for times in zip(*(taken[call.signature] for call in layer_calls), strict=True)
             )
             results[layer] = Evaluated(
-                worst_error(ones, sparsity, fixed[layer]), before_ms, after_ms
+                worst_error(layer_calls, sparsity, fixed[layer]), before_ms, after_ms
             )
             shown.advance(doing=layer)
     return results
@@ -120,8 +121,8 @@ def evaluate_layers(
     inputs: Inputs,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Evaluated]:
-    """Each layer of a model beside that of a changed copy, on its input; what is alike is
-    timed once.
+    """Each layer of a model against that of a changed copy, on its inputs; equal layers are timed
+    once.
     """
     taken: dict[Any, tuple[float, float]] = {}
     results = {}
@@ -131,7 +132,7 @@ def evaluate_layers(
         for layer, arguments in layer_inputs.items():
             _check_stop(should_stop)
             before, after = (
-                partial(arguments, one.get_submodule(layer)) for one in (model, changed)
+                partial(arguments, module.get_submodule(layer)) for module in (model, changed)
             )
             key = (
                 str(model.get_submodule(layer)),
@@ -146,7 +147,7 @@ def evaluate_layers(
 
 
 def exact(model: nn.Module) -> float:
-    """What an exact change may differ by, by the format that a model computes in."""
+    """The tolerance of an exact change, by the dtype of a model's weights."""
     is_half = any(
         weight.is_floating_point() and weight.itemsize < 4 for weight in model.parameters()
     )
@@ -154,7 +155,7 @@ def exact(model: nn.Module) -> float:
 
 
 def _inputs_of(model: nn.Module, layers: Sequence[str], inputs: Inputs) -> dict[str, Inputs]:
-    """What some layers are given in one run."""
+    """The inputs of some layers in one run."""
     results: dict[str, Inputs] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:

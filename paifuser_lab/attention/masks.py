@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from ..kernels.block_gather import BLOCK
 
 
-def as_whole(mask: Tensor | None, keys: int) -> Tensor | None:
-    """A mask as (batch, heads, queries, keys), the first three each of them or 1; rows that are
-    views of one row become that one.
+def as_four_dimensions(mask: Tensor | None, keys: int) -> Tensor | None:
+    """A mask as (batch, heads, queries, keys), each of the first three or 1; rows that are views of
+    one row are reduced to it.
     """
     if mask is None:
         return None
@@ -21,9 +21,7 @@ def as_whole(mask: Tensor | None, keys: int) -> Tensor | None:
 
 
 def visible_keys(mask: Tensor | None) -> Tensor | None:
-    """(batch, keys), True for those that are there, where a mask says no more than that; else
-    None.
-    """
+    """(batch, keys), True for visible keys, if a mask is only a padding mask; else None."""
     is_padding = (
         mask is not None
         and mask.dtype.is_floating_point is False
@@ -32,13 +30,13 @@ def visible_keys(mask: Tensor | None) -> Tensor | None:
     return mask[:, 0, 0].bool() if mask is not None and is_padding else None
 
 
-def may_blind(mask: Tensor, kept: Tensor) -> bool:
-    """Whether a query sees nothing in the blocks that are listed for it, though a mask shows it
-    something elsewhere.
+def may_hide_all_keys(mask: Tensor, kept: Tensor) -> bool:
+    """Whether a query sees no key in the blocks that are listed for it, but would see one in
+    another block.
 
-    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the output:
-    queries may be blind there where they and the keys are not the same tokens, since no block of
-    keys is then their own.
+    Computed on a CPU. On other devices, and under compilation, reading the values would wait for
+    the output; there it is assumed if queries and keys are not the same tokens, since then no block
+    of keys is the query's own.
     """
     queries, keys = mask.shape[2:]
     if queries == 1:
@@ -52,7 +50,7 @@ def may_blind(mask: Tensor, kept: Tensor) -> bool:
 
 
 def is_listed(kept: Tensor, blocks: int) -> Tensor:
-    """Of lists of blocks, (…, most), which of so many blocks are on them: (…, blocks)."""
-    places = kept.long().masked_fill((kept < 0) | (kept >= blocks), blocks)
-    results = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
-    return results.scatter(-1, places, True)[..., :blocks]
+    """Whether each of a number of blocks is in lists (…, most): (…, blocks)."""
+    indices = kept.long().masked_fill((kept < 0) | (kept >= blocks), blocks)
+    flags = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
+    return flags.scatter(-1, indices, True)[..., :blocks]

@@ -1,8 +1,8 @@
-"""A layer whose attention goes to a part of the keys: while it runs, torch's attention is this
-project's. Stands on TorchFunctionMode.
+"""A layer that attends to a part of the keys: while it runs, calls of torch's attention are
+redirected to this project's. Built on TorchFunctionMode.
 
-Nothing of the layer's own code is written anew, so that any layer that calls
-`F.scaled_dot_product_attention` will do, and what it does besides stays its own.
+The layer's own code is not rewritten, so this works for any layer that calls
+`F.scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch.overrides import TorchFunctionMode
 from .attention import attend
 from .sparsity import Sparsity
 from .subclassing import Subclassed, subclass_layer
-from .torch_attention import through_sdpa
+from .torch_attention import make_redirectable
 
 SDPA = F.scaled_dot_product_attention
 
 
 class Redirected(TorchFunctionMode):
-    """Hands torch's attention to another function, and everything else to torch."""
+    """Redirects torch's attention to another function; all other functions are unchanged."""
 
     def __init__(self, attention: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -34,9 +34,8 @@ class Redirected(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is SDPA:
             return self.attention(*args, **kwargs)
-        if (
-            func is Tensor.unflatten
-        ):  # written in Python, which a compiler reads only as a method of a tensor; as is `split`
+        # Written in Python; a compiler reads it only as a method of a tensor, as it does `split`.
+        if func is Tensor.unflatten:
             return args[0].unflatten(*args[1:], **kwargs)
         if func is Tensor.split:
             return args[0].split(*args[1:], **kwargs)
@@ -44,17 +43,17 @@ class Redirected(TorchFunctionMode):
 
 
 class Sparse(Subclassed):
-    """A layer that attends to a part of the keys, or to all while `keeping` is None."""
+    """A layer that attends to a part of the keys, or to all while `sparsity` is None."""
 
     sparsity: Sparsity | None
     kept_blocks: Tensor | None
 
     def attend_to(self, sparsity: Sparsity | None, fixed: Tensor | None = None) -> None:
-        """Say anew how much; `fixed` are the lists of kind block."""
+        """Set the sparsity; `fixed` are the lists of kind block."""
         self.sparsity, self.kept_blocks = sparsity, fixed
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the layer was."""
+        """The layer's own forward, with its attention redirected."""
         if self.sparsity is None:
             return super().forward(*args, **kwargs)  # type: ignore[misc]
         with Redirected(self._attention):
@@ -69,9 +68,9 @@ def make_sparse(
     model: nn.Module, layer: str, sparsity: Sparsity | None, fixed: Tensor | None = None
 ) -> None:
     """Let a layer of a model attend to a part of the keys; `fixed` are the lists of kind block. It
-    can be said anew at any time.
+    can be called again with another sparsity.
     """
-    through_sdpa(model, layer)
+    make_redirectable(model, layer)
     module = model.get_submodule(layer)
     if not isinstance(module, Sparse):
         subclass_layer(module, Sparse)
@@ -80,19 +79,19 @@ def make_sparse(
 
 
 def sparse_layer(model: nn.Module, layer: str) -> Sparse:
-    """The layer, which was made sparse."""
+    """The layer, which must have been made sparse."""
     module = model.get_submodule(layer)
     assert isinstance(module, Sparse)
     return module
 
 
 def as_dense(model: nn.Module) -> nn.Module:
-    """The model where every layer attends to all keys, else a copy that does."""
+    """The model if every layer attends to all keys, else a copy that does."""
     if not any(isinstance(module, Sparse) and module.sparsity for module in model.modules()):
         return model
-    made = copy.deepcopy(model)
-    make_dense(made)
-    return made
+    dense = copy.deepcopy(model)
+    make_dense(dense)
+    return dense
 
 
 def make_dense(model: nn.Module) -> None:

@@ -1,7 +1,7 @@
-"""A layer made to run otherwise, its weights, names and position kept: its class gets a subclass.
+"""Changes how a layer runs by giving its class a subclass; weights, names and position stay.
 
-Another layer instead would rename its weights; a hook would not be compiled. Copies and pickles as
-any layer does.
+Replacing the layer would rename its weights; a hook would not be compiled. The layer can be copied
+and pickled like any other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from torch import nn
 
 
 class Subclassed:
-    """What changes how a layer runs stands before the layer's own class, so that `super()` is the
-    layer as it was.
+    """The base of classes that change how a layer runs; it precedes the layer's own class, so that
+    `super()` is the unchanged layer.
     """
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -25,23 +25,23 @@ _classes: dict[tuple[type, type], type[nn.Module]] = {}
 
 
 def subclass_of(graft: type[Subclassed], original: type[nn.Module]) -> type[nn.Module]:
-    """A subclass of both, made once."""
+    """A subclass of both, cached."""
     if (graft, original) in _classes:
         return _classes[graft, original]
     name = f"{graft.__name__}{original.__name__}"
-    made: type[nn.Module] = type(
+    subclass: type[nn.Module] = type(
         name, (graft, original), {"__doc__": original.__doc__, "__module__": graft.__module__}
     )
-    _classes[graft, original] = made
-    return made
+    _classes[graft, original] = subclass
+    return subclass
 
 
 def subclass_layer(layer: nn.Module, graft: type[Subclassed]) -> None:
-    """Change how a layer runs; one that was changed so before stays as it is."""
+    """Change how a layer runs, unless it was changed so before."""
     if not isinstance(layer, graft):
         layer.__class__ = subclass_of(graft, type(layer))
 
 
 def _empty(graft: type[Subclassed], original: type[nn.Module]) -> nn.Module:
-    made = subclass_of(graft, original)
-    return made.__new__(made)
+    subclass = subclass_of(graft, original)
+    return subclass.__new__(subclass)

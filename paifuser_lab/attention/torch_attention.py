@@ -1,5 +1,5 @@
-"""torch's own attention layer, calling `F.scaled_dot_product_attention` where it can be seen: its
-own code does so inside another function.
+"""torch's attention layer, rewritten to call `F.scaled_dot_product_attention` where the call can be
+redirected: torch calls it inside another function.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..pruning.groups.narrow_attention import NarrowAttention
 
 
 class TorchAttention(NarrowAttention):
-    """Called as nn.MultiheadAttention is, with its weights; where the weights of attention are
-    asked for, these are computed for all keys.
+    """nn.MultiheadAttention with its signature and weights; where attention weights are requested,
+    they are computed for all keys.
     """
 
     def forward(
@@ -28,7 +28,7 @@ class TorchAttention(NarrowAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """The same output."""
+        """The output of nn.MultiheadAttention."""
         if need_weights or query.ndim == 2:
             return super().forward(
                 query,
@@ -43,7 +43,7 @@ class TorchAttention(NarrowAttention):
         inputs = (
             [query, key, value]
             if self.batch_first
-            else [one.transpose(0, 1) for one in (query, key, value)]
+            else [tensor.transpose(0, 1) for tensor in (query, key, value)]
         )
         q, k, v = self._projected(inputs)
         is_causal = is_causal and key_padding_mask is None
@@ -55,31 +55,27 @@ class TorchAttention(NarrowAttention):
         return attention_output if self.batch_first else attention_output.transpose(0, 1), None
 
 
-def through_sdpa(model: nn.Module, layer: str) -> None:
-    """Let torch's attention layer call torch's attention itself; any other layer is left as it
-    is.
-    """
+def make_redirectable(model: nn.Module, layer: str) -> None:
+    """Let nn.MultiheadAttention call torch's attention directly; any other layer is unchanged."""
     attention = model.get_submodule(layer)
-    if not can_be_seen(attention):
+    if not is_redirectable(attention):
         return
     attention.__class__ = TorchAttention
-    attention._qkv_same_embed_dim = False  # type: ignore[assignment]  # torch's fused encoder layer keeps out of the way
+    attention._qkv_same_embed_dim = False  # type: ignore[assignment]  # disables torch's fused encoder layer
     for name, module in model.named_modules():
         if isinstance(module, nn.TransformerEncoder) and layer.startswith(
             f"{name}." if name else ""
         ):
-            module.use_nested_tensor = False  # which only that fused layer takes
+            module.use_nested_tensor = False  # only that fused layer supports them
 
 
-def packs_texts(module: nn.Module) -> bool:
-    """Whether it is torch's encoder, and one that takes the padding out of texts as long as its
-    layers are torch's fused ones.
-    """
+def drops_padding(module: nn.Module) -> bool:
+    """Whether a module is nn.TransformerEncoder and drops padding before torch's fused layers."""
     return isinstance(module, nn.TransformerEncoder) and bool(module.use_nested_tensor)
 
 
-def can_be_seen(layer: nn.Module) -> bool:
-    """Whether it is torch's attention layer, of a kind that outputs the same that way."""
+def is_redirectable(layer: nn.Module) -> bool:
+    """Whether a layer is an nn.MultiheadAttention that TorchAttention supports."""
     is_plain = type(layer) in (nn.MultiheadAttention, NarrowAttention)
     return (
         is_plain

@@ -1,28 +1,28 @@
-"""Benchmarks: run by hand, print ratios, assert nothing about time.
+"""Benchmarks: run by hand; they print ratios and assert nothing about time.
 
-models            each model in each engine, and our plan against the best
-by_hand           engines called directly, to hold the plan against
+models            each model in each engine, and our plan against the fastest
+by_hand           engines called directly, as the baseline of the plan
 fuse              fused layers and attention against eager and compiled torch
 builds            how long building a variant takes, with empty and filled caches
-precision         lower precision against fp32 in every engine and other quantizers
+precision         lower precision against fp32 in every engine and against other quantizers
 quantized_peers   those other quantizers
 int4              linear layers of a Llama-like model in int4
-profile           what profiling costs, and whether its rows add up
+profile           the overhead of profiling, and whether the rows add up to the latency
 flops             our FLOPs against torch's
-prune             small architectures pruned, compared with themselves with zeros
-prune_rows        the rows of that bench
+prune             small architectures pruned, compared with the same model with zeroed channels
+prune_rows        the rows of that benchmark
 prune_peer        the same architectures pruned by Torch-Pruning
 prune_zoo         the architectures
-masking           the expected outputs of a pruned model, without the pruning code
+masking           the reference for a pruned model, computed without the pruning code
 compress          prune, distil and train in int8, over several seeds
-sensitivity       predicted sensitivity against what was measured
+sensitivity       predicted sensitivity against measured losses
 hessian_peer      the trace of each layer's Hessian, against PyHessian
 recipes           random recipes: undo, hashes, saved folders
 experiments       small experiments behind single statements of the README
 kernels           CUDA kernels: exactness, and time against torch
 widgets           a widget in a real JupyterLab: create, paint, click
-probe             the panel of that bench, with time stamps
-jupyterlab        JupyterLab in a browser: served, opened, run
+probe             the panel of that benchmark, with time stamps
+jupyterlab        JupyterLab in a browser: start, open, run
 pages             the figures of README.md and docs/, rendered from records
 pictures          the pictures of the README and of docs/
 """

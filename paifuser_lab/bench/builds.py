@@ -1,9 +1,9 @@
-"""How long building takes, by our steps and by Inductor, with an empty cache and with a filled one.
+"""Build times of our steps and of Inductor, with an empty cache and with a filled one.
 
-Every build is a process of its own, so that nothing is left over from the one before: the first
+Every build runs in its own process, so that nothing is left over from the one before: the first
 with an empty cache folder (TORCHINDUCTOR_CACHE_DIR for Inductor, PAIFUSER_CACHE for ours), the
 second with what the first left there. The two sides take turns. Starting Python, importing torch
-and making the model are not counted.
+and creating the model are not counted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ..variant.open import load
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "bert-base")
 ROUNDS = 3
-PATIENCE_S = 900.0
+TIMEOUT_S = 900.0
 Side = Literal["fuse", "inductor"]
 SIDES: tuple[Side, ...] = ("fuse", "inductor")
 CACHE = {"fuse": "PAIFUSER_CACHE", "inductor": "TORCHINDUCTOR_CACHE_DIR"}
-ANSWER = "build_s="
+PREFIX = "build_s="  # of the line that the child process prints
 
 
 class BuildTime(Record):
-    """One side's builds of one model, in s, a number a round."""
+    """One side's builds of one model, in s, a number per round."""
 
     model: str
     side: Side
@@ -46,7 +46,7 @@ class BuildTime(Record):
 
 
 class BuildBench(Record):
-    """What `paifuser-lab bench fuse --builds` measured."""
+    """The result of `paifuser-lab bench fuse --builds`."""
 
     machine: str
     rounds: int
@@ -55,13 +55,13 @@ class BuildBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return (
             f"seconds until a model is built, on {self.machine}, the median of {self.rounds} rounds"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model and side."""
+        """A row for each model and side."""
         rows = [
             {
                 "model": row.model,
@@ -75,12 +75,12 @@ class BuildBench(Record):
 
     @property
     def summary(self) -> str:
-        """What failed, a line each."""
+        """The failures, a line each."""
         return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
 
 
 def bench(names: tuple[str, ...] = (), *, rounds: int = ROUNDS) -> BuildBench:
-    """Build models one after another; one that fails is noted and the others go on."""
+    """Build models one after another; a failure is recorded and the next one is built."""
     rows: list[BuildTime] = []
     failures: dict[str, str] = {}
     chosen = names or MODELS
@@ -97,7 +97,7 @@ def bench(names: tuple[str, ...] = (), *, rounds: int = ROUNDS) -> BuildBench:
 
 
 def _built(name: str, rounds: int) -> Iterator[BuildTime]:
-    """Both sides in turn: empty caches first, then those that were just filled."""
+    """Both sides in turn: with empty caches first, then with those that were just filled."""
     recipes = {side: recipe_of(side, name) for side in SIDES}
     cold: dict[Side, list[float]] = {side: [] for side in SIDES}
     warm: dict[Side, list[float]] = {side: [] for side in SIDES}
@@ -114,7 +114,7 @@ def _built(name: str, rounds: int) -> Iterator[BuildTime]:
 
 
 def recipe_of(side: Side, name: str) -> Recipe:
-    """What a side does to a model: the same recipes as in the bench of their speed."""
+    """The recipe of a side for a model, as in the benchmark of latency."""
     work = load(name)
     if side == "inductor":
         return Recipe([{"backend": {"name": "inductor", "freeze": True}}])
@@ -123,38 +123,41 @@ def recipe_of(side: Side, name: str) -> Recipe:
 
 
 def build_in_child(name: str, side: Side, cache: Path) -> float:
-    """Seconds of one build in a fresh process whose cache is this folder."""
-    code = f"from paifuser_lab.bench.builds import tell; tell({name!r}, {side!r})"
+    """Seconds of one build in a fresh process with this cache folder."""
+    code = (
+        "from paifuser_lab.bench.builds import print_build_time; "
+        f"print_build_time({name!r}, {side!r})"
+    )
     environment = os.environ | {CACHE[side]: str(cache)}
     command = [sys.executable, "-c", code]
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             command,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise MeasureError(
-            f"Building {name} by {side} took more than {PATIENCE_S:.0f} s; nothing is recorded of "
+            f"Building {name} by {side} took more than {TIMEOUT_S:.0f} s; nothing is recorded for "
             "it."
         ) from error
-    answers = [
-        line.removeprefix(ANSWER) for line in ended.stdout.splitlines() if line.startswith(ANSWER)
+    times = [
+        line.removeprefix(PREFIX) for line in process.stdout.splitlines() if line.startswith(PREFIX)
     ]
-    if ended.returncode or not answers:
-        last: Any = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if process.returncode or not times:
+        last: Any = (process.stderr.strip().splitlines() or ["no output"])[-1]
         raise MeasureError(f"Building {name} by {side} failed in its process: {last}")
-    return float(answers[-1])
+    return float(times[-1])
 
 
-def tell(name: str, side: Side) -> None:
-    """In the child: build once and print the seconds."""
+def print_build_time(name: str, side: Side) -> None:
+    """In the child process: build once and print the seconds."""
     work, recipe = load(name), recipe_of(side, name)
-    work.output()  # what torch does at a process's first call is not of the build
-    began = time.perf_counter()
+    work.output()  # the cost of torch's first call in a process is not part of the build
+    start = time.perf_counter()
     variant = apply(work, recipe)
     variant.model(*work.inputs.args, **work.inputs.kwargs)
-    sys.stdout.write(f"{ANSWER}{time.perf_counter() - began}\n")
+    sys.stdout.write(f"{PREFIX}{time.perf_counter() - start}\n")

@@ -1,5 +1,4 @@
-"""The engines called directly, with none of our code around them: the baseline that ours are
-held against.
+"""The engines called directly, without our code, as the baseline for ours.
 
 Tensors go in and tensors come out, as in a call of the model.
 """
@@ -59,8 +58,8 @@ def _onnxruntime(path: Path, feeds: dict[str, Any], count: int) -> Callable[[], 
     options.intra_op_num_threads = count
     session = onnxruntime.InferenceSession(str(path), options)
     return lambda: [
-        torch.from_numpy(one)
-        for one in session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
+        torch.from_numpy(output)
+        for output in session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
     ]
 
 
@@ -74,6 +73,6 @@ def _openvino(path: Path, feeds: dict[str, Any], count: int) -> Callable[[], Any
     }
     compiled = openvino.Core().compile_model(str(path), "CPU", settings)
     return lambda: [
-        torch.from_numpy(one)
-        for one in compiled({name: tensor.numpy() for name, tensor in feeds.items()}).values()
+        torch.from_numpy(output)
+        for output in compiled({name: tensor.numpy() for name, tensor in feeds.items()}).values()
     ]

@@ -1,4 +1,4 @@
-"""The whole compression of trained models: cut in rounds with distillation between them, then
+"""The whole compression of trained models: pruned in rounds with distillation between them, then
 trained in int8; over several seeds.
 
 Every figure is paired: a seed's compressed model against the same seed's original, on the same test
@@ -29,7 +29,7 @@ STAGES = ("cut at once, nothing trained", "cut in rounds, distilled", "trained i
 
 class CompressedSeed(Record):
     """One seed of a model compressed to one share of its parameters: the original and each stage,
-    in turn.
+    measured in turn.
     """
 
     seed: int
@@ -38,7 +38,7 @@ class CompressedSeed(Record):
 
 
 class CompressBench(Record):
-    """What `paifuser-lab bench compress` measured."""
+    """The result of `paifuser-lab bench compress`."""
 
     machine: str
     model: str
@@ -49,7 +49,7 @@ class CompressBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         seeds = len({run.seed for run in self.runs})
         return (
             f"{self.model} compressed, over {seeds} seeds, latency at batch {self.batch} on "
@@ -57,20 +57,22 @@ class CompressBench(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a share and stage: means over the seeds, with the standard deviation of the paired
-        difference.
+        """A row for each share and stage: means over the seeds, with the standard deviation of the
+        paired difference.
         """
         rows = []
         for goal in sorted({run.goal for run in self.runs}, reverse=True):
             runs = [run.measured for run in self.runs if run.goal == goal]
             rows += [
-                _row(goal, stage, runs) for stage in STAGES if all(_has(one, stage) for one in runs)
+                _row(goal, stage, runs)
+                for stage in STAGES
+                if all(_has(comparison, stage) for comparison in runs)
             ]
         return rows or [{"model": "nothing was measured"}]
 
     @property
     def summary(self) -> str:
-        """What failed."""
+        """The failures, a line each."""
         return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
 
 
@@ -82,7 +84,7 @@ def bench(
     epochs: int = 3,
     seconds: float = 5.0,
 ) -> CompressBench:
-    """Compress seed after seed; one that fails is noted, and an interrupt keeps what there is."""
+    """Compress seed after seed; a failure is recorded, an interrupt keeps the results so far."""
     runs: list[CompressedSeed] = []
     failures: dict[str, str] = {}
     recipe = Recipe()
@@ -96,7 +98,7 @@ def bench(
                     failures[f"seed {seed}, {goal:.0%}"] = str(error)
                 shown.advance(doing=f"seed {seed}, {goal:.0%}")
         except KeyboardInterrupt:
-            failures["interrupted"] = "what was complete until then is shown"
+            failures["interrupted"] = "the results until then are shown"
     return CompressBench(
         machine=hardware().label,
         model=model,
@@ -108,16 +110,16 @@ def bench(
 
 
 def _recipe(goal: float, epochs: int) -> Recipe:
-    """Cut in rounds with distillation between them, much more of it at the end, and then the same
-    in int8.
+    """Prune in rounds with distillation between them, distil longer at the end, then train in
+    int8.
     """
     rounds = gradually(
         prune={"to": {"parameters": goal}}, between={"distill": {"epochs": epochs}}, rounds=3
     )
-    learned: Recipe = rounds + {
+    distilled: Recipe = rounds + {
         "distill": {"epochs": 4 * epochs, "learning_rate": 3e-3, "blend": True}
     }
-    return learned + {"qat": {"epochs": epochs}}
+    return distilled + {"qat": {"epochs": epochs}}
 
 
 def _compressed(
@@ -137,8 +139,8 @@ def _compressed(
     return CompressedSeed(seed=seed, goal=goal, measured=measured)
 
 
-def _has(one: Comparison, stage: str) -> bool:
-    return any(row.name == stage for row in one.rows)
+def _has(comparison: Comparison, stage: str) -> bool:
+    return any(row.name == stage for row in comparison.rows)
 
 
 def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
@@ -163,6 +165,6 @@ def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
 
 
 def _pairs(stage: str, runs: Sequence[Comparison]) -> Iterator[tuple[Measurement, Measurement]]:
-    """The original, as fast as it gets, and the stage."""
-    for one in runs:
-        yield one[one.baseline], one[stage]
+    """The fastest baseline and the stage, of each run."""
+    for comparison in runs:
+        yield comparison[comparison.baseline], comparison[stage]

@@ -1,6 +1,6 @@
 """Small experiments behind single sentences of the README, each with a name and a record.
 
-`paifuser-lab bench experiment NAME --json docs/measured/NAME.json` measures one again.
+`paifuser-lab bench experiment NAME --json docs/measured/NAME.json` repeats one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..variant import apply
 from ..variant.open import load
 from ..workload import Workload
 
-ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # what is lost is to be seen, not refused
+ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # losses are reported, not refused
 KEEPS = (1.0, 0.25, 0.1)
 
 
 class Experiment(Record):
-    """What `paifuser-lab bench experiment` measured: variants, kept promises, or shares of keys."""
+    """The result of `paifuser-lab bench experiment`: variants, savings, or shares of keys."""
 
     name: str
     machine: str
@@ -37,16 +37,21 @@ class Experiment(Record):
 
     @property
     def title(self) -> str:
-        """What was tried."""
+        """The title of the table."""
         return f"{self.name} on {self.machine}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a variant, a promise or a share."""
-        rows = [{"model": one.workload, **row} for one in self.comparisons for row in one.table()]
-        rows += [
-            {"model": one.before, "name": one.after, "note": one.promise} for one in self.promises
+        """A row for each variant, predicted saving or share."""
+        rows = [
+            {"model": comparison.workload, **row}
+            for comparison in self.comparisons
+            for row in comparison.table()
         ]
-        rows += [{"model": one.workload, **row} for one in self.attention for row in one.table()]
+        rows += [
+            {"model": pair.before, "name": pair.after, "note": pair.promise}
+            for pair in self.promises
+        ]
+        rows += [{"model": cost.workload, **row} for cost in self.attention for row in cost.table()]
         keys = list(dict.fromkeys(key for row in rows for key in row))
         return [{key: row.get(key, "–") for key in keys} for row in rows] or [
             {"model": "nothing was measured"}
@@ -54,24 +59,24 @@ class Experiment(Record):
 
     @property
     def summary(self) -> str:
-        """What failed, a line each."""
+        """The failures, a line each."""
         return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
 
 
-Found = Comparison | SideBySide | AttentionCost
+Result = Comparison | SideBySide | AttentionCost
 
 
 def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> Experiment:
-    """Run one experiment on its own models, or on others; one that fails is noted."""
+    """Run one experiment on its own models, or on others; a failure is recorded."""
     if name not in EXPERIMENTS:
-        raise MeasureError(f"'{name}' is no experiment; there are {', '.join(EXPERIMENTS)}.")
+        raise MeasureError(f"'{name}' is not an experiment; there are {', '.join(EXPERIMENTS)}.")
     models, measure = EXPERIMENTS[name]
-    found: list[Found] = []
+    results: list[Result] = []
     failures: dict[str, str] = {}
     with progress("models", len(names or models)) as shown:
         for model in names or models:
             try:
-                found += measure(load(model), seconds)
+                results += measure(load(model), seconds)
             except PaifuserError as error:
                 failures[model] = first_line(error)
             except KeyboardInterrupt:
@@ -80,15 +85,15 @@ def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> E
     return Experiment(
         name=name,
         machine=hardware().label,
-        comparisons=tuple(one for one in found if isinstance(one, Comparison)),
-        promises=tuple(one for one in found if isinstance(one, SideBySide)),
-        attention=tuple(one for one in found if isinstance(one, AttentionCost)),
+        comparisons=tuple(result for result in results if isinstance(result, Comparison)),
+        promises=tuple(result for result in results if isinstance(result, SideBySide)),
+        attention=tuple(result for result in results if isinstance(result, AttentionCost)),
         failures=failures,
     )
 
 
-def _cut(work: Workload, seconds: float) -> Iterable[Found]:
-    """Right after a cut, before any training: with least squares for what is left, and without."""
+def _cut(work: Workload, seconds: float) -> Iterable[Result]:
+    """Right after pruning, before any training: with the least-squares refit, and without."""
     rows: dict[str, Any] = {}
     for left in (0.25, 0.1):
         prune = {"to": {"parameters": left}}
@@ -97,10 +102,8 @@ def _cut(work: Workload, seconds: float) -> Iterable[Found]:
     yield compare(work, seconds=seconds, **rows)
 
 
-def _int4(work: Workload, seconds: float) -> Iterable[Found]:
-    """Weights in int4: rounded afterwards, trained with the steps learned, and with the steps
-    fixed.
-    """
+def _int4(work: Workload, seconds: float) -> Iterable[Result]:
+    """Weights in int4: rounded afterwards, trained with learned step sizes, and with fixed ones."""
     rounded = Recipe([{"precision": {"default": "int4-weights"}}], limit=ANY_DROP)
     qat: dict[str, Any] = {"default": "int4-weights"}
     trained = Recipe([{"qat": qat}], limit=ANY_DROP)
@@ -109,8 +112,8 @@ def _int4(work: Workload, seconds: float) -> Iterable[Found]:
     yield compare(work, seconds=seconds, **rows)
 
 
-def _allocation(work: Workload, seconds: float) -> Iterable[Found]:
-    """A format for each layer within the size of int8 plus a tenth, beside the uniform choices."""
+def _allocation(work: Workload, seconds: float) -> Iterable[Result]:
+    """A format for each layer within the size of int8 plus a tenth, beside the uniform formats."""
     int8 = Recipe([{"precision": {"default": "int8"}}], limit=ANY_DROP)
     int4 = {"default": "int4-weights"}
     rows: dict[str, Any] = {
@@ -126,7 +129,7 @@ def _allocation(work: Workload, seconds: float) -> Iterable[Found]:
     yield compare(work, seconds=seconds, **rows)
 
 
-def _sums(work: Workload, seconds: float) -> Iterable[Found]:
+def _sums(work: Workload, seconds: float) -> Iterable[Result]:
     """int8 in ONNX Runtime with residual sums in fp32 and in int8, one thread each."""
     engine = {"backend": {"name": "onnxruntime", "threads": 1}}
     rows: dict[str, Any] = {
@@ -138,19 +141,19 @@ def _sums(work: Workload, seconds: float) -> Iterable[Found]:
     yield compare(work, seconds=seconds, metric=False, **rows)
 
 
-def _promises(work: Workload, seconds: float) -> Iterable[Found]:
-    """What each step that `explain` advises was promised to save, and what it saved."""
+def _promises(work: Workload, seconds: float) -> Iterable[Result]:
+    """The predicted and the measured saving of each step that `explain` advises."""
     for reason in explain(profile(work, seconds=seconds)).advice:
         recipe = Recipe([reason.step or {}], limit=ANY_DROP)
         yield side_by_side(work, apply(work, recipe), predicted=reason, seconds=seconds)
 
 
-def _attention(work: Workload, seconds: float) -> Iterable[Found]:
-    """What attention to a part of the keys costs and brings."""
+def _attention(work: Workload, seconds: float) -> Iterable[Result]:
+    """The error and the speed-up of attention to a part of the keys."""
     yield attention_cost(work, kind="topk", keeps=KEEPS, seconds=seconds)
 
 
-Measure = Callable[[Workload, float], Iterable[Found]]
+Measure = Callable[[Workload, float], Iterable[Result]]
 EXPERIMENTS: dict[str, tuple[tuple[str, ...], Measure]] = {
     "cut": (("resnet18-digits",), _cut),
     "int4": (("resnet18-digits-tiny",), _int4),

@@ -1,4 +1,4 @@
-"""Our FLOPs beside those of torch's FlopCounterMode, and what the difference consists of."""
+"""Our FLOPs beside those of torch's FlopCounterMode, and what makes up the difference."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from ..records import Profile, Record
 from ..workload import Workload, running
 from ..workload.load import load, models
 
-SECONDS = 0.5  # operators are counted in the first run; more of them would only be timed
+SECONDS = 0.5  # operators are counted in the first run; further runs would only be timed
 
 
 class FlopsRow(Record):
-    """One model: all of our FLOPs, torch's, and ours of each operator that torch counts as
-    nothing.
-    """
+    """A model's FLOPs: ours in total, torch's, and ours by operator that torch does not count."""
 
     model: str
     ours: int
@@ -30,12 +28,12 @@ class FlopsRow(Record):
 
     @property
     def shared(self) -> int:
-        """Ours of the operators that torch counts too."""
+        """Our FLOPs of the operators that torch counts as well."""
         return self.ours - sum(self.beyond_torch.values())
 
 
 class FlopsBench(Record):
-    """What `paifuser-lab bench profile --flops` counted."""
+    """The result of `paifuser-lab bench profile --flops`."""
 
     machine: str
     rows: tuple[FlopsRow, ...]
@@ -43,11 +41,11 @@ class FlopsBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return "GFLOPs of one call, by this project and by torch's FlopCounterMode"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model."""
+        """A row for each model."""
         rows = [
             {
                 "model": row.model,
@@ -66,12 +64,12 @@ class FlopsBench(Record):
 
     @property
     def summary(self) -> str:
-        """What failed, a line each."""
+        """The failures, a line each."""
         return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
 
 
 def bench(names: tuple[str, ...]) -> FlopsBench:
-    """Count models one after another; one that fails is noted and the others go on."""
+    """Count models one after another; a failure is recorded and the next one is counted."""
     rows: list[FlopsRow] = []
     failures: dict[str, str] = {}
     chosen = names or full_size()
@@ -89,7 +87,7 @@ def bench(names: tuple[str, ...]) -> FlopsBench:
 
 
 def full_size() -> tuple[str, ...]:
-    """The zoo's models of real size, without data."""
+    """The zoo's full-size models, without data."""
     return tuple(
         name
         for name in models()
@@ -97,23 +95,23 @@ def full_size() -> tuple[str, ...]:
     )
 
 
-def counted_row(work: Workload, seen: Profile) -> FlopsRow:
-    """The row of a model that was profiled; torch's counter watches one more call."""
+def counted_row(work: Workload, profiled: Profile) -> FlopsRow:
+    """The row of a profiled model; torch's counter counts one more call."""
     with running(work.model), FlopCounterMode(display=False) as counter:
         work.inputs.clone()(work.model)
-    operators = [one for row in seen for one in row.operators]
+    operators = [operator for row in profiled for operator in row.operators]
     beyond: Counter[str] = Counter()
-    for one in operators:
-        if not is_counted_by_torch(one.name):
-            beyond[one.name] += one.flops
+    for operator in operators:
+        if not is_counted_by_torch(operator.name):
+            beyond[operator.name] += operator.flops
     return FlopsRow(
         model=work.name,
-        ours=sum(one.flops for one in operators),
+        ours=sum(operator.flops for operator in operators),
         torch=int(counter.get_total_flops()),
         beyond_torch={name: count for name, count in beyond.most_common() if count},
     )
 
 
 def largest(row: FlopsRow, most: int = 3) -> list[tuple[str, int]]:
-    """The operators that the difference mainly consists of."""
+    """The operators with the largest share of the difference."""
     return list(row.beyond_torch.items())[:most]

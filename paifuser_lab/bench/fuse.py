@@ -1,4 +1,4 @@
-"""What it brings to run layers as one, and attention in one pass: each model as it is, with these
+"""The speed-up of fused layers and of fused window attention: each model unchanged, with these
 steps, and compiled.
 """
 
@@ -19,7 +19,7 @@ IN_ONE_PASS = {"attention": {"kind": "window", "even_if_slower": True}}
 
 
 class FuseBench(Record):
-    """What `paifuser-lab bench fuse` measured."""
+    """The result of `paifuser-lab bench fuse`."""
 
     machine: str
     comparisons: tuple[Comparison, ...] = ()
@@ -27,22 +27,24 @@ class FuseBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return (
             f"latency in ms on {self.machine} (× = speed-up over the faster eager baseline, its 95 "
             "% interval, and the output error)"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model and recipe."""
-        rows = [row for one in self.comparisons for row in _rows(one)]
+        """A row for each model and recipe."""
+        rows = [row for comparison in self.comparisons for row in _rows(comparison)]
         return rows or [{"model": "nothing was measured"}]
 
     @property
     def summary(self) -> str:
-        """What failed, a line each."""
+        """The failures, a line each."""
         failed = dict(self.failures) | {
-            f"{one.workload}, {row}": why for one in self.comparisons for row, why in _failed(one)
+            f"{comparison.workload}, {row}": why
+            for comparison in self.comparisons
+            for row, why in _failed(comparison)
         }
         return "\n".join(f"{name}: {why}" for name, why in failed.items())
 
@@ -50,7 +52,7 @@ class FuseBench(Record):
 def bench(
     names: tuple[str, ...], *, batch: int | None, device: str | None, seconds: float
 ) -> FuseBench:
-    """Measure models one after another; one that fails is noted and the others go on."""
+    """Measure models one after another; a failure is recorded and the next one is measured."""
     comparisons: list[Comparison] = []
     failures: dict[str, str] = {}
     chosen = names or MODELS
@@ -68,7 +70,7 @@ def bench(
 
 
 def _recipes(work: Workload) -> list[Recipe]:
-    """With the steps, without them what they stand on, and what a compiler makes of the model."""
+    """With the steps, with their prerequisites alone, and compiled."""
     has_images = any(tensor.ndim == 4 for tensor in work.inputs.tensors)
     compiled = {"backend": {"name": "inductor", "freeze": work.device.type == "cpu"}}
     recipes = [Recipe(["fuse"])]
@@ -79,33 +81,38 @@ def _recipes(work: Workload) -> list[Recipe]:
     return [*recipes, *([Recipe([compiled])] if "inductor" in available_engines() else [])]
 
 
-def _rows(found: Comparison) -> list[dict[str, str]]:
-    base = found[found.baseline]
+def _rows(comparison: Comparison) -> list[dict[str, str]]:
+    base = comparison[comparison.baseline]
     rows = [
         {
-            "model": found.workload,
+            "model": comparison.workload,
             "recipe": base.name,
             "ms": f"{base.latency_ms:.3g} ({base.threads}t)",
         }
     ]
-    for one in found.rows:
-        if one.name == found.baseline or one.latency_ms is None or one.speedup is None:
+    for candidate in comparison.rows:
+        is_baseline = candidate.name == comparison.baseline
+        if is_baseline or candidate.latency_ms is None or candidate.speedup is None:
             continue
         row = {
-            "model": found.workload,
-            "recipe": one.name,
-            "ms": f"{one.latency_ms:.3g} ({one.threads}t)",
+            "model": comparison.workload,
+            "recipe": candidate.name,
+            "ms": f"{candidate.latency_ms:.3g} ({candidate.threads}t)",
         }
-        interval = " ({:.2f}–{:.2f})".format(*one.speedup_interval) if one.speedup_interval else ""
+        interval = (
+            " ({:.2f}–{:.2f})".format(*candidate.speedup_interval)
+            if candidate.speedup_interval
+            else ""
+        )
         rows.append(
             row
             | {
-                "times as fast": f"{one.speedup:.2f} ×{interval}",
-                "error": f"{one.relative_error or 0:.1e}",
+                "times as fast": f"{candidate.speedup:.2f} ×{interval}",
+                "error": f"{candidate.relative_error or 0:.1e}",
             }
         )
     return rows
 
 
-def _failed(found: Comparison) -> list[tuple[str, str]]:
-    return [(one.name, one.failure) for one in found.rows if one.failure]
+def _failed(comparison: Comparison) -> list[tuple[str, str]]:
+    return [(row.name, row.failure) for row in comparison.rows if row.failure]

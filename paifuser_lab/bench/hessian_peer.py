@@ -1,9 +1,9 @@
-"""Our traces of layers' blocks of the Hessian against PyHessian's, on one batch: seconds to the
-same standard error.
+"""Traces of the Hessian's diagonal blocks of layers, by ours and by PyHessian on one batch: seconds
+to the same standard error.
 
-PyHessian knows the trace of all that has gradients, so that a layer's is asked for with the
-gradients of all others switched off. It runs a few probes a layer; their spread says how many it
-would need for the error that ours has reached.
+PyHessian estimates the trace over all parameters with gradients, so that a layer's is computed with
+the gradients of all others switched off. It runs a few probes per layer, whose variance gives the
+number of probes that it would need for the error that ours has reached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ERROR = 0.1
 
 
 class TracedModel(Record):
-    """One model's layers: what ours took, and what the peer would take for the same errors."""
+    """One model's layers: our cost, and the peer's for the same errors."""
 
     workload: str
     layers: int
@@ -41,68 +41,69 @@ class TracedModel(Record):
 
     @property
     def ratio(self) -> float:
-        """How many times as long the peer takes."""
+        """The peer's time over ours."""
         return self.peer_seconds / self.our_seconds
 
 
 class HessianBench(Record):
-    """What `paifuser-lab bench sensitivity --peer pyhessian` measured."""
+    """The result of `paifuser-lab bench sensitivity --peer pyhessian`."""
 
     machine: str
     models: tuple[TracedModel, ...]
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return (
             f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {self.machine}"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model."""
+        """A row for each model."""
         return [
             {
-                "model": one.workload,
-                "layers": str(one.layers),
-                "ours": f"{one.our_seconds:.2f}",
-                "PyHessian, layer by layer": f"{one.peer_seconds:.2f} ({one.peer_probes} probes)",
-                "ratio": f"{one.ratio:.1f} ×",
-                "quadratic form instead": f"{one.quadratic_seconds:.2f}",
-                "means differ at most by": f"{one.furthest:.1f} standard errors",
+                "model": model.workload,
+                "layers": str(model.layers),
+                "ours": f"{model.our_seconds:.2f}",
+                "PyHessian, layer by layer": (
+                    f"{model.peer_seconds:.2f} ({model.peer_probes} probes)"
+                ),
+                "ratio": f"{model.ratio:.1f} ×",
+                "quadratic form instead": f"{model.quadratic_seconds:.2f}",
+                "means differ at most by": f"{model.furthest:.1f} standard errors",
             }
-            for one in self.models
+            for model in self.models
         ] or [{"model": "nothing was measured"}]
 
 
 def bench(names: tuple[str, ...]) -> HessianBench:
     """Measure models one after another."""
-    found = []
+    traced = []
     with progress("models", len(names or MODELS)) as shown:
         for name in names or MODELS:
-            found.append(_measured(load(name)))
+            traced.append(_measured(load(name)))
             shown.advance(doing=name)
-    return HessianBench(machine=hardware().label, models=tuple(found))
+    return HessianBench(machine=hardware().label, models=tuple(traced))
 
 
 def _measured(work: Workload) -> TracedModel:
     if not work.train or work.loss is None:
         raise MeasureError(
-            f"{work.name} has no loss and data, and there is no Hessian without; name a trained "
-            "model."
+            f"{work.name} has no loss and data, which the Hessian needs; name a trained model."
         )
     ours = sensitivity(work, methods=("trace",), formats=("int4-weights",), batches=1, error=ERROR)
     quadratic = sensitivity(work, methods=("quadratic",), formats=("int4-weights",), batches=1)
-    judged = [
+    rows = [
         row
         for row in ours.rows
         if row.curvature and row.curvature.trace and row.curvature.trace.error
     ]
     batch = _batch_of(work, ours.seed)
     model = copy.deepcopy(work.model).eval()
-    peers = [_peer(model, work, batch, row) for row in judged]
+    peers = [_peer(model, work, batch, row) for row in rows]
     return TracedModel(
         workload=work.name,
-        layers=len(judged),
+        layers=len(rows),
         our_seconds=ours.methods[0].seconds,
         quadratic_seconds=quadratic.methods[0].seconds,
         peer_seconds=sum(seconds for seconds, _, _ in peers),
@@ -112,7 +113,7 @@ def _measured(work: Workload) -> TracedModel:
 
 
 def _batch_of(work: Workload, seed: int) -> tuple[Any, Any]:
-    """The batch that ours was judged on."""
+    """The batch that our estimate used."""
     from ..workload.data import sampled_batches
 
     first = sampled_batches(work, 1, seed)[0]
@@ -122,8 +123,8 @@ def _batch_of(work: Workload, seed: int) -> tuple[Any, Any]:
 def _peer(
     model: nn.Module, work: Workload, batch: tuple[Any, Any], row: LayerSensitivity
 ) -> tuple[float, float, float]:
-    """Seconds and probes that the peer needs for a layer, and how far its mean is from ours in
-    standard errors.
+    """The seconds and probes that the peer needs for a layer, and the distance of its mean from
+    ours in standard errors.
     """
     estimate = row.curvature.trace if row.curvature else None
     if estimate is None or not estimate.error:
@@ -131,19 +132,18 @@ def _peer(
     model.requires_grad_(False)
     model.zero_grad(set_to_none=True)
     model.get_submodule(row.layer).weight.requires_grad_(True)
-    began = time.perf_counter()
-    seen = _pyhessian()(model, work.loss, data=batch, cuda=False)
+    start = time.perf_counter()
+    peer = _pyhessian()(model, work.loss, data=batch, cuda=False)
     prepared = time.perf_counter()
-    values = seen.trace(
-        maxIter=PROBES, tol=float("-inf")
-    )  # with its own stop it ends at any negative trace
-    seconds_a_probe = (time.perf_counter() - prepared) / len(values)
+    # with its own tolerance it ends at any negative trace
+    values = peer.trace(maxIter=PROBES, tol=float("-inf"))
+    probe_seconds = (time.perf_counter() - prepared) / len(values)
     probes = max(2.0, variance(values) / estimate.error**2)
-    apart = (
+    distance = (
         abs(fmean(values) - estimate.value)
         / (variance(values) / len(values) + estimate.error**2) ** 0.5
     )
-    return prepared - began + probes * seconds_a_probe, probes, apart
+    return prepared - start + probes * probe_seconds, probes, distance
 
 
 def _pyhessian() -> Any:

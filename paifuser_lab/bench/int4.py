@@ -1,5 +1,5 @@
-"""int4-weights on the linear layers of a small Llama-like model, by the number of rows of a call:
-each way of computing, in turn.
+"""int4-weights on the linear layers of a small Llama-like model: latency and error of each
+implementation, measured in turn, by the number of rows of a call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ ROWS = (1, 8, 32, 64)
 ENGINES = ("onnxruntime", "openvino")
 EAGER = "eager fp32"
 INT4: dict[str, Any] = {"precision": {"default": "int4-weights"}}
-ALWAYS, NEVER = 2**31, 0  # rows that count as few
+ALWAYS, NEVER = 2**31, 0  # values of `few_rows`
 
 
 class Block(nn.Module):
-    """The seven linear layers of a Llama block; of attention there is no more than they do for one
-    token.
-    """
+    """The seven linear layers of a Llama block; attention is reduced to that of a single token."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -45,18 +43,18 @@ class Block(nn.Module):
         self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        seen = F.rms_norm(tokens, tokens.shape[-1:])
+        normed = F.rms_norm(tokens, tokens.shape[-1:])
         tokens = tokens + self.out(
-            torch.sigmoid(self.query(seen) * self.key(seen)) * self.value(seen)
+            torch.sigmoid(self.query(normed) * self.key(normed)) * self.value(normed)
         )
-        seen = F.rms_norm(tokens, tokens.shape[-1:])
-        made: Tensor = self.down(F.silu(self.gate(seen)) * self.up(seen))
-        return tokens + made
+        normed = F.rms_norm(tokens, tokens.shape[-1:])
+        update: Tensor = self.down(F.silu(self.gate(normed)) * self.up(normed))
+        return tokens + update
 
 
 class Int4Row(Record):
-    """One way of computing calls of so many rows: its latency, the ratio to eager fp32 in the same
-    rounds, and its error.
+    """One implementation for calls of so many rows: its latency, the ratio to eager fp32 in the
+    same rounds, and its error.
     """
 
     way: str
@@ -68,7 +66,7 @@ class Int4Row(Record):
 
 
 class Int4Bench(Record):
-    """What `paifuser-lab bench int4` measured."""
+    """The result of `paifuser-lab bench int4`."""
 
     machine: str
     capability: str  # of torch's own operators: AVX2, AVX512 …
@@ -78,7 +76,7 @@ class Int4Bench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return (
             f"linear layers of {self.parameters / 1e6:.3g} M weights in all, one thread, on "
             f"{self.machine} ({self.capability}); "
@@ -86,7 +84,7 @@ class Int4Bench(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a way, the fastest first, for one number of rows after another."""
+        """A row for each implementation, the fastest first, by the number of rows."""
         shown = [
             {
                 "rows": str(row.rows),
@@ -95,7 +93,7 @@ class Int4Bench(Record):
                 "×": f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})",
                 "error": f"{row.error:.1e}",
             }
-            for row in sorted(self.rows, key=lambda one: (one.rows, one.ms))
+            for row in sorted(self.rows, key=lambda row: (row.rows, row.ms))
         ]
         failed = [
             {"rows": "–", "way": way, "ms": "–", "×": "–", "error": why[:60]}
@@ -105,7 +103,7 @@ class Int4Bench(Record):
 
 
 def stack(width: int, inner: int, blocks: int, answers: int) -> nn.Module:
-    """The linear layers, with one at the end that gives each token's answers, all from one seed."""
+    """The blocks and a final layer of `answers` outputs, initialized from one random seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(
@@ -123,21 +121,21 @@ def bench(
     answers: int = 32000,
     engines: Sequence[str] = ENGINES,
 ) -> Int4Bench:
-    """Measure each number of rows by itself, all ways of one number in turn and with one thread."""
+    """Measure each number of rows by itself, all implementations in turn and with one thread."""
     model = stack(width, inner, blocks, answers)
-    found: list[Int4Row] = []
+    measured: list[Int4Row] = []
     failures: dict[str, str] = {}
     with progress("rows", len(rows)) as shown:
         for count in rows:
-            given = torch.randn(count, width, generator=torch.Generator().manual_seed(count))
+            inputs = torch.randn(count, width, generator=torch.Generator().manual_seed(count))
             with threads(1):
-                found += _measured(Workload(model, given), count, seconds, engines, failures)
+                measured += _measured(Workload(model, inputs), count, seconds, engines, failures)
             shown.advance(doing=str(count))
     return Int4Bench(
         machine=hardware().label,
         capability=torch.backends.cpu.get_cpu_capability(),
         parameters=sum(weight.numel() for weight in model.parameters()),
-        rows=tuple(found),
+        rows=tuple(measured),
         failures=failures,
     )
 
@@ -152,14 +150,17 @@ def _measured(
             running_all.enter_context(running(model))
         candidates = [Candidate(name, partial(inputs, model), 1) for name, model in ways.items()]
         reference = inputs(work.model)
-        errors = {one.name: output_error([reference], [one.call()])[0] for one in candidates}
+        errors = {
+            candidate.name: output_error([reference], [candidate.call()])[0]
+            for candidate in candidates
+        }
         *_, samples = rounds_in_turn(candidates, rounds=60, seconds=seconds)
-    for name, timed in samples.items():
-        ratio, interval = ratio_of_rounds(samples[EAGER], timed)
+    for name, timing in samples.items():
+        ratio, interval = ratio_of_rounds(samples[EAGER], timing)
         yield Int4Row(
             way=name,
             rows=count,
-            ms=timed.median_ms,
+            ms=timing.median_ms,
             ratio=ratio,
             interval=interval,
             error=errors[name],
@@ -167,7 +168,7 @@ def _measured(
 
 
 def _ways(work: Workload, engines: Sequence[str], failures: dict[str, str]) -> dict[str, nn.Module]:
-    """The ways that can be had; an engine that cannot is noted."""
+    """The available implementations; the failure of an engine is recorded."""
     live = apply(work, Recipe([INT4])).model
     ways = {
         "eager bf16": apply(work, Recipe([{"precision": {"default": "bf16"}}])).model,
@@ -186,7 +187,7 @@ def _ways(work: Workload, engines: Sequence[str], failures: dict[str, str]) -> d
 
 
 def _with_few_rows(model: nn.Module, most: int) -> nn.Module:
-    """A copy whose linear layers take so many rows for few."""
+    """A copy whose linear layers take up to `most` rows for few."""
     copied = copy.deepcopy(model)
     for layer in copied.modules():
         if isinstance(layer, WeightsOnly):

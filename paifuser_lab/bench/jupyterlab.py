@@ -1,8 +1,7 @@
-"""A JupyterLab of its own on loopback, and a page in Chromium that shows one of its notebooks.
-Stands on Playwright.
+"""A JupyterLab server on loopback, and a page in Chromium that shows one of its notebooks.
 
-Nothing is shared with the user's own Jupyter: settings, kernels and workspaces live in a folder of
-its own.
+Built on Playwright. Nothing is shared with the user's own Jupyter: settings, kernels and workspaces
+are in a separate folder.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ import nbformat
 
 from ..errors import MeasureError, MissingExtraError, first_line
 
-# Chromium otherwise calls home at every start; as root it refuses to start without --no-sandbox.
+# Chromium otherwise sends requests at every start; as root it does not start without --no-sandbox.
 QUIET = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
-# Running before the Jupyter kernel is connected would open a dialog that asks for one.
+# Running before the Jupyter kernel is connected would open a dialog that selects one.
 IS_READY = """async () => {
   const panel = window.jupyterapp?.shell.currentWidget;
   const session = panel?.context?.sessionContext;
@@ -45,9 +44,8 @@ IS_READY = """async () => {
   return connection.status === 'idle';
 }"""
 
-# From the notebook's own outputs, since how a page marks an error differs between versions of
-# JupyterLab; where the page does not let its application be asked, from the tracebacks that it
-# shows.
+# From the notebook's own outputs, since the markup of an error differs between versions of
+# JupyterLab; where the page does not expose its application, from the tracebacks that it shows.
 ERRORS = """() => {
   const cells = window.jupyterapp?.shell.currentWidget.content.model.cells;
   if (!cells) return [...document.querySelectorAll('.jp-OutputArea-output pre')]
@@ -58,14 +56,14 @@ ERRORS = """() => {
     .map((output) => `${output.ename}: ${output.evalue}`);
 }"""
 HAS_RUN = (
-    "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => "
-    "one.textContent.includes('*'))"
+    "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((prompt) => "
+    "prompt.textContent.includes('*'))"
 )
 
 
 @dataclass
 class Lab:
-    """A running server."""
+    """The URL, token and folder of a running server."""
 
     url: str
     token: str
@@ -74,32 +72,32 @@ class Lab:
 
 @dataclass
 class Page:
-    """A notebook in the browser, and what the page complained of or asked of others."""
+    """A notebook in the browser, the errors in its console, and its requests to other servers."""
 
     page: Any
-    complaints: list[str] = field(default_factory=list)
+    console_errors: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
 
     def run_all(self, timeout_s: float) -> None:
-        """Run every cell and wait for the last."""
+        """Run every cell and wait for the last one."""
         self.wait_until_ready()
         self.page.set_default_timeout(timeout_s * 1000)
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.wait_until_run(timeout_s)
 
     def wait_until_ready(self) -> None:
-        """The notebook has its Jupyter kernel, which is idle."""
+        """Wait until the notebook's Jupyter kernel is connected and idle."""
         self.page.wait_for_function(IS_READY, timeout=60_000)
 
     def wait_until_run(self, timeout_s: float) -> None:
-        """No cell has a star; the Jupyter kernel may be idle in between, and a widget's messages
-        make it seem so.
+        """Wait until no cell has a star; the Jupyter kernel may be idle in between, and a widget's
+        messages make it look idle.
         """
         self.page.wait_for_function(HAS_RUN, timeout=timeout_s * 1000)
         self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
 
     def run_all_from(self, cell: int, timeout_s: float) -> None:
-        """Run a cell and those below it, without touching those above."""
+        """Run a cell and those below it, but not those above."""
         self.page.evaluate(
             "(cell) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = cell;"
             " return window.jupyterapp.commands.execute('notebook:run-all-below'); }",
@@ -117,13 +115,13 @@ class Page:
         self.wait_until_run(timeout_s)
 
     def errors(self) -> list[str]:
-        """What cells raised."""
-        found: list[str] = self.page.evaluate(ERRORS)
-        return found
+        """The errors that cells raised."""
+        errors: list[str] = self.page.evaluate(ERRORS)
+        return errors
 
 
 def chromium() -> str | None:
-    """A Chromium or Chrome on this machine."""
+    """The path of a Chromium or Chrome on this machine."""
     return (
         os.environ.get("CHROMIUM")
         or shutil.which("chromium")
@@ -134,7 +132,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def serving(folder: Path, home: Path, *, dark: bool = False) -> Iterator[Lab]:
-    """A server for the notebooks in `folder`; stopped with its kernels at the end."""
+    """A server for the notebooks in `folder`, stopped with its kernels at the end."""
     home.mkdir(exist_ok=True)
     _write_settings(home / "settings" / "@jupyterlab", dark=dark)
     token, port = secrets.token_hex(16), _free_port()
@@ -161,7 +159,7 @@ def serving(folder: Path, home: Path, *, dark: bool = False) -> Iterator[Lab]:
 
 @contextmanager
 def browsing() -> Iterator[Any]:
-    """A Chromium for as many pages as are wanted."""
+    """A Chromium for any number of pages."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -186,23 +184,25 @@ def browsing() -> Iterator[Any]:
 
 @contextmanager
 def showing(lab: Lab, notebook: str, browser: Any = None, *, scale: float = 1.0) -> Iterator[Page]:
-    """A page that shows one notebook, in a browser of its own unless one is given; `scale` is the
-    number of device pixels a CSS pixel.
+    """A page that shows one notebook, in the given browser or in one of its own; `scale` is the
+    number of device pixels per CSS pixel.
     """
     with browsing() if browser is None else nullcontext(browser) as chosen:
         page = chosen.new_page(viewport={"width": 1280, "height": 900}, device_scale_factor=scale)
         shown = Page(page)
         page.on(
             "console",
-            lambda said: shown.complaints.append(said.text) if said.type == "error" else None,
+            lambda message: (
+                shown.console_errors.append(message.text) if message.type == "error" else None
+            ),
         )
-        page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+        page.on("pageerror", lambda error: shown.console_errors.append(str(error)))
         page.on(
             "request",
-            lambda asked: (
+            lambda request: (
                 None
-                if asked.url.startswith((lab.url, "blob:", "data:"))
-                else shown.strangers.append(asked.url)
+                if request.url.startswith((lab.url, "blob:", "data:"))
+                else shown.strangers.append(request.url)
             ),
         )
         page.goto(f"{lab.url}/doc/tree/{notebook}?token={lab.token}")
@@ -212,7 +212,7 @@ def showing(lab: Lab, notebook: str, browser: Any = None, *, scale: float = 1.0)
 
 
 def write_notebook(path: Path, cells: list[str]) -> None:
-    """A notebook of these cells, not yet run."""
+    """Write a notebook of these cells, not yet run."""
     spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": spec}
@@ -249,11 +249,11 @@ def _environment(home: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "MPLCONFIGDIR": "matplotlib",
     }
-    kept = {
+    inherited = {
         name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
     }
     return {
-        **kept,
+        **inherited,
         **{name: str(home / folder) for name, folder in own.items()},
         "JUPYTER_NO_CONFIG": "1",
     }
@@ -286,4 +286,4 @@ def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise MeasureError(f"JupyterLab did not start; it said:\n{log.read_text()[-3000:]}")
+    raise MeasureError(f"JupyterLab did not start; its log ends:\n{log.read_text()[-3000:]}")

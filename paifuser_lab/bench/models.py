@@ -1,4 +1,4 @@
-"""Each model with each back end, and the plan's choice against the best engine called directly."""
+"""Each model with each back end, and the plan's choice against the fastest engine by hand."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .by_hand import candidates as by_hand_candidates
 
 
 class HandRatio(Record):
-    """The plan's choice against the fastest engine called directly, the two alone in turn; above 1
-    the plan's is faster.
+    """The plan's choice against the fastest engine called directly, timed in turn; above 1 the
+    plan is faster.
     """
 
     plan: str
@@ -34,7 +34,7 @@ class HandRatio(Record):
 
 
 class ModelsBench(Record):
-    """What `paifuser-lab bench models` measured."""
+    """The result of `paifuser-lab bench models`."""
 
     machine: str
     comparisons: tuple[Comparison, ...]
@@ -43,12 +43,12 @@ class ModelsBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return f"latency in ms on {self.machine} (× = speed-up over the faster eager baseline)"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model, a column a back end."""
-        rows = [self._row(one) for one in self.comparisons]
+        """A row for each model, a column for each back end."""
+        rows = [self._row(comparison) for comparison in self.comparisons]
         keys = list(dict.fromkeys(key for row in rows for key in row))
         return [{key: row.get(key, "–") for key in keys} for row in rows] or [
             {"model": "nothing was measured"}
@@ -59,12 +59,12 @@ class ModelsBench(Record):
         row = {"model": comparison.workload, "eager": f"{base.latency_ms:.3g} ({base.threads}t)"}
         for engine in ("inductor", "onnxruntime", "openvino"):
             tried = [
-                one
-                for one in comparison.rows
-                if one.latency_ms is not None and one.name.startswith(engine)
+                candidate
+                for candidate in comparison.rows
+                if candidate.latency_ms is not None and candidate.name.startswith(engine)
             ]
             if tried:
-                best = min(tried, key=lambda one: one.latency_ms or 0.0)
+                best = min(tried, key=lambda candidate: candidate.latency_ms or 0.0)
                 row[engine] = f"{best.latency_ms:.3g} ({best.threads}t) {best.speedup:.2f} ×"
         row["best"] = comparison.best.name
         if hand := self.by_hand.get(comparison.workload):
@@ -76,7 +76,7 @@ class ModelsBench(Record):
 
 
 def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBench:
-    """Measure models one after another; one that fails is noted and the others go on."""
+    """Measure models one after another; a failure is recorded and the next one is measured."""
     chosen = names or tuple(
         name
         for name in models()
@@ -108,22 +108,22 @@ def _backends(work: Workload, seconds: float) -> Comparison:
 
 
 def _options() -> list[dict[str, object]]:
-    """Every engine with each sensible number of threads; compiling is long, so Inductor is frozen
-    only at the most threads.
+    """Every engine with each sensible number of threads; since compiling takes long, Inductor is
+    frozen only at the largest number.
     """
-    found: list[dict[str, object]] = []
+    options: list[dict[str, object]] = []
     for count in thread_choices():
-        found += [
+        options += [
             {"name": name, "threads": count} for name in available_engines() if name != "eager"
         ]
-    return [*found, {"name": "inductor", "threads": thread_choices()[-1], "freeze": True}]
+    return [*options, {"name": "inductor", "threads": thread_choices()[-1], "freeze": True}]
 
 
 def _against_hand(work: Workload, seconds: float) -> HandRatio:
-    """The plan's variant against the best engine by hand.
+    """The plan's variant against the fastest engine by hand.
 
-    That one is found in a first set of rounds and timed in a second: the best of many has
-    had some luck.
+    That one is chosen in a first set of rounds and timed in a second, since the best of many is
+    partly luck.
     """
     recipe = plan(work, seconds=seconds)
     variant = apply(work, recipe)
@@ -133,7 +133,7 @@ def _against_hand(work: Workload, seconds: float) -> HandRatio:
         ours = Candidate("plan", lambda: inputs(variant.model), variant.threads)
         hands = list(by_hand_candidates(work))
         *_, samples = rounds_in_turn([ours, *hands], rounds=40, seconds=seconds)
-        fastest = min(hands, key=lambda one: samples[one.name].median_ms)
+        fastest = min(hands, key=lambda hand: samples[hand.name].median_ms)
         *_, pair = rounds_in_turn([ours, fastest], rounds=60, seconds=seconds)
     best = fastest.name
     ratio, interval = ratio_of_rounds(pair[best], pair["plan"])
@@ -144,5 +144,5 @@ def _against_hand(work: Workload, seconds: float) -> HandRatio:
         by_hand_ms=pair[best].median_ms,
         ratio=ratio,
         interval=interval,
-        all_ms={name: one.median_ms for name, one in samples.items()},
+        all_ms={name: timing.median_ms for name, timing in samples.items()},
     )

@@ -1,4 +1,4 @@
-"""Pictures of the workbench for the README: a real one, in JupyterLab in Chromium, light and dark.
+"""Pictures of the workbench for the README, taken of JupyterLab in Chromium, light and dark.
 
 `paifuser-lab bench pictures` (or `make pictures`) writes workbench-light.png and
 workbench-dark.png. Both show the same workbench after the same measurement; only the theme of
@@ -18,26 +18,26 @@ from ..errors import MeasureError
 from .jupyterlab import Page, browsing, serving, showing, write_notebook
 
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-PATIENCE_S = 400.0
+TIMEOUT_S = 400.0
 VIEWPORT = {"width": 1280, "height": 1400}
 PANEL = ".jp-OutputArea .pf-panel"
 STEPS = ["fold", "layout", "fuse"]
 SELECTED = "layer1.0.conv1"
-SCALE = 1.6  # pixels of the picture for one of the page
+SCALE = 1.6  # device pixels per CSS pixel
 COLOURS = 256  # of the palette; a screenshot in full colour is three times as large
 
 CELL = """
 import paifuser_lab as lab
 bench = lab.Workbench(lab.load("{model}"), rounds={rounds}, seconds={seconds})
 bench.recipe = lab.Recipe({steps!r})
-bench.wait({patience})
+bench.wait({timeout})
 bench.selected = "{selected}"
 bench
 """
 CHANGE_THEME = """async (theme) => {
   await window.jupyterapp.commands.execute('apputils:change-theme', { theme });
 }"""
-# What lies beside the notebook, and scroll bars that a still picture cannot move.
+# What surrounds the notebook, and scroll bars, which a picture cannot move.
 HIDE = """
 .jp-SideBar, .jp-LeftStackedPanel, .jp-Toolbar, #jp-top-panel, #jp-menu-panel,
 #jp-bottom-panel { visibility: hidden !important; }
@@ -53,13 +53,13 @@ def take_pictures(
     rounds: int,
     seconds: float,
 ) -> list[Path]:
-    """Write a picture of the workbench in each theme; the paths, light first."""
+    """Write a picture of the workbench in each theme; return the paths, light first."""
     cell = CELL.format(
         model=model,
         rounds=rounds,
         seconds=seconds,
         steps=STEPS,
-        patience=PATIENCE_S,
+        timeout=TIMEOUT_S,
         selected=SELECTED,
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def take_pictures(
             showing(lab, "workbench.ipynb", browser, scale=SCALE) as shown,
         ):
             shown.page.set_viewport_size(VIEWPORT)
-            shown.run_all(PATIENCE_S)
+            shown.run_all(TIMEOUT_S)
             if errors := shown.errors():
                 raise MeasureError(f"The workbench failed in its notebook: {errors[0]}.")
             return [_take(shown, theme, folder) for theme in THEMES]

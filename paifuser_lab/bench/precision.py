@@ -1,5 +1,5 @@
-"""Our recipes in few bits against fp32 in every engine and against other quantizers: time and
-output error, in turn.
+"""Our low-precision recipes against fp32 in every engine and against other quantizers: latency and
+output error, measured in turn.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .quantized_peers import candidates as quantizers
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "swin-t", "bert-base")
 PEERS = ("inductor", "onnxruntime", "openvino", "nncf")
-EQUAL = 1.1  # errors that differ by less are the same: they are of one example
+EQUAL = 1.1  # errors within this factor count as equal, since they are of one example
 INT8: dict[str, Any] = {"precision": {"default": "int8"}}
 INT8_SUMS: dict[str, Any] = {"precision": {"default": "int8", "sums": "int8"}}
 BF16: dict[str, Any] = {"precision": {"default": "bf16"}}
 
 
 class PrecisionRow(Record):
-    """One way of running a model: what it takes, and how far its answer is from fp32's."""
+    """One way of running a model: its latency, and its output's error against fp32."""
 
     name: str
     is_ours: bool
@@ -40,7 +40,7 @@ class PrecisionRow(Record):
 
 
 class PrecisionModel(Record):
-    """All ways of one model, and the duel of our best with the fastest peer."""
+    """All ways of running one model, and our best timed in turn with the fastest peer."""
 
     workload: str
     rows: tuple[PrecisionRow, ...]
@@ -52,7 +52,7 @@ class PrecisionModel(Record):
 
 
 class PrecisionBench(Record):
-    """What `paifuser-lab bench precision` measured."""
+    """The result of `paifuser-lab bench precision`."""
 
     machine: str
     models: tuple[PrecisionModel, ...]
@@ -60,19 +60,19 @@ class PrecisionBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return (
             f"latency in ms (relative L2 error against fp32) on {self.machine}; ratio above 1: "
             "ours is faster"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a way of running, the fastest first, model by model; the duel stands beside our
-        part in it.
+        """A row for each way of running, the fastest first, by model; the ratio to the fastest peer
+        is in the row of our best.
         """
         rows = []
         for model in self.models:
-            for row in sorted(model.rows, key=lambda one: one.ms):
+            for row in sorted(model.rows, key=lambda row: row.ms):
                 duel = ""
                 if row.name == model.ours and model.ratio and model.interval:
                     duel = (
@@ -104,19 +104,19 @@ class PrecisionBench(Record):
 def bench(
     names: tuple[str, ...], *, seconds: float, peers: tuple[str, ...] = PEERS
 ) -> PrecisionBench:
-    """Measure models one after another; one that fails is noted and the others go on."""
-    found: list[PrecisionModel] = []
+    """Measure models one after another; a failure is recorded and the next one is measured."""
+    measured: list[PrecisionModel] = []
     failures: dict[str, str] = {}
     with progress("models", len(names or MODELS)) as shown:
         for name in names or MODELS:
             try:
-                found.append(_measured(load(name), seconds, peers))
+                measured.append(_measured(load(name), seconds, peers))
             except PaifuserError as error:
                 failures[name] = str(error)
             except KeyboardInterrupt:
                 break
             shown.advance(doing=name)
-    return PrecisionBench(machine=hardware().label, models=tuple(found), failures=failures)
+    return PrecisionBench(machine=hardware().label, models=tuple(measured), failures=failures)
 
 
 def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> PrecisionModel:
@@ -125,24 +125,33 @@ def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> Precisi
     with torch.no_grad(), ExitStack() as stack:
         for variant in ours.values():
             stack.enter_context(running(variant.model))
-        mine = [one for name, variant in ours.items() for one in _candidates(work, name, variant)]
-        hands = [one for one in engines_by_hand(work) if _engine(one) in ("eager", *peers)]
+        mine = [
+            candidate
+            for name, variant in ours.items()
+            for candidate in _candidates(work, name, variant)
+        ]
+        hands = [
+            candidate
+            for candidate in engines_by_hand(work)
+            if _engine(candidate) in ("eager", *peers)
+        ]
         others = [*hands, *quantizers(work, peers, failures)]
         errors = {
-            one.name: output_error(_flat(reference), _flat(one.call()))[0]
-            for one in (*mine, *others)
+            candidate.name: output_error(_flat(reference), _flat(candidate.call()))[0]
+            for candidate in (*mine, *others)
         }
         *_, samples = rounds_in_turn([*mine, *others], rounds=30, seconds=seconds)
-        ms = {name: timed.median_ms for name, timed in samples.items()}
-        peer = min(others, key=lambda one: ms[one.name])
-        able = [one for one in mine if errors[one.name] <= EQUAL * errors[peer.name]]
-        best = min(able, key=lambda one: ms[one.name], default=None)
+        ms = {name: timing.median_ms for name, timing in samples.items()}
+        peer = min(others, key=lambda candidate: ms[candidate.name])
+        limit = EQUAL * errors[peer.name]
+        eligible = [candidate for candidate in mine if errors[candidate.name] <= limit]
+        best = min(eligible, key=lambda candidate: ms[candidate.name], default=None)
         duel: dict[str, Any] = {"peer": peer.name}
         if best is not None:
             *_, pair = rounds_in_turn([best, peer], rounds=60, seconds=seconds)
             ratio, interval = ratio_of_rounds(pair[peer.name], pair[best.name])
             duel |= {"ours": best.name, "ratio": ratio, "interval": interval}
-    names = {one.name for one in mine}
+    names = {candidate.name for candidate in mine}
     rows = tuple(
         PrecisionRow(name=name, is_ours=name in names, ms=ms[name], error=errors[name])
         for name in ms
@@ -151,16 +160,16 @@ def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> Precisi
 
 
 def _variants(work: Workload) -> tuple[dict[str, Variant], dict[str, str]]:
-    """The recipes that could be chosen here; one that cannot be applied is noted."""
-    made: dict[str, Variant] = {}
+    """The recipes that can be applied here; a failure is recorded."""
+    variants: dict[str, Variant] = {}
     failures: dict[str, str] = {}
     for steps in _recipes():
         recipe = Recipe(steps)
         try:
-            made[recipe.label] = apply(work, recipe)
+            variants[recipe.label] = apply(work, recipe)
         except PaifuserError as error:
             failures[recipe.label] = str(error)
-    return made, failures
+    return variants, failures
 
 
 def _recipes() -> Iterator[list[dict[str, Any]]]:
@@ -183,11 +192,11 @@ def _candidates(work: Workload, name: str, variant: Variant) -> Iterator[Candida
         yield Candidate(label, lambda: inputs(variant.model), count)
 
 
-def _engine(one: Candidate) -> str:
-    return one.name.removeprefix("by hand: ").split(" ")[0]
+def _engine(candidate: Candidate) -> str:
+    return candidate.name.removeprefix("by hand: ").split(" ")[0]
 
 
-def _flat(answer: Any) -> list[torch.Tensor]:
+def _flat(output: Any) -> list[torch.Tensor]:
     from torch.utils import _pytree as pytree
 
-    return [leaf.float() for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+    return [leaf.float() for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]

@@ -1,5 +1,5 @@
-"""What `paifuser-lab bench widgets` runs inside a notebook: a panel of many rows, and clocks on
-Python's side of it.
+"""The code that `paifuser-lab bench widgets` runs inside a notebook: a panel of many rows, and time
+stamps in Python.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ..profiler import profile
 from ..widgets import Panel, show
 from ..workload import Workload
 
-A_BLOCK = 9  # layers, and the block itself is a row too
+LAYERS_PER_BLOCK = 9  # the block itself is a row as well
 CREATIONS = 7
 PAUSE_S = 0.15  # between changes, so that each is painted before the next
 
 
 class Probe:
-    """A profile of about `rows` rows and its panel; `stamps` are moments in ms since the epoch, as
-    the page's clock tells them.
+    """A profile of about `rows` rows and its panel; time stamps are in ms since the epoch, as the
+    page's clock gives them.
     """
 
     def __init__(self, rows: int) -> None:
         blocks = [
-            nn.Sequential(*(nn.Linear(8, 8) for _ in range(A_BLOCK)))
-            for _ in range(rows // (A_BLOCK + 1))
+            nn.Sequential(*(nn.Linear(8, 8) for _ in range(LAYERS_PER_BLOCK)))
+            for _ in range(rows // (LAYERS_PER_BLOCK + 1))
         ]
         work = Workload(nn.Sequential(*blocks), torch.randn(1, 8), name=f"chain of {rows}")
         self.profile = profile(work, runs=1, seconds=0.1, threads=1)
@@ -52,7 +52,7 @@ class Probe:
         self.panel.observe(self._note, "selected")
 
     def change(self, count: int) -> None:
-        """Select one layer after another from Python, among those that stand at the top."""
+        """Select one layer after another from Python, among the first rows."""
         panel = self._shown()
         panel.unobserve(self._note, "selected")
         for row in self.profile.layers[1 : count + 1]:
@@ -64,10 +64,10 @@ class Probe:
         """Save the time stamps for the benchmark to read."""
         panel = self._shown()
         twin_ms, twin = _timed(panel.brief_twin)
-        found = {
+        stamps = {
             "rows": len(self.profile),
             "create_ms": self.create_ms,
-            "data_bytes": _weight(panel.data),
+            "data_bytes": _wire_bytes(panel.data),
             "code_bytes": len(str(panel._esm).encode()),
             "style_bytes": len(str(panel._css).encode()),
             "twin_bytes": len(twin.encode()),
@@ -76,12 +76,12 @@ class Probe:
             "clicked": self.clicked,
             "changed": self.changed,
         }
-        Path(path).write_text(json.dumps(found), encoding="utf-8")
+        Path(path).write_text(json.dumps(stamps), encoding="utf-8")
 
     def _creation_ms(self) -> float:
-        took_ms, panel = _timed(lambda: show(self.profile))
+        elapsed_ms, panel = _timed(lambda: show(self.profile))
         panel.close()
-        return took_ms
+        return elapsed_ms
 
     def _shown(self) -> Panel:
         if self.panel is None:
@@ -97,15 +97,15 @@ def _now_ms() -> float:
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+    start = time.perf_counter()
     result = call()
-    return (time.perf_counter() - began) * 1e3, result
+    return (time.perf_counter() - start) * 1e3, result
 
 
-def _weight(value: Any) -> int:
-    """Bytes that a trait takes on the wire: buffers as they are, the rest as JSON."""
+def _wire_bytes(value: Any) -> int:
+    """The bytes that a trait takes on the wire: buffers as they are, the rest as JSON."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, dict):
-        return sum(len(json.dumps(key)) + 2 + _weight(one) for key, one in value.items())
+        return sum(len(json.dumps(key)) + 2 + _wire_bytes(item) for key, item in value.items())
     return len(json.dumps(value, ensure_ascii=False).encode())

@@ -1,5 +1,5 @@
-"""What profiling costs, how well its rows add up, and its FLOPs beside torch's: over the zoo, and
-for a model of 1,000 layers.
+"""The overhead of profiling, whether its rows add up to the latency, and its FLOPs beside torch's:
+over the zoo, and for a model of 1,000 layers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LAYERS = 1000
 
 
 class ProfileRow(Record):
-    """What profiling one model took and gave; `flops` are ours of the operators that torch's
-    counter knows, `all_flops` of all.
+    """The profile of one model; `flops` are ours of the operators that torch counts, `all_flops` of
+    all.
     """
 
     model: str
@@ -43,7 +43,7 @@ class ProfileRow(Record):
 
 
 class ProfileBench(Record):
-    """What `paifuser-lab bench profile` measured."""
+    """The result of `paifuser-lab bench profile`."""
 
     machine: str
     rows: tuple[ProfileRow, ...]
@@ -53,11 +53,11 @@ class ProfileBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return f"profiling on {self.machine}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model."""
+        """A row for each model."""
         rows = [
             {
                 "model": f"{row.model} ({row.threads}t)",
@@ -89,7 +89,7 @@ class ProfileBench(Record):
 
 
 def bench(names: tuple[str, ...]) -> ProfileBench:
-    """Profile models one after another; one that fails is noted and the others go on."""
+    """Profile models one after another; a failure is recorded and the next one is profiled."""
     chosen = names or full_size()
     rows: list[ProfileRow] = []
     failures: dict[str, str] = {}
@@ -113,20 +113,20 @@ def bench(names: tuple[str, ...]) -> ProfileBench:
 
 
 def _row(work: Workload) -> ProfileRow:
-    taken, seen = _seconds(lambda: profile(work))
-    counted = counted_row(work, seen)
+    seconds, profiled = _seconds(lambda: profile(work))
+    counted = counted_row(work, profiled)
     return ProfileRow(
         model=work.name,
-        layers=len(seen),
-        threads=seen.threads,
-        latency_ms=seen.latency_ms,
-        slowdown_while_profiling=seen.slowdown_while_profiling,
-        rows_to_latency=seen.rows_to_latency,
+        layers=len(profiled),
+        threads=profiled.threads,
+        latency_ms=profiled.latency_ms,
+        slowdown_while_profiling=profiled.slowdown_while_profiling,
+        rows_to_latency=profiled.rows_to_latency,
         flops=counted.shared,
         torch_flops=counted.torch,
         all_flops=counted.ours,
         beyond_torch=counted.beyond_torch,
-        profile_s=taken,
+        profile_s=seconds,
     )
 
 
@@ -142,21 +142,19 @@ class _Chain(nn.Module):
 
 
 def _thousand_layers() -> tuple[float, float]:
-    """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as a notebook
-    would.
-    """
+    """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as in a notebook."""
     work = Workload(_Chain(), torch.randn(1, 8), name="chain")
-    profiled_s, seen = _seconds(lambda: profile(work, runs=10))
-    drawn_s, _ = _seconds(lambda: _draw(seen))
+    profiled_s, profiled = _seconds(lambda: profile(work, runs=10))
+    drawn_s, _ = _seconds(lambda: _draw(profiled))
     return profiled_s, drawn_s
 
 
-def _draw(seen: Profile) -> None:
-    seen._repr_html_()
-    figure(seen).png()
+def _draw(profiled: Profile) -> None:
+    profiled._repr_html_()
+    figure(profiled).png()
 
 
 def _seconds(call: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
+    start = time.perf_counter()
     result = call()
-    return time.perf_counter() - began, result
+    return time.perf_counter() - start, result

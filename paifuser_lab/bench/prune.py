@@ -1,5 +1,5 @@
-"""How much of a zoo of small architectures pruning covers: exact, refused or wrong, how far it
-went, and how long it took.
+"""The coverage of pruning over a zoo of small architectures: exact, refused or wrong, the share
+removed, and the time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..records import Record
 from ..variant import apply
 from ..workload import Workload
 from .prune_peer import PEERS, peer_rows, torch_pruning
-from .prune_rows import PruneRow, counts, judged
+from .prune_rows import PruneRow, counts, row_of
 from .prune_zoo import Architecture, architectures
 
 DEPTHS = (100, 300, 1000)
 
 
 class PruneBench(Record):
-    """What `paifuser-lab bench prune` measured."""
+    """The result of `paifuser-lab bench prune`."""
 
     machine: str
     ratio: float
@@ -36,15 +36,15 @@ class PruneBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return (
-            f"{self.ratio:.0%} of the channels asked away, against the same model with zeros, on "
-            f"{self.machine}"
+            f"{self.ratio:.0%} of the channels to be removed, against the same model with zeros, "
+            f"on {self.machine}"
         )
 
     @property
     def summary(self) -> str:
-        """How many of each, and how the time grows."""
+        """The number of each verdict, and the time by depth."""
         outcomes = counts(self.rows, ("exact", "refused", "wrong"))
         slowest = max((row.seconds for row in self.rows), default=0.0)
         grown = ", ".join(
@@ -56,7 +56,7 @@ class PruneBench(Record):
         return f"{ours}\n{self.peer}: {every} of {len(self.peer_rows)}" if self.peer else ours
 
     def table(self) -> list[dict[str, str]]:
-        """A row an architecture, the peer beside it."""
+        """A row for each architecture, with the peer's result."""
         beside = {row.name: row for row in self.peer_rows}
         return [
             {
@@ -90,26 +90,24 @@ def bench(
     depths: Sequence[int] = DEPTHS,
     peer: str | None = None,
 ) -> PruneBench:
-    """Prune every architecture, or those whose names have one of these words in them, and networks
-    of growing depth.
+    """Prune every architecture, or those whose names contain one of these words, and networks of
+    growing depth.
     """
     if peer not in (None, *PEERS):
-        raise MeasureError(f"'{peer}' is no peer in pruning; there is {', '.join(PEERS)}.")
+        raise MeasureError(f"'{peer}' is not a peer in pruning; there is {', '.join(PEERS)}.")
     if peer is not None:
         torch_pruning()
     chosen = [
-        one
-        for one in architectures()
-        if not names or any(word.lower() in one.name.lower() for word in names)
+        architecture
+        for architecture in architectures()
+        if not names or any(word.lower() in architecture.name.lower() for word in names)
     ]
     rows: list[PruneRow] = []
-    with (
-        threads(1),
-        progress("architectures", len(chosen)) as shown,
-    ):  # so small that a second one would only be waited for
-        for one in chosen:
-            rows.append(_row(one, ratio))
-            shown.advance(doing=one.name)
+    # so small that a second thread would only be waited for
+    with threads(1), progress("architectures", len(chosen)) as shown:
+        for architecture in chosen:
+            rows.append(_row(architecture, ratio))
+            shown.advance(doing=architecture.name)
         seconds = {layers: _seconds_of(_deep(layers), ratio) for layers in depths}
         beside = _peer_rows(chosen, ratio) if peer else ()
     return PruneBench(
@@ -133,20 +131,20 @@ def _peer_rows(chosen: Sequence[Architecture], ratio: float) -> tuple[PruneRow, 
 
 def _row(architecture: Architecture, ratio: float) -> PruneRow:
     work = architecture.workload()
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
         variant = apply(work, _recipe(ratio))
     except PaifuserError as problem:
         return PruneRow(
             name=work.name,
             verdict="refused",
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - start,
             note=str(problem),
         )
-    return judged(
+    return row_of(
         work,
         variant.module,
-        time.perf_counter() - began,
+        time.perf_counter() - start,
         next((note for note in variant.notes[1:]), ""),
     )
 
@@ -170,8 +168,8 @@ class _Deep(nn.Module):
         x = self.stem(x)
         for pair in self.pairs:
             x = x + pair(x)
-        answer: Tensor = self.head(x)
-        return answer
+        output: Tensor = self.head(x)
+        return output
 
 
 def _deep(layers: int) -> Workload:
@@ -181,6 +179,6 @@ def _deep(layers: int) -> Workload:
 
 
 def _seconds_of(work: Workload, ratio: float) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     apply(work, _recipe(ratio))
-    return time.perf_counter() - began
+    return time.perf_counter() - start

@@ -1,9 +1,8 @@
-"""The same architectures pruned by Torch-Pruning, each in a process of its own, since some never
-return.
+"""The same architectures pruned by Torch-Pruning, each in its own process, since some never return.
 
-It is given what a careful user would: the layers that make the answer are ignored and heads are
-named, both from our coupling. Where that is not exact it is tried once more without the heads, and
-the better of the two counts.
+It gets the hints that a careful user would pass: the output layers are ignored and the numbers of
+heads are given, both from our coupling. If the result is not exact, it is tried once more without
+the heads, and the better of the two counts.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from torch import nn
 
 from ..errors import MissingExtraError, first_line
 from ..pruning.groups import couple
-from ..pruning.groups.trace_labels import ANSWER, tensors_in
+from ..pruning.groups.trace_labels import OUTPUT, tensors_in
 from ..workload import Workload
-from .prune_rows import PruneRow, Verdict, judged
+from .prune_rows import PruneRow, Verdict, row_of
 from .prune_zoo import Architecture
 
 PEERS = ("torch-pruning",)
@@ -36,9 +35,9 @@ BETTER: tuple[Verdict, ...] = ("exact", "refused", "failed", "wrong")  # than th
 def peer_rows(
     chosen: Iterable[Architecture], ratio: float, *, limit_s: float = LIMIT_S
 ) -> Iterator[PruneRow]:
-    """A row an architecture, in their order."""
-    for one in chosen:
-        yield _in_time(one.name, ratio, limit_s)
+    """A row for each architecture, in their order."""
+    for architecture in chosen:
+        yield _run_with_timeout(architecture.name, ratio, limit_s)
 
 
 def torch_pruning() -> Any:
@@ -51,13 +50,12 @@ def torch_pruning() -> Any:
         ) from error
 
 
-def _in_time(name: str, ratio: float, limit_s: float) -> PruneRow:
+def _run_with_timeout(name: str, ratio: float, limit_s: float) -> PruneRow:
     methods = get_all_start_methods()
     context: Any = get_context("forkserver" if "forkserver" in methods else "spawn")
     if "forkserver" in methods:
-        context.set_forkserver_preload(
-            [__name__]
-        )  # the imports are done once, not for each architecture
+        # so that the imports are done once, not for each architecture
+        context.set_forkserver_preload([__name__])
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, name, ratio), daemon=True)
     process.start()
@@ -75,11 +73,11 @@ def _in_time(name: str, ratio: float, limit_s: float) -> PruneRow:
                 seconds=limit_s,
                 note=f"it had not returned after {limit_s:g} s",
             )
-        found: PruneRow = ours.recv()
-        return found
+        row: PruneRow = ours.recv()
+        return row
     except EOFError:
         return PruneRow(
-            name=name, verdict="failed", seconds=0.0, note="its process ended without a word"
+            name=name, verdict="failed", seconds=0.0, note="its process ended without a result"
         )
     finally:
         process.kill()
@@ -90,10 +88,10 @@ def _work(pipe: Connection, name: str, ratio: float) -> None:
     from .prune_zoo import architectures
 
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # they would come between the lines of progress
-    one = next(one for one in architectures() if one.name == name)
+    warnings.simplefilter("ignore")  # they would interrupt the progress line
+    architecture = next(known for known in architectures() if known.name == name)
     pipe.send("ready")
-    pipe.send(_row(one, ratio))
+    pipe.send(_row(architecture, ratio))
 
 
 def _row(architecture: Architecture, ratio: float) -> PruneRow:
@@ -107,13 +105,13 @@ def _row(architecture: Architecture, ratio: float) -> PruneRow:
 
 
 def _hints(work: Workload) -> tuple[list[str], dict[str, int]]:
-    """The layers that make the answer, and how many heads the linear layers have that make some."""
+    """The output layers, and the number of heads of the linear layers that have some."""
     structure = couple(work.model, work.inputs)
     layers = dict(work.model.named_modules())
     ignored = [
         layer
         for group in structure.groups
-        if group.pinned == ANSWER
+        if group.pinned == OUTPUT
         for layer in group.layers
         if layer in layers
     ]
@@ -128,11 +126,9 @@ def _hints(work: Workload) -> tuple[list[str], dict[str, int]]:
 
 
 def _tried(work: Workload, ignored: list[str], heads: dict[str, int], ratio: float) -> PruneRow:
-    """One attempt, with dictionaries of its own: the defaults are shared by all pruners of a
-    process.
-    """
+    """One attempt, with fresh dictionaries: the defaults are shared by all pruners of a process."""
     library, model = torch_pruning(), copy.deepcopy(work.model)
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
         pruner = library.pruner.BasePruner(
             model,
@@ -144,30 +140,29 @@ def _tried(work: Workload, ignored: list[str], heads: dict[str, int], ratio: flo
             out_channel_groups={},
             channel_groups={},
             num_heads={model.get_submodule(layer): count for layer, count in heads.items()},
-            forward_fn=lambda one, given: given(one),
+            forward_fn=lambda model, inputs: inputs(model),
             output_transform=tensors_in,
         )
         pruner.step()
-    except Exception as error:  # whatever it raises is what its user would see
-        return _ended(work, "failed", began, f"{type(error).__name__}: {first_line(error)[:160]}")
-    seconds = time.perf_counter() - began
+    except Exception as error:  # its user would see the same error
+        return _ended(work, "failed", start, f"{type(error).__name__}: {first_line(error)[:160]}")
+    seconds = time.perf_counter() - start
     if all(
-        one.shape == other.shape
-        for one, other in zip(model.parameters(), work.model.parameters(), strict=True)
+        ours.shape == theirs.shape
+        for ours, theirs in zip(model.parameters(), work.model.parameters(), strict=True)
     ):
-        return _ended(work, "refused", began, "it removed nothing")
+        return _ended(work, "refused", start, "it removed nothing")
     try:
-        return judged(work, model.eval(), seconds)
-    except (
-        Exception
-    ) as error:  # the pruned model does not run, or has other weights than the original
+        return row_of(work, model.eval(), seconds)
+    # the pruned model does not run, or has other weights than the original
+    except Exception as error:
         return _ended(
             work,
             "failed",
-            began,
+            start,
             f"pruned it fails: {type(error).__name__}: {first_line(error)[:160]}",
         )
 
 
-def _ended(work: Workload, verdict: Verdict, began: float, note: str) -> PruneRow:
-    return PruneRow(name=work.name, verdict=verdict, seconds=time.perf_counter() - began, note=note)
+def _ended(work: Workload, verdict: Verdict, start: float, note: str) -> PruneRow:
+    return PruneRow(name=work.name, verdict=verdict, seconds=time.perf_counter() - start, note=note)

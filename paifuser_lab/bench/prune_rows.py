@@ -1,4 +1,4 @@
-"""The result of pruning one architecture, compared with the same model with zeros."""
+"""The result of pruning one architecture, compared with the same model with zeroed channels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..records import Record
 from ..workload import Workload
 from .masking import gap, masked
 
-EXACT = 1e-9  # the answers are compared in float64
+EXACT = 1e-9  # the outputs are compared in float64
 
 Verdict = Literal["exact", "refused", "wrong", "failed", "timed out"]
 
 
 class PruneRow(Record):
-    """One architecture: what was reached, and how far the answer is from that with zeros."""
+    """One architecture: the share removed, and the error against the model with zeroed channels."""
 
     name: str
     verdict: Verdict
@@ -28,8 +28,8 @@ class PruneRow(Record):
     note: str = ""
 
 
-def judged(work: Workload, model: nn.Module, seconds: float, note: str = "") -> PruneRow:
-    """The row of a pruned model; `work` has the model that it was made from."""
+def row_of(work: Workload, model: nn.Module, seconds: float, note: str = "") -> PruneRow:
+    """The row of a pruned model; `work` has the original."""
     try:
         error = gap(masked(work.model, model), model, work.inputs)
     except MeasureError as problem:
@@ -48,14 +48,14 @@ def judged(work: Workload, model: nn.Module, seconds: float, note: str = "") -> 
 
 
 def counts(rows: tuple[PruneRow, ...], verdicts: tuple[Verdict, ...]) -> str:
-    """How many of each verdict."""
+    """The number of each verdict."""
     return ", ".join(
         f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in verdicts
     )
 
 
 def _channels(model: nn.Module) -> int:
-    """Rows of every matrix and kernel."""
+    """The number of rows of all weights with two or more dimensions."""
     return sum(weight.shape[0] for weight in model.parameters() if weight.ndim > 1)
 
 

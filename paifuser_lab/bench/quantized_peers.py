@@ -1,5 +1,5 @@
-"""Other quantizers, used as their documentation says: what our int8 is held against. Both are
-calibrated on the example inputs.
+"""Other quantizers, used as documented, as peers of our int8. Both are calibrated on the example
+inputs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ Call = Callable[[], Any]
 def candidates(
     work: Workload, engines: tuple[str, ...], failures: dict[str, str]
 ) -> Iterator[Candidate]:
-    """Each peer, once for each sensible number of threads; one that fails on this model is
-    noted.
-    """
+    """Each peer, once for each sensible number of threads; a failure is recorded."""
     inputs = work.inputs.clone()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -40,8 +38,8 @@ def candidates(
             if "onnxruntime" in engines
             else None
         )
-        is_there = "nncf" in engines and find_spec("nncf")
-        compressed = _tried("NNCF int8", _nncf_int8, folder, feeds, failures) if is_there else None
+        has_nncf = "nncf" in engines and find_spec("nncf")
+        compressed = _tried("NNCF int8", _nncf_int8, folder, feeds, failures) if has_nncf else None
         for count in thread_choices():
             if quantized is not None:
                 yield Candidate(
@@ -70,7 +68,7 @@ def _tried(
 ) -> Path | None:
     try:
         return make(folder, feeds)
-    except Exception as error:  # a peer raises whatever it trips over
+    except Exception as error:  # a peer may raise any error
         failures[name] = f"{type(error).__name__}: {first_line(error)}"
         return None
 
@@ -117,10 +115,10 @@ def _nncf_int8(folder: Path, feeds: dict[str, Any]) -> Path:
         from nncf.common.logging.logger import set_log_level
 
         set_log_level(40)
-    made = nncf.quantize(
+    quantized = nncf.quantize(
         model, nncf.Dataset([feeds]), preset=nncf.QuantizationPreset.MIXED, subset_size=1
     )
-    openvino.save_model(made, str(folder / "nncf.xml"), compress_to_fp16=False)
+    openvino.save_model(quantized, str(folder / "nncf.xml"), compress_to_fp16=False)
     return folder / "nncf.xml"
 
 
@@ -131,7 +129,7 @@ def _onnxruntime(path: Path, feeds: dict[str, Any], count: int) -> Call:
     options.intra_op_num_threads = count
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda: [torch.from_numpy(one) for one in session.run(None, feeds)]
+    return lambda: [torch.from_numpy(output) for output in session.run(None, feeds)]
 
 
 def _openvino(path: Path, feeds: dict[str, Any], count: int, hint: str) -> Call:
@@ -145,5 +143,6 @@ def _openvino(path: Path, feeds: dict[str, Any], count: int, hint: str) -> Call:
     }
     request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
     return lambda: [
-        torch.from_numpy(one).clone() for one in request.infer(feeds, share_inputs=True).values()
+        torch.from_numpy(output).clone()
+        for output in request.infer(feeds, share_inputs=True).values()
     ]

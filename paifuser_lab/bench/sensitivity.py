@@ -1,5 +1,5 @@
-"""How well each way of judging layers agrees with the measured loss, and what it takes: over the
-models that have data.
+"""The rank agreement of each sensitivity method with the measured loss, and its time: over the
+models with data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METHODS = (
 
 
 class SensitivityBench(Record):
-    """What `paifuser-lab bench sensitivity` measured."""
+    """The result of `paifuser-lab bench sensitivity`."""
 
     machine: str
     records: tuple[Sensitivity, ...]
@@ -36,17 +36,17 @@ class SensitivityBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return f"rank agreement with the measured rise of the loss on {self.machine}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a model and method."""
+        """A row for each model and method."""
         rows = [_row(record, method) for record in self.records for method in record.methods]
         return rows or [{"model": "nothing was measured"}]
 
     @property
     def summary(self) -> str:
-        """What is to be kept in mind."""
+        """The notes of each record, a line each."""
         return "\n".join(
             f"{record.workload}: {note}" for record in self.records for note in record.notes
         )
@@ -60,7 +60,7 @@ def bench(
     batches: int | None = 12,
     error: float = 0.05,
 ) -> SensitivityBench:
-    """Judge models one after another; one that fails is noted and the others go on."""
+    """Estimate models one after another; a failure is recorded and the next one is estimated."""
     records: list[Sensitivity] = []
     failures: dict[str, str] = {}
     chosen = names or MODELS

@@ -1,9 +1,9 @@
-"""What a widget costs: to create, on the wire, to paint; from a click to Python, and from Python to
-paint. In a real JupyterLab.
+"""The cost of a widget in a real JupyterLab: creation, bytes on the wire, first paint; from a click
+to Python, and from Python to paint.
 
-Page and Python run on one machine and read one clock. A moment of paint is the first one after the
-frame that shows the change; the first is counted from before the panel is created. The twin is the
-figure that travels along for where no widget can live.
+The page and Python run on one machine and read one clock. A time of paint is the first one after
+the frame that shows the change; the first paint is counted from before the panel is created. The
+twin is the static figure that is sent along for viewers without widgets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .jupyterlab import Lab, Page, browsing, serving, showing, write_notebook
 
 SIZES = (300, 2000)
 CLICKS = 30
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 PANEL = ".jp-OutputArea .pf-panel"
 
 CELLS = (
@@ -34,8 +34,8 @@ CELLS = (
     "probe.save('stamps.json')",
 )
 
-# `painted` is when the first rows were on the screen, `clicked` when each click was made, `chosen`
-# when each choice was on the screen.
+# `painted` is when the first rows were on the screen, `clicked` the time of each click, `chosen`
+# when each selection was on the screen.
 WATCH = """(panel) => {
   const now = () => performance.timeOrigin + performance.now();
   const seen = (window.pfSeen = { painted: 0, clicked: [], chosen: [] });
@@ -82,12 +82,12 @@ class WidgetRow(Record):
 
     @property
     def widget_bytes(self) -> int:
-        """Data, code and style."""
+        """The bytes of data, code and style."""
         return self.data_bytes + self.code_bytes + self.style_bytes
 
 
 class WidgetsBench(Record):
-    """What `paifuser-lab bench widgets` measured."""
+    """The result of `paifuser-lab bench widgets`."""
 
     machine: str
     clicks: int
@@ -95,11 +95,11 @@ class WidgetsBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return f"a profile's panel in JupyterLab on {self.machine}, {self.clicks} clicks each"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a size, and what is wanted of 300 rows."""
+        """A row for each size, and the goals for 300 rows."""
         rows = [
             {
                 "rows": f"{row.rows:,}",
@@ -135,7 +135,7 @@ def bench(sizes: Sequence[int] = SIZES, clicks: int = CLICKS) -> WidgetsBench:
     """Measure a panel of each size, in a notebook of its own."""
     if not sizes or min(sizes) < 10:
         raise MeasureError(
-            "A panel of fewer than 10 rows measures nothing; ask for 10 rows or more."
+            "A panel of fewer than 10 rows measures nothing; request 10 rows or more."
         )
     rows = []
     with tempfile.TemporaryDirectory() as folder, progress("panels", len(sizes)) as shown:
@@ -152,7 +152,7 @@ def bench(sizes: Sequence[int] = SIZES, clicks: int = CLICKS) -> WidgetsBench:
 
 def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:
     with showing(lab, f"{size}/panel.ipynb", browser) as shown:
-        seen, received = _driven(shown, clicks)
+        seen, received = _run_panel(shown, clicks)
         if errors := shown.errors():
             raise MeasureError(
                 f"The panel of {size} rows failed in its notebook: "
@@ -160,28 +160,28 @@ def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:
             )
     stamps = json.loads((lab.folder / str(size) / "stamps.json").read_text(encoding="utf-8"))
     clicked = [arrived for _, arrived in stamps.pop("clicked")]
-    changed = [made for _, made in stamps.pop("changed")]
+    changed = [when for _, when in stamps.pop("changed")]
     return WidgetRow(
         **{key: value for key, value in stamps.items() if key != "shown_at"},
         received_bytes=received,
         paint_ms=seen["painted"] - stamps["shown_at"],
-        click_to_python_ms=_percentiles(_answers(seen["clicked"], clicked)),
-        python_to_paint_ms=_percentiles(_answers(changed, seen["chosen"])),
+        click_to_python_ms=_percentiles(_delays(seen["clicked"], clicked)),
+        python_to_paint_ms=_percentiles(_delays(changed, seen["chosen"])),
     )
 
 
-def _driven(shown: Page, clicks: int) -> tuple[dict[str, Any], int]:
-    """Show the panel, click on its rows, let Python select; what the page saw, and the bytes that
-    came until it was painted.
+def _run_panel(shown: Page, clicks: int) -> tuple[dict[str, Any], int]:
+    """Show the panel, click on its rows, select from Python; the page's time stamps, and the bytes
+    received until the first paint.
     """
     page, frames = shown.page, _frames(shown.page)
-    page.reload()  # so that the frames are heard from the first
+    page.reload()  # so that every frame is observed
     page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=60_000)
     shown.wait_until_ready()
-    shown.run_cell(0, PATIENCE_S)
+    shown.run_cell(0, TIMEOUT_S)
     page.evaluate(WATCH, PANEL)
     before = sum(frames)
-    shown.run_cell(1, PATIENCE_S)
+    shown.run_cell(1, TIMEOUT_S)
     page.wait_for_function("() => window.pfSeen.painted > 0", timeout=60_000)
     received = sum(frames) - before
     rows = page.locator(f"{PANEL} .pf-rows .pf-row")
@@ -191,14 +191,14 @@ def _driven(shown: Page, clicks: int) -> tuple[dict[str, Any], int]:
     page.evaluate(
         "() => { window.pfClicked = [...window.pfSeen.clicked]; window.pfSeen.chosen = []; }"
     )
-    shown.run_cell(2, PATIENCE_S)
+    shown.run_cell(2, TIMEOUT_S)
     seen: dict[str, Any] = page.evaluate("() => ({ ...window.pfSeen, clicked: window.pfClicked })")
-    shown.run_cell(3, PATIENCE_S)
+    shown.run_cell(3, TIMEOUT_S)
     return seen, received
 
 
 def _frames(page: Any) -> list[int]:
-    """The sizes of what comes through the page's sockets from now on."""
+    """The sizes of the frames that the page's web sockets receive from now on."""
     sizes: list[int] = []
     page.on(
         "websocket",
@@ -207,8 +207,8 @@ def _frames(page: Any) -> list[int]:
     return sizes
 
 
-def _answers(causes: Sequence[float], effects: Sequence[float]) -> list[float]:
-    """From each cause to the first effect after it, where that comes before the next cause."""
+def _delays(causes: Sequence[float], effects: Sequence[float]) -> list[float]:
+    """The time from each cause to the first effect after it, if that precedes the next cause."""
     spans = []
     for cause, until in zip(causes, [*causes[1:], float("inf")], strict=True):
         after = [effect for effect in effects if cause <= effect < until]

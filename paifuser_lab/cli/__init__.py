@@ -1,7 +1,5 @@
-"""`paifuser-lab`: the lab from a terminal. `program` has the commands, `commands` the benches,
-`terminal` prints.
-
-`python -m paifuser_lab.cli` does the same.
+"""The command `paifuser-lab`, also `python -m paifuser_lab.cli`. `program` has the commands,
+`commands` and `documents` the benches, `terminal` prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`paifuser-lab bench …`: each bench from a terminal. Stands on typer."""
+"""`paifuser-lab bench …`: one command per bench. Built on typer."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def bench_int4(
         int, typer.Option(help="Numbers a token between a block's last layers.", min=1)
     ] = 2048,
     blocks: Annotated[int, typer.Option(help="Blocks of seven linear layers.", min=0)] = 12,
-    answers: Annotated[int, typer.Option(help="Answers of the last layer.", min=1)] = 32000,
+    answers: Annotated[int, typer.Option(help="Outputs of the last layer.", min=1)] = 32000,
     engines: Annotated[
         str, typer.Option(help="Which engines beside, separated by commas.")
     ] = "onnxruntime,openvino",
@@ -271,7 +271,7 @@ def bench_experiment(
     json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
 ) -> None:
-    """Measure what one statement of the README rests on."""
+    """Repeat the measurement behind one statement of the README."""
     from ..bench.experiments import bench as measure
 
     _show_bench(measure(name, tuple(names or ()), seconds=seconds), json)

@@ -1,4 +1,4 @@
-"""`paifuser-lab bench pages` and `bench pictures`: what the README and the pages in docs/ show.
+"""`paifuser-lab bench pages` and `bench pictures`: the figures and pictures of README and docs/.
 Built on typer.
 """
 

@@ -1,4 +1,4 @@
-"""`paifuser-lab`: the workbench from a terminal. Stands on typer and rich."""
+"""The commands of `paifuser-lab`. Built on typer and rich."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def hardware_(
     from ..machine import hardware
     from ..records import counted, readable_bytes
 
-    found = hardware(refresh=refresh)
+    machine = hardware(refresh=refresh)
     typer.echo(
-        f"{found.name} · {found.physical_cores} cores · {readable_bytes(found.memory_bytes)} · "
-        f"{' '.join(found.isa)}"
+        f"{machine.name} · {machine.physical_cores} cores · "
+        f"{readable_bytes(machine.memory_bytes)} · {' '.join(machine.isa)}"
     )
-    ceilings = [(counted(one.threads, "thread"), one) for one in found.ceilings] + [
-        (one.name, one.ceiling) for one in found.accelerators
+    ceilings = [(counted(ceiling.threads, "thread"), ceiling) for ceiling in machine.ceilings] + [
+        (accelerator.name, accelerator.ceiling) for accelerator in machine.accelerators
     ]
     rows = [
         {
@@ -116,19 +116,19 @@ def hardware_(
             **{
                 key: "–" if rate is None else f"{rate:,.0f}"
                 for key, rate in (
-                    ("fp32 GFLOP/s", one.fp32_gflops),
-                    ("bf16 GFLOP/s", one.bf16_gflops),
-                    ("fp16 GFLOP/s", one.fp16_gflops),
-                    ("int8 GOP/s", one.int8_gops),
-                    ("GB/s", one.bandwidth_gbs),
+                    ("fp32 GFLOP/s", ceiling.fp32_gflops),
+                    ("bf16 GFLOP/s", ceiling.bf16_gflops),
+                    ("fp16 GFLOP/s", ceiling.fp16_gflops),
+                    ("int8 GOP/s", ceiling.int8_gops),
+                    ("GB/s", ceiling.bandwidth_gbs),
                 )
             },
         }
-        for name, one in ceilings
+        for name, ceiling in ceilings
     ]
-    print_table(found.source, rows)
-    if found.note:
-        typer.echo(found.note)
+    print_table(machine.source, rows)
+    if machine.note:
+        typer.echo(machine.note)
 
 
 @app.command()
@@ -159,20 +159,20 @@ def profile(
     from .. import profiler
 
     work = _load(model, trust=trust, batch=batch)
-    seen = profiler.profile(work, backward=backward, seconds=seconds)
-    asked = [layer] if layer else ["", *(row.layer for row in seen.costliest(3) if row.layer)]
-    explained = [profiler.explain(seen, one) for one in asked]
-    print_table(seen.title, seen.table(depth))
-    typer.echo(seen.accuracy + "\n")
+    result = profiler.profile(work, backward=backward, seconds=seconds)
+    layers = [layer] if layer else ["", *(row.layer for row in result.costliest(3) if row.layer)]
+    explained = [profiler.explain(result, name) for name in layers]
+    print_table(result.title, result.table(depth))
+    typer.echo(result.accuracy + "\n")
     typer.echo("\n\n".join(map(str, explained)))
     if save is not None:
-        seen.save(save)
+        result.save(save)
     if html is not None:
-        _write_page(html, seen, explained)
+        _write_page(html, result, explained)
     if trace is not None:
         profiler.trace(work, trace)
-    if seen.failure:
-        raise PaifuserError(seen.failure)
+    if result.failure:
+        raise PaifuserError(result.failure)
 
 
 @app.command("trace")
@@ -233,17 +233,16 @@ def run(
     from ..recipe import Recipe
     from ..workload.trust import check_named_in_file
 
-    wanted = Recipe.load(recipe)
-    name = model or wanted.workload
+    loaded = Recipe.load(recipe)
+    name = model or loaded.workload
     if name is None:
         raise PaifuserError(f"{recipe.name} names no workload; say which with --model.")
     if model is None and not trust:
         check_named_in_file(name, {}, recipe)
-    own = str(weights.resolve()) if weights else ""
     parameters = {
         "model": name,
-        "recipe": wanted.to_text(),
-        "weights": own,
+        "recipe": loaded.to_text(),
+        "weights": str(weights.resolve()) if weights else "",
         "seed": seed,
         "rounds": rounds,
         "trust": trust,
@@ -292,15 +291,15 @@ def sweep_(
 
     path = notebook_file(notebook)
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
-    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_tell_failure)
+    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_failure)
     print_table(swept.title, swept.table())
     typer.echo(f"in {out}: sweep.json and sweep.md")
     raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
 
 
 def _load(model: str, *, trust: bool, **options: Any) -> Any:
-    """The model that was typed; code of the current folder is found for a function that was typed,
-    or that is trusted.
+    """Load the named model; functions that the user names or trusts may be in the current
+    folder.
     """
     from ..variant.open import load
     from ..workload.trust import names_function
@@ -310,16 +309,16 @@ def _load(model: str, *, trust: bool, **options: Any) -> Any:
     return load(model, trust=trust, **options)
 
 
-def _tell_failure(run: Any) -> None:
+def _print_failure(run: Any) -> None:
     if run.failure:
         typer.echo(f"{run.name}: {run.failure}", err=True)
 
 
-def _write_page(path: Path, seen: Any, explained: list[Any]) -> None:
+def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
     from .._files import write_text
     from ..figures.page import html_report
 
-    write_text(path, html_report(seen, explained))
+    write_text(path, html_report(profile, explanations))
     typer.echo(f"report in {path}")
 
 

@@ -1,5 +1,5 @@
-"""`paifuser-lab tune-kernels`: tiles of the CUDA kernels, ranked anywhere and measured on a GPU.
-Stands on typer.
+"""`paifuser-lab tune-kernels`: rank tile sizes of the CUDA kernels, and measure them on a GPU.
+Built on typer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 from ..errors import KernelError
 from .terminal import print_table
 
-ROWS = 20
+MAX_ROWS = 20
 
 
 def tune_kernels(
@@ -53,29 +53,29 @@ def tune_kernels(
 
 
 def _tune(chosen: Sequence[Any], budget: int, seconds: float) -> None:
-    """Case by case; one that cannot be tuned leaves the others, an interrupt ends them all."""
+    """Tune case by case; a failed case does not stop the others, an interrupt does."""
     from ..bench.kernels.tuning import tune
     from ..kernels.tuning.record import INTERRUPTED
 
     failed = False
     for case in chosen:
         try:
-            found = tune(case, budget=budget, seconds=seconds)
+            result = tune(case, budget=budget, seconds=seconds)
         except KernelError as error:
             typer.echo(f"{case.kernel.name}, {case.name}: {error}", err=True)
             failed = True
             continue
-        typer.echo(f"{case.kernel.name}, {case.name}: {found}.")
-        if found.search.ended_by == INTERRUPTED:
+        typer.echo(f"{case.kernel.name}, {case.name}: {result}.")
+        if result.search.ended_by == INTERRUPTED:
             break
     if failed:
         raise typer.Exit(1)
 
 
-def _show(title: str, found: Any) -> None:
-    if found.kept:
-        print_table(title, found.table()[:ROWS])
-    if len(found.kept) > ROWS:
-        typer.echo(f"and {len(found.kept) - ROWS} more that run.")
-    for reason, count in Counter(reason for _, reason in found.dropped).most_common():
+def _show(title: str, ranking: Any) -> None:
+    if ranking.ranked:
+        print_table(title, ranking.table()[:MAX_ROWS])
+    if len(ranking.ranked) > MAX_ROWS:
+        typer.echo(f"and {len(ranking.ranked) - MAX_ROWS} more that run.")
+    for reason, count in Counter(reason for _, reason in ranking.dropped).most_common():
         typer.echo(f"{count} dropped: {reason}")

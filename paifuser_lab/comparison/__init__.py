@@ -1,9 +1,9 @@
-"""Models side by side, timed in turn and judged on the same data.
+"""Compare models side by side: timed in turn, evaluated on the same data.
 
 comparison   `compare`: the baseline and its variants
 contenders   what is timed: each model with each number of threads
 rows         a row of the comparison
-limit        what a variant may cost in quality, and which layers or step are to blame
+limit        the quality limit of a variant, and the layers or step that break it
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A baseline and variants of it, side by side: timed in turn, judged by the same data."""
+"""Compare a baseline with its variants: timed in turn, evaluated on the same data."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def compare(
 ) -> Comparison:
     """Time the baseline and variants in turn and put them side by side.
 
-    Whatever has no number of threads of its own runs with each sensible one. Both baselines are
+    A model that fixes no number of threads runs with each of `thread_choices()`. Both baselines are
     shown and speed-ups are against the faster; of a variant the faster is shown. A recipe is
-    applied first; one that fails is a row that says why. Ends after `rounds` or `seconds`; when
-    interrupted, what was measured until then is kept. `on_round` is called after each round with
-    the number of rounds done and the latencies so far.
+    applied first; one that fails becomes a row with the reason. Ends after `rounds` or `seconds`;
+    when interrupted, what was measured until then is kept. `on_round` is called after each round
+    with the number of rounds done and the latencies so far.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
@@ -60,39 +60,39 @@ def compare(
     check_kinds(*variants, *named.values())
     output = work.output()
     baselines = baselines_of(work)
-    wanted = [*((name_of(one), one) for one in variants), *named.items()]
-    check_names([*(one.name for one in baselines), *(name for name, _ in wanted)])
-    contenders, failed = contenders_of(work, wanted)
+    requested = [*((name_of(variant), variant) for variant in variants), *named.items()]
+    check_names([*(contender.name for contender in baselines), *(name for name, _ in requested)])
+    contenders, failed = contenders_of(work, requested)
 
-    def judge(samples: dict[str, Samples]) -> None:
+    def report(samples: dict[str, Samples]) -> None:
         if on_round is not None:
-            done = max(len(one.rounds_ms) for one in samples.values())
+            done = max(len(sample.rounds_ms) for sample in samples.values())
             on_round(done, rows_so_far(work, baselines, contenders, samples))
 
     samples, is_interrupted = _time(
-        [*baselines, *contenders], work, rounds, seconds, should_stop, judge
+        [*baselines, *contenders], work, rounds, seconds, should_stop, report
     )
     fastest = fastest_of(baselines, samples)
     rows: list[Measurement] = []
-    judged: float | None = None
-    for one in (*baselines, *faster_of_each(contenders, samples)):
+    baseline_metric: float | None = None
+    for contender in (*baselines, *faster_of_each(contenders, samples)):
         row, is_stopped = interruptible_row(
-            one, work, output, samples, fastest, with_metric=metric and not is_interrupted
+            contender, work, output, samples, fastest, with_metric=metric and not is_interrupted
         )
-        judged = row.metric if one is fastest else judged
+        baseline_metric = row.metric if contender is fastest else baseline_metric
         is_interrupted |= is_stopped
-        past = (
-            refusal(one.variant, row, judged, should_stop)
-            if one.variant and not row.failure and not is_interrupted
+        reason = (
+            refusal(contender.variant, row, baseline_metric, should_stop)
+            if contender.variant and not row.failure and not is_interrupted
             else None
         )
-        rows.append(row.model_copy(update={"refused": past}))
+        rows.append(row.model_copy(update={"refused": reason}))
     return Comparison(
         workload=work.name,
         machine=hardware().label,
         baseline=fastest.name,
         metric_name=work.metric_name if metric and work.test is not None else None,
-        rounds=max(len(one.rounds_ms) for one in samples.values()),
+        rounds=max(len(sample.rounds_ms) for sample in samples.values()),
         is_interrupted=is_interrupted,
         rows=(*rows, *failed),
     )
@@ -104,34 +104,32 @@ def _time(
     rounds: int,
     seconds: float,
     should_stop: Callable[[], bool] | None,
-    judge: Callable[[dict[str, Samples]], None],
+    report: Callable[[dict[str, Samples]], None],
 ) -> tuple[dict[str, Samples], bool]:
-    """Take turns until the rounds, the seconds or somebody's patience end; every contender has been
-    timed equally often.
+    """Time the contenders in turn until the rounds or seconds end or the user stops; each is timed
+    equally often.
     """
     samples: dict[str, Samples] = {}
     with ExitStack() as stack, progress("timing", rounds) as shown:
-        for model in {id(one.model): one.model for one in contenders}.values():
+        for model in {id(item.model): item.model for item in contenders}.values():
             stack.enter_context(running(model))
         candidates = [
-            Candidate(one.key, _call(one, work), one.threads, work.device) for one in contenders
+            Candidate(item.key, _call(item, work), item.threads, work.device) for item in contenders
         ]
         with keep_when_stopped(lambda: bool(samples)) as ending:
             for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):
                 shown.advance(
                     doing=(
                         "fastest so far: "
-                        f"{min(contenders, key=lambda one: samples[one.key].median_ms).name}"
+                        f"{min(contenders, key=lambda item: samples[item.key].median_ms).name}"
                     )
                 )
-                judge(samples)
+                report(samples)
                 stop_if_asked(should_stop)
     return samples, ending.is_stopped
 
 
-def _call(one: Contender, work: Workload) -> Callable[[], Any]:
-    """A call on inputs of its own, so that a model which writes into its inputs disturbs only
-    itself.
-    """
-    inputs, model = work.inputs.clone(), one.model
+def _call(contender: Contender, work: Workload) -> Callable[[], Any]:
+    """A call on its own copy of the inputs, since a model may write into them."""
+    inputs, model = work.inputs.clone(), contender.model
     return lambda: inputs(model)

@@ -18,7 +18,7 @@ from ..workload import Workload
 
 @dataclass(frozen=True)
 class Contender:
-    """A row in the making: what is called, and what it is made of."""
+    """A model to time with a number of threads; it becomes a row."""
 
     name: str
     model: nn.Module
@@ -28,7 +28,7 @@ class Contender:
 
     @property
     def key(self) -> str:
-        """Apart from the same model with other threads."""
+        """The name with the number of threads, which tells apart runs of the same model."""
         return f"{self.name} · {self.threads} threads"
 
 
@@ -37,22 +37,22 @@ def labels(variant: Variant | None) -> tuple[str, ...]:
 
 
 def fastest_of(baselines: list[Contender], samples: dict[str, Samples]) -> Contender:
-    return min(baselines, key=lambda one: samples[one.key].median_ms)
+    return min(baselines, key=lambda item: samples[item.key].median_ms)
 
 
 def name_of(variant: Variant | Recipe) -> str:
     return variant.label if isinstance(variant, Recipe) else variant.recipe.label
 
 
-def check_kinds(*wanted: object) -> None:
-    for one in wanted:
-        if isinstance(one, Workload):
+def check_kinds(*subjects: object) -> None:
+    for subject in subjects:
+        if isinstance(subject, Workload):
             raise MeasureError(
-                f"{one.name} is a workload, not a variant of one; from a folder that is "
+                f"{subject.name} is a workload, not a variant of one; from a folder that is "
                 "lab.Variant.load(folder, work)."
             )
-        if not isinstance(one, Variant):
-            checked_recipe(one)
+        if not isinstance(subject, Variant):
+            checked_recipe(subject)
 
 
 def check_names(names: list[str]) -> None:
@@ -64,9 +64,7 @@ def check_names(names: list[str]) -> None:
 
 
 def baselines_of(work: Workload) -> list[Contender]:
-    """The model as it is, once for each sensible number of threads (on a GPU threads do not
-    matter).
-    """
+    """The unchanged model, once for each of `thread_choices()` (on a GPU threads do not matter)."""
     choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     names = (
         ["baseline"]
@@ -80,23 +78,23 @@ def baselines_of(work: Workload) -> list[Contender]:
 
 
 def contenders_of(
-    work: Workload, wanted: Iterable[tuple[str, Variant | Recipe]]
+    work: Workload, requested: Iterable[tuple[str, Variant | Recipe]]
 ) -> tuple[list[Contender], list[Measurement]]:
-    """The variants to time, recipes applied, and a row for each recipe that could not be
-    applied.
-    """
+    """The variants to time, recipes applied, and a row for each recipe that failed to apply."""
     contenders: list[Contender] = []
     failed: list[Measurement] = []
-    for name, one in wanted:
-        if isinstance(one, Variant) and one.work is not work:
+    for name, subject in requested:
+        if isinstance(subject, Variant) and subject.work is not work:
             raise MeasureError(
-                f"variant '{name}' was made from workload {one.work.name!r}; compare it with that "
-                "one."
+                f"variant '{name}' was made from workload {subject.work.name!r}; compare it with "
+                "that one."
             )
         try:
-            variant = apply(work, one) if isinstance(one, Recipe) else one
+            variant = apply(work, subject) if isinstance(subject, Recipe) else subject
         except PaifuserError as error:
-            steps = tuple(step.label for step in one.steps) if isinstance(one, Recipe) else ()
+            steps = (
+                tuple(step.label for step in subject.steps) if isinstance(subject, Recipe) else ()
+            )
             failed.append(
                 Measurement(
                     name=name, steps=steps, threads=thread_choices()[-1], failure=str(error)
@@ -115,12 +113,12 @@ def contenders_of(
 
 
 def faster_of_each(contenders: list[Contender], samples: dict[str, Samples]) -> list[Contender]:
-    """Of each name the number of threads that was faster, in the order in which the names came."""
+    """The faster number of threads for each name, in the order of the names."""
     fastest: dict[str, Contender] = {}
-    for one in contenders:
+    for contender in contenders:
         if (
-            one.name not in fastest
-            or samples[one.key].median_ms < samples[fastest[one.name].key].median_ms
+            contender.name not in fastest
+            or samples[contender.key].median_ms < samples[fastest[contender.name].key].median_ms
         ):
-            fastest[one.name] = one
+            fastest[contender.name] = contender
     return list(fastest.values())

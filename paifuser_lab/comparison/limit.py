@@ -1,6 +1,4 @@
-"""Whether a variant keeps within the limit that its recipe carries, and which layers are to blame
-where it does not.
-"""
+"""Check a variant against its recipe's quality limit, and find the layers that break it."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from ..steps import Step
 from ..variant import Variant, apply
 from ..workload import Workload
 
-MOST_CULPRITS = 3
-WORTH = 0.7  # a layer is to blame where the error without its change is this much smaller
-NAMES_BESIDE_QAT = {
+MAX_CULPRITS = 3
+MAX_ERROR_RATIO = 0.7  # a culprit left in fp32 brings the error below this part of it
+PRECISION_OPTIONS = {
     "default": "default",
     "layers": "layers",
     "calibration": "calibration",
@@ -33,39 +31,37 @@ def refusal(
     baseline_metric: float | None,
     should_stop: Callable[[], bool] | None = None,
 ) -> str | None:
-    """Why a variant that was measured so is past its limit, and the culprits; None where it is
-    within.
-    """
+    """Why a variant with this measurement exceeds its limit, with the culprits; None within it."""
     limit = variant.recipe.limit
     if row.metric is not None and baseline_metric is not None:
         name = variant.work.metric_name or "the metric"
         if not (lost := baseline_metric - row.metric) > limit.metric_drop:
             return None
-        what = (
+        excess = (
             f"{name} falls by {lost:.4f}, from {baseline_metric:.4f} to {row.metric:.4f}, and "
             f"{limit.metric_drop:g} is allowed"
         )
     else:
         if row.relative_error is None or row.relative_error <= limit.output_error:
             return None
-        what = (
-            f"the answer is {row.relative_error:.1e} away from the baseline's, and "
+        excess = (
+            f"the output differs from the baseline's by {row.relative_error:.1e}, and "
             f"{limit.output_error:g} is allowed"
         )
-    return f"{what}{_blamed(variant, should_stop)}"
+    return f"{excess}{_blamed(variant, should_stop)}"
 
 
 def _blamed(variant: Variant, should_stop: Callable[[], bool] | None) -> str:
-    """The end of the message: which layers, or else which step."""
+    """The end of the message: the layers at fault, or else the step."""
     layers, error = culprits(variant, should_stop)
     if layers:
-        named = ", ".join(f"'{layer}'" for layer in layers)
-        plainly = "rounded without training, " if _is_trained(variant.recipe) else ""
-        return f"; {plainly}most of it is {named}: left in fp32, the output error is {error:.1e}"
-    errors = [0.0, *(one.relative_error or 0.0 for one in variant.reports)]
+        names = ", ".join(f"'{layer}'" for layer in layers)
+        rounding = "rounded without training, " if _is_trained(variant.recipe) else ""
+        return f"; {rounding}most of it is {names}: left in fp32, the output error is {error:.1e}"
+    errors = [0.0, *(report.relative_error or 0.0 for report in variant.reports)]
     added = {
-        one.step: after - before
-        for one, before, after in zip(variant.reports, errors, errors[1:], strict=False)
+        report.step: after - before
+        for report, before, after in zip(variant.reports, errors, errors[1:], strict=False)
     }
     return f"; step '{max(added, key=lambda step: added[step])}' adds the most" if added else ""
 
@@ -73,37 +69,38 @@ def _blamed(variant: Variant, should_stop: Callable[[], bool] | None) -> str:
 def culprits(
     variant: Variant, should_stop: Callable[[], bool] | None = None
 ) -> tuple[list[str], float]:
-    """The quantized layers that the answer gains most by leaving in fp32, and its error then.
+    """The quantized layers whose return to fp32 lowers the output error most, and that error.
 
-    Found by halving: of the layers still suspected, that half is followed which gains more when it
-    is left alone. Nothing is trained for it: where a recipe trains layers while they are rounded,
-    they are judged as they are when they are rounded plainly.
+    Found by bisection: of the remaining layers, the half whose return to fp32 leaves the smaller
+    error is searched further. Nothing is trained: quantization-aware training is replaced by plain
+    rounding to the same formats.
     """
     work = _trial(variant.work)
     suspects = [
         name for name, layer in variant.module.named_modules() if isinstance(layer, QuantizedLayer)
     ]
-    found: list[str] = []
+    worst: list[str] = []
     recipe = _untrained(variant.recipe)
-    apply(work, _before_rounding(recipe))  # where it is kept no more: once for all trials
+    # The model before rounding may have left the cache: rebuild it once for all trials.
+    apply(work, _before_rounding(recipe))
     error = _error_without(work, recipe, []) if _is_trained(variant.recipe) else _error_of(variant)
-    while suspects and len(found) < MOST_CULPRITS:
+    while suspects and len(worst) < MAX_CULPRITS:
         part: Sequence[str] = suspects
         while len(part) > 1:
             if should_stop is not None and should_stop():
-                return found, error
+                return worst, error
             half = len(part) // 2
             part = min(
                 (part[:half], part[half:]),
-                key=lambda some: _error_without(work, recipe, [*found, *some]),
+                key=lambda layers: _error_without(work, recipe, [*worst, *layers]),
             )
-        without = _error_without(work, recipe, [*found, *part])
-        if not without < WORTH * error:
+        without = _error_without(work, recipe, [*worst, *part])
+        if not without < MAX_ERROR_RATIO * error:
             break
-        found += part
+        worst += part
         error = without
-        suspects = [layer for layer in suspects if layer not in found]
-    return found, error
+        suspects = [layer for layer in suspects if layer not in worst]
+    return worst, error
 
 
 def _is_trained(recipe: Recipe) -> bool:
@@ -112,7 +109,7 @@ def _is_trained(recipe: Recipe) -> bool:
 
 def _untrained(recipe: Recipe) -> Recipe:
     """The same layers in the same formats, by `precision` in place of `qat`."""
-    return recipe.of([_plain(step) if step.kind == "qat" else step for step in recipe])
+    return recipe.of([_as_precision(step) if step.kind == "qat" else step for step in recipe])
 
 
 def _before_rounding(recipe: Recipe) -> Recipe:
@@ -120,13 +117,13 @@ def _before_rounding(recipe: Recipe) -> Recipe:
     return recipe[: kinds.index("precision") if "precision" in kinds else 0]
 
 
-def _plain(step: Step) -> dict[str, Any]:
-    meant = {
-        NAMES_BESIDE_QAT[name]: value
+def _as_precision(step: Step) -> dict[str, Any]:
+    options = {
+        PRECISION_OPTIONS[name]: value
         for name, value in step.options.items()
-        if name in NAMES_BESIDE_QAT
+        if name in PRECISION_OPTIONS
     }
-    return {"precision": {"default": "int8", **meant}}
+    return {"precision": {"default": "int8", **options}}
 
 
 def _error_of(variant: Variant) -> float:
@@ -134,27 +131,27 @@ def _error_of(variant: Variant) -> float:
 
 
 def _trial(work: Workload) -> Workload:
-    """The workload with a cache of its own that begins with what is kept: what is tried pushes
-    nothing out that undo needs, and its models go with it.
+    """A copy of the workload with its own variant cache: trials evict nothing that undo needs, and
+    their models are freed with it.
     """
-    own = copy.copy(work)
-    own.variants = OrderedDict(work.variants)
-    return own
+    trial = copy.copy(work)
+    trial.variants = OrderedDict(work.variants)
+    return trial
 
 
 def _error_without(work: Workload, recipe: Recipe, layers: Sequence[str]) -> float:
     """The output error of the recipe with these layers left in fp32."""
     work = _trial(work)
-    left = {"layers": dict.fromkeys(layers, "fp32")}
-    steps = [
-        step.joined(type(step).model_validate(left))
+    in_fp32 = {"layers": dict.fromkeys(layers, "fp32")}
+    changed = [
+        step.joined(type(step).model_validate(in_fp32))
         if layers and step.kind == "precision"
         else step
         for step in recipe
     ]
-    wanted = [step for step in steps if step is not None and not step.is_last]
+    steps = [step for step in changed if step is not None and not step.is_last]
     try:
-        made = apply(work, recipe.of(wanted))
+        variant = apply(work, recipe.of(steps))
     except StepError:  # nothing is left to quantize
-        made = apply(work, recipe.of([step for step in wanted if step.kind != "precision"]))
-    return _error_of(made)
+        variant = apply(work, recipe.of([step for step in steps if step.kind != "precision"]))
+    return _error_of(variant)

@@ -22,17 +22,17 @@ def rows_so_far(
     contenders: list[Contender],
     samples: dict[str, Samples],
 ) -> Comparison:
-    """The latencies of the rounds so far, without what takes time to find out."""
+    """The latencies of the rounds so far, without memory, error, FLOPs or metric."""
     fastest = fastest_of(baselines, samples)
     rows = []
-    for one in (*baselines, *faster_of_each(contenders, samples)):
-        speedup, interval = ratio_of_rounds(samples[fastest.key], samples[one.key])
-        timed = samples[one.key]
+    for contender in (*baselines, *faster_of_each(contenders, samples)):
+        speedup, interval = ratio_of_rounds(samples[fastest.key], samples[contender.key])
+        timed = samples[contender.key]
         rows.append(
             Measurement(
-                name=one.name,
-                steps=labels(one.variant),
-                threads=one.threads,
+                name=contender.name,
+                steps=labels(contender.variant),
+                threads=contender.threads,
                 latency_ms=timed.median_ms,
                 best_ms=timed.best_ms,
                 spread_ms=timed.spread_ms,
@@ -44,23 +44,21 @@ def rows_so_far(
         workload=work.name,
         machine=hardware().label,
         baseline=fastest.name,
-        rounds=max(len(one.rounds_ms) for one in samples.values()),
+        rounds=max(len(sample.rounds_ms) for sample in samples.values()),
         is_interrupted=True,
         rows=tuple(rows),
     )
 
 
 def interruptible_row(*parts: Any, with_metric: bool) -> tuple[Measurement, bool]:
-    """A row, and whether it was interrupted: what was timed is worth more than the metrics still to
-    come.
-    """
+    """A row, and whether it was interrupted; if so, it keeps the timings and has no metric."""
     with keep_when_stopped():
         return _row_or_failure(*parts, with_metric=with_metric), False
     return _row_or_failure(*parts, with_metric=False), True
 
 
 def _row_or_failure(
-    one: Contender,
+    contender: Contender,
     work: Workload,
     reference: Any,
     samples: dict[str, Samples],
@@ -68,25 +66,23 @@ def _row_or_failure(
     *,
     with_metric: bool,
 ) -> Measurement:
-    """A variant that fails on the test data, which may come in other shapes, leaves the other rows
-    intact.
-    """
+    """A row; a variant that fails, e.g. on test data of other shapes, gets a row with the error."""
     try:
-        return _row(one, work, reference, samples, baseline, with_metric=with_metric)
+        return _row(contender, work, reference, samples, baseline, with_metric=with_metric)
     except Exception as error:
-        if one.variant is None:
+        if contender.variant is None:
             raise
-        steps = tuple(step.label for step in one.variant.recipe.steps)
+        steps = tuple(step.label for step in contender.variant.recipe.steps)
         return Measurement(
-            name=one.name,
+            name=contender.name,
             steps=steps,
-            threads=one.threads,
+            threads=contender.threads,
             failure=f"{type(error).__name__}: {first_line(error)}",
         )
 
 
 def _row(
-    one: Contender,
+    contender: Contender,
     work: Workload,
     reference: Any,
     samples: dict[str, Samples],
@@ -94,21 +90,21 @@ def _row(
     *,
     with_metric: bool,
 ) -> Measurement:
-    timed = samples[one.key]
+    timed = samples[contender.key]
     speedup, interval = ratio_of_rounds(samples[baseline.key], timed)
-    with running(one.model):
-        answer = work.inputs.clone()(one.model)
-        if one.variant is not None and (found := not_finite(reference, answer)):
+    with running(contender.model):
+        output = work.inputs.clone()(contender.model)
+        if contender.variant is not None and (values := not_finite(reference, output)):
             raise MeasureError(
-                f"the output holds {found}; choose a wider format, or apply the recipe again."
+                f"the output holds {values}; choose a wider format, or apply the recipe again."
             )
-        relative, largest = output_error(reference, answer)
-        peak = _peak(one, work)
-    variant = one.variant
+        relative, largest = output_error(reference, output)
+        peak = _peak(contender, work)
+    variant = contender.variant
     return Measurement(
-        name=one.name,
+        name=contender.name,
         steps=labels(variant),
-        threads=one.threads,
+        threads=contender.threads,
         latency_ms=timed.median_ms,
         best_ms=timed.best_ms,
         spread_ms=timed.spread_ms,
@@ -116,44 +112,44 @@ def _row(
         speedup=speedup,
         speedup_interval=interval,
         peak_bytes=peak,
-        size_bytes=weights_bytes(one.module),
-        parameters=parameter_count(one.module),
-        flops=_flops(one, work),
+        size_bytes=weights_bytes(contender.module),
+        parameters=parameter_count(contender.module),
+        flops=_flops(contender, work),
         relative_error=relative,
         max_error=largest,
-        metric=work.evaluate(one.model) if with_metric else None,
+        metric=work.evaluate(contender.model) if with_metric else None,
         build_s=variant.build_s if variant else None,
-        weights_hash=weights_hash(one.module),
+        weights_hash=weights_hash(contender.module),
         notes=(
             *(variant.notes if variant else ()),
-            *_verdict(interval, is_baseline=variant is None),
+            *_no_gain_note(interval, is_baseline=variant is None),
         ),
     )
 
 
-def _peak(one: Contender, work: Workload) -> int | None:
-    """Weights, packed ones beside them, and the most that a call holds at once; an engine outside
-    torch does not tell.
+def _peak(contender: Contender, work: Workload) -> int | None:
+    """Bytes of the weights, their packed copies and the peak of a call; None for an engine outside
+    torch, which does not report it.
     """
     from ..engines.exported import Exported
 
-    if isinstance(one.model, Exported):
+    if isinstance(contender.model, Exported):
         return None
     inputs = work.inputs.clone()
     return (
-        weights_bytes(one.module)
-        + packed_bytes(one.module)
-        + peak_bytes(lambda: inputs(one.model), work.device)
+        weights_bytes(contender.module)
+        + packed_bytes(contender.module)
+        + peak_bytes(lambda: inputs(contender.model), work.device)
     )
 
 
-def _flops(one: Contender, work: Workload) -> int:
-    with running(one.module):
-        return flops(one.module, lambda module: work.inputs.clone()(module))
+def _flops(contender: Contender, work: Workload) -> int:
+    with running(contender.module):
+        return flops(contender.module, lambda module: work.inputs.clone()(module))
 
 
-def _verdict(interval: tuple[float, float], *, is_baseline: bool) -> tuple[str, ...]:
-    """What did not get faster is said to be so."""
+def _no_gain_note(interval: tuple[float, float], *, is_baseline: bool) -> tuple[str, ...]:
+    """A note on a variant that is not faster than the baseline."""
     low, high = interval
     if is_baseline or low > 1:
         return ()

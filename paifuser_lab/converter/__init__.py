@@ -1,4 +1,4 @@
-"""A model on its way out of the lab: one file a target. `onnx` writes ONNX files."""
+"""Export models to other file formats, one module each. `onnx` writes ONNX files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model as a file for another runtime."""
+"""Export a model to ONNX."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from ..workload import Inputs
 def export_onnx(
     module: nn.Module, inputs: Inputs, path: Path, *, open_batch: bool = False
 ) -> list[str]:
-    """Write a model as ONNX and give the names of its inputs, in the order of the tensors in
-    `inputs`.
-    """
+    """Write a model as ONNX and return its input names, in the order of the tensors in `inputs`."""
     shapes = _batch_shapes(inputs) if open_batch else None
     optimize = not any(
         weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()
     )
-    with _quietly(), torch.no_grad(), stored_for_onnx(module):
-        # its optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have optimizers
-        # of their own
+    with _silenced(), torch.no_grad(), stored_for_onnx(module):
+        # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
+        # optimizers of their own
         try:
             program = torch.onnx.export(
                 _TensorsOnly(module, inputs),
@@ -49,8 +47,8 @@ def export_onnx(
 
 
 class _TensorsOnly(nn.Module):
-    """The model as a function from tensors to tensors, in order: the exporter trips over named,
-    nested and constant ones.
+    """The model as a function from a list of tensors to a list of tensors: the exporter fails on
+    named, nested and constant inputs.
     """
 
     def __init__(self, model: nn.Module, inputs: Inputs) -> None:
@@ -59,8 +57,10 @@ class _TensorsOnly(nn.Module):
         self.leaves, self.spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
 
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        given = iter(tensors)
-        leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        remaining = iter(tensors)
+        leaves = [
+            next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves
+        ]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         return [
             leaf
@@ -70,7 +70,7 @@ class _TensorsOnly(nn.Module):
 
 
 def _batch_shapes(inputs: Inputs) -> Any:
-    """Dimension 0 of every tensor may change; what the model's code fixes stays fixed."""
+    """Mark dimension 0 of every tensor as dynamic."""
     return {
         "tensors": tuple(
             {0: torch.export.Dim.DYNAMIC} if tensor.ndim else None for tensor in inputs.tensors
@@ -85,8 +85,8 @@ def _cause(error: BaseException) -> str:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without the exporters' chatter, which speaks of their own insides."""
+def _silenced() -> Iterator[None]:
+    """Silence the exporters' warnings and logs, which are about their internals."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,4 +1,4 @@
-"""What can output calls in a model's stead. A new engine is one new file and one line here."""
+"""Engines that run a model in place of eager torch. A new engine is one file and one line here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .engine import Engine
 
 __all__ = ["Engine", "available_engines", "build_engine", "engine_names"]
 
-# A name in a recipe → where its class is, and the package that it needs.
+# name in a recipe → the engine's class, and the package that it needs
 ENGINES = {
     "eager": (".engine:Engine", "torch"),
     "inductor": (".inductor:Inductor", "torch"),
@@ -23,7 +23,7 @@ ENGINES = {
 
 
 def engine_names() -> tuple[str, ...]:
-    """Every engine there is."""
+    """The names of all engines."""
     return tuple(ENGINES)
 
 
@@ -35,9 +35,7 @@ def available_engines() -> tuple[str, ...]:
 def build_engine(
     name: str, module: nn.Module, inputs: Inputs, count: int, **options: Any
 ) -> Engine:
-    """Make an engine for a model and the inputs it is first called with, running with `count`
-    threads.
-    """
+    """Build an engine for a model and example inputs, running with `count` threads."""
     file, _, kind = ENGINES[name][0].partition(":")
     engine: Engine = getattr(import_module(file, __name__), kind)(module, inputs, count, **options)
     return engine

@@ -1,4 +1,4 @@
-"""What outputs calls in a model's stead."""
+"""The base class of engines, which is also the eager engine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from ..workload import Inputs
 
 
 class Engine(nn.Module):
-    """A stand-in that is called like the model it replaces, and runs with a number of threads of
-    its own.
+    """A module that is called like the model it replaces and runs with its own number of threads.
 
-    What the stand-in does not have (a config, a helper method) is looked up in the model.
+    Attributes that the engine lacks (a config, a helper method) are looked up in the model.
     """
 
     def __init__(self, module: nn.Module, inputs: Inputs, count: int) -> None:
@@ -25,12 +24,12 @@ class Engine(nn.Module):
         self.train(module.training)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Output with the engine's threads."""
+        """Run the model with the engine's number of threads."""
         with threads(self.threads):
             return self.answer(Inputs(args, kwargs))
 
     def answer(self, inputs: Inputs) -> Any:
-        """The eager engine: the model itself."""
+        """The output for these inputs; in the eager engine, that of the model itself."""
         return inputs(self.module)
 
     def __getattr__(self, name: str) -> Any:

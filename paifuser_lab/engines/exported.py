@@ -1,6 +1,4 @@
-"""Engines that run a file: the model is exported for the shapes it is called with, and called as
-before.
-"""
+"""The base class of engines that run an exported ONNX file."""
 
 from __future__ import annotations
 
@@ -24,17 +22,18 @@ from .engine import Engine
 
 Arrays = list[Tensor]
 Session = Callable[[Arrays], Arrays]
-MOST_SESSIONS = 4
-MOST_FILES = 2
-ALIKE = 0.05  # far above rounding, in 16 bits too; far below another branch's output
+MAX_SESSIONS = 4
+MAX_FILES = 2
+# relative error far above rounding, in 16 bits too, and far below the output of another branch
+MAX_ERROR = 0.05
 
 
 class Exported(Engine):
-    """Exports the model for the example's shapes at once; for other shapes once more, with the
-    batch left open.
+    """Exports the model at once for the example's shapes, and again with a dynamic batch when other
+    shapes come.
 
-    A model whose code fixes more than its batch is exported for each of the last few kinds of
-    shapes.
+    If the dynamic file is wrong for some shapes, the model is exported for these; the last few
+    sessions are kept.
     """
 
     def __init__(self, module: nn.Module, inputs: Inputs, count: int) -> None:
@@ -43,54 +42,54 @@ class Exported(Engine):
         self.sessions: dict[Any, Session] = {
             _signature(inputs): self._export(inputs, open_batch=False)
         }
-        self.open_sessions: dict[Any, Session | None] = {}  # None: the batch could not be left open
-        self.answers = {_structure(inputs): _Answer(module, inputs)}
-        self.quick: dict[Any, tuple[Session, _Answer]] = {}
+        self.open_sessions: dict[
+            Any, Session | None
+        ] = {}  # None: export with a dynamic batch failed
+        self.outputs = {_structure(inputs): _OutputStructure(module, inputs)}
+        self.quick: dict[Any, tuple[Session, _OutputStructure]] = {}
 
     @abstractmethod
     def open(self, path: Path, names: list[str]) -> Session:
-        """Make a session of an ONNX file: a function from the tensors of a call to the tensors of
-        its output.
-        """
+        """Open a session of an ONNX file: a function from input tensors to output tensors."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Output from the exported file; its threads are its own.
+        """Run the session for these inputs, with its own threads.
 
-        A call like an earlier one, of tensors alone, goes straight to its session: what Python does
-        between two calls is dear, since the model has emptied the caches.
+        A call with the same shapes as an earlier one, of tensors alone, goes straight to its
+        session: Python code between calls is slow, since the model has evicted it from the caches.
         """
         if kwargs or not (
-            known := self.quick.get(
-                tuple([(one.shape, one.dtype) if isinstance(one, Tensor) else None for one in args])
+            cached := self.quick.get(
+                tuple([(arg.shape, arg.dtype) if isinstance(arg, Tensor) else None for arg in args])
             )
         ):
             return self.answer(_in_order(Inputs(args, kwargs)))
-        session, answer = known
-        return answer.fill(session(list(args)))
+        session, structure = cached
+        return structure.fill(session(list(args)))
 
     def answer(self, inputs: Inputs) -> Any:
-        """Find or make the session for these shapes and put its tensors into the shape of the
-        model's output.
+        """Find or open the session for these shapes, run it and restore the model's output
+        structure.
         """
-        signature = structure, _ = _signature(inputs)
-        if structure not in self.answers:
-            self.answers[structure] = _Answer(self.module, inputs)
+        signature = key, _ = _signature(inputs)
+        if key not in self.outputs:
+            self.outputs[key] = _OutputStructure(self.module, inputs)
         if signature not in self.sessions:
             self._keep(signature, self._session_for(inputs))
-        session, answer = self.sessions[signature], self.answers[structure]
+        session, structure = self.sessions[signature], self.outputs[key]
         if inputs.is_flat and not inputs.kwargs:
             self.quick[tuple((tensor.shape, tensor.dtype) for tensor in inputs.tensors)] = (
                 session,
-                answer,
+                structure,
             )
-        return answer.fill(session(inputs.tensors))
+        return structure.fill(session(inputs.tensors))
 
     def _session_for(self, inputs: Inputs) -> Session:
-        """The session with the open batch where it outputs these inputs as the model does, else one
-        for their shapes alone.
+        """The session with a dynamic batch if its output equals the model's, else one for these
+        shapes alone.
         """
         opened = self._open_session(inputs)
-        if opened is not None and _answers_alike(opened, self.module, inputs):
+        if opened is not None and _outputs_agree(opened, self.module, inputs):
             return opened
         return self._export(inputs, open_batch=False)
 
@@ -107,7 +106,7 @@ class Exported(Engine):
         return self.open_sessions[structure]
 
     def _keep(self, signature: Any, session: Session) -> None:
-        if len(self.sessions) >= MOST_SESSIONS:
+        if len(self.sessions) >= MAX_SESSIONS:
             self.sessions.pop(list(self.sessions)[1])  # never the example's
             self.quick.clear()
         self.sessions[signature] = session
@@ -122,9 +121,9 @@ class Exported(Engine):
         return self.open(path, names)
 
 
-class _Answer:
-    """The structure of a model's output, learnt from one eager call: where its tensors go, and what
-    is constant.
+class _OutputStructure:
+    """The structure of a model's output, from one eager call: where its tensors go, and its
+    constants.
     """
 
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
@@ -136,39 +135,40 @@ class _Answer:
     def fill(self, tensors: Arrays) -> Any:
         if self.is_one_tensor and len(tensors) == 1 and tensors[0].dtype == self.leaves[0]:
             return tensors[0]
-        wanted = sum(isinstance(leaf, torch.dtype) for leaf in self.leaves)
-        if len(tensors) != wanted:
+        expected = sum(isinstance(leaf, torch.dtype) for leaf in self.leaves)
+        if len(tensors) != expected:
             raise StepError(
-                f"the exported file gives {len(tensors)} tensors where the model's output has "
-                f"{wanted}."
+                f"the exported file outputs {len(tensors)} tensors where the model outputs "
+                f"{expected}."
             )
-        given = iter(tensors)
+        remaining = iter(tensors)
         leaves = [
-            next(given).to(leaf) if isinstance(leaf, torch.dtype) else leaf for leaf in self.leaves
+            next(remaining).to(leaf) if isinstance(leaf, torch.dtype) else leaf
+            for leaf in self.leaves
         ]
         return pytree.tree_unflatten(leaves, self.spec)
 
 
 def _doubled(inputs: Inputs) -> Inputs:
-    """A batch of one says nothing about other batches: the exporter takes every 1 for a fixed
-    size.
+    """The inputs with a batch of two in place of one: the exporter takes every size of 1 as
+    fixed.
     """
     if any(tensor.shape[:1] != (1,) for tensor in inputs.tensors):
         return inputs
     return inputs.map(lambda tensor: torch.cat([tensor, tensor]))
 
 
-def _answers_alike(session: Session, module: nn.Module, inputs: Inputs) -> bool:
-    """Checked once for new shapes: what the code decided by a shape is written into the file
-    without a word.
+def _outputs_agree(session: Session, module: nn.Module, inputs: Inputs) -> bool:
+    """Whether the session's output equals the model's; checked once for new shapes, since the file
+    silently fixes what the model's code decides by a shape.
     """
     with running(module):
-        wanted = [
+        expected = [
             leaf for leaf in pytree.tree_leaves(inputs.clone()(module)) if isinstance(leaf, Tensor)
         ]
     try:
-        return output_error(wanted, session(inputs.tensors))[0] <= ALIKE
-    except Exception:  # each runtime has errors of its own for shapes that it does not take
+        return output_error(expected, session(inputs.tensors))[0] <= MAX_ERROR
+    except Exception:  # each runtime raises its own errors for shapes that it does not accept
         return False
 
 
@@ -176,12 +176,12 @@ _files: OrderedDict[Any, tuple[tempfile.TemporaryDirectory[str], list[str]]] = O
 
 
 def _exported(module: nn.Module, inputs: Inputs, *, open_batch: bool) -> tuple[Path, list[str]]:
-    """The model as an ONNX file; the last few are kept, since engines and thread counts are tried
-    on the same one.
+    """The model as an ONNX file; the last few are kept, since several engines and thread counts use
+    the same one.
     """
     with running(module):
-        answered = answer_hash(inputs.clone()(module))
-    key = (weights_hash(module), answered, _signature(inputs), open_batch)
+        output_hash = answer_hash(inputs.clone()(module))
+    key = (weights_hash(module), output_hash, _signature(inputs), open_batch)
     if key not in _files:
         folder = tempfile.TemporaryDirectory(prefix="paifuser-onnx-")
         try:
@@ -193,7 +193,7 @@ def _exported(module: nn.Module, inputs: Inputs, *, open_batch: bool) -> tuple[P
             folder.cleanup()
             raise
         _files[key] = folder, names
-        while len(_files) > MOST_FILES:
+        while len(_files) > MAX_FILES:
             _files.popitem(last=False)[1][0].cleanup()
     folder, names = _files[key]
     return Path(folder.name) / "model.onnx", names
@@ -209,8 +209,8 @@ def _in_order(inputs: Inputs) -> Inputs:
 
 
 def _structure(inputs: Inputs) -> Any:
-    """What a call is made of beside its tensors' shapes; calls of tensors alone, which are most,
-    are distinguished quickly.
+    """A key of a call's structure, dtypes and constants, without shapes; quick for calls of tensors
+    alone, which are most.
     """
     if inputs.is_flat:
         return tuple(inputs.kwargs), tuple(tensor.dtype for tensor in inputs.tensors)

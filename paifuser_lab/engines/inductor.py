@@ -1,4 +1,4 @@
-"""torch.compile's Inductor, with or without its weights frozen in."""
+"""torch.compile's Inductor, with or without frozen weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = ("aten::convolution", "aten::addmm", "aten::linear")
 
 
 class Inductor(Engine):
-    """Compiled for the example inputs at once, for other shapes when they come."""
+    """Compiles at once for the example inputs, and for other shapes when they come."""
 
     def __init__(
         self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool = False
@@ -33,11 +33,11 @@ class Inductor(Engine):
         self.compiled = torch.compile(_entry_of(module))
         self(*inputs.args, **inputs.kwargs)
         if freeze:
-            self.notes.append(_what_was_prepacked(lambda: self(*inputs.args, **inputs.kwargs)))
+            self.notes.append(_prepacked_note(lambda: self(*inputs.args, **inputs.kwargs)))
 
     def answer(self, inputs: Inputs) -> Any:
-        """Run the compiled code; freezing is a global switch, so it is on only while this engine
-        may compile.
+        """Run the compiled code; freezing is a global option, so it is set only during the call,
+        which may compile.
         """
         from torch._inductor import config
 
@@ -46,8 +46,8 @@ class Inductor(Engine):
 
 
 def _entry_of(module: nn.Module) -> Callable[..., Any]:
-    """A function of its own around the module: compiled code hangs on a function's code, and models
-    of one class would share its limit.
+    """A new function around the module: torch caches compiled code by a function's code object, and
+    models of one class would share its recompile limit.
     """
 
     def entry(*args: Any, **kwargs: Any) -> Any:
@@ -57,8 +57,8 @@ def _entry_of(module: nn.Module) -> Callable[..., Any]:
     return FunctionType(own_code, entry.__globals__, own_code.co_name, None, entry.__closure__)
 
 
-def _what_was_prepacked(call: Callable[[], Any]) -> str:
-    """Count the operators whose weights really were prepacked: the option alone proves nothing."""
+def _prepacked_note(call: Callable[[], Any]) -> str:
+    """Count the operators that ran with prepacked weights: the option alone does not ensure it."""
     with torch.autograd.profiler.profile() as profiled:
         call()
     names = [event.name() for event in profiled.kineto_results.events()]

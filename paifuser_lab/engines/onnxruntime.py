@@ -12,10 +12,10 @@ from .exported import Arrays, Exported, Session
 
 
 class OnnxRuntime(Exported):
-    """Runs one call at a time, with all graph optimisations and threads of its own.
+    """Runs one call at a time, with all graph optimisations and its own threads.
 
-    The threads sleep between operators unless they are to `spin`: that is a little faster on an
-    idle machine and slower on a busy one.
+    The threads sleep between operators unless `spin` is set, which is a little faster on an idle
+    machine and slower on a busy one.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class OnnxRuntime(Exported):
         super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
-        """Make an inference session."""
+        """Open an inference session."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

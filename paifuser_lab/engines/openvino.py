@@ -15,19 +15,19 @@ from .exported import Arrays, Exported, Session
 
 
 class OpenVino(Exported):
-    """Compiled for latency. Arithmetic stays in fp32 unless the model's weights are in bf16, or
-    `bf16` allows it.
+    """Compiles for latency. Arithmetic is in fp32 unless the model's weights are in bf16 or `bf16`
+    allows it.
     """
 
     def __init__(
         self, module: nn.Module, inputs: Inputs, count: int, *, bf16: bool = False
     ) -> None:
-        self.may_round = bf16  # needed while the base class opens the first session
+        self.allows_bf16 = bf16  # needed while the base class opens the first session
         super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
-        """Read and compile the file; an infer request is made once and used again."""
-        in_bf16 = self.may_round or any(
+        """Read and compile the file; one infer request is reused for all calls."""
+        in_bf16 = self.allows_bf16 or any(
             weight.dtype == torch.bfloat16 for weight in self.module.parameters()
         )
         settings = {
@@ -42,10 +42,10 @@ class OpenVino(Exported):
         ).create_infer_request()
 
         def run(tensors: Arrays) -> Arrays:
-            found = request.infer(
+            outputs = request.infer(
                 [tensor.detach().numpy() for tensor in tensors], share_inputs=True
             )
-            return [torch.from_numpy(array) for array in found.values()]
+            return [torch.from_numpy(array) for array in outputs.values()]
 
         return run
 

@@ -1,14 +1,14 @@
-"""Figures of records: one file a kind of record, light and dark, for notebooks and papers.
+"""Figures of records: one module per kind of record, light and dark, for notebooks and papers.
 
-Stands on matplotlib.
+Built on matplotlib.
 
-style            the themes, and `Drawing`, a figure that shows itself in a notebook
+style            the themes, and `Drawing`, a figure that displays itself in a notebook
 sheet            a figure laid out in inches: columns of names, bars and numbers
 labels           positions of labels that do not overlap dots, lines or each other
 svg              a figure as SVG, with tooltips and colours that follow the theme
 page             a profile as one offline HTML page
 heat_scale       the colour scale of heat maps
-allocation       a dtype for each layer, and the frontier
+allocation       the Pareto frontier of formats
 attention_cost   sparse attention: error, latency and metric by share kept
 batch_sweep      latency, throughput and memory by batch size
 comparison       a baseline and its variants
@@ -18,11 +18,11 @@ importance       scores of channels
 memory           the memory timeline
 profile          time by layer, as an icicle
 roofline         layers under the machine's ceilings
-sensitivity      layers by dtype, predicted and measured
+sensitivity      layers by format, predicted and measured
 side_by_side     two profiles, layer by layer
 staircase        latency by number of channels
 trace            the summary of a trace
-trade_off        gains against losses
+trade_off        the metric against latency and size
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ DRAWERS = {
 
 
 def figure(record: Record, *, dark: bool = False) -> Drawing:
-    """The matplotlib figure of a record; it shows itself in a notebook, and `savefig` writes SVG or
-    PNG.
+    """The matplotlib figure of a record; it displays itself in a notebook, and `savefig` writes SVG
+    or PNG.
     """
     name = type(record).__name__
     if name not in DRAWERS:
@@ -65,6 +65,6 @@ def figure(record: Record, *, dark: bool = False) -> Drawing:
         )
     module, _, function = DRAWERS[name].partition(":")
     draw = partial(getattr(import_module(module, __name__), function), record)
-    drawn: Drawing = draw(dark=dark)
-    drawn.redraw = None if dark else draw
-    return drawn
+    drawing: Drawing = draw(dark=dark)
+    drawing.redraw = None if dark else draw
+    return drawing

@@ -1,6 +1,4 @@
-"""Throughput by batch size with the knee, and under it what each batch costs: latency and memory,
-with its limit.
-"""
+"""Throughput by batch size with the knee; below it latency and memory, with its limit."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ Points = list[tuple[int, float]]
 
 
 def draw(sweep: BatchSweep, *, dark: bool = False) -> Drawing:
-    """The throughput that a batch gives above, the latency and memory that it costs below."""
+    """Throughput above, latency and memory below."""
     drawing, top, theme = blank(sweep.title, height=4.6, dark=dark)
     grid = GridSpec(2, 2, figure=drawing, height_ratios=(3, 2))
     top.set_subplotspec(grid[0, :])
@@ -51,9 +49,8 @@ def _draw_throughput(axes: Axes, sweep: BatchSweep, theme: Theme) -> None:
     best, knee = sweep.best, sweep[sweep.knee]
     top, at_knee = best.throughput_per_s or 0.0, knee.throughput_per_s or 0.0
     axes.axhline(sweep.plateau * top, color=theme.faint, linewidth=1, linestyle=(0, (4, 3)))
-    is_right = (
-        knee.batch**2 > sweep.rows[0].batch * sweep.rows[-1].batch
-    )  # of the middle: words go where the curve is not
+    # whether the knee is right of the middle; labels go to the other side
+    is_right = knee.batch**2 > sweep.rows[0].batch * sweep.rows[-1].batch
     axes.annotate(
         f"{sweep.plateau:.0%} of the best",
         (0.0 if is_right else 1.0, sweep.plateau * top),
@@ -104,9 +101,9 @@ def _draw_cost(
     theme: Theme,
     points: Points,
     label: str,
-    spell: Callable[[float], str],
+    readable: Callable[[float], str],
 ) -> None:
-    """A cost that grows with the batch, on a logarithmic scale; the knee is marked here too."""
+    """Draw latency or memory on a logarithmic scale, with the knee marked."""
     axes.plot(*zip(*points, strict=True), color=theme.main, linewidth=1.5, marker="o", markersize=3)
     knee = dict(points)[sweep.knee]
     axes.plot(
@@ -118,18 +115,18 @@ def _draw_cost(
         markerfacecolor="none",
         markeredgewidth=1.6,
     )
-    axes.annotate(spell(knee), (sweep.knee, knee), (5, -5), textcoords="offset points", va="top",
+    axes.annotate(readable(knee), (sweep.knee, knee), (5, -5), textcoords="offset points", va="top",
                   color=theme.ink, fontsize=8.5)  # fmt: skip
     axes.set_yscale("log")
     low, high = min(value for _, value in points), max(value for _, value in points)
     axes.set_ylim(low / 1.6, 2.2 * high)
-    _scale_cost(axes, spell)
+    _scale_cost(axes, readable)
     _scale_batches(axes, sweep, theme)
     axes.set_ylabel(label, color=theme.ink, fontsize=9)
 
 
 def _draw_limit(axes: Axes, sweep: BatchSweep, theme: Theme) -> None:
-    """The limit, and what batches would have needed that were not tried because of it."""
+    """Draw the limit, and the predicted memory of batches that were skipped because of it."""
     limit = sweep.memory_limit_bytes
     refused = [
         (row.batch, row.predicted_bytes)
@@ -155,18 +152,18 @@ def _draw_limit(axes: Axes, sweep: BatchSweep, theme: Theme) -> None:
         )
 
 
-def _scale_cost(axes: Axes, spell: Callable[[float], str]) -> None:
-    """A few figures up the side, in the words of the unit."""
+def _scale_cost(axes: Axes, readable: Callable[[float], str]) -> None:
+    """Set a few ticks with readable labels."""
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(
         LogLocator(subs=(1.0, 2.0, 5.0) if high < 50 * low else (1.0,), numticks=6)
     )
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: spell(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: readable(value)))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _scale_batches(axes: Axes, sweep: BatchSweep, theme: Theme) -> None:
-    """Batches on a scale of doublings, each power of two that was tried written out."""
+    """Set a logarithmic scale of base 2, with each measured power of two labelled."""
     batches = [row.batch for row in sweep.rows]
     axes.set_xscale("log", base=2)
     axes.set_xlim(min(batches) / 1.25, max(batches) * 1.25)

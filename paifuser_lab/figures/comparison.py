@@ -1,4 +1,4 @@
-"""Latency of a baseline and its variants: median, middle half, and the speed-up with its
+"""Latency of a baseline and its variants: median, interquartile range, and speed-up with its
 interval.
 """
 
@@ -8,23 +8,23 @@ from ..records import Comparison, Measurement
 from .sheet import visible
 from .style import Drawing, Theme, blank
 
-LONGEST = 90  # letters that fit over a bar
+MAX_NAME = 90  # characters that fit over a bar
 
 
 def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
-    """One line a row that was timed, the baseline first; shorter is faster."""
+    """A bar per timed row, the baseline first; shorter is faster."""
     rows = [row for row in comparison.rows if row.latency_ms is not None]
     drawing, axes, theme = blank(comparison.title, height=1.0 + 0.5 * len(rows), dark=dark)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         colour = _colour(row, comparison, theme)
         latency = row.latency_ms or 0.0
         low, high = row.spread_ms or (latency, latency)
-        axes.barh(place, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
-        axes.plot([low, high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
-        axes.plot([latency], [place], marker="o", color=colour, markersize=5)
+        axes.barh(index, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
+        axes.plot([low, high], [index, index], color=colour, linewidth=2.5, solid_capstyle="round")
+        axes.plot([latency], [index], marker="o", color=colour, markersize=5)
         axes.annotate(
             _short(row.name),
-            (0, place),
+            (0, index),
             (1, 9),
             textcoords="offset points",
             color=theme.ink,
@@ -33,7 +33,7 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
         )
         axes.annotate(
             _label(row, comparison),
-            (max(latency, high), place),
+            (max(latency, high), index),
             (7, 0),
             textcoords="offset points",
             va="center",
@@ -52,9 +52,9 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
 
 
 def _short(name: str) -> str:
-    """A name that fits; of a long recipe the end is kept, which distinguishes it."""
+    """The name, shortened to fit; the end of a long recipe is kept, since it distinguishes it."""
     name = visible(name)
-    return name if len(name) <= LONGEST else f"… {name[1 - LONGEST :]}"
+    return name if len(name) <= MAX_NAME else f"… {name[1 - MAX_NAME :]}"
 
 
 def _colour(row: Measurement, comparison: Comparison, theme: Theme) -> str:

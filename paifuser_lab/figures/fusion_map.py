@@ -1,5 +1,5 @@
-"""Where layers run as one: a call of them apart over a call as one, in the order of the model;
-those that stay apart with the reason.
+"""Fusion sites in the order of the model: the latency unfused above fused; for unfused ones the
+reason.
 """
 
 from __future__ import annotations
@@ -12,34 +12,39 @@ from ..records import Fusion, FusionMap
 from .sheet import MARGIN, SMALL, WIDTH, Sheet, decimals
 from .style import Drawing, Theme
 
-SHOWN = 40
-PLACE = 0.36  # inches of a place
+MAX_SITES = 40
+SITE_HEIGHT = 0.36  # inches
 NAMES, BARS = 2.85, (3.0, 4.75)
 MS, SPEED = 5.9, WIDTH - MARGIN  # where columns end
 TOP = 0.46
 BAR = 0.1
 TINY = 6.8
-NOTE, LINE = 110, 0.18  # letters of a line of notes, and its inches
+NOTE, LINE = 110, 0.18  # characters of a line of notes, and its inches
 
 
-def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
-    """Two bars a group of layers: grey unfused, coloured fused; with the reason where unfused."""
-    places = found.fusions[:SHOWN]
-    left_out = len(found.fusions) - len(places)
-    notes = [line for note in found.notes for line in wrap(note, NOTE)]
-    below = TOP + PLACE * (len(places) + bool(left_out))
+def draw(fusion_map: FusionMap, *, dark: bool = False) -> Drawing:
+    """Two bars per site: grey unfused, coloured fused; or the reason why it is unfused."""
+    sites = fusion_map.fusions[:MAX_SITES]
+    left_out = len(fusion_map.fusions) - len(sites)
+    notes = [line for note in fusion_map.notes for line in wrap(note, NOTE)]
+    below = TOP + SITE_HEIGHT * (len(sites) + bool(left_out))
     sheet = Sheet(
-        f"{found.workload} on {found.machine}: {found.summary}",
+        f"{fusion_map.workload} on {fusion_map.machine}: {fusion_map.summary}",
         height=below + LINE * len(notes),
         dark=dark,
     )
     _draw_head(sheet)
-    longest = max((ms for one in places for ms in (one.apart_ms, one.fused_ms) if ms), default=1.0)
-    for place, one in enumerate(places):
-        _draw_place(sheet, one, TOP + PLACE * place, longest)
+    longest = max(
+        (ms for site in sites for ms in (site.apart_ms, site.fused_ms) if ms), default=1.0
+    )
+    for index, site in enumerate(sites):
+        _draw_site(sheet, site, TOP + SITE_HEIGHT * index, longest)
     if left_out:
         sheet.write(
-            MARGIN, TOP + PLACE * len(places), f"{left_out} more left out", colour=sheet.theme.soft
+            MARGIN,
+            TOP + SITE_HEIGHT * len(sites),
+            f"{left_out} more left out",
+            colour=sheet.theme.soft,
         )
     for index, line in enumerate(notes):
         sheet.write(MARGIN, below + LINE * index, line, size=SMALL, colour=sheet.theme.soft)
@@ -68,32 +73,30 @@ def _draw_head(sheet: Sheet) -> None:
     sheet.line((MARGIN, WIDTH - MARGIN), 0.22, sheet.theme.faint, 0.6)
 
 
-def _draw_place(sheet: Sheet, one: Fusion, y: float, longest: float) -> None:
+def _draw_site(sheet: Sheet, site: Fusion, y: float, longest: float) -> None:
     theme = sheet.theme
-    _write_end(sheet, y - 0.07, _names(one))
-    _write_begin(sheet, y + 0.09, f"{one.pattern} · {one.runs}" if one.runs else one.pattern)
-    _draw_bars(sheet, one, y, longest)
-    if one.apart_ms is None or one.fused_ms is None:
-        sheet.fit(BARS[0], y, one.reason or "not timed", SPEED - BARS[0], size=SMALL)
+    _write_end(sheet, y - 0.07, _names(site))
+    _write_begin(sheet, y + 0.09, f"{site.pattern} · {site.runs}" if site.runs else site.pattern)
+    _draw_bars(sheet, site, y, longest)
+    if site.apart_ms is None or site.fused_ms is None:
+        sheet.fit(BARS[0], y, site.reason or "not timed", SPEED - BARS[0], size=SMALL)
         return
-    places = decimals(longest)
-    sheet.write(MS, y, f"{one.apart_ms:.{places}f} → {one.fused_ms:.{places}f}", side="right")
-    speed = one.speedup or 1.0
+    digits = decimals(longest)
+    sheet.write(MS, y, f"{site.apart_ms:.{digits}f} → {site.fused_ms:.{digits}f}", side="right")
+    speed = site.speedup or 1.0
     text = f"{speed:.2f} ×" + (" slower" if speed < 0.995 else "")
     sheet.write(
         SPEED,
         y,
         text,
         side="right",
-        colour=_tone(one, theme),
-        weight="bold" if one.standing == "fused" else "normal",
+        colour=_tone(site, theme),
+        weight="bold" if site.standing == "fused" else "normal",
     )
 
 
 def _write_end(sheet: Sheet, y: float, text: str) -> None:
-    """Text that gives up its beginning where it is too long: what tells layers apart stands at the
-    end.
-    """
+    """Write text without its beginning if it is too long: layer paths differ at their ends."""
     mark = sheet.write(MARGIN, y, text)
     while sheet.width_of(mark) > NAMES - MARGIN and len(text) > 6:
         text = text[max(1, len(text) // 24) :]
@@ -101,24 +104,23 @@ def _write_end(sheet: Sheet, y: float, text: str) -> None:
 
 
 def _write_begin(sheet: Sheet, y: float, text: str) -> None:
-    """Small text that gives up its end where it is too long."""
+    """Write small text without its end if it is too long."""
     mark = sheet.write(MARGIN, y, text, size=TINY, colour=sheet.theme.soft)
     while sheet.width_of(mark) > NAMES - MARGIN and len(text) > 6:
         text = text[: -max(1, len(text) // 24)]
         mark.set_text(f"{text}…")
 
 
-def _draw_bars(sheet: Sheet, one: Fusion, y: float, longest: float) -> None:
+def _draw_bars(sheet: Sheet, site: Fusion, y: float, longest: float) -> None:
     theme, scale = sheet.theme, (BARS[1] - BARS[0]) / longest
     for ms, colour, top in (
-        (one.apart_ms, theme.faint, y - BAR - 0.01),
-        (one.fused_ms, _tone(one, theme), y + 0.01),
+        (site.apart_ms, theme.faint, y - BAR - 0.01),
+        (site.fused_ms, _tone(site, theme), y + 0.01),
     ):
-        if ms is None or one.fused_ms is None:
+        if ms is None or site.fused_ms is None:
             continue
-        is_idle = (
-            one.standing != "fused" and colour != theme.faint
-        )  # what does not run as one is only outlined
+        # a fusion that is not in effect is only outlined
+        is_idle = site.standing != "fused" and colour != theme.faint
         mark = Rectangle(
             (BARS[0], top),
             ms * scale,
@@ -128,23 +130,23 @@ def _draw_bars(sheet: Sheet, one: Fusion, y: float, longest: float) -> None:
             linewidth=0.8,
         )
         sheet.axes.add_patch(mark)
-        sheet.drawing.add_tooltip(mark, tooltip(one))
+        sheet.drawing.add_tooltip(mark, tooltip(site))
 
 
-def _tone(one: Fusion, theme: Theme) -> str:
-    if one.standing == "slower" or (one.speedup or 1.0) < 0.995:
+def _tone(site: Fusion, theme: Theme) -> str:
+    if site.standing == "slower" or (site.speedup or 1.0) < 0.995:
         return theme.bad
-    return theme.good if one.standing == "fused" else theme.soft
+    return theme.good if site.standing == "fused" else theme.soft
 
 
-def _names(one: Fusion) -> str:
-    """The first layer's path, and of the others what they do not share with it: 'layer1.0.conv1 +
-    bn1 + relu'.
+def _names(site: Fusion) -> str:
+    """The first layer's path, and the others without the shared prefix: 'layer1.0.conv1 + bn1 +
+    relu'.
     """
-    under, _, _ = one.place.rpartition(".")
+    under, _, _ = site.place.rpartition(".")
     return " + ".join(
         [
-            one.place,
-            *(layer.removeprefix(f"{under}.") if under else layer for layer in one.layers[1:]),
+            site.place,
+            *(layer.removeprefix(f"{under}.") if under else layer for layer in site.layers[1:]),
         ]
     )

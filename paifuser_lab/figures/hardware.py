@@ -1,4 +1,4 @@
-"""What a machine reaches in each dtype, one bar each."""
+"""The peak rate of a machine in each dtype, as bars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .style import Drawing, blank
 
 
 def draw(hardware: Hardware, *, dark: bool = False) -> Drawing:
-    """Ceilings of the device a model would run on."""
+    """A bar per dtype for the device that models run on."""
     ceiling = hardware.target
     rates = {
         "fp32": ceiling.fp32_gflops,
@@ -22,10 +22,10 @@ def draw(hardware: Hardware, *, dark: bool = False) -> Drawing:
     )
     drawing, axes, theme = blank(title, height=1.0 + 0.32 * len(known), dark=dark)
     axes.barh(list(known), list(known.values()), height=0.55, color=theme.main)
-    for place, rate in enumerate(known.values()):
+    for index, rate in enumerate(known.values()):
         axes.annotate(
             f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
-            (rate, place),
+            (rate, index),
             (5, 0),
             textcoords="offset points",
             va="center",

@@ -1,5 +1,5 @@
-"""How a number becomes a colour: equal ratios are equal steps. The same scale, colours and texts as
-in `widgets/shared/heat_scale.js`.
+"""The logarithmic colour scale of heat maps: the same scale, colours and texts as in
+`widgets/shared/heat_scale.js`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ DARK_RAMP = (
     "#f3b183",
     "#ffdcae",
 )
-WIDEST = 1e6  # from the floor to the top: what is smaller matters to nobody
+MAX_RATIO = 1e6  # of the top to the floor; smaller values are negligible
 
 
 class Scale(NamedTuple):
-    """From the floor to the top in steps of equal ratios; its ends are 1, 2 or 5 times a power of
-    ten.
-    """
+    """Steps of equal ratio from the floor to the top, which are 1, 2 or 5 times a power of ten."""
 
     floor: float
     top: float
 
     def step(self, value: float) -> int:
-        """The step of a value, 0 the lowest; -1 is below the scale: too small, 0, or negative."""
+        """The step of a value, from 0; -1 if it is below the scale, 0 or negative."""
         if value == math.inf:
             return len(RAMP) - 1
         if not value >= self.floor * (1 - 1e-6):
@@ -55,7 +53,7 @@ class Scale(NamedTuple):
 
     @property
     def tens(self) -> list[float]:
-        """The powers of ten along it."""
+        """The powers of ten on the scale, thinned out if there are many."""
         first, last = (
             math.ceil(math.log10(self.floor) - 1e-9),
             math.floor(math.log10(self.top) + 1e-9),
@@ -67,13 +65,13 @@ class Scale(NamedTuple):
 
 
 def scale_of(values: Iterable[float]) -> Scale | None:
-    """The scale that holds all values; None where none is above 0."""
+    """The scale of some values; None if none is above 0."""
     known = [value for value in values if 0 < value < math.inf]
     if not known:
         return None
     top = _rounded(max(known), up=True)
     return Scale(
-        min(_rounded(max(min(known), top / WIDEST), up=False), _rounded(top / 10, up=False)), top
+        min(_rounded(max(min(known), top / MAX_RATIO), up=False), _rounded(top / 10, up=False)), top
     )
 
 
@@ -94,7 +92,7 @@ def cell_text(value: float) -> str:
 def _rounded(value: float, *, up: bool) -> float:
     power = 10.0 ** math.floor(math.log10(value))
     if up:
-        factor = next((one for one in (1, 2, 5, 10) if one * power >= value * (1 - 1e-6)), 10)
+        factor = next((digit for digit in (1, 2, 5, 10) if digit * power >= value * (1 - 1e-6)), 10)
     else:
-        factor = next((one for one in (10, 5, 2, 1) if one * power <= value * (1 + 1e-6)), 1)
+        factor = next((digit for digit in (10, 5, 2, 1) if digit * power <= value * (1 + 1e-6)), 1)
     return float(f"{factor * power:.6g}")

@@ -1,5 +1,5 @@
-"""How much each channel matters: a line a layer, its channels as bars, the most important first; 1
-× is the layer's mean.
+"""Importance of channels: a row per layer with its channels as bars, the most important first; 1 ×
+is the layer's mean.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from ..records import Importance, LayerImportance
 from .sheet import MARGIN, SMALL, WIDTH, Sheet
 from .style import Drawing
 
-SHOWN = 40
-LINE = 0.34  # inches of a layer
+MAX_LAYERS = 40
+LINE = 0.34  # inches per layer
 BARS = (2.2, 4.95)  # inches from the left
 CHANNELS, BELOW = 5.55, WIDTH - MARGIN
 TOP = 0.62
-MOST = 4.0  # times the mean; what is above is cut off
-RESOLUTION = 400  # bars of a layer at most
+CUT_OFF = 4.0  # times the mean; higher bars are cut off
+MAX_BARS = 400  # per layer
 
 
-def draw(found: Importance, *, dark: bool = False) -> Drawing:
-    """Bars on a square-root scale, so that the small ones, among which one chooses, can be seen."""
-    rows = found.rows[:SHOWN]
-    left_out = len(found.rows) - len(rows)
-    sheet = Sheet(found.title, height=TOP + LINE * (len(rows) + bool(left_out)) + 0.1, dark=dark)
-    sheet.write(MARGIN, 0.1, found.unit, size=SMALL, colour=sheet.theme.soft)
+def draw(importance: Importance, *, dark: bool = False) -> Drawing:
+    """Bars on a square-root scale, so that small ones, the candidates for pruning, are visible."""
+    rows = importance.rows[:MAX_LAYERS]
+    left_out = len(importance.rows) - len(rows)
+    sheet = Sheet(
+        importance.title, height=TOP + LINE * (len(rows) + bool(left_out)) + 0.1, dark=dark
+    )
+    sheet.write(MARGIN, 0.1, importance.unit, size=SMALL, colour=sheet.theme.soft)
     sheet.write(
         BARS[0],
         0.34,
-        f"sorted; dotted: the layer's mean; up to {MOST:g} ×",
+        f"sorted; dotted: the layer's mean; up to {CUT_OFF:g} ×",
         size=SMALL,
         colour=sheet.theme.soft,
     )
@@ -38,8 +40,8 @@ def draw(found: Importance, *, dark: bool = False) -> Drawing:
     sheet.write(
         BELOW, 0.34, "below half the mean", size=SMALL, side="right", colour=sheet.theme.soft
     )
-    for place, row in enumerate(rows):
-        _draw_row(sheet, row, TOP + LINE * place)
+    for index, row in enumerate(rows):
+        _draw_row(sheet, row, TOP + LINE * index)
     if left_out:
         sheet.write(
             MARGIN, TOP + LINE * len(rows), f"{left_out} more left out", colour=sheet.theme.soft
@@ -64,14 +66,14 @@ def _draw_row(sheet: Sheet, row: LayerImportance, y: float) -> None:
 
 
 def _draw_bars(sheet: Sheet, row: LayerImportance, y: float) -> None:
-    """One area for all bars; the part below half the mean is grey."""
+    """Draw all bars as one area; the part below half the mean is grey."""
     values = -numpy.sort(-row.normalised)
     picked = values[
-        numpy.linspace(0, len(values) - 1, min(len(values), RESOLUTION)).round().astype(int)
+        numpy.linspace(0, len(values) - 1, min(len(values), MAX_BARS)).round().astype(int)
     ]
     edges = numpy.linspace(*BARS, len(picked) + 1)
     base, height = y + 0.42 * LINE, 0.84 * LINE
-    tops = base - height * numpy.sqrt(numpy.minimum(picked, MOST) / MOST)
+    tops = base - height * numpy.sqrt(numpy.minimum(picked, CUT_OFF) / CUT_OFF)
     theme = sheet.theme
     for colour, part in ((theme.main, picked >= 0.5), (theme.faint, picked < 0.5)):
         if part.any():
@@ -85,7 +87,7 @@ def _draw_bars(sheet: Sheet, row: LayerImportance, y: float) -> None:
                 alpha=0.8,
                 linewidth=0,
             )
-    mean = base - height * math.sqrt(1 / MOST)
+    mean = base - height * math.sqrt(1 / CUT_OFF)
     sheet.axes.plot(
         BARS, (mean, mean), color=theme.ink, linewidth=0.6, linestyle=(0, (1, 2)), alpha=0.7
     )

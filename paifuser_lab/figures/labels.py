@@ -1,4 +1,4 @@
-"""Where a label goes: near its dot, over no other label, over as few dots and lines as can be."""
+"""Place labels near their dots, over no other label and over as few dots and lines as possible."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ OUTSIDE, OVER_LABEL, CROSSING, OVER_LINE, OVER_DOT = 1000.0, 1000.0, 30.0, 12.0,
 
 
 class Room:
-    """The free space of a drawing, in pixels; labels reduce it as they are placed."""
+    """The free space of a drawing in pixels, reduced by each placed label."""
 
     def __init__(
         self, inside: Bbox, labels: Sequence[Bbox], lines: Sequence[Spot], dots: Sequence[Spot]
     ) -> None:
         self.inside, self.labels, self.dots = inside, list(labels), dots
-        self.lines = lines  # spots along lines that are better not covered
+        self.lines = lines  # points on lines that labels should not cover
         self.leaders: list[tuple[Spot, Spot]] = []
 
     def place(self, size: Spot, dot: Spot, radius: float) -> Bbox:
-        """The best box of a size for a dot's label; it is taken from now on."""
-        box = min(_boxes(size, dot, radius), key=lambda one: self._cost(one, dot))
+        """Find the best box of this size for a dot's label, and reserve it."""
+        box = min(_boxes(size, dot, radius), key=lambda box: self._cost(box, dot))
         self.labels.append(box)
         self.leaders.append((dot, _middle(box)))
         return box
@@ -39,7 +39,8 @@ class Room:
             + OUTSIDE * is_outside
             + OVER_LABEL * sum(box.overlaps(other.padded(2)) for other in self.labels)
             + CROSSING * sum(other.contains(*spot) for other in self.labels for spot in leader)
-            + CROSSING * sum(box.contains(*spot) for one in self.leaders for spot in _between(*one))
+            + CROSSING
+            * sum(box.contains(*spot) for line in self.leaders for spot in _between(*line))
             + OVER_LINE * any(box.contains(*spot) for spot in self.lines)
             + OVER_DOT * sum(box.padded(3).contains(*spot) for spot in self.dots)
         )
@@ -57,13 +58,13 @@ def _middle(box: Bbox) -> Spot:
 
 
 def _boxes(size: Spot, dot: Spot, radius: float) -> list[Bbox]:
-    """Boxes around a dot, ring after ring; a box beside its dot stands off by half its width."""
+    """Candidate boxes around a dot, ring after ring."""
     width, height = size
-    found = []
+    boxes = []
     for ring in RINGS:
         for step in range(ANGLES):
             angle = 2 * math.pi * step / ANGLES
             x = dot[0] + math.cos(angle) * (ring * height + radius + width / 2)
             y = dot[1] + math.sin(angle) * ((ring + 0.5) * height + radius)
-            found.append(Bbox.from_bounds(x - width / 2, y - height / 2, width, height))
-    return found
+            boxes.append(Bbox.from_bounds(x - width / 2, y - height / 2, width, height))
+    return boxes

@@ -1,5 +1,5 @@
-"""A call's memory over its time, stacked by groups of layers, and under it the largest of what is
-alive at the peak.
+"""A call's memory over time, stacked by groups of layers, with the largest allocations at the peak
+below.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .style import Drawing, Theme, blank
 
 GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
 HATCHES = {"weights": "", "activations": "////", "workspace": "...."}
-SHOWN = 10
-SEEN_AT_MOST = 2000  # moments; more would be thinner than a line
+MAX_ROWS = 10
+MAX_TIMES = 2000  # more would be thinner than a line
 
 
 def draw(timeline: MemoryTimeline, *, dark: bool = False) -> Drawing:
-    """What is alive at each moment above, the map of the peak below."""
+    """Allocated memory over time above, the peak by layer below."""
     drawing, top, theme = blank(timeline.title, height=5.2, dark=dark)
     grid = GridSpec(2, 1, figure=drawing, height_ratios=(3, 2.4))
     top.set_subplotspec(grid[0])
@@ -34,18 +34,18 @@ def draw(timeline: MemoryTimeline, *, dark: bool = False) -> Drawing:
 
 def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
     names, _ = timeline.groups
-    events = _moments(timeline)
+    events = _events_to_draw(timeline)
     times = [*(timeline.time_ms[event] for event in events), timeline.duration_ms]
     stacked = numpy.cumsum(_alive_by_group(timeline, events), axis=0)
     lower = numpy.zeros(len(events))
-    for place, (name, upper) in enumerate(zip(names, stacked, strict=True)):
+    for group, (name, upper) in enumerate(zip(names, stacked, strict=True)):
         if (upper > lower).any():
             axes.fill_between(
                 times,
                 [*lower, *lower[-1:]],
                 [*upper, *upper[-1:]],
                 step="post",
-                color=GROUPS[place],
+                color=GROUPS[group],
                 alpha=0.78,
                 linewidth=0,
                 label=without_middle(visible(name or "the model itself"), 24),
@@ -67,7 +67,7 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
             labelcolor=theme.ink,
         )
         for text in legend.get_texts():
-            text.set_parse_math(False)  # a dollar sign in a layer's name would begin a formula
+            text.set_parse_math(False)  # a dollar sign in a layer's name would start a formula
 
 
 def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
@@ -93,12 +93,14 @@ def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
 
 
 def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
-    """A bar for each of the largest, in its group's colour; the hatch shows the kind."""
-    rows, rest = timeline.at_peak[:SHOWN], timeline.at_peak[SHOWN:]
+    """Draw a bar for each of the largest allocations in its group's colour; the hatch shows the
+    kind.
+    """
+    rows, rest = timeline.at_peak[:MAX_ROWS], timeline.at_peak[MAX_ROWS:]
     group_of = dict(zip(timeline.layers, timeline.groups[1], strict=True))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         (bar,) = axes.barh(
-            place,
+            index,
             row.held_bytes,
             height=0.72,
             color=GROUPS[group_of[row.layer]],
@@ -112,7 +114,7 @@ def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Th
         )
         axes.annotate(
             readable_bytes(row.held_bytes),
-            (row.held_bytes, place),
+            (row.held_bytes, index),
             (4, 0),
             textcoords="offset points",
             va="center",
@@ -139,29 +141,27 @@ def _name(row: Held, timeline: MemoryTimeline) -> str:
     return row.layer or timeline.workload
 
 
-def _moments(timeline: MemoryTimeline) -> list[int]:
-    """The events to draw: all, or of many the one in each stretch of time after which most is
-    alive.
-    """
+def _events_to_draw(timeline: MemoryTimeline) -> list[int]:
+    """The events to draw: all, or if there are many the peak in each interval of time."""
     highest: dict[int, int] = {}
     for event, time in enumerate(timeline.time_ms):
-        stretch = int(time / (timeline.duration_ms or 1.0) * SEEN_AT_MOST)
-        if timeline.alive_bytes[event] > timeline.alive_bytes[highest.setdefault(stretch, event)]:
-            highest[stretch] = event
+        interval = int(time / (timeline.duration_ms or 1.0) * MAX_TIMES)
+        if timeline.alive_bytes[event] > timeline.alive_bytes[highest.setdefault(interval, event)]:
+            highest[interval] = event
     return list(highest.values())
 
 
 def _alive_by_group(timeline: MemoryTimeline, events: list[int]) -> numpy.ndarray:
-    """A row a group, a column an event."""
+    """The allocated bytes with a row per group and a column per event."""
     names, group_of = timeline.groups
-    wanted, held, columns = set(events), [0] * len(names), defaultdict(list)
+    selected, held, columns = set(events), [0] * len(names), defaultdict(list)
     for event, (index, change) in enumerate(
         zip(timeline.layer_index, timeline.change_bytes, strict=True)
     ):
         held[group_of[index]] += change
-        if event in wanted:
-            for place, count in enumerate(held):
-                columns[place].append(count)
-    return numpy.asarray([columns[place] for place in range(len(names))], dtype=float).reshape(
+        if event in selected:
+            for group, count in enumerate(held):
+                columns[group].append(count)
+    return numpy.asarray([columns[group] for group in range(len(names))], dtype=float).reshape(
         len(names), len(events)
     )

@@ -1,6 +1,4 @@
-"""A profile as one page that needs nothing else: no network, no script; it follows the reader's
-light or dark.
-"""
+"""A profile as one offline HTML page without scripts, in the reader's light or dark theme."""
 
 from __future__ import annotations
 
@@ -13,18 +11,16 @@ from . import profile as profile_figure
 from . import roofline as roofline_figure
 from .style import DARK, LIGHT
 
-Fact = tuple[str, str, str]  # its name, its number, and what is said beside it
+Fact = tuple[str, str, str]  # name, number, and text beside it
 
-# Whatever a model's text may contain, a browser that reads this loads nothing and runs nothing.
+# so that the browser loads and runs nothing, whatever the text of a model contains
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def html_report(
     profile: Profile, explanations: Sequence[Explanation] = (), *, title: str | None = None
 ) -> str:
-    """A profile as a page of HTML that works offline: figures, the tree of layers, and the
-    explanations that it is given.
-    """
+    """A profile as an offline HTML page: figures, the tree of layers and the explanations."""
     heading = title or profile.workload
     figures = [profile_figure.draw(profile).svg()] + (
         [roofline_figure.draw(profile.roofline).svg()] if profile.roofline.points else []
@@ -38,7 +34,7 @@ def html_report(
         ),
         _section(
             "Where the time goes",
-            f'<div class="pair">{"".join(f"<figure>{one}</figure>" for one in figures)}</div>',
+            f'<div class="pair">{"".join(f"<figure>{svg}</figure>" for svg in figures)}</div>',
         ),
         *([_section("Why, and what would help", _explained(explanations))] if explanations else []),
         _section("Layers", profile_tree(profile)),
@@ -64,14 +60,14 @@ def _header(profile: Profile, heading: str) -> str:
     outputs = ", ".join("×".join(map(str, shape)) or "1" for shape in root.output_shapes)
     named = profile.workload if heading != profile.workload else ""
     subtitle = " · ".join(
-        one
-        for one in (
+        part
+        for part in (
             named,
             root.kind,
             f"gives {outputs}" if outputs else "",
             f"{len(profile)} layers",
         )
-        if one
+        if part
     )
     threads = (
         f"{profile.threads} thread{'' if profile.threads == 1 else 's'}"
@@ -88,18 +84,18 @@ def _header(profile: Profile, heading: str) -> str:
 
 def _facts(profile: Profile) -> list[Fact]:
     root, (low, high) = profile.root, profile.latency_spread_ms
-    found = [("latency", f"{profile.latency_ms:.3g} ms", f"{low:.3g}–{high:.3g}")]
+    facts = [("latency", f"{profile.latency_ms:.3g} ms", f"{low:.3g}–{high:.3g}")]
     if root.backward_total_ms:
-        found.append(("backward", f"{root.backward_total_ms:.3g} ms", ""))
+        facts.append(("backward", f"{root.backward_total_ms:.3g} ms", ""))
     if root.total_parameters:
-        found.append(("parameters", readable_count(root.total_parameters), ""))
+        facts.append(("parameters", readable_count(root.total_parameters), ""))
     if root.total_flops:
-        found.append(("FLOPs", readable_count(root.total_flops), _rate(root.total_flops, profile)))
+        facts.append(("FLOPs", readable_count(root.total_flops), _rate(root.total_flops, profile)))
     if root.total_bytes:
-        found.append(("moved", readable_bytes(root.total_bytes), ""))
+        facts.append(("moved", readable_bytes(root.total_bytes), ""))
     if root.peak_bytes:
-        found.append(("peak memory", readable_bytes(root.peak_bytes), ""))
-    return found
+        facts.append(("peak memory", readable_bytes(root.peak_bytes), ""))
+    return facts
 
 
 def _rate(flops: int, profile: Profile) -> str:

@@ -1,6 +1,4 @@
-"""Where a model's time goes: its parts in the order in which they run, and the layers that take
-most.
-"""
+"""Where a model's time goes: its parts in execution order, and the costliest layers."""
 
 from __future__ import annotations
 
@@ -11,16 +9,16 @@ from ..records import LayerProfile, Profile
 from .sheet import BOUNDS, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
 from .style import Drawing
 
-SHOWN = 12
-MOST_PARTS = 32
-LARGE = 0.34  # a part above this share of the time is shown as what it is made of
+MAX_LAYERS = 12
+MAX_PARTS = 32
+LARGE = 0.34  # a part above this share of the time is split into its layers
 NAMES, BARS = 2.3, (2.45, 4.5)
-MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # where columns end, and where the words begin
+MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # right ends of columns; left of BOUND
 
 
 class Part(NamedTuple):
-    """A stretch of the model: a layer with all below it, or what a container ran itself; its
-    milliseconds by what binds them.
+    """A part of the model: a layer with its children, or a container's own operators; `ms` by what
+    binds them.
     """
 
     layer: str
@@ -33,19 +31,17 @@ class Part(NamedTuple):
 
 
 def draw(profile: Profile, *, dark: bool = False) -> Drawing:
-    """A strip from front to back on top, the costliest layers below, the others summed in a
-    line.
-    """
-    rows = [row for row in profile.costliest(SHOWN) if row.self_ms > 0]
+    """A strip of all parts on top, the costliest layers below, the others summed in one line."""
+    rows = [row for row in profile.costliest(MAX_LAYERS) if row.self_ms > 0]
     left = [row for row in profile if row not in rows and row.self_ms > 0]
     sheet = Sheet(profile.title, height=1.32 + ROW * (len(rows) + bool(left)), dark=dark)
     _draw_strip(sheet, profile, y=0.16)
     _draw_legend(sheet, profile, y=0.66)
     _draw_head(sheet, y=1.02)
     widest = max((max(row.self_ms, row.self_spread_ms[1]) for row in rows), default=1.0)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         _draw_row(
-            sheet, profile, row, 1.26 + ROW * place, widest=widest, places=decimals(rows[0].self_ms)
+            sheet, profile, row, 1.26 + ROW * index, widest=widest, places=decimals(rows[0].self_ms)
         )
     if left:
         _draw_rest(sheet, profile, left, 1.26 + ROW * len(rows), places=decimals(rows[0].self_ms))
@@ -71,49 +67,47 @@ def tooltip(row: LayerProfile, profile: Profile) -> str:
 
 
 def parts(profile: Profile) -> list[Part]:
-    """The model cut into stretches: its children, and what large ones are made of, in the order in
-    which they run.
-    """
-    found = [("", False), *((child.layer, True) for child in profile.children(""))]
+    """The model's parts in execution order: its children, large ones split into theirs."""
+    names = [("", False), *((child.layer, True) for child in profile.children(""))]
     while True:
         large = [
             name
-            for name, whole in found
+            for name, whole in names
             if whole and profile.children(name) and profile[name].share > LARGE
         ]
-        fitting = [name for name in large if len(found) + len(profile.children(name)) <= MOST_PARTS]
+        fitting = [name for name in large if len(names) + len(profile.children(name)) <= MAX_PARTS]
         if not fitting:
             break
-        name = max(fitting, key=lambda one: profile[one].share)
-        place = found.index((name, True))
-        found[place : place + 1] = [
+        name = max(fitting, key=lambda layer: profile[layer].share)
+        index = names.index((name, True))
+        names[index : index + 1] = [
             (name, False),
             *((child.layer, True) for child in profile.children(name)),
         ]
-    stretches = [
+    pieces = [
         Part(
             name,
             whole,
             _by_bound((row for _, row in profile.walk(name)) if whole else [profile[name]]),
         )
-        for name, whole in found
+        for name, whole in names
     ]
-    return [part for part in stretches if part.total_ms > 0]
+    return [part for part in pieces if part.total_ms > 0]
 
 
 def _by_bound(rows: Iterable[LayerProfile]) -> dict[str | None, float]:
-    found: dict[str | None, float] = {}
+    sums: dict[str | None, float] = {}
     for row in rows:
-        found[row.verdict] = found.get(row.verdict, 0.0) + row.self_ms
-    return found
+        sums[row.verdict] = sums.get(row.verdict, 0.0) + row.self_ms
+    return sums
 
 
 def _draw_strip(sheet: Sheet, profile: Profile, y: float) -> None:
-    """The whole model as one bar, part after part, each part by what binds it."""
-    stretches = parts(profile)
-    scale = (WIDTH - 2 * MARGIN) / (sum(part.total_ms for part in stretches) or 1.0)
+    """Draw the whole model as one bar of its parts, coloured by what binds them."""
+    pieces = parts(profile)
+    scale = (WIDTH - 2 * MARGIN) / (sum(part.total_ms for part in pieces) or 1.0)
     x = MARGIN
-    for part in stretches:
+    for part in pieces:
         _draw_part(sheet, profile, part, (x, y), scale)
         if part.is_whole:
             _label(sheet, x, y + 0.22, part.layer, part.total_ms * scale)
@@ -141,7 +135,7 @@ def _draw_part(
 
 
 def _label(sheet: Sheet, x: float, y: float, layer: str, width: float) -> None:
-    """A part's path under it, or the end of the path, or nothing, as there is room."""
+    """Write a part's path under it, or the end of the path, or nothing if there is no room."""
     for name in (layer, layer.rpartition(".")[2]):
         mark = sheet.write(x + width / 2, y, name, size=SMALL, side="center")
         if sheet.width_of(mark) <= width - 0.06:
@@ -150,7 +144,7 @@ def _label(sheet: Sheet, x: float, y: float, layer: str, width: float) -> None:
 
 
 def _draw_legend(sheet: Sheet, profile: Profile, y: float) -> None:
-    """What the colours mean, and how much of the time each binds."""
+    """Draw the legend of colours with the share of time of each bound."""
     by_bound, soft = _by_bound(profile), sheet.theme.soft
     x = MARGIN + sheet.width_of(sheet.write(MARGIN, y, "bound by", size=SMALL, colour=soft)) + 0.12
     for bound in BOUNDS:
@@ -195,7 +189,7 @@ def _draw_row(
 def _draw_rest(
     sheet: Sheet, profile: Profile, left: list[LayerProfile], y: float, *, places: int
 ) -> None:
-    """What is not shown, without a bar: it would dwarf the others."""
+    """Write the sum of the layers not shown, without a bar, which would dwarf the others."""
     ms, soft = sum(row.self_ms for row in left), sheet.theme.soft
     sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
     sheet.write(MS, y, f"{ms:.{places}f}", side="right", colour=soft)

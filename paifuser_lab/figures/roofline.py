@@ -1,6 +1,4 @@
-"""Layers under the roofs of a machine: operations a second by operations a byte, both on
-logarithmic scales.
-"""
+"""The roofline plot: layers by FLOP/s and FLOP per byte, both on logarithmic scales."""
 
 from __future__ import annotations
 
@@ -18,19 +16,19 @@ from .style import Drawing
 
 HEIGHT = 4.3  # inches under the title
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.15, 0.34, 0.5  # of the drawing around the axes
-MOST_POINTS = 300
+MAX_POINTS = 300
 LABELLED = 4
-WORTH_NAMING = 0.005  # of the time of all points
-TOGETHER = 12  # dots nearer than so many points share a name
-A_PIECE = (
-    0.0005  # of the time of all points; smaller ones would stretch the scale and be seen by nobody
-)
-WIDEST = 30  # letters in a label
+MIN_LABELLED = 0.005  # of the time of all points
+CLUSTER = 12  # dots nearer than this many points share a label
+MIN_SHOWN = 0.0005  # of the time of all points; smaller ones would only stretch the scale
+MAX_LABEL = 30  # characters
 FORMATS = {"bf16": "bf16_gflops", "fp16": "fp16_gflops", "int8": "int8_gops"}
 
 
 def draw(roofline: Roofline, *, dark: bool = False) -> Drawing:
-    """Each layer a dot as large as its time; the nearer to a roof, the less there is to gain."""
+    """A dot per layer, with its area proportional to its time; the nearer to a roof, the less there
+    is to gain.
+    """
     title = (
         f"{roofline.workload} under the roofs of {roofline.machine}, {roofline.ceiling.threads} "
         "threads"
@@ -52,14 +50,14 @@ def draw(roofline: Roofline, *, dark: bool = False) -> Drawing:
 
 
 def shown(points: tuple[Point, ...]) -> list[Point]:
-    """The points that matter, the costliest first."""
+    """The points to draw, the costliest first."""
     whole = sum(point.ms for point in points)
     ordered = sorted(points, key=lambda point: -point.ms)
-    return [point for point in ordered[:MOST_POINTS] if point.ms >= A_PIECE * whole]
+    return [point for point in ordered[:MAX_POINTS] if point.ms >= MIN_SHOWN * whole]
 
 
 def roof_gflops(ceiling: Ceiling, intensity: float) -> float:
-    """How many billion operations a second the machine allows at an intensity."""
+    """The roof in GFLOP/s at an intensity."""
     return min(ceiling.fp32_gflops, ceiling.bandwidth_gbs * intensity)
 
 
@@ -69,11 +67,11 @@ def _other_roofs(ceiling: Ceiling) -> dict[str, float]:
 
 
 def _axes(sheet: Sheet, ceiling: Ceiling, points: list[Point]) -> Axes:
-    """Axes that hold the dots, the ridge and the roofs."""
+    """Add axes with limits that contain the dots, the ridge and the roofs."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    place = (LEFT / WIDTH, BOTTOM / sheet.height, width / WIDTH, height / sheet.height)
+    rectangle = (LEFT / WIDTH, BOTTOM / sheet.height, width / WIDTH, height / sheet.height)
     axes = sheet.drawing.add_axes(
-        place, facecolor=sheet.theme.paper, xscale="log", yscale="log", zorder=-1
+        rectangle, facecolor=sheet.theme.paper, xscale="log", yscale="log", zorder=-1
     )
     ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs
     across = [point.intensity for point in points] + [ridge]
@@ -94,7 +92,7 @@ def _axes(sheet: Sheet, ceiling: Ceiling, points: list[Point]) -> Axes:
 
 
 def _draw_roofs(sheet: Sheet, axes: Axes, ceiling: Ceiling) -> list[Bbox]:
-    """The measured roofs, each named along its line; where the names stand."""
+    """Draw the measured roofs, each labelled along its line; return the boxes of the labels."""
     theme, (low, high) = sheet.theme, axes.get_xlim()
     ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs
     marks = []
@@ -146,7 +144,7 @@ def _along(axes: Axes, x: float, y: float, text: str, *, colour: str) -> Text:
 
 
 def _up(axes: Axes, ceiling: Ceiling, *, colour: str) -> Text:
-    """The memory roof's name, drawn at the slope of the roof, near its lower end."""
+    """Write the memory roof's label at the slope of the roof, near its lower end."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     box = axes.get_window_extent()
     slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
@@ -181,8 +179,8 @@ def _draw_point(sheet: Sheet, axes: Axes, point: Point, whole_ms: float) -> None
 
 
 def _size(share: float) -> float:
-    """The width of a dot in points: its surface is its share of the time, within what can be
-    seen.
+    """The diameter of a dot in points: its area is proportional to its share of the time, within
+    limits.
     """
     return min(22.0, max(3.5, 40.0 * math.sqrt(share)))
 
@@ -211,9 +209,7 @@ def _draw_legend(sheet: Sheet, roofline: Roofline, left_out: int) -> None:
 def _draw_labels(
     sheet: Sheet, axes: Axes, points: list[Point], taken: list[Bbox], ceiling: Ceiling
 ) -> None:
-    """Names of the costliest dots, each with a line to its dot; dots that stand together share a
-    name.
-    """
+    """Label the costliest dots, with a line to each; dots of a cluster share a label."""
     (left, right), scale = axes.get_xlim(), sheet.drawing.dpi / 72
     steps = [left * (right / left) ** (step / 60) for step in range(61)]
     roof = [_pixels(axes, x, roof_gflops(ceiling, x)) for x in steps]
@@ -222,11 +218,11 @@ def _draw_labels(
     whole = sum(point.ms for point in points) or 1.0
     named = [
         (index, count)
-        for index, count in together(dots, TOGETHER * scale)
-        if points[index].ms >= WORTH_NAMING * whole
+        for index, count in together(dots, CLUSTER * scale)
+        if points[index].ms >= MIN_LABELLED * whole
     ]
     for index, count in named[:LABELLED]:
-        name = without_middle(visible(points[index].layer) or "the model itself", WIDEST)
+        name = without_middle(visible(points[index].layer) or "the model itself", MAX_LABEL)
         text = f"{name} and {count} near it" if count else name
         mark = sheet.axes.text(
             0,
@@ -240,13 +236,13 @@ def _draw_labels(
         )
         size = mark.get_window_extent()
         radius = _size(points[index].ms / whole) / 2 * scale
-        place = room.place((size.width + 4, size.height + 2), dots[index], radius)
-        _connect(sheet, place, dots[index], radius)
-        mark.set_position(_inches(sheet, (place.x0 + place.x1) / 2, (place.y0 + place.y1) / 2))
+        box = room.place((size.width + 4, size.height + 2), dots[index], radius)
+        _connect(sheet, box, dots[index], radius)
+        mark.set_position(_inches(sheet, (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2))
 
 
 def together(dots: list[tuple[float, float]], distance: float) -> list[tuple[int, int]]:
-    """Which dots are named, the costliest of each cluster, and how many others are in it."""
+    """The dots to label, the costliest of each cluster, with the number of others in it."""
     heads: dict[int, int] = {}
     for index, dot in enumerate(dots):
         near = next((head for head in heads if math.dist(dots[head], dot) < distance), None)
@@ -254,13 +250,14 @@ def together(dots: list[tuple[float, float]], distance: float) -> list[tuple[int
     return list(heads.items())
 
 
-def _connect(sheet: Sheet, place: Bbox, dot: tuple[float, float], radius: float) -> None:
-    """A thin line from the border of a name to the rim of its dot."""
-    near = (min(max(dot[0], place.x0), place.x1), min(max(dot[1], place.y0), place.y1))
+def _connect(sheet: Sheet, box: Bbox, dot: tuple[float, float], radius: float) -> None:
+    """Draw a thin line from the border of a label to the rim of its dot."""
+    near = (min(max(dot[0], box.x0), box.x1), min(max(dot[1], box.y0), box.y1))
     length = math.dist(near, dot)
     if length > radius + 3:
         rim = tuple(
-            one + (other - one) * radius / length for one, other in zip(dot, near, strict=True)
+            centre + (border - centre) * radius / length
+            for centre, border in zip(dot, near, strict=True)
         )
         xs, ys = zip(_inches(sheet, *near), _inches(sheet, *rim), strict=True)
         sheet.axes.plot(xs, ys, color=sheet.theme.soft, linewidth=0.7)

@@ -1,6 +1,4 @@
-"""How much each layer matters: a heat map of layers by format, and what was predicted
-against what was measured.
-"""
+"""Sensitivity: a heat map of layers by format, and predicted against measured scores."""
 
 from __future__ import annotations
 
@@ -20,59 +18,58 @@ from .style import DARK, Drawing
 SERIES = ("#0072b2", "#c2520a", "#00795a", "#9a4f86", "#806600", "#5c6166")
 DARK_SERIES = ("#56b4e9", "#ff9166", "#2bc196", "#d48fb8", "#e6c84a", "#a9afb5")
 SHAPES = ("o", "s", "^", "D")
-SHOWN = 40
+MAX_LAYERS = 40
 CELLS, CELLS_ALONE, SCATTER = 1.65, 3.2, 5.15  # inches from the left
 WIDEST_CELL = 0.8
 TOP, BAR = 1.0, 2.2
-BY_LINE = 0.17  # of what stands under the scatter
+LEGEND_LINE = 0.17  # inches, under the scatter plot
 
 
 class Columns(NamedTuple):
-    """Where the formats' columns begin, and how wide each is."""
+    """The left end of the formats' columns, and the width of each, in inches."""
 
     left: float
     width: float
 
-    def middle(self, place: int) -> float:
+    def middle(self, column: int) -> float:
         """The middle of a column."""
-        return self.left + self.width * (place + 0.5)
+        return self.left + self.width * (column + 0.5)
 
 
-def title(found: Sensitivity) -> str:
-    """What is shown, of which model."""
-    return f"{found.workload}: what each layer costs in lower precision"
+def title(sensitivity: Sensitivity) -> str:
+    """The title of the figure."""
+    return f"{sensitivity.workload}: what each layer costs in lower precision"
 
 
-def quantity(found: Sensitivity) -> str:
-    """What the numbers are, and how they were found."""
-    named = "rise of the loss" if found.unit == "loss" else "relative error of the output"
-    return (
-        f"{named}, {'measured' if found.method == 'ablation' else f'predicted by {found.method}'}"
-    )
+def quantity(sensitivity: Sensitivity) -> str:
+    """The unit of the scores and the method."""
+    unit = "rise of the loss" if sensitivity.unit == "loss" else "relative error of the output"
+    is_measured = sensitivity.method == "ablation"
+    return f"{unit}, {'measured' if is_measured else f'predicted by {sensitivity.method}'}"
 
 
-def shown(found: Sensitivity) -> list[LayerSensitivity]:
-    """The layers that matter most, in the model's order."""
-    judged = sorted(found.rows, key=lambda row: -_worst(found, row))[:SHOWN]
-    return [row for row in found.rows if any(row is one for one in judged)]
+def shown(sensitivity: Sensitivity) -> list[LayerSensitivity]:
+    """The most sensitive layers, in the model's order."""
+    worst = sorted(sensitivity.rows, key=lambda row: -_worst(sensitivity, row))[:MAX_LAYERS]
+    return [row for row in sensitivity.rows if any(row is other for other in worst)]
 
 
-def draw(found: Sensitivity, *, dark: bool = False) -> Drawing:
-    """A line a layer, a column a format; beside it the judgement by measurement, where there is
-    one.
+def draw(sensitivity: Sensitivity, *, dark: bool = False) -> Drawing:
+    """A row per layer and a column per format; beside it measured against predicted scores, if
+    measured.
     """
-    rows, pairs = shown(found), _pairs(found)
-    left_out = len(found.rows) - len(rows)
+    rows, pairs = shown(sensitivity), _pairs(sensitivity)
+    left_out = len(sensitivity.rows) - len(rows)
     height = TOP + ROW * (len(rows) + bool(left_out)) + 0.1
-    least = TOP + WIDTH - SCATTER + 0.5 + BY_LINE * len(found.formats)
-    sheet = Sheet(title(found), height=max(height, least) if pairs else height, dark=dark)
-    scale = scale_of(one.value for _, _, one in _scores(found, found.method))
-    columns = _columns(len(found.formats), has_pairs=bool(pairs))
-    _draw_legend(sheet, found, scale, columns.left)
-    for column, name in enumerate(found.formats):
+    least = TOP + WIDTH - SCATTER + 0.5 + LEGEND_LINE * len(sensitivity.formats)
+    sheet = Sheet(title(sensitivity), height=max(height, least) if pairs else height, dark=dark)
+    scale = scale_of(score.value for _, _, score in _scores(sensitivity, sensitivity.method))
+    columns = _columns(len(sensitivity.formats), has_pairs=bool(pairs))
+    _draw_legend(sheet, sensitivity, scale, columns.left)
+    for column, name in enumerate(sensitivity.formats):
         _draw_name(sheet, columns.middle(column), name, columns.width)
-    for place, row in enumerate(rows):
-        _draw_row(sheet, found, row, TOP + ROW * place, scale, columns)
+    for index, row in enumerate(rows):
+        _draw_row(sheet, sensitivity, row, TOP + ROW * index, scale, columns)
     if left_out:
         sheet.write(
             MARGIN,
@@ -81,7 +78,7 @@ def draw(found: Sensitivity, *, dark: bool = False) -> Drawing:
             colour=sheet.theme.soft,
         )
     if pairs:
-        _draw_pairs(sheet, found, pairs)
+        _draw_pairs(sheet, sensitivity, pairs)
     return sheet.drawing
 
 
@@ -91,20 +88,20 @@ def _columns(count: int, *, has_pairs: bool) -> Columns:
 
 
 def _draw_name(sheet: Sheet, x: float, name: str, width: float) -> None:
-    """A format over its column, its parts under each other."""
+    """Write a format over its column, one line for each part of its name."""
     size = min(SMALL, 15.5 * width)
-    for place, part in enumerate(reversed(name.split("-"))):
+    for line, part in enumerate(reversed(name.split("-"))):
         sheet.write(
-            x, TOP - 0.2 - 0.125 * place, part, size=size, side="center", colour=sheet.theme.soft
+            x, TOP - 0.2 - 0.125 * line, part, size=size, side="center", colour=sheet.theme.soft
         )
 
 
-def _draw_legend(sheet: Sheet, found: Sensitivity, scale: Scale | None, left: float) -> None:
-    """The scale in its steps, with powers of ten under it, and what is below it."""
+def _draw_legend(sheet: Sheet, sensitivity: Sensitivity, scale: Scale | None, left: float) -> None:
+    """Draw the colour scale with powers of ten under it, and the hatch of values below it."""
     sheet.write(
         MARGIN,
         0.1,
-        quantity(found) + ("; stopped early" if found.is_interrupted else ""),
+        quantity(sensitivity) + ("; stopped early" if sensitivity.is_interrupted else ""),
         size=SMALL,
         colour=sheet.theme.soft,
     )
@@ -112,8 +109,8 @@ def _draw_legend(sheet: Sheet, found: Sensitivity, scale: Scale | None, left: fl
         sheet.write(MARGIN, 0.32, "none that is above 0", size=SMALL)
         return
     step = BAR / len(RAMP)
-    for place, colour in enumerate(_ramp(sheet)):
-        _cell(sheet, left + step * place, 0.32, step, 0.15, colour)
+    for index, colour in enumerate(_ramp(sheet)):
+        _cell(sheet, left + step * index, 0.32, step, 0.15, colour)
     for tick in scale.tens:
         sheet.write(
             left + BAR * scale.share(tick),
@@ -131,29 +128,29 @@ def _draw_legend(sheet: Sheet, found: Sensitivity, scale: Scale | None, left: fl
 
 def _draw_row(
     sheet: Sheet,
-    found: Sensitivity,
+    sensitivity: Sensitivity,
     row: LayerSensitivity,
     y: float,
     scale: Scale | None,
     columns: Columns,
 ) -> None:
     sheet.fit(MARGIN, y, row.layer, columns.left - 0.1 - MARGIN)
-    for place, name in enumerate(found.formats):
-        score = row.scores.get(name, {}).get(found.method)
+    for column, name in enumerate(sensitivity.formats):
+        score = row.scores.get(name, {}).get(sensitivity.method)
         if score is None or math.isnan(score.value):
             sheet.write(
-                columns.middle(place), y, "–", size=SMALL, side="center", colour=sheet.theme.soft
+                columns.middle(column), y, "–", size=SMALL, side="center", colour=sheet.theme.soft
             )
         else:
             _draw_score(
-                sheet, columns.left + columns.width * place, y, score.value, scale, columns.width
+                sheet, columns.left + columns.width * column, y, score.value, scale, columns.width
             )
 
 
 def _draw_score(
     sheet: Sheet, x: float, y: float, value: float, scale: Scale | None, width: float
 ) -> None:
-    """A cell in its colour, with its number where there is room."""
+    """Draw a cell in its colour, with its number if there is room."""
     step = -1 if scale is None else scale.step(value)
     colours = _ramp(sheet)
     _cell(
@@ -197,25 +194,25 @@ def _cell(
 Pair = tuple[str, Estimate, Estimate]
 
 
-def _pairs(found: Sensitivity) -> list[Pair]:
-    """What was both predicted and measured."""
-    if found.method == "ablation":
+def _pairs(sensitivity: Sensitivity) -> list[Pair]:
+    """The scores that were both predicted and measured."""
+    if sensitivity.method == "ablation":
         return []
-    measured = {(layer, name): one for layer, name, one in _scores(found, "ablation")}
+    measured = {(layer, name): score for layer, name, score in _scores(sensitivity, "ablation")}
     return [
-        (name, one, measured[layer, name])
-        for layer, name, one in _scores(found, found.method)
+        (name, predicted, measured[layer, name])
+        for layer, name, predicted in _scores(sensitivity, sensitivity.method)
         if (layer, name) in measured
     ]
 
 
-def _draw_pairs(sheet: Sheet, found: Sensitivity, pairs: list[Pair]) -> None:
-    """Predicted against measured on equal logarithmic axes; what is not above 0 lies hollow at the
-    edge.
+def _draw_pairs(sheet: Sheet, sensitivity: Sensitivity, pairs: list[Pair]) -> None:
+    """Draw predicted against measured scores on equal logarithmic axes; those not above 0 are
+    hollow marks at the edge.
     """
     theme, side = sheet.theme, WIDTH - SCATTER - MARGIN
-    scale = scale_of(one.value for _, *both in pairs for one in both) or Scale(0.1, 1.0)
-    place = (
+    scale = scale_of(score.value for _, *both in pairs for score in both) or Scale(0.1, 1.0)
+    rectangle = (
         SCATTER / WIDTH,
         1 - (sheet.top + TOP - 0.1 + side) / sheet.height,
         side / WIDTH,
@@ -223,7 +220,7 @@ def _draw_pairs(sheet: Sheet, found: Sensitivity, pairs: list[Pair]) -> None:
     )
     low, high = scale.floor / 1.3, scale.top * 1.2
     axes = sheet.drawing.add_axes(
-        place,
+        rectangle,
         facecolor=theme.paper,
         xscale="log",
         yscale="log",
@@ -233,14 +230,19 @@ def _draw_pairs(sheet: Sheet, found: Sensitivity, pairs: list[Pair]) -> None:
     )
     axes.plot([low, high], [low, high], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
     colours = DARK_SERIES if theme is DARK else SERIES
-    for place_of, name in enumerate(found.formats):
-        colour, shape = colours[place_of % len(colours)], SHAPES[place_of % len(SHAPES)]
-        for _, predicted, measured in [one for one in pairs if one[0] == name]:
+    for index, name in enumerate(sensitivity.formats):
+        colour, shape = colours[index % len(colours)], SHAPES[index % len(SHAPES)]
+        for _, predicted, measured in [pair for pair in pairs if pair[0] == name]:
             _draw_pair(axes, predicted, measured, low, colour=colour, shape=shape)
         _draw_agreement(
-            sheet, found, name, TOP + side + 0.4 + BY_LINE * place_of, colour=colour, shape=shape
+            sheet,
+            sensitivity,
+            name,
+            TOP + side + 0.4 + LEGEND_LINE * index,
+            colour=colour,
+            shape=shape,
         )
-    _dress(sheet, axes, scale)
+    _style_axes(sheet, axes, scale)
 
 
 def _draw_pair(
@@ -256,11 +258,11 @@ def _draw_pair(
 
 
 def _draw_agreement(
-    sheet: Sheet, found: Sensitivity, name: str, y: float, *, colour: str, shape: str
+    sheet: Sheet, sensitivity: Sensitivity, name: str, y: float, *, colour: str, shape: str
 ) -> None:
-    """A format's mark and how far the prediction's order agrees with the measurement's."""
-    judged = next((one for one in found.methods if one.name == found.method), None)
-    rank = judged.agreement.get(name) if judged is not None else None
+    """Write a format's mark and the rank correlation of its predictions with the measurements."""
+    method = next((row for row in sensitivity.methods if row.name == sensitivity.method), None)
+    rank = method.agreement.get(name) if method is not None else None
     sheet.axes.plot(
         [SCATTER + 0.06], [y], marker=shape, markersize=4, color=colour, linestyle="none"
     )
@@ -270,7 +272,7 @@ def _draw_agreement(
     )
 
 
-def _dress(sheet: Sheet, axes: Axes, scale: Scale) -> None:
+def _style_axes(sheet: Sheet, axes: Axes, scale: Scale) -> None:
     for axis, name in ((axes.xaxis, "predicted"), (axes.yaxis, "measured")):
         axis.set_major_locator(FixedLocator(scale.tens))
         axis.set_minor_locator(NullLocator())
@@ -283,20 +285,20 @@ def _dress(sheet: Sheet, axes: Axes, scale: Scale) -> None:
         spine.set_color(sheet.theme.faint)
 
 
-def _scores(found: Sensitivity, method: str) -> list[tuple[str, str, Estimate]]:
-    """Layer, format and estimate of all that a method judged."""
+def _scores(sensitivity: Sensitivity, method: str) -> list[tuple[str, str, Estimate]]:
+    """The layer, format and estimate of all scores of a method."""
     return [
         (row.layer, name, row.scores[name][method])
-        for row in found.rows
-        for name in found.formats
+        for row in sensitivity.rows
+        for name in sensitivity.formats
         if method in row.scores.get(name, {}) and not math.isnan(row.scores[name][method].value)
     ]
 
 
-def _worst(found: Sensitivity, row: LayerSensitivity) -> float:
+def _worst(sensitivity: Sensitivity, row: LayerSensitivity) -> float:
     values = [
-        row.scores[name][found.method].value
-        for name in found.formats
-        if found.method in row.scores.get(name, {})
+        row.scores[name][sensitivity.method].value
+        for name in sensitivity.formats
+        if sensitivity.method in row.scores.get(name, {})
     ]
     return max((value for value in values if not math.isnan(value)), default=-math.inf)

@@ -1,5 +1,5 @@
-"""A drawing laid out in inches, so that names, bars and numbers stand in columns; what a model
-names is fitted into its place.
+"""A drawing laid out in inches, so that names, bars and numbers are in columns; long names are
+shortened to fit.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ MARGIN = 0.1
 LINE = 0.19  # a line of the title
 ROW = 0.225
 BODY, SMALL = 8.5, 7.8
-HATCHES = {
-    "memory": "/////",
-    "overhead": "|||||",
-}  # beside the colour, for eyes and printers without it
+# in addition to the colours, for colour-blind readers and black-and-white prints
+HATCHES = {"memory": "/////", "overhead": "|||||"}
 MARKERS = {"compute": "o", "memory": "s", "overhead": "^"}
 BOUNDS = ("compute", "memory", "overhead")
 
 
 class Sheet:
-    """A drawing and a pen: x and y are inches from the left and from under the title."""
+    """A drawing with methods to draw on it: x and y are inches from the left and from the title."""
 
     def __init__(self, title: str, *, height: float, dark: bool) -> None:
         lines = wrapped(title)
@@ -42,10 +40,10 @@ class Sheet:
         self.axes.set_axis_off()
         self.axes.set_xlim(0, WIDTH)
         self.axes.set_ylim(self.height - self.top, -self.top)
-        for place, line in enumerate(lines):
+        for index, line in enumerate(lines):
             self.fit(
                 MARGIN,
-                LINE * (place + 0.5) + MARGIN - self.top,
+                LINE * (index + 0.5) + MARGIN - self.top,
                 line,
                 WIDTH - 2 * MARGIN,
                 size=10.0,
@@ -62,7 +60,7 @@ class Sheet:
         colour: str = "",
         **more: str,
     ) -> Text:
-        """Text at the height of its middle; `side` is the side that stays where it is."""
+        """Write text centred at height y; `side` is the alignment at x."""
         return self.axes.text(
             x,
             y,
@@ -76,22 +74,22 @@ class Sheet:
         )
 
     def fit(self, x: float, y: float, text: str, width: float, *, size: float = BODY) -> None:
-        """Text that gives up its middle where it is too long."""
+        """Write text, with its middle cut out if it is too long."""
         mark = self.write(x, y, text, size=size)
         full = mark.get_text()
-        kept = len(full)
-        while kept > 5 and self.width_of(mark) > width:
-            kept = min(kept - 1, int(kept * width / self.width_of(mark)) + 1)
-            mark.set_text(without_middle(full, kept))
+        count = len(full)
+        while count > 5 and self.width_of(mark) > width:
+            count = min(count - 1, int(count * width / self.width_of(mark)) + 1)
+            mark.set_text(without_middle(full, count))
 
     def width_of(self, mark: Text) -> float:
-        """How many inches a text takes."""
+        """The width of a text in inches."""
         return mark.get_window_extent().width / self.drawing.dpi
 
     def bar(
         self, x: float, y: float, width: float, height: float, bound: str | None, tooltip: str = ""
     ) -> None:
-        """A bar around a height, in the colour and hatch of what binds it."""
+        """Draw a bar centred at height y, in the colour and hatch of its bound."""
         theme = self.theme
         mark = Rectangle(
             (x, y - height / 2),
@@ -107,11 +105,11 @@ class Sheet:
             self.drawing.add_tooltip(mark, tooltip)
 
     def line(self, xs: tuple[float, float], y: float, colour: str, width: float = 1.0) -> None:
-        """A thin line along a row."""
+        """Draw a thin horizontal line."""
         self.axes.plot(xs, (y, y), color=colour, linewidth=width, solid_capstyle="butt")
 
     def dot(self, x: float, y: float, bound: str) -> None:
-        """The mark of a bound, the same as on the roofline."""
+        """Draw the mark of a bound, the same as on the roofline."""
         self.axes.plot(
             [x],
             [y],
@@ -123,7 +121,7 @@ class Sheet:
 
 
 def visible(text: str) -> str:
-    """A text on one line, without what cannot be drawn."""
+    """A text on one line, without unprintable characters."""
     return printable(" ".join(text.split()))
 
 
@@ -131,15 +129,15 @@ def without_middle(text: str, widest: int) -> str:
     """'stages.0.layers.1.layer.1.convolution', 20 → 'stages.0….convolution'."""
     if len(text) <= widest:
         return text
-    tail = (2 * widest) // 3  # what tells layers apart stands at the end
+    tail = (2 * widest) // 3  # layer paths differ at their ends
     return f"{text[: max(1, widest - tail - 1)]}…{text[-tail:]}"
 
 
 def wrapped(title: str, width: int = 92) -> list[str]:
-    """A title in lines that fit the drawing's width."""
+    """A title wrapped to the drawing's width."""
     return textwrap.wrap(visible(title), width, max_lines=4, placeholder=" …") or [""]
 
 
 def decimals(largest: float) -> int:
-    """How many decimals a column needs, so that its largest number has three or four figures."""
+    """The number of decimals with which a column's largest number has three or four digits."""
     return 1 if largest >= 100 else 2 if largest >= 10 else 3

@@ -1,4 +1,4 @@
-"""Layers before and after a change: what became faster, what slower, the largest changes first."""
+"""Layers before and after a change, the largest changes first."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from ..records import LayerPair, SideBySide
 from .sheet import LINE, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
 from .style import Drawing
 
-SHOWN = 12
+MAX_LAYERS = 12
 NAMES, BARS = 2.3, (2.5, 4.75)
 BEFORE, AFTER, CHANGE = 5.4, 6.1, 6.9  # where columns end
 
 
 def draw(pair: SideBySide, *, dark: bool = False) -> Drawing:
-    """A line a layer, from what it took (ring) to what it takes (dot); the promise, where one was
-    made, above them.
+    """A row per layer with its time before (ring) and after (dot); above them the predicted saving,
+    if any.
     """
-    rows = [row for row in pair.largest if row.saved_ms][:SHOWN]
+    rows = [row for row in pair.largest if row.saved_ms][:MAX_LAYERS]
     left = [row for row in pair.rows if row not in rows]
     start = 0.5 + (LINE if pair.promise else 0.0)
     sheet = Sheet(pair.title, height=start + ROW * (len(rows) + bool(left)), dark=dark)
@@ -23,8 +23,8 @@ def draw(pair: SideBySide, *, dark: bool = False) -> Drawing:
         sheet.write(MARGIN, 0.06, pair.promise, weight="bold")
     _draw_head(sheet, start - 0.24)
     widest = max((max(row.before_ms or 0.0, row.after_ms or 0.0) for row in rows), default=1.0)
-    for place, row in enumerate(rows):
-        _draw_row(sheet, row, pair, start + ROW * place, widest=widest)
+    for index, row in enumerate(rows):
+        _draw_row(sheet, row, pair, start + ROW * index, widest=widest)
     if left:
         _draw_rest(sheet, left, start + ROW * len(rows), places=decimals(widest))
     return sheet.drawing

@@ -1,5 +1,5 @@
-"""What a layer takes by how many channels it makes, and by how many it reads; the widths worth
-keeping stand out.
+"""The latency of a layer by its output channels and by its input channels, with the efficient
+widths marked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from .style import Drawing, Theme, blank
 
 
 def draw(record: Staircase, *, dark: bool = False) -> Drawing:
-    """A side each, as steps: a width that was not measured takes what the next wider one takes."""
+    """A step plot per side: a width that was not measured takes the latency of the next wider
+    one.
+    """
     drawing, left, theme = blank(record.likeness, height=2.9, dark=dark)
     top = 1.12 * max(*record.by_made, *record.by_read)
     if len(record.reads) > 1:
@@ -37,10 +39,10 @@ def _draw_side(
 ) -> None:
     axes.step(widths, times, where="pre", color=theme.main, linewidth=1.8)
     axes.plot(widths, times, color=theme.main, linestyle="none", marker="o", markersize=3)
-    at = dict(zip(widths, times, strict=True))
+    time_of = dict(zip(widths, times, strict=True))
     axes.plot(
         worth,
-        [at[width] for width in worth],
+        [time_of[width] for width in worth],
         color=theme.good,
         linestyle="none",
         marker="o",

@@ -18,7 +18,7 @@ from .svg import inline_svg
 
 
 class Theme(NamedTuple):
-    """What a figure is drawn with."""
+    """The colours of a figure."""
 
     paper: str
     ink: str
@@ -33,16 +33,16 @@ class Theme(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Each colour's name as a CSS variable; one colour has one name in every theme."""
+        """The CSS variable of each colour; a colour with several names has the first."""
         return {colour: f"--pf-{name}" for name, colour in reversed(self._asdict().items())}
 
     @property
     def css(self) -> str:
-        """The colours as CSS, for a page whose drawings follow its theme."""
+        """The colours as CSS variables, for a page whose drawings follow its theme."""
         return "".join(f"--pf-{name}:{colour};" for name, colour in self._asdict().items())
 
     def of(self, bound: str | None) -> str:
-        """The colour of what binds a layer."""
+        """The colour of a bound: compute, memory or overhead."""
         return {"compute": self.compute, "memory": self.memory, "overhead": self.overhead}.get(
             bound or "", self.faint
         )
@@ -75,10 +75,10 @@ DARK = Theme(
 
 
 class Drawing(Figure):
-    """A figure that shows itself in a notebook, without pyplot, in the theme that the notebook has.
+    """A figure that displays itself in a notebook, without pyplot, in the notebook's theme.
 
-    In static mode it is a plain picture, which every site shows. `hover` holds the tooltip of a
-    mark, by the mark's gid: a drawing with such texts shows as SVG.
+    In static mode it is a PNG, which every site can show. `hover` maps marks' gids to tooltips; a
+    drawing with tooltips is shown as SVG.
     """
 
     redraw: Callable[..., Drawing] | None = None
@@ -94,14 +94,14 @@ class Drawing(Figure):
         self.hover[gid] = text
 
     def png(self) -> bytes:
-        """The figure as a picture."""
+        """The figure as PNG."""
         picture = io.BytesIO()
         self.savefig(picture, format="png", dpi=120, facecolor=self.get_facecolor())
         return picture.getvalue()
 
     def svg(self) -> str:
-        """The figure as SVG for a page: names on hover, in the light theme's colours unless the
-        page sets `--pf-ink` and the others.
+        """The figure as SVG with tooltips, in the light theme's colours unless the page sets
+        `--pf-ink` and the others.
         """
         return inline_svg(self, self.hover, LIGHT.variables)
 
@@ -125,12 +125,12 @@ class Drawing(Figure):
         return f"Drawing({self.get_label()})"
 
 
-# Where styles are stripped, as in a notebook that is not trusted, the light picture alone shows.
+# Where styles are stripped, as in an untrusted notebook, only the light picture is visible.
 THEME_SWITCH = (
     '<style>[data-jp-theme-light="false"] .pf-figure-light { display: none !important; }'
     '[data-jp-theme-light="false"] .pf-figure-dark { display: inline !important; }</style>'
 )
-# A notebook that is not trusted loses the style and the SVG, and keeps the plain picture.
+# An untrusted notebook strips the style and the SVG, and keeps the plain picture.
 HOVER_SWITCH = (
     "<style>.pf-figure-plain { display: none !important; } .pf-figure-svg { display: block "
     "!important; }"
@@ -152,7 +152,7 @@ def theme_of(*, dark: bool) -> Theme:
 
 
 def blank(title: str, *, height: float, dark: bool) -> tuple[Drawing, Axes, Theme]:
-    """An empty figure at one column's width with one set of axes, without boxes."""
+    """An empty figure of one column's width with one set of axes, without a frame."""
     theme = theme_of(dark=dark)
     drawing = Drawing(figsize=(7.0, height), layout="constrained", facecolor=theme.paper)
     FigureCanvasAgg(drawing)

@@ -1,5 +1,5 @@
-"""A drawing as SVG inside a page: names on hover, ids that meet no other's, colours that the page
-around it sets. No JavaScript.
+"""A drawing as SVG inside a page: with tooltips, unique ids, and colours that the page can set. No
+JavaScript.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import matplotlib
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FONTS = "'DejaVu Sans', Verdana, sans-serif"  # as wide as what the drawing was laid out with
+FONTS = "'DejaVu Sans', Verdana, sans-serif"  # as wide as the font of the layout
 METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 REFERENCE = re.compile(r"(#)([\w.-]+)(?=\)|$)")
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
@@ -46,12 +46,12 @@ def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str,
 
 
 def printable(text: str) -> str:
-    """A text without what neither XML nor a font has; lines stay lines."""
+    """The text with unprintable characters replaced; line breaks are kept."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
 
 
 def _localise(element: ElementTree.Element) -> None:
-    """Drop namespaces: inside HTML there is one way only to read an `<svg>`."""
+    """Drop XML namespaces, which HTML does not need."""
     element.tag = _local(element.tag)
     attributes = {_local(key): value for key, value in element.attrib.items()}
     element.attrib.clear()
@@ -63,20 +63,19 @@ def _local(name: str) -> str:
 
 
 def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, str]) -> None:
-    """Put a prefix on ids and on what points to them, and replace colours by variables."""
+    """Prefix ids and references to them, and replace colours by CSS variables."""
     for key, value in list(element.attrib.items()):
         if key == "id":
             element.set(key, prefix + value)
         elif key in ("href", "clip-path") or "url(#" in value:
             value = REFERENCE.sub(rf"\g<1>{prefix}\g<2>", value)
             element.set(key, value)
-        elif (
-            key == "fill" and value in variables
-        ):  # of a hatch's ground; only a style may hold a variable
+        # the background of a hatch; only a style may hold a variable
+        elif key == "fill" and value in variables:
             del element.attrib["fill"]
             element.set("style", f"fill: {_variable(value, variables)}")
         if key == "style":
-            coloured = COLOUR.sub(lambda found: _variable(found[0], variables), value)
+            coloured = COLOUR.sub(lambda match: _variable(match[0], variables), value)
             element.set(key, FONT.sub(rf"font: \1 {FONTS}", coloured))
 
 
@@ -85,7 +84,7 @@ def _variable(colour: str, variables: Mapping[str, str]) -> str:
 
 
 def _drop_rules(root: ElementTree.Element) -> None:
-    """Take out rules that would hold for the whole page, and the metadata."""
+    """Remove the metadata, and style rules, which would apply to the whole page."""
     for parent in (root, *root.findall("defs")):
         for child in list(parent):
             if child.tag in ("style", "metadata"):
@@ -93,7 +92,7 @@ def _drop_rules(root: ElementTree.Element) -> None:
 
 
 def _name(root: ElementTree.Element, label: str) -> None:
-    """One picture with a name for those who hear the page; it fills the width that it is given."""
+    """Mark the SVG as one image with a label for screen readers, and let it fill its container."""
     width = float(str(root.get("width", "504pt")).removesuffix("pt")) / 0.72
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)

@@ -1,4 +1,4 @@
-"""Where the time of a trace went: the busy share on top, the operators that took most below."""
+"""Where the time of a trace went: busy shares on top, the costliest operators below."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from ..records import TracedOperator, TraceSummary
 from .style import Drawing, Theme, blank
 
-SHOWN = 10
-WIDEST_NAME = 46
+MAX_OPERATORS = 10
+MAX_NAME = 46
 
 
 def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
@@ -16,20 +16,22 @@ def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
     self time there.
     """
     stacks = _stacks(summary)
-    operators = sorted(summary.operators, key=lambda one: -_own(one, summary))[:SHOWN]
+    operators = sorted(summary.operators, key=lambda operator: -_self_ms(operator, summary))[
+        :MAX_OPERATORS
+    ]
     height = 1.0 + 0.42 * len(stacks) + 0.36 * len(operators)
-    title = _clipped(summary.title, 90)  # a dollar sign would begin a formula
+    title = _clipped(summary.title, 90)  # a dollar sign would start a formula
     drawing, axes, theme = blank(title, height=height, dark=dark)
-    widest = max([_own(one, summary) for one in operators], default=0.0) or 1.0
-    for place, (label, busy) in enumerate(stacks):
-        _draw_stack(axes, theme, place - 1.3 * len(stacks) + 0.1, label, busy, width=1.3 * widest)
-    for place, operator in enumerate(operators):
-        own = _own(operator, summary)
-        axes.barh(place, own, height=0.3, color=theme.main, linewidth=0)
-        label = f"{_clipped(operator.name, WIDEST_NAME)} · {own:.3g} ms · {operator.calls} ×"
+    widest = max([_self_ms(operator, summary) for operator in operators], default=0.0) or 1.0
+    for y, (label, busy) in enumerate(stacks):
+        _draw_stack(axes, theme, y - 1.3 * len(stacks) + 0.1, label, busy, width=1.3 * widest)
+    for y, operator in enumerate(operators):
+        self_ms = _self_ms(operator, summary)
+        axes.barh(y, self_ms, height=0.3, color=theme.main, linewidth=0)
+        label = f"{_clipped(operator.name, MAX_NAME)} · {self_ms:.3g} ms · {operator.calls} ×"
         axes.annotate(
             label,
-            (0, place),
+            (0, y),
             (1, 8),
             textcoords="offset points",
             color=theme.ink,
@@ -45,24 +47,24 @@ def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
 
 
 def _stacks(summary: TraceSummary) -> list[tuple[str, float]]:
-    found = []
+    stacks = []
     if summary.cpu_idle_ratio is not None:
         busy = 1 - summary.cpu_idle_ratio
-        found.append(
+        stacks.append(
             (f"main thread: {100 * busy:.0f}% in operators, {100 - 100 * busy:.0f}% outside", busy)
         )
     if summary.device_idle_ratio is not None:
         busy = 1 - summary.device_idle_ratio
-        found.append((f"device: {100 * busy:.0f}% in kernels, {100 - 100 * busy:.0f}% idle", busy))
-    return found
+        stacks.append((f"device: {100 * busy:.0f}% in kernels, {100 - 100 * busy:.0f}% idle", busy))
+    return stacks
 
 
 def _draw_stack(
-    axes: Axes, theme: Theme, place: float, label: str, busy: float, *, width: float
+    axes: Axes, theme: Theme, y: float, label: str, busy: float, *, width: float
 ) -> None:
-    axes.barh(place, busy * width, height=0.45, color=theme.good, linewidth=0)
+    axes.barh(y, busy * width, height=0.45, color=theme.good, linewidth=0)
     axes.barh(
-        place,
+        y,
         (1 - busy) * width,
         left=busy * width,
         height=0.45,
@@ -70,12 +72,10 @@ def _draw_stack(
         alpha=0.35,
         linewidth=0,
     )
-    axes.annotate(
-        label, (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5
-    )
+    axes.annotate(label, (0, y), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
 
 
-def _own(operator: TracedOperator, summary: TraceSummary) -> float:
+def _self_ms(operator: TracedOperator, summary: TraceSummary) -> float:
     return operator.device_self_ms if summary.has_device else operator.self_ms
 
 

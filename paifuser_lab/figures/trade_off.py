@@ -1,4 +1,4 @@
-"""What is kept of the metric against latency and size; a line through what nothing beats."""
+"""The metric against latency and size, with a line along the Pareto frontier."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .style import Drawing, Theme, blank
 SIDES = (("latency_ms", "latency, ms"), ("size_bytes", "size of the weights"))
 
 
-def draw(found: TradeOff, *, dark: bool = False) -> Drawing:
-    """Two sides, each variant with the number of its row, and the names under them; up and left is
-    better.
-    """
-    drawing, axes, theme = blank(found.title, height=3.4 + 0.17 * len(found.bargains), dark=dark)
+def draw(trade_off: TradeOff, *, dark: bool = False) -> Drawing:
+    """Two plots of numbered variants, with their names below; up and left is better."""
+    drawing, axes, theme = blank(
+        trade_off.title, height=3.4 + 0.17 * len(trade_off.bargains), dark=dark
+    )
     axes.set_axis_off()
-    grid = GridSpec(2, 2, figure=drawing, height_ratios=[3.0, 0.17 * len(found.bargains)])
+    grid = GridSpec(2, 2, figure=drawing, height_ratios=[3.0, 0.17 * len(trade_off.bargains)])
     axes.set_subplotspec(grid[1, :])
-    for place, (axis, label) in enumerate(SIDES):
-        side = drawing.add_subplot(grid[0, place], facecolor=theme.paper)
-        _draw_side(drawing, side, found, axis, theme)
+    for index, (axis, label) in enumerate(SIDES):
+        side = drawing.add_subplot(grid[0, index], facecolor=theme.paper)
+        _draw_side(drawing, side, trade_off, axis, theme)
         side.set_xlabel(label, color=theme.ink, fontsize=9)
-        if place == 0:
-            side.set_ylabel(found.unit, color=theme.ink, fontsize=9)
-    names = "\n".join(_numbered(number, one.name) for number, one in enumerate(found.bargains))
+        if index == 0:
+            side.set_ylabel(trade_off.unit, color=theme.ink, fontsize=9)
+    names = "\n".join(_numbered(number, row.name) for number, row in enumerate(trade_off.bargains))
     axes.text(
         0,
         1,
@@ -41,33 +41,33 @@ def draw(found: TradeOff, *, dark: bool = False) -> Drawing:
     return drawing
 
 
-def _draw_side(drawing: Drawing, axes: Axes, found: TradeOff, axis: str, theme: Theme) -> None:
-    best = found.unbeaten(axis)
+def _draw_side(drawing: Drawing, axes: Axes, trade_off: TradeOff, axis: str, theme: Theme) -> None:
+    best = trade_off.unbeaten(axis)
     axes.plot(
-        [getattr(one, axis) for one in best],
-        [one.worth for one in best],
+        [getattr(row, axis) for row in best],
+        [row.worth for row in best],
         color=theme.main,
         linewidth=1.4,
         drawstyle="steps-post",
     )
-    for number, one in enumerate(found.bargains):
-        at = getattr(one, axis), one.worth
+    for number, row in enumerate(trade_off.bargains):
+        position = getattr(row, axis), row.worth
         (mark,) = axes.plot(
-            [at[0]],
-            [at[1]],
+            [position[0]],
+            [position[1]],
             marker="o",
             markersize=6,
-            color=theme.main if one in best else theme.faint,
+            color=theme.main if row in best else theme.faint,
         )
         drawing.add_tooltip(
             mark,
-            f"{one.name}: {one.latency_ms:.3g} ms, {readable_bytes(one.size_bytes)}, {found.unit} "
-            f"{one.worth:.4f}",
+            f"{row.name}: {row.latency_ms:.3g} ms, {readable_bytes(row.size_bytes)}, "
+            f"{trade_off.unit} {row.worth:.4f}",
         )
         axes.annotate(
-            str(number), at, (5, 4), textcoords="offset points", color=theme.ink, fontsize=8.5
+            str(number), position, (5, 4), textcoords="offset points", color=theme.ink, fontsize=8.5
         )
-    axes.set_xlim(0, 1.15 * max(getattr(one, axis) for one in found.bargains))
+    axes.set_xlim(0, 1.15 * max(getattr(row, axis) for row in trade_off.bargains))
     axes.margins(y=0.15)
     if axis == "size_bytes":
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(round(value))))
@@ -80,8 +80,8 @@ def _draw_side(drawing: Drawing, axes: Axes, found: TradeOff, axis: str, theme: 
 
 
 def _numbered(number: int, name: str, most: int = 110) -> str:
-    """A name that fits, with its number unless it begins with that; of a long recipe its end tells
-    it from the others.
+    """A name with its number, unless it starts with it; the end of a long recipe is kept, since it
+    distinguishes it.
     """
     short = name if len(name) <= most else f"… {name[-most:]}"
     return short if name.startswith(f"{number}. ") else f"{number}. {short}"

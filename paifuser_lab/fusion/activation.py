@@ -1,5 +1,5 @@
-"""Activations that may follow a layer: how a traced graph calls them, the same in torch, and what
-oneDNN calls them.
+"""Activations that can be fused with a layer: their calls in a traced graph, their torch functions
+and their oneDNN arguments.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from torch.nn import functional as F
 from .block_graph import TRACING
 
 Unary = Callable[[Tensor], Tensor]
-Bound = Callable[
-    [Tensor, Tensor | None], Tensor
-]  # what runs as one, of an input and of what is added to its output
+# The fused call, of an input and the residual that is added to the layer's output.
+Bound = Callable[[Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
 class Activation:
-    """One of them, in torch, as oneDNN takes it (its name there, its numbers, its algorithm), and
-    over what is not needed any more.
+    """An activation: its torch function, its oneDNN arguments (name, scalars, algorithm), and its
+    in-place function.
     """
 
     compose: Unary
@@ -33,7 +32,7 @@ class Activation:
 
     @property
     def in_place(self) -> Unary:
-        """The same, which may write over its input."""
+        """The function that may write over its input, where there is one."""
         return self.over or self.compose
 
 
@@ -89,11 +88,11 @@ METHODS = {
 }
 GELUS = {"none": "gelu", "tanh": "gelu by tanh"}
 CLAMPS = (torch.clamp, torch.clamp_, F.hardtanh, "clamp", "clamp_")
-RANGES = {(0, None): "relu", (0, 6): "relu6"}
+RANGES: dict[Any, str] = {(0, None): "relu", (0, 6): "relu6"}
 
 
 def activation_of(node: fx.Node, root: nn.Module) -> str | None:
-    """Which activation a node of a block's graph is; None where it is none that is known."""
+    """The activation that a node of a block's graph calls; None if it calls no known one."""
     if node.op == "call_module":
         return _of_module(root.get_submodule(str(node.target)))
     if node.op not in ("call_function", "call_method"):
@@ -115,20 +114,20 @@ def _of_module(module: nn.Module) -> str | None:
 
 
 def _of_wrapper(module: nn.Module) -> str | None:
-    """A module of something's own that does nothing but call one activation, such as transformers'
-    GELUActivation.
+    """The activation of a user-defined module that does nothing but call one, such as
+    transformers' GELUActivation.
     """
     if module._modules or module._parameters or module._buffers or module._forward_hooks:
         return None
     try:
         with TRACING:
-            given, *rest, _ = fx.Tracer().trace(module).nodes
-    except Exception:  # whatever the module's code raises: then it is none that is known
+            x, *rest, _ = fx.Tracer().trace(module).nodes
+    except Exception:  # whatever the module's code raises: then it is no known activation
         return None
     if (
-        given.op != "placeholder"
+        x.op != "placeholder"
         or len(rest) != 1
-        or rest[0].all_input_nodes != [given]
+        or rest[0].all_input_nodes != [x]
         or rest[0].op == "call_module"
     ):
         return None
@@ -137,9 +136,9 @@ def _of_wrapper(module: nn.Module) -> str | None:
 
 def _of_clamp(node: fx.Node) -> str | None:
     names = ("min_val", "max_val") if node.target is F.hardtanh else ("min", "max")
-    given = [*node.args[1:], *[None] * 2][:2]
-    low, high = (node.kwargs.get(name, value) for name, value in zip(names, given, strict=True))
-    return None if any(isinstance(one, fx.Node) for one in (low, high)) else RANGES.get((low, high))  # type: ignore[arg-type]
+    args = [*node.args[1:], *[None] * 2][:2]
+    bounds = tuple(node.kwargs.get(name, arg) for name, arg in zip(names, args, strict=True))
+    return None if any(isinstance(x, fx.Node) for x in bounds) else RANGES.get(bounds)
 
 
 SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")

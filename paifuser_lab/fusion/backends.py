@@ -1,4 +1,4 @@
-"""The backends of fused layers by kind of device; each is a module with these three functions."""
+"""The backends of fused layers by kind of device; each is a module that satisfies `Backend`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .activation import Bound
 
 
 class Backend(Protocol):
-    """A module that knows one."""
+    """What a backend's module defines."""
 
     def name_for(
         self, layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str
     ) -> str:
-        """What it is called where it can do that; else ''."""
+        """The backend's name if it supports this layer, dtype, residual and activation, else ''."""
 
     def pack(self, layer: Any, weight: Tensor, x: Tensor) -> Any:
-        """The weight as it wants it for inputs such as this one."""
+        """The weight in the layout that suits inputs such as x."""
 
     def bind(
         self,
@@ -32,22 +32,22 @@ class Backend(Protocol):
         *,
         has_residual: bool,
     ) -> Bound:
-        """activation(layer(x) + residual) as one call, for inputs such as this one."""
+        """activation(layer(x) + residual) as one call, for inputs such as x."""
 
 
 BACKENDS: dict[str, tuple[Backend, ...]] = {"cpu": (onednn, mkl), "cuda": (cuda,)}
 
 
 def backends_for(layer: Any, *, has_residual: bool, activation: str) -> dict[str, Backend]:
-    """Every way that there is for a layer where it is, by name; the likeliest first."""
+    """The backends that support a layer on its device, by name; the one likely fastest first."""
     known = BACKENDS.get(layer.weight.device.type, ())
     named = (
         (
-            one.name_for(
+            backend.name_for(
                 layer, layer.weight.dtype, has_residual=has_residual, activation=activation
             ),
-            one,
+            backend,
         )
-        for one in known
+        for backend in known
     )
-    return {name: one for name, one in named if name}
+    return {name: backend for name, backend in named if name}

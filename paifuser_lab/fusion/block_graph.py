@@ -1,7 +1,7 @@
 """A block's own forward as a graph: its parts are called, not traced into.
 
-Stands on torch.fx. What would not hold at the next call (a constant tensor, something that the
-forward writes down) is an error.
+Built on torch.fx. Tracing raises StepError where the graph would not hold at the next call: for
+constant tensors, or where the forward writes to the block.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import fx, nn
 
 from ..errors import StepError, first_line
 from .call_trace import Form
-from .snapshot import apart_kind
+from .snapshot import unfused_class
 
-TRACING = RLock()  # fx takes the place of every module's call while it traces
+TRACING = RLock()  # fx replaces nn.Module.__call__ while it traces
 
 
 class _Tracer(fx.Tracer):
@@ -27,10 +27,10 @@ class _Tracer(fx.Tracer):
 
 
 def traced(block: nn.Module, form: Form) -> fx.Graph:
-    """The graph of what a block does with the tensors of a call of this form."""
+    """The graph of a block's forward as a function of the tensors of a call of this form."""
     if "forward" in vars(block):
         raise StepError("its forward was replaced")
-    kind = apart_kind(block)
+    kind = unfused_class(block)
     stand_in = copy.copy(block)
     stand_in.__class__ = type(kind.__name__, (kind,), {"forward": _narrowed(kind.forward, form)})
     before = dict(vars(stand_in))
@@ -47,8 +47,8 @@ def traced(block: nn.Module, form: Form) -> fx.Graph:
 
 
 def _narrowed(forward: Any, form: Form) -> Any:
-    """The forward as a function of tensors alone; fx wants them by name."""
-    names = [f"given_{site}" for site in range(form.tensors)]
+    """The forward as a function of tensors alone; fx needs named arguments. The names are saved."""
+    names = [f"given_{index}" for index in range(form.tensors)]
     space: dict[str, Any] = {"call": lambda block, tensors: _called(forward, form, block, tensors)}
     exec(
         f"def forward(self, {', '.join(names)}):\n    return call(self, [{', '.join(names)}])",

@@ -1,4 +1,4 @@
-"""How a model's parts are called: the form of a call, and what one run shows of all calls."""
+"""How a model's parts are called: the form of a call, and the calls recorded in one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fallback import composing
 
 PLAIN = (bool, int, float, str, type(None))
 TENSOR = ("Tensor",)
-Slot = tuple[Any, ...]  # TENSOR, or a type's name and the value: True is not 1 here
+Slot = tuple[Any, ...]  # TENSOR, or a type's name and the value, so that True differs from 1
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Form:
 
     @property
     def tensors(self) -> int:
-        """How many tensors such a call is given."""
+        """The number of tensors in such a call."""
         return sum(slot == TENSOR for slot in (*self.args, *(slot for _, slot in self.kwargs)))
 
     @property
     def is_one_tensor(self) -> bool:
-        """Whether it is the call that nearly every block has."""
+        """Whether the call has one positional tensor and nothing else, as nearly every block's."""
         return self.args == (TENSOR,) and not self.kwargs
 
     def taken_from(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor] | None:
@@ -56,7 +56,7 @@ class Form:
             return [args[0]]
         if form_of(args, kwargs) != self:
             return None
-        return [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+        return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
 
     def filled(self, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of such a call with these tensors."""
@@ -68,11 +68,14 @@ class Form:
 
 
 def form_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
-    """The form of a call; None where it is given more than tensors and plain values."""
-    if not all(isinstance(one, Tensor) or type(one) in PLAIN for one in (*args, *kwargs.values())):
+    """The form of a call; None if an argument is neither a tensor nor a plain value."""
+    if not all(
+        isinstance(value, Tensor) or type(value) in PLAIN for value in (*args, *kwargs.values())
+    ):
         return None
     return Form(
-        tuple(_slot(one) for one in args), tuple((name, _slot(one)) for name, one in kwargs.items())
+        tuple(_slot(value) for value in args),
+        tuple((name, _slot(value)) for name, value in kwargs.items()),
     )
 
 
@@ -86,9 +89,7 @@ class CallTrace:
 
     calls: Counter[str] = field(default_factory=Counter)
     forms: dict[str, Form | None] = field(default_factory=dict)  # of the first call
-    output_shapes: dict[str, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # the shape of the first
+    output_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the first call
     passing: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
 
@@ -96,24 +97,24 @@ class CallTrace:
 def trace_calls(model: nn.Module, run: Callable[[], Any]) -> CallTrace:
     """Run a model once and record how its parts are called."""
     trace, inputs = CallTrace(), list[tuple[Any, int]]()
-    kept: set[str] = set()
+    changing: set[str] = set()
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         if not trace.calls[layer]:
             trace.forms[layer] = form_of(args, kwargs)
             trace.order.append(layer)
         trace.calls[layer] += 1
-        what = args[0] if len(args) == 1 and not kwargs else None
-        inputs.append((what, what._version if isinstance(what, Tensor) else 0))
+        input = args[0] if len(args) == 1 and not kwargs else None
+        inputs.append((input, input._version if isinstance(input, Tensor) else 0))
 
     def leave(layer: str, output: Any) -> None:
-        what, version = inputs.pop()
+        input, version = inputs.pop()
         if isinstance(output, Tensor):
             trace.output_shapes.setdefault(layer, tuple(output.shape))
-        if not isinstance(output, Tensor) or what is not output or output._version != version:
-            kept.add(layer)
+        if not isinstance(output, Tensor) or input is not output or output._version != version:
+            changing.add(layer)
 
     with watching(model, enter, leave), composing():
         run()
-    trace.passing = set(trace.calls) - kept
+    trace.passing = set(trace.calls) - changing
     return trace

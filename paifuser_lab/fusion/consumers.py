@@ -1,5 +1,5 @@
-"""What follows a layer in a block's graph: a sum, an activation, and nothing else who reads what is
-between.
+"""What follows a layer in a block's graph: a sum, an activation, with no other reader of the values
+in between.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .activation import NONE, SUMS, activation_of
 from .block_graph import traced
 from .call_trace import TENSOR, Form
 
-USED_ELSEWHERE = "what it gives is used elsewhere too"
-HANDING_ON = (
+USED_ELSEWHERE = "its output is used elsewhere too"
+IDENTITIES = (
     nn.Identity,
     nn.Dropout,
     nn.Dropout1d,
@@ -39,7 +39,7 @@ DROPOUTS = (
 
 @dataclass(frozen=True)
 class Chain:
-    """The nodes after a layer's call that can be one with it, the other operand of a sum, and the
+    """The nodes after a layer's call that can be fused with it, the other operand of a sum, and the
     activation at the end.
     """
 
@@ -47,9 +47,9 @@ class Chain:
     swallowed: tuple[fx.Node, ...] = ()
     residual: fx.Node | None = None
     activation: str = NONE
-    modules: tuple[str, ...] = ()  # the activation's, where it is one
-    reason: str = ""  # why it ends there, where something follows that could have been one with it
-    reaches_end: bool = False  # what it gives is the block's output
+    modules: tuple[str, ...] = ()  # the activation's, if it is a module
+    reason: str = ""  # why an operator that follows cannot be fused
+    reaches_end: bool = False  # its value is the block's output
 
     @property
     def is_alone(self) -> bool:
@@ -58,7 +58,7 @@ class Chain:
 
 
 class Follower:
-    """Follows layers through one graph; what one of them has swallowed, no other can."""
+    """Finds what follows each layer in one graph; a node can be fused with one layer only."""
 
     def __init__(self, block: nn.Module, graph: fx.Graph, passing: Collection[str]) -> None:
         self.block, self.graph = block, graph
@@ -66,17 +66,19 @@ class Follower:
         self.taken: set[fx.Node] = set()
 
     def call_of(self, part: str, *, is_layer: bool = True) -> fx.Node | None:
-        """Where the block calls a part of it; None where it does so never or more than once, or
-        gives a layer more than a tensor.
+        """The call of a part in the block; None if it is not called exactly once, or if a layer is
+        called with more than one tensor.
         """
-        calls = [one for one in self.graph.nodes if one.op == "call_module" and one.target == part]
+        calls = [
+            node for node in self.graph.nodes if node.op == "call_module" and node.target == part
+        ]
         is_plain = len(calls) == 1 and (
             not is_layer or (len(calls[0].args) == 1 and not calls[0].kwargs)
         )
         return calls[0] if is_plain else None
 
     def chains(self, call: fx.Node) -> Iterator[Chain]:
-        """Everything that could be one with a layer, the longest first, the layer alone last."""
+        """All chains that can be fused with a layer, the longest first, the layer alone last."""
         summed, other, reason = self._summed(call)
         if summed and other:
             yield from self._activated(call, summed, other)
@@ -86,7 +88,7 @@ class Follower:
         yield Chain(call, reason=reason, reaches_end=_ends(after))
 
     def take(self, chain: Chain) -> None:
-        """Nobody else can have these."""
+        """Reserve the nodes of a chain, so that no other chain contains them."""
         self.taken |= set(chain.swallowed)
 
     def _activated(
@@ -101,14 +103,14 @@ class Follower:
         yield Chain(call, (*passed[1:], reader), residual, name, modules)
 
     def _summed(self, call: fx.Node) -> tuple[tuple[fx.Node, ...], fx.Node | None, str]:
-        """The sum that a layer's output goes into, and its other operand; or why there is none that
-        could be one with it.
+        """The sum that reads a layer's output and its other operand; or the reason why there is
+        none that can be fused.
         """
         passed = self.passed((call,))
         last, reader = passed[-1], self.reader(passed[-1])
         if reader is None:
             is_joinable = any(
-                one.target in SUMS or activation_of(one, self.block) for one in last.users
+                node.target in SUMS or activation_of(node, self.block) for node in last.users
             )
             return (), None, USED_ELSEWHERE if is_joinable else ""
         if (
@@ -118,17 +120,17 @@ class Follower:
             or reader.kwargs
         ):
             return (), None, ""
-        others = [one for one in reader.args if one is not last]
+        others = [node for node in reader.args if node is not last]
         if len(others) != 1 or not isinstance(others[0], fx.Node):
             return (), None, ""
         if _writes(reader, self.block) and reader.args[0] is not last:
             return (), None, "the sum is written into its other operand"
-        if any(_writes(one, self.block) for one in self._between(call, reader)):
+        if any(_writes(node, self.block) for node in self._between(call, reader)):
             return (), None, "something is written in place between the layer and the sum"
         return (*passed[1:], reader), others[0], ""
 
     def passed(self, nodes: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
-        """These nodes and the parts after them that only pass on their inputs."""
+        """These nodes and the parts after them that return their input unchanged."""
         while (reader := self.reader(nodes[-1])) is not None and self._passes_through(reader):
             nodes = (*nodes, reader)
         return nodes
@@ -139,27 +141,27 @@ class Follower:
         return node.target in DROPOUTS and node.kwargs.get("training", None) is False
 
     def has_hooks(self, node: fx.Node) -> bool:
-        """Whether a node calls a part that something is called before or after."""
+        """Whether a node calls a part with forward hooks or forward pre-hooks."""
         return node.op == "call_module" and has_hooks(self.block.get_submodule(str(node.target)))
 
     def reader(self, node: fx.Node) -> fx.Node | None:
-        """Who reads a node, where that is one."""
+        """The only reader of a node; None if there are several or none."""
         readers = list(node.users)
         return readers[0] if len(readers) == 1 else None
 
     def writes(self, node: fx.Node) -> bool:
-        """Whether a node may change a tensor that it is given."""
+        """Whether a node may change one of its input tensors in place."""
         return _writes(node, self.block)
 
     def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
-        """Whether something else may write into a tensor between a call and the last of what it
-        swallows.
+        """Whether another node may write into a tensor between a call and the last node that is
+        fused with it.
         """
         return (
             any(
-                self.writes(one)
-                for one in self._between(call, swallowed[-1])
-                if one not in swallowed
+                self.writes(node)
+                for node in self._between(call, swallowed[-1])
+                if node not in swallowed
             )
             if swallowed
             else False
@@ -171,22 +173,22 @@ class Follower:
 
 
 def passes_through(module: nn.Module) -> bool:
-    """Whether a module in eval mode gives back its input, whatever that is."""
-    if type(module) in HANDING_ON:
+    """Whether a module in eval mode returns its input unchanged."""
+    if type(module) in IDENTITIES:
         return True
     try:
-        given, *rest = traced(module, Form((TENSOR,))).nodes
+        x, *rest = traced(module, Form((TENSOR,))).nodes
     except StepError:
         return False
-    return len(rest) == 1 and rest[0].op == "output" and rest[0].args == (given,)
+    return len(rest) == 1 and rest[0].op == "output" and rest[0].args == (x,)
 
 
 def _ends(node: fx.Node) -> bool:
-    return any(one.op == "output" for one in node.users)
+    return any(user.op == "output" for user in node.users)
 
 
 def _writes(node: fx.Node, block: nn.Module) -> bool:
-    """Whether a node may change a tensor that it is given."""
+    """Whether a node may change one of its input tensors in place."""
     if node.op == "call_module":
         return bool(getattr(block.get_submodule(str(node.target)), "inplace", False))
     name: Any = (

@@ -1,4 +1,4 @@
-"""The kernels of this project on a CUDA device: depthwise and 1×1 convolutions and linear layers,
+"""This project's kernels on a CUDA device: depthwise and 1×1 convolutions and linear layers,
 in 16 bits.
 """
 
@@ -19,7 +19,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The kernel that does it all; '' where there is none. A layer alone is left to cuBLAS and
+    """The kernel for all of it, or '' if there is none. A layer alone is left to cuBLAS and
     cuDNN.
     """
     if (
@@ -40,7 +40,9 @@ def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation
 
 
 def _is_depthwise(layer: nn.Conv2d) -> bool:
-    side, stride, padding = (set(one) for one in (layer.kernel_size, layer.stride, layer.padding))
+    side, stride, padding = (
+        set(sizes) for sizes in (layer.kernel_size, layer.stride, layer.padding)
+    )
     return (
         layer.groups == layer.in_channels == layer.out_channels
         and layer.groups % 8 == 0
@@ -52,20 +54,20 @@ def _is_depthwise(layer: nn.Conv2d) -> bool:
 
 
 def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The backend's name where there is a kernel, else ''."""
+    """The backend's name if there is a kernel, else ''."""
     kernel = kernel_for(layer, dtype, has_residual=has_residual, activation=activation)
     return f"CUDA {kernel}" if kernel else ""
 
 
 def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
-    """The kernels take a weight as it is."""
+    """The weight itself: the kernels need no other layout."""
     return weight
 
 
 def bind(
     layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool
 ) -> Bound:
-    """activation(layer(x) + residual) for such inputs, in one kernel."""
+    """activation(layer(x) + residual) for inputs such as x, in one kernel."""
     bias = layer.bias
     if isinstance(layer, nn.Linear):
         return lambda x, residual: project(x, weight, bias, residual, activation=activation)
@@ -73,9 +75,9 @@ def bind(
         return lambda x, residual: convolve_pointwise(
             x, weight, bias, residual, activation=activation
         )
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "stride": layer.stride[0],
         "padding": int(layer.padding[0]),
         "activation": activation,
     }
-    return lambda x, residual: convolve_depthwise(x, weight, bias, residual, **how)
+    return lambda x, residual: convolve_depthwise(x, weight, bias, residual, **options)

@@ -1,4 +1,4 @@
-"""Each site on its real inputs, fused and apart: whether outputs agree, and how long each takes."""
+"""Runs each site on its real inputs, fused and unfused: compares the outputs and times both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..measure import in_turn, output_error
 from ..model.watch import FAILED, watching
 from ..progress import Progress
 from .backends import backends_for
-from .blocks import FusedBlock, Rewriting, make_original, rewrite
+from .blocks import FusedBlock, Rewriting, rewrite, unfuse_block
 from .fallback import composing
 from .layers import FusedLayer, make_fused
 from .product_call import composed, misfit, product_backends, run_product
@@ -34,75 +34,69 @@ from .sites import FusionSites, Site, View
 
 TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
 HALVES = (torch.bfloat16, torch.float16)
-SLOW = 1.0  # seconds of a call of the whole model, which is then not timed
-SECONDS = 0.03  # for each way of a place, its twins together
-MOST_COPIES, COLD_BYTES = (
-    8,
-    32 << 20,
-)  # of a layer that is timed: with as many others its weight is no longer in a core's cache
+SLOW = 1.0  # seconds of a call of the whole model above which it is not timed
+SECONDS = 0.03  # of timing for each backend of a site
+# Copies of a timed layer: with that many bytes of weights, a weight is no longer in a core's cache.
+MOST_COPIES, COLD_BYTES = 8, 32 << 20
 APART, AS_ONE = "apart", "as one"
-Times = dict[Any, dict[str, float]]  # ms apart and by each way, by what counts for it
+Times = dict[Any, dict[str, float]]  # ms unfused and with each backend, by what the time depends on
 
 
 @dataclass
 class Evaluation:
-    """What was found of a place."""
+    """The errors and times that were measured at a site."""
 
     apart_ms: float | None = None
     fused_ms: float | None = None
-    backend: str = ""  # the quickest that is right
+    backend: str = ""  # the fastest of those that are correct
     error: float | None = None
-    answer_bytes: int = 0
-    reason: str = ""  # why it cannot be one after all
+    output_bytes: int = 0
+    reason: str = ""  # why it cannot be fused
 
 
 @dataclass
 class Evaluator:
-    """Runs a model once as it is, and beside that each place both ways; equal places are timed
-    once.
-    """
+    """Runs a model once, unfused, and at each site both ways; equal sites are timed once."""
 
     model: nn.Module
-    found: FusionSites
+    sites: FusionSites
     tolerance: float
     shown: Progress
     times: Times = field(default_factory=dict)
     should_stop: Callable[[], bool] = lambda: False
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
-    is_evaluating: bool = False  # at judging: what runs meanwhile is not the model
-    inputs: dict[str, Tensor] | None = (
-        None  # of the layers of a block that is run once more, while it is
-    )
+    is_evaluating: bool = False  # while a site is evaluated: calls then are not the model's own
+    inputs: dict[str, Tensor] | None = None  # of the layers of a block, while it is run once more
 
     def run(self, call: Callable[[], Any]) -> dict[str, Evaluation]:
-        """Watch a run; the verdict of each place that can be one."""
-        given: list[Any] = []
+        """The evaluation of each site that can be fused, in one call of the model."""
+        calls: list[Any] = []
         alone = {
-            site.layer: site for site in self.found.sites if site.can_be and not site.is_in_block
+            site.layer: site for site in self.sites.sites if site.can_be and not site.is_in_block
         }
-        joined = {site.layer for site in self.found.sites if site.joined}
-        blocks = {site.block for site in self.found.sites if site.is_in_block}
+        joined = {site.layer for site in self.sites.sites if site.joined}
+        blocks = {site.block for site in self.sites.sites if site.is_in_block}
 
         def enter(layer: str, args: Any, kwargs: Any) -> None:
             if self.inputs is not None and layer in joined:
                 self.inputs[layer] = args[0].clone()
-            wanted = (
+            is_site = (
                 not self.is_evaluating
                 and layer not in self.evaluations
                 and (layer in alone or layer in blocks)
             )
-            given.append(_cloned((args, kwargs)) if wanted else None)
+            calls.append(_cloned((args, kwargs)) if is_site else None)
 
-        def leave(layer: str, answer: Any) -> None:
-            what = given.pop()
-            if what is None or answer is FAILED:
+        def leave(layer: str, output: Any) -> None:
+            call_inputs = calls.pop()
+            if call_inputs is None or output is FAILED:
                 return
-            args, kwargs = what
+            args, kwargs = call_inputs
             self.is_evaluating = True
             try:
                 with composing(False):
                     if layer in blocks:
-                        self._evaluate_block(self.found.views[layer], args, kwargs, answer)
+                        self._evaluate_block(self.sites.views[layer], args, kwargs, output)
                         blocks.discard(layer)
                     else:
                         self._evaluate(alone[layer], args[0], None)
@@ -113,13 +107,13 @@ class Evaluator:
             call()
         return self.evaluations
 
-    def _evaluate_block(self, view: View, args: Any, kwargs: Any, answer: Any) -> None:
-        """The places of a block one by one, and then the block with all of them."""
+    def _evaluate_block(self, view: View, args: Any, kwargs: Any, output: Any) -> None:
+        """Evaluate the sites of a block one by one, and then the block with all of them."""
         block = self.model.get_submodule(view.block)
-        sites = [site for site in self.found.sites if site.is_in_block and site.block == view.block]
-        wanted = {site.joined.residual for site in sites if site.joined}
-        wanted |= {name for site in sites if site.product for name in site.product.needed}
-        values = BlockValues(block, view.graph, wanted)
+        sites = [site for site in self.sites.sites if site.is_in_block and site.block == view.block]
+        names = {site.joined.residual for site in sites if site.joined}
+        names |= {name for site in sites if site.product for name in site.product.needed}
+        values = BlockValues(block, view.graph, names)
         self.inputs = {}
         with composing():
             values.run(*_cloned(view.form.taken_from(*hooked_inputs(block, args, kwargs)) or []))
@@ -129,40 +123,40 @@ class Evaluator:
                 self._evaluate_product(site.layer, site.product, values.kept)
             elif site.joined is not None:
                 self._evaluate(site, inputs[site.layer], values.kept.get(site.joined.residual))
-        reason = self._gap(lambda: answer, lambda: block(*args, **kwargs))[1]
+        reason = self._gap(lambda: output, lambda: block(*args, **kwargs))[1]
         for site in sites:
             evaluation = self.evaluations[site.layer]
             evaluation.reason = evaluation.reason or (
-                f"the block around it then outputs otherwise: {reason}" if reason else ""
+                f"with its block rewritten, {reason}" if reason else ""
             )
         if any(self.evaluations[site.layer].reason for site in sites):
             self.rewrite(
-                {site.layer for site in self.found.sites}
-                - {one for one, seen in self.evaluations.items() if seen.reason}
+                {site.layer for site in self.sites.sites}
+                - {layer for layer, evaluation in self.evaluations.items() if evaluation.reason}
             )
 
     def whole(
         self, call: Callable[[], Any], device: torch.device, fused: Mapping[str, str]
     ) -> tuple[float, float] | None:
-        """The ms of a call of the model with its layers apart, and as they now are; None where
-        nothing is as one, or a call is slow.
+        """The ms of a call of the model with its layers unfused, and as they are now; None if
+        nothing is fused or a call is slow.
         """
         key = "whole", tuple(fused.items())
         if fused and key not in self.times:
             parts: list[Any] = [
-                (one, type(one), one.class_apart)
-                for one in self.model.modules()
-                if isinstance(one, FusedLayer | FusedBlock)
+                (module, type(module), module.class_apart)
+                for module in self.model.modules()
+                if isinstance(module, FusedLayer | FusedBlock)
             ]
 
             def run(*, is_apart: bool) -> None:
                 if self.should_stop():
                     raise StoppedError(
-                        "was stopped while the whole model was timed; the places are not timed "
+                        "was stopped while the whole model was timed; the sites are not timed "
                         "again."
                     )
-                for one, kind, apart in parts:
-                    one.__class__ = apart if is_apart else kind
+                for module, kind, unfused in parts:
+                    module.__class__ = unfused if is_apart else kind
                 call()
 
             try:
@@ -178,48 +172,49 @@ class Evaluator:
                     )
                 )
             finally:
-                for one, kind, _ in parts:
-                    one.__class__ = kind
+                for module, kind, _ in parts:
+                    module.__class__ = kind
         taken = self.times.get(key)
         return (taken[APART], taken[AS_ONE]) if taken else None
 
     def rewrite(self, fused: Collection[str]) -> dict[str, Rewriting]:
-        """Let the blocks run with these places fused, and no others."""
-        for block in self.found.views:
-            make_original(self.model.get_submodule(block))
-        made = self.found.rewritings(fused)
-        for block, how in made.items():
-            rewrite(self.model.get_submodule(block), how)
-        return made
+        """Rewrite the blocks so that these sites are fused, and no others."""
+        for block in self.sites.views:
+            unfuse_block(self.model.get_submodule(block))
+        rewritings = self.sites.rewritings(fused)
+        for block, rewriting in rewritings.items():
+            rewrite(self.model.get_submodule(block), rewriting)
+        return rewritings
 
     def _evaluate_product(self, name: str, product: Product, values: dict[str, Tensor]) -> None:
-        """A product that a block calls as a function, on its input."""
+        """Evaluate a product that a block calls as a function, on its inputs."""
         self._stop_if_asked()
-        given = product.values(values)
+        operands = product.values(values)
         evaluation = self.evaluations[name] = Evaluation()
-        evaluation.reason = misfit(*given, kind=product.kind)
+        evaluation.reason = misfit(*operands, kind=product.kind)
         if evaluation.reason:
             return
-        how: Any = {"kind": product.kind, "activation": product.activation}
-        apart = partial(composed, *given, **how)
-        evaluation.answer_bytes = apart().nbytes
-        x, _, bias, added = given
+        options: Any = {"kind": product.kind, "activation": product.activation}
+        apart = partial(composed, *operands, **options)
+        evaluation.output_bytes = apart().nbytes
+        x, _, bias, added = operands
         backends = product_backends(
             x, has_bias=bias is not None or added is not None, activation=product.activation
         )
         calls = {
-            backend: partial(run_product, *given, **how, backend=backend) for backend in backends
+            backend: partial(run_product, *operands, **options, backend=backend)
+            for backend in backends
         }
         gaps = {backend: self._gap(apart, call, x.dtype) for backend, call in calls.items()}
         right = {backend: call for backend, call in calls.items() if not gaps[backend][1]}
         if right:
             shapes = tuple(
-                (tuple(one.shape), one.stride()) if isinstance(one, Tensor) else one
-                for one in given
+                (tuple(operand.shape), operand.stride()) if isinstance(operand, Tensor) else operand
+                for operand in operands
             )
             key = (
                 "product",
-                *how.values(),
+                *options.values(),
                 shapes,
                 str(x.dtype),
                 str(x.device),
@@ -228,7 +223,7 @@ class Evaluator:
             if not right.keys() <= self.times.get(key, {}).keys():
                 self.times[key] = timed({APART: apart, **right}, x.device)
             taken = self.times[key]
-            evaluation.backend = self.found.backends[name] = min(right, key=taken.__getitem__)
+            evaluation.backend = self.sites.backends[name] = min(right, key=taken.__getitem__)
             evaluation.apart_ms, evaluation.fused_ms = taken[APART], taken[evaluation.backend]
         evaluation.error, evaluation.reason = gaps[evaluation.backend or next(iter(gaps))]
         self.shown.advance(doing=name)
@@ -236,11 +231,11 @@ class Evaluator:
     def _stop_if_asked(self) -> None:
         if self.should_stop():
             raise StoppedError(
-                "was stopped while places were timed; those that were are not timed again."
+                "was stopped while sites were timed; those already timed are not timed again."
             )
 
     def _evaluate(self, site: Site, x: Tensor, residual: Tensor | None) -> None:
-        """A place on its input."""
+        """Evaluate a layer's site on its input."""
         self._stop_if_asked()
         layer = self.model.get_submodule(site.layer)
         assert isinstance(layer, FusedLayer)
@@ -252,8 +247,8 @@ class Evaluator:
         if site.has_residual and (residual is None or residual.shape != apart().shape):
             evaluation.reason = "the other operand of the sum has another shape"
             return
-        evaluation.answer_bytes = apart().nbytes
-        given = x, residual, site.activation
+        evaluation.output_bytes = apart().nbytes
+        inputs = x, residual, site.activation
         twins = {
             backend: with_backend(layer, backend)
             for backend in backends_for(
@@ -261,7 +256,7 @@ class Evaluator:
             )
         }
         gaps = {
-            backend: self._gap(apart, partial(twin.forward, *given))
+            backend: self._gap(apart, partial(twin.forward, *inputs))
             for backend, twin in twins.items()
         }
         right = [backend for backend in twins if not gaps[backend][1]]
@@ -271,12 +266,13 @@ class Evaluator:
                 crowd = [with_own_weights(layer) for _ in range(self._copies(layer))]
                 calls = {
                     backend: in_rotation(
-                        [with_backend(one, backend).forward for one in crowd], given
+                        [with_backend(copy, backend).forward for copy in crowd], inputs
                     )
                     for backend in right
                 }
                 self.times[key] = timed(
-                    {APART: in_rotation([one.composed for one in crowd], given), **calls}, x.device
+                    {APART: in_rotation([copy.composed for copy in crowd], inputs), **calls},
+                    x.device,
                 )
             taken = self.times[key]
             evaluation.backend = min(right, key=taken.__getitem__)
@@ -286,30 +282,33 @@ class Evaluator:
         self.shown.advance(doing=site.layer)
 
     def _copies(self, layer: FusedLayer) -> int:
-        """How many layers take turns in being timed, so that a weight is as far from the processor
-        as it is in the model.
+        """The number of copies that are timed in turn, so that a weight is as far from the
+        processor as it is in the model.
         """
-        whole = sum(one.nbytes for one in self.model.parameters())
+        whole = sum(parameter.nbytes for parameter in self.model.parameters())
         return max(1, min(MOST_COPIES, min(whole, COLD_BYTES) // max(1, layer.weight.nbytes)))
 
     def _gap(
-        self, wanted: Callable[[], Any], got: Callable[[], Any], dtype: torch.dtype | None = None
+        self,
+        reference: Callable[[], Any],
+        call: Callable[[], Any],
+        dtype: torch.dtype | None = None,
     ) -> tuple[float | None, str]:
-        """How far two outputs are apart, and what is wrong with that; more is allowed in 16
-        bits.
+        """The error between two outputs, and what is wrong with it or ''; the tolerance is larger
+        in 16 bits.
         """
         allowed = max(self.tolerance, TOLERANCE_OF_HALVES) if dtype in HALVES else self.tolerance
         try:
-            error = output_error(wanted(), got())[0]
+            error = output_error(reference(), call())[0]
         except MeasureError as problem:
             return None, str(problem).rstrip(".")
-        except RuntimeError as problem:  # an operator does not take it
-            return None, f"what would run in its stead fails ({first_line(problem)[:120]})"
+        except RuntimeError as problem:  # an operator does not support the inputs
+            return None, f"its fused operator fails ({first_line(problem)[:120]})"
         return error, "" if error <= allowed else f"its output differs by {error:.1e}"
 
 
 def timed(calls: Mapping[str, Callable[[], Any]], device: torch.device) -> dict[str, float]:
-    """The ms of each, taken in turn."""
+    """The ms of each call, timed in turn."""
     return in_turn(calls, device, SECONDS * len(calls))
 
 

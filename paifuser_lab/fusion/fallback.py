@@ -1,4 +1,4 @@
-"""When torch's own operators run instead of fused ones: under autograd, compilers and observers."""
+"""When torch's own operators run instead of fused ones: under autograd, compilers and tracing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 PLAIN = (Tensor, Parameter)
-_composing = ContextVar("composing", default=False)  # of the thread
+_composing = ContextVar("composing", default=False)  # per thread
 
 
 @contextmanager
 def composing(is_on: bool = True) -> Iterator[None]:
-    """Within it everything runs as if nothing were fused, or, inside such, as it is."""
+    """Run everything unfused within this context; `composing(False)` inside runs it fused again."""
     before = _composing.set(is_on)
     try:
         yield
@@ -27,8 +27,8 @@ def composing(is_on: bool = True) -> Iterator[None]:
 
 
 def is_composed() -> bool:
-    """Whether a compiler, an exporter, a transform of the arithmetic or a tool that reads the
-    structure is to see the parts.
+    """Whether a compiler, an exporter, a functorch transform or a tool that reads the structure
+    needs to see the separate operators.
     """
     if torch.compiler.is_compiling() or torch._C._is_tracing() or torch.onnx.is_in_onnx_export():
         return True
@@ -38,10 +38,12 @@ def is_composed() -> bool:
 
 
 def wants_gradient(*tensors: Tensor | None) -> bool:
-    """Whether something will differentiate what is made of these."""
-    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
+    """Whether autograd records operations on these tensors."""
+    return torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
-    """Tensors with nothing behind them: no subclass, whose own arithmetic counts."""
-    return all(one is None or type(one) in PLAIN for one in tensors)
+    """Whether all are plain tensors: no subclasses, which have arithmetic of their own."""
+    return all(tensor is None or type(tensor) in PLAIN for tensor in tensors)

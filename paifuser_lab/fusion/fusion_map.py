@@ -1,4 +1,4 @@
-"""Which sites of a model run fused: found, tried, chosen, recorded; and the same from a record."""
+"""Finds, checks, times and chooses the sites of a model to fuse; fuses them again from a record."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..records import Fusion, FusionMap
 from ..records.fusion_map import Standing
 from ..workload import Derived, Workload, running, workload_of
 from .activation import NONE
-from .blocks import FusedBlock, Rewriting, make_original, products_in, rewrite
+from .blocks import FusedBlock, Rewriting, products_in, rewrite, unfuse_block
 from .call_trace import trace_calls
 from .evaluate import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Evaluation, Evaluator, Times
-from .layers import FusedLayer, kind_of, make_apart, make_fused
+from .layers import FusedLayer, kind_of, make_fused, unfuse_layer
 from .products import site_name
 from .site_search import find_sites
 from .sites import Site
 
-Picked = Callable[[list[str]], set[str]]  # some of the places
+Picked = Callable[[list[str]], set[str]]  # selects from the names of sites
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which places are to be one, by the names of their layers: those of `wanted`, but for `off`;
-    of `on`, even where that is slower.
+    """Which sites are to be fused, by the names of their layers: those of `wanted` except `off`;
+    those of `on` even if fused is slower.
     """
 
     wanted: Picked = set
@@ -43,16 +43,16 @@ class Choice:
 
 @dataclass
 class Fused:
-    """What was made of a model."""
+    """What was fused in a model."""
 
     fusions: FusionMap
     folded: list[tuple[str, str]] = field(default_factory=list)
-    layers: dict[str, str] = field(default_factory=dict)  # the way of each
+    layers: dict[str, str] = field(default_factory=dict)  # the backend of each
     blocks: dict[str, Rewriting] = field(default_factory=dict)
 
     @property
     def remembered(self) -> dict[str, Any]:
-        """What is needed to do it again without choosing."""
+        """What is needed to fuse the same sites again without choosing."""
         return {
             "map": self.fusions.model_dump(mode="json"),
             "folded": [list(pair) for pair in self.folded],
@@ -64,7 +64,7 @@ class Fused:
 def fusions(
     subject: Workload | Derived, *, should_stop: Callable[[], bool] = lambda: False
 ) -> FusionMap:
-    """What could run as one in a model: tried on its example inputs, timed, and nothing changed."""
+    """The sites of a model, tried on its example inputs and timed; nothing is changed."""
     work = workload_of(subject)
     own = work.copied()
     return fuse(own.model.eval(), work, Choice(), should_stop).fusions
@@ -76,72 +76,75 @@ def fuse(
     choice: Choice,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Fused:
-    """Let places of a model run as one where that is right and quicker; batch-norm goes into its
-    layer first.
+    """Fuse the sites of a model where that is correct and faster; batch-norm is folded first.
 
-    What runs as one already stays so, unless it is switched off.
+    Sites that are fused already stay so, unless they are switched off.
     """
-    kept = take_apart(model)
+    already_fused = unfuse(model)
     inputs = work.inputs.clone()
     call = lambda: inputs.clone()(model)
     with running(model):
         folded = list(plan_fold(model, observe(model, call)).pairs)
         fold(model, folded)
-        found = find_sites(model, trace_calls(model, call))
-        layers = [site.layer for site in found.sites if site.can_be]
-        wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers) | kept
-        own = [site.layer for site in found.sites if site.can_be and site.product is None]
+        sites = find_sites(model, trace_calls(model, call))
+        layers = [site.layer for site in sites.sites if site.can_be]
+        selected, off, on = (
+            choice.wanted(layers),
+            choice.off(layers),
+            choice.on(layers) | already_fused,
+        )
+        own = [site.layer for site in sites.sites if site.can_be and site.product is None]
         for layer in own:
             make_fused(model.get_submodule(layer))
         with progress("fusing", len(layers)) as shown:
             evaluator = Evaluator(
-                model, found, _tolerance(model), shown, _times_of(work), should_stop
+                model, sites, _tolerance(model), shown, _times_of(work), should_stop
             )
             evaluator.rewrite(layers)
             evaluations = evaluator.run(call)
     norms = dict(folded)
     notes = [
-        _record_of(site, evaluations.get(site.layer), norms, wanted, off, on)
-        for site in found.sites
+        _record_of(site, evaluations.get(site.layer), norms, selected, off, on)
+        for site in sites.sites
     ]
-    fused = {one.place: one.runs for one in notes if one.standing == "fused"}
+    fused = {fusion.place: fusion.runs for fusion in notes if fusion.standing == "fused"}
     for layer in set(own) - set(fused):
-        make_apart(model.get_submodule(layer))
+        unfuse_layer(model.get_submodule(layer))
     blocks = evaluator.rewrite(fused)
     with running(model):
         apart_ms, fused_ms = evaluator.whole(call, work.device, fused) or (None, None)
-    found_map = FusionMap(
+    fusion_map = FusionMap(
         workload=work.name,
         machine=_machine(work),
         fusions=tuple(notes),
-        notes=tuple(found.notes),
+        notes=tuple(sites.notes),
         apart_ms=apart_ms,
         fused_ms=fused_ms,
     )
     return Fused(
-        found_map,
+        fusion_map,
         folded,
         {layer: backend for layer, backend in fused.items() if layer in own},
         blocks,
     )
 
 
-def take_apart(model: nn.Module) -> set[str]:
-    """Let nothing of a model run as one any more; the names of the places that did."""
+def unfuse(model: nn.Module) -> set[str]:
+    """Unfuse everything in a model; the names of the sites that were fused."""
     parts = [
-        (name, one)
-        for name, one in model.named_modules()
-        if isinstance(one, FusedLayer | FusedBlock)
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, FusedLayer | FusedBlock)
     ]
-    products = {site_name(name, one) for name, part in parts for one in products_in(part)}
-    for _, one in parts:
-        (make_apart if isinstance(one, FusedLayer) else make_original)(one)
-    return products | {name for name, one in parts if kind_of(one)}
+    products = {site_name(name, product) for name, part in parts for product in products_in(part)}
+    for _, module in parts:
+        (unfuse_layer if isinstance(module, FusedLayer) else unfuse_block)(module)
+    return products | {name for name, module in parts if kind_of(module)}
 
 
 def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
-    """Let the same places run as one, and no others; nothing is measured."""
-    take_apart(model)
+    """Fuse the recorded sites, and no others; nothing is measured."""
+    unfuse(model)
     names = {name for name, _ in model.named_modules()}
     known = [
         *(name for pair in remembered["folded"] for name in pair),
@@ -150,22 +153,21 @@ def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
     ]
     if missing := [name for name in known if name not in names]:
         raise StepError(
-            f"there is no layer '{missing[0]}', which ran as one with others in the model that was "
-            "saved"
+            f"there is no layer '{missing[0]}', which was fused in the model that was saved"
         )
     fold(model, remembered["folded"])
     for layer, backend in remembered["layers"].items():
         make_fused(model.get_submodule(layer), backend)
-    for block, how in remembered["blocks"].items():
-        rewrite(model.get_submodule(block), Rewriting.of_data(how))
+    for block, rewriting in remembered["blocks"].items():
+        rewrite(model.get_submodule(block), Rewriting.of_data(rewriting))
 
 
 def _record_of(
     site: Site, evaluation: Evaluation | None, norms: dict[str, str],
-    wanted: Collection[str], off: Collection[str], on: Collection[str],
+    selected: Collection[str], off: Collection[str], on: Collection[str],
 ) -> Fusion:  # fmt: skip
-    """A place as the map has it."""
-    standing, reason = _standing(site, evaluation, wanted, off, on)
+    """The record of a site."""
+    standing, reason = _standing(site, evaluation, selected, off, on)
     parts = [
         site.kind,
         *(["batch-norm"] if site.layer in norms else []),
@@ -176,14 +178,14 @@ def _record_of(
     has_added = site.product is not None and site.product.added is not None
     parts[1:1] = ["sum"] if has_added else []
     passes = site.has_residual + has_added + (site.activation != NONE)
-    own = tuple(one for one in (norms.get(site.layer),) if one)
+    own = tuple(layer for layer in (norms.get(site.layer),) if layer)
     return Fusion(
-        layers=(site.layer, *own, *(one for one in site.modules if one not in own)),
+        layers=(site.layer, *own, *(layer for layer in site.modules if layer not in own)),
         pattern=" + ".join(parts),
         runs=seen.backend if standing == "fused" else "",
         standing=standing,
         reason=reason,
-        saved_bytes=2 * passes * seen.answer_bytes if passes and seen.answer_bytes else None,
+        saved_bytes=2 * passes * seen.output_bytes if passes and seen.output_bytes else None,
         apart_ms=seen.apart_ms,
         fused_ms=seen.fused_ms,
         error=seen.error,
@@ -193,20 +195,20 @@ def _record_of(
 def _standing(
     site: Site,
     evaluation: Evaluation | None,
-    wanted: Collection[str],
+    selected: Collection[str],
     off: Collection[str],
     on: Collection[str],
 ) -> tuple[Standing, str]:
     if not site.can_be:
         return "apart", site.reason
     if evaluation is None:
-        return "apart", "it is called in a way in which it could not be tried"
+        return "apart", "it could not be run alone on the example inputs"
     if evaluation.reason:
         return "apart", evaluation.reason
     if site.layer in off:
         return "off", site.reason
-    if site.layer not in wanted and site.layer not in on:
-        return "off", "it was not among the layers that were asked for"
+    if site.layer not in selected and site.layer not in on:
+        return "off", "it is not among the selected layers"
     is_slower = (
         evaluation.apart_ms is not None
         and evaluation.fused_ms is not None
@@ -215,19 +217,21 @@ def _standing(
     return ("slower" if is_slower and site.layer not in on else "fused"), site.reason
 
 
-_kept: WeakKeyDictionary[Workload, Times] = WeakKeyDictionary()
+_times: WeakKeyDictionary[Workload, Times] = WeakKeyDictionary()
 
 
 def _times_of(work: Workload) -> Times:
-    """What was timed is not timed again when a place is switched, so that the map stays the
-    same.
+    """The times of a workload's sites, kept so that the map stays the same when a site is
+    switched.
     """
-    return _kept.setdefault(work, {})
+    return _times.setdefault(work, {})
 
 
 def _tolerance(model: nn.Module) -> float:
     return (
-        TOLERANCE_OF_HALVES if any(one.dtype in HALVES for one in model.parameters()) else TOLERANCE
+        TOLERANCE_OF_HALVES
+        if any(parameter.dtype in HALVES for parameter in model.parameters())
+        else TOLERANCE
     )
 
 

@@ -1,4 +1,4 @@
-"""Of convolutions: which are of single points, and in what order images lie."""
+"""The geometry of convolutions, and the memory format of their outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
 
 
 def is_channels_last(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch would output such a convolution in that order: where the strides of the images
-    or of the weight suggest it.
+    """Whether torch's output of such a convolution is channels-last: where the strides of the
+    images or of the weight suggest it.
     """
-    return any(suggest_memory_format(one) is torch.channels_last for one in (x, weight))
+    return any(suggest_memory_format(tensor) is torch.channels_last for tensor in (x, weight))

@@ -1,11 +1,12 @@
-"""A layer that does, when asked, what follows it too: same weights, same names, same place in the
-model.
+"""A layer that can also compute the sum and activation after it: same weights, same names, same
+site in the model.
 
-Called as ever it outputs as ever. Where something differentiates, compiles, exports, or nothing
-here can do it at once, it is composed of torch's operators. Its packed weight is made when first
-needed and again when the weight changes; it is in no file and no copy. A change that torch does not
-count, by an optimizer with `fused=True` or through `weight.data`, is seen since a call with
-gradients or `train()` makes it anew; not one that comes after a later call without them.
+A plain call outputs what the unfused layer outputs. Under autograd, compilation, export, or where
+no backend supports the call, torch's own operators run. The weight is packed at the first call that
+needs it, again when the weight changes, and is neither pickled nor copied. torch does not count
+changes by an optimizer with `fused=True` or through `weight.data`: a call with gradients or
+`train()` drops the packed weight, so those are seen unless they come after a later call without
+gradients.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from .activation import ACTIVATIONS, NONE, Bound
 from .backends import Backend, backends_for
 from .fallback import PLAIN, is_composed, is_plain, wants_gradient
 
-MADE = ("_packed", "_backends", "_ready")  # what a fused layer has beside its weights, in no copy
+MADE = ("_packed", "_backends", "_ready")  # the caches that a fused layer gains, in no copy
 CHOSEN = "_backend_chosen"
 GEOMETRY = ("stride", "padding", "dilation", "groups", "padding_mode")
-MOST_READY = 16  # kinds of calls for which all is at hand
+MOST_READY = 16  # bound calls that are cached per layer
 LAYERS: dict[type[nn.Module], str] = {nn.Linear: "linear", nn.Conv2d: "convolution"}
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A call that was bound for inputs of one kind, and of what it was."""
+    """A call bound for inputs of one kind, and the weight's state that it is valid for."""
 
     weight: Tensor
     version: int
     pointer: int
     bias: Tensor | None
-    answer: tuple[int, ...]
+    shape: tuple[int, ...]
     call: Bound
 
 
 def width_of(layer: Any, x: Tensor) -> int:
-    """How wide the inputs of a layer are; no width that there is where such an input has other
-    dimensions.
+    """The number of input channels of a layer; -1, which no input has, if the input has another
+    number of dimensions.
     """
     if layer.weight.dim() == 4:
         return int(layer.weight.shape[1]) * int(layer.groups) if x.dim() == 4 else -1
     return int(layer.weight.shape[1]) if x.dim() > 1 else -1
 
 
-def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
-    """The shape of what a layer outputs."""
+def output_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
+    """The shape of a layer's output."""
     if not isinstance(layer, nn.Conv2d):
         return (*x.shape[:-1], layer.weight.shape[0])
     geometry: Any = zip(
@@ -63,18 +64,18 @@ def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
     return (x.shape[0], layer.weight.shape[0], *sides)
 
 
-def _fits(residual: Tensor, x: Tensor, answer: tuple[int, ...]) -> bool:
-    """Whether it can be added as it is."""
-    is_alike = (
+def _fits(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a residual can be added without conversion or broadcasting."""
+    is_compatible = (
         residual.dtype is x.dtype
         and residual.device == x.device
         and residual.layout is torch.strided
     )
-    return is_alike and residual.shape == answer
+    return is_compatible and residual.shape == shape
 
 
 class FusedLayer(nn.Module):
-    """What a fused layer adds to the class of the layer."""
+    """The methods that a fused layer's class gains."""
 
     class_apart: ClassVar[type[nn.Module]]
     weight: Tensor
@@ -88,12 +89,12 @@ class FusedLayer(nn.Module):
         *,
         is_sure: bool = False,
     ) -> Tensor:
-        """activation(layer(x) + residual). Sure is a block that nothing differentiates, compiles,
-        inspects or lets torch choose formats.
+        """activation(layer(x) + residual). `is_sure` means that the calling block has checked for
+        autograd, compilation, inspection and autocast.
         """
         if not is_sure:
             if wants_gradient(x, residual, self.weight, self.bias):
-                self._forget()  # what comes of it may change the weight uncounted
+                self._forget()  # training may change the weight without counting it
                 return self.composed(x, residual, activation)
             if is_composed() or torch._C._is_any_autocast_enabled():
                 return self.composed(x, residual, activation)
@@ -101,12 +102,12 @@ class FusedLayer(nn.Module):
         return self.composed(x, residual, activation) if ready is None else ready.call(x, residual)
 
     def composed(self, x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
-        """The same of torch's operators."""
-        made: Tensor = super().forward(x)
-        return ACTIVATIONS[activation].compose(made if residual is None else made + residual)
+        """The unfused computation with torch's operators."""
+        output: Tensor = super().forward(x)
+        return ACTIVATIONS[activation].compose(output if residual is None else output + residual)
 
     def _ready_for(self, x: Tensor, residual: Tensor | None, activation: str) -> Ready | None:
-        """What runs it at once; None where nothing does. This is asked at every call."""
+        """The bound call for these inputs; None if there is none. This runs at every call."""
         if type(x) not in PLAIN or x.is_nested or x.layout is not torch.strided:
             return None
         known: dict[Any, Ready] = self.__dict__.setdefault("_ready", {})
@@ -127,16 +128,16 @@ class FusedLayer(nn.Module):
                 backend, x, activation, has_residual=residual is not None, known=known
             )
             known[key] = ready
-        return ready if residual is None or _fits(residual, x, ready.answer) else None
+        return ready if residual is None or _fits(residual, x, ready.shape) else None
 
     def _takes(self, x: Tensor, residual: Tensor | None) -> bool:
-        """Whether it is given what its weight is for, by tensors with nothing behind them."""
+        """Whether the inputs match the weight and all are plain tensors."""
         weight = self.weight
         return (
             is_plain(x, residual, weight)
-            and not weight.is_inference()  # whose changes torch does not count
+            and not weight.is_inference()  # torch does not count its changes
             and width_of(self, x)
-            == x.shape[1 if weight.dim() == 4 else -1]  # not every operator asks
+            == x.shape[1 if weight.dim() == 4 else -1]  # not every operator checks this
             and x.dtype == weight.dtype
             and x.device == weight.device
             and x.numel() > 0
@@ -161,19 +162,19 @@ class FusedLayer(nn.Module):
             activation,
             has_residual=has_residual,
         )
-        return Ready(weight, *state, self.bias, answer_shape(self, x), call)
+        return Ready(weight, *state, self.bias, output_shape(self, x), call)
 
     def _packed_by(self, backend: Backend, x: Tensor, ready: dict[Any, Ready]) -> Any:
         weight = self.weight
         state = backend, weight._version, weight.data_ptr()
         known = self.__dict__.get("_packed")
         if known is None or known[0] is not weight or known[1] != state:
-            ready.clear()  # of what was packed before
+            ready.clear()  # they hold the weight that was packed before
             known = self.__dict__["_packed"] = weight, state, backend.pack(self, weight.detach(), x)
         return known[2]
 
     def _backend(self, has_residual: bool, activation: str) -> Backend | None:
-        """The way that was chosen, or the likeliest where that is not to be had here."""
+        """The chosen backend, or the one likely fastest if that does not support this call."""
         key = has_residual, activation, self.weight.dtype, self.weight.device
         known: dict[Any, Backend | None] = self.__dict__.setdefault("_backends", {})
         if key not in known:
@@ -184,13 +185,13 @@ class FusedLayer(nn.Module):
         return known[key]
 
     def train(self, mode: bool = True) -> Self:
-        """As ever; what was packed is made anew after a training."""
+        """Set the mode; the packed weight is dropped after training."""
         if mode or self.training:
             self._forget()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As ever; what was packed is made anew, since torch does not count what this changes."""
+        """Apply fn; the packed weight is dropped, since torch does not count this change."""
         self._forget()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._forget()
@@ -211,13 +212,13 @@ class FusedLayer(nn.Module):
 
 
 class FusedLinear(FusedLayer, nn.Linear):
-    """A linear layer, the residual and the activation after it."""
+    """A linear layer with the residual and the activation after it."""
 
     class_apart = nn.Linear
 
 
 class FusedConv2d(FusedLayer, nn.Conv2d):
-    """A convolution, the residual and the activation after it."""
+    """A convolution with the residual and the activation after it."""
 
     class_apart = nn.Conv2d
 
@@ -227,32 +228,32 @@ APART = {fused: apart for apart, fused in FUSED.items()}
 
 
 def make_fused(layer: nn.Module, backend: str = "") -> None:
-    """Let a layer do what follows it, in a way; it stays the same object with the same weights."""
-    make_apart(layer)
+    """Fuse a layer on a backend; it stays the same object with the same weights."""
+    unfuse_layer(layer)
     layer.__class__ = FUSED.get(type(layer), type(layer))
     if backend:
         layer.__dict__[CHOSEN] = backend
 
 
-def make_apart(layer: nn.Module) -> None:
-    """Take that back."""
+def unfuse_layer(layer: nn.Module) -> None:
+    """Restore the layer's own class."""
     layer.__class__ = APART.get(type(layer), type(layer))
     for name in (*MADE, CHOSEN):
         layer.__dict__.pop(name, None)
 
 
 def packed_bytes(model: nn.Module) -> int:
-    """What the packed weights of a model's fused layers take, the originals not counted."""
+    """The bytes of the packed weights of a model's fused layers, without the originals."""
     on_cpu = [
-        one
-        for one in model.modules()
-        if isinstance(one, FusedLayer) and one.weight.device.type == "cpu"
+        layer
+        for layer in model.modules()
+        if isinstance(layer, FusedLayer) and layer.weight.device.type == "cpu"
     ]
-    return sum(one.weight.nbytes for one in on_cpu)
+    return sum(layer.weight.nbytes for layer in on_cpu)
 
 
 def kind_of(layer: nn.Module) -> str:
-    """What a layer that may be fused is called; '' for another."""
+    """The name of a layer's kind if it can be fused; else ''."""
     kind = LAYERS.get(APART.get(type(layer), type(layer)), "")
     if not isinstance(layer, nn.Conv2d) or not kind:
         return kind
@@ -262,7 +263,7 @@ def kind_of(layer: nn.Module) -> str:
 
 
 def obstacle(layer: nn.Module) -> str:
-    """Why a layer is left as it is; '' where it need not be."""
+    """Why a layer cannot be fused; '' if it can."""
     if "weight" not in layer._parameters:
         return "its weight is computed at each call"
     if layer._forward_pre_hooks:
@@ -270,5 +271,5 @@ def obstacle(layer: nn.Module) -> str:
     if isinstance(layer, nn.Conv2d) and (
         layer.padding_mode != "zeros" or isinstance(layer.padding, str)
     ):
-        return "it pads otherwise than with a number of zeros"
+        return "its padding is not a number of zeros"
     return ""

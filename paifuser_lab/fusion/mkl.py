@@ -1,7 +1,7 @@
 """MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once;
-what follows is done over its output.
+the sum and the activation are done in place on its output.
 
-Which of this and oneDNN is ahead depends on the shape and on the processor, so that both are timed.
+Which of MKL and oneDNN is faster depends on the shape and the processor, so both are timed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ops = torch.ops.mkl
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The backend's name where it can do that, else ''.
+    """The backend's name if it supports this, else ''.
 
-    It takes what oneDNN takes, so that each site has both to choose from.
+    It supports what oneDNN supports, so that both can be timed at each site.
     """
     can = (
         torch._C.has_mkl
@@ -40,8 +40,8 @@ def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activa
 
 
 def pack(layer: Any, weight: Tensor, x: Tensor) -> tuple[Tensor, int]:
-    """The weight in the order that suits as many rows; with another number of them the operator
-    takes the weight as it is.
+    """The weight packed for a number of rows; with another number of rows the operator uses the
+    plain weight.
     """
     rows = x.numel() // weight.shape[1]
     return ops._mkl_reorder_linear_weight(weight.flatten(1), rows), rows
@@ -56,7 +56,7 @@ def bind(
     *,
     has_residual: bool,
 ) -> Bound:
-    """activation(layer(x) + residual) for such inputs."""
+    """activation(layer(x) + residual) for inputs such as x."""
     run, bias, (own, rows), plain = (
         ops._mkl_linear.default,
         layer.bias,
@@ -68,14 +68,14 @@ def bind(
     is_last = is_image and is_channels_last(x, weight)
 
     def call(x: Tensor, residual: Tensor | None) -> Tensor:
-        made: Tensor = run(x.permute(0, 2, 3, 1) if is_image else x, own, plain, bias, rows)
-        if is_image:  # its points are rows
-            made = made.permute(0, 3, 1, 2)
+        output: Tensor = run(x.permute(0, 2, 3, 1) if is_image else x, own, plain, bias, rows)
+        if is_image:  # a pixel is a row
+            output = output.permute(0, 3, 1, 2)
         if residual is not None:
-            made.add_(residual)
+            output.add_(residual)
         if after is not None:
-            made = after(made)
-        return made if not is_image or is_last else made.contiguous()
+            output = after(output)
+        return output if not is_image or is_last else output.contiguous()
 
     return call
 

@@ -1,9 +1,8 @@
 """oneDNN's operators on a CPU: a layer with the sum and the activation that follow it, its weight
 packed once for the processor.
 
-What torch itself calls at each use of a layer brings the weight into that order every time. Its
-relu, relu6 and hardsigmoid make a number of NaN, where eager torch keeps it; so do those of
-`torch.compile`, which calls the same operators.
+torch's own call of a layer packs the weight at every call. oneDNN's relu, relu6 and hardsigmoid
+turn NaN into a number, where eager torch keeps NaN; so does
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ ops = torch.ops.mkldnn
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The backend's name where there is an operator, else ''.
+    """The backend's name if there is an operator, else ''.
 
-    A sum can only be followed by relu, that of a linear layer by nothing.
+    Only relu can follow a sum, and nothing the sum of a linear layer.
     """
     if not torch._C._has_mkldnn or not computes_in(dtype) or activation not in ACTIVATIONS:
         return ""
@@ -32,26 +31,26 @@ def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activa
 
 
 def computes_in(dtype: torch.dtype) -> bool:
-    """Whether its operators take this format on this processor."""
+    """Whether oneDNN's operators support this dtype on this processor."""
     if dtype is torch.bfloat16:
         return bool(ops._is_mkldnn_bf16_supported())
     return dtype is torch.float32
 
 
 def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
-    """The weight in the order that suits inputs such as this one."""
-    made: Tensor
+    """The weight packed for inputs such as x."""
+    packed: Tensor
     if isinstance(layer, nn.Conv2d):
-        made = ops._reorder_convolution_weight(weight, *geometry_of(layer), list(x.shape))
+        packed = ops._reorder_convolution_weight(weight, *geometry_of(layer), list(x.shape))
     else:
-        made = ops._reorder_linear_weight(weight, x.numel() // x.shape[-1])
-    return made
+        packed = ops._reorder_linear_weight(weight, x.numel() // x.shape[-1])
+    return packed
 
 
 def bind(
     layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool
 ) -> Bound:
-    """activation(layer(x) + residual) for such inputs, in one operator."""
+    """activation(layer(x) + residual) for inputs such as x, in one operator."""
     bias, after = layer.bias, ACTIVATIONS[activation].onednn
     if isinstance(layer, nn.Linear):
         alone, joined = ops._linear_pointwise.default, ops._linear_pointwise.binary
@@ -63,25 +62,24 @@ def bind(
     after_sum = (None, [], None) if activation == NONE else after
 
     def call(x: Tensor, residual: Tensor | None) -> Tensor:
-        made: Tensor
+        output: Tensor
         if residual is None:
-            made = alone(x, packed, bias, padding, stride, dilation, groups, *after)
+            output = alone(x, packed, bias, padding, stride, dilation, groups, *after)
         else:
-            made = joined(
+            output = joined(
                 x, residual, packed, bias, padding, stride, dilation, groups, "add", 1.0, *after_sum
             )
-        return made
+        return output
 
     if is_channels_last(x, weight):
         return call
-    return lambda x, residual: call(
-        x, residual
-    ).contiguous()  # the operator outputs channels-last always, torch in the order it was asked
+    # The operator's output is always channels-last; torch's has the memory format of the inputs.
+    return lambda x, residual: call(x, residual).contiguous()
 
 
 @register_flop_formula(ops._convolution_pointwise, get_raw=True)
 def _convolution_flops(x: Tensor, *args: Any, out_val: Tensor, **kwargs: Any) -> int:
-    weight = next(one for one in args if isinstance(one, Tensor) and one.layout is torch._mkldnn)  # type: ignore[attr-defined]
+    weight = next(arg for arg in args if isinstance(arg, Tensor) and arg.layout is torch._mkldnn)  # type: ignore[attr-defined]
     return 2 * out_val.numel() * weight.shape[1:].numel()
 
 

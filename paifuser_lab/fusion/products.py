@@ -1,7 +1,7 @@
 """Matrix products that a block's forward calls as functions, such as relu(x @ y.T + 0.5) or
-relu(F.linear(x, w)), in its graph.
+relu(F.linear(x, w)), found in its graph.
 
-They are no layers, so that a place is named by the block and the call: 'decoder.matmul()'.
+They are no layers, so a site is named by the block and the call: 'decoder.matmul()'.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ CONVOLUTIONS = (
 
 @dataclass(frozen=True)
 class Product:
-    """A product in a block's graph and what it swallows, by the names of the nodes."""
+    """A product in a block's graph and the nodes fused with it, by name."""
 
     call: str
     kind: str
-    operands: tuple[
-        str, str, str
-    ]  # x, the matrix, and the bias that it is given itself; '' is none
+    operands: tuple[str, str, str]  # x, the matrix, and the product's own bias or ''
     swallowed: tuple[str, ...]
     added: str | float | None = None  # a node, or a number
     activation: str = NONE
     backend: str = ""
-    modules: tuple[str, ...] = ()  # the activation's, where it is one
+    modules: tuple[str, ...] = ()  # the activation's, if it is a module
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Product:
@@ -67,13 +65,13 @@ class Product:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The nodes whose values it is computed from."""
+        """The nodes whose values are its inputs."""
         added = (self.added,) if isinstance(self.added, str) else ()
-        return (*(one for one in self.operands if one), *added)
+        return (*(name for name in self.operands if name), *added)
 
     def values(self, values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-        """x, the matrix, the bias and what is added, of the nodes' values."""
-        x, matrix, bias = (values.get(one) for one in self.operands)
+        """x, the matrix, the bias and the added operand, given the nodes' values."""
+        x, matrix, bias = (values.get(name) for name in self.operands)
         return (
             x,
             matrix,
@@ -82,36 +80,36 @@ class Product:
         )
 
     def swallow(self, graph: fx.Graph, nodes: dict[str, fx.Node]) -> None:
-        """Put one call where the last of what it swallows was."""
+        """Replace the product and the nodes fused with it by one call, at the last of them."""
         call, swallowed = nodes[self.call], [nodes[name] for name in self.swallowed]
-        how: dict[str, Any] = {
+        options: dict[str, Any] = {
             "kind": self.kind,
             "activation": self.activation,
             "backend": self.backend,
         }
         with graph.inserting_before(swallowed[-1]):
-            made = graph.call_function(run_product, self.values(nodes), how)
-        swallowed[-1].replace_all_uses_with(made)
+            fused = graph.call_function(run_product, self.values(nodes), options)
+        swallowed[-1].replace_all_uses_with(fused)
         for node in (*reversed(swallowed), call):
             graph.erase_node(node)
-        nodes |= {self.call: made} | dict.fromkeys(self.swallowed, made)
+        nodes |= {self.call: fused} | dict.fromkeys(self.swallowed, fused)
 
 
 def site_name(block: str, product: Product) -> str:
-    """What the place of a product is called: the block and the call in its forward."""
+    """The name of a product's site: the block and the call in its forward."""
     return f"{block}.{product.call}()" if block else f"{product.call}()"
 
 
 def products_of(follower: Follower) -> Iterator[Product]:
-    """The products of a block's graph that a sum or an activation follows, which then nothing else
-    can have.
+    """The products of a block's graph that are followed by a sum or an activation; the nodes of
+    each are reserved.
     """
     for node in list(follower.graph.nodes):
-        given = _operands(node)
-        if given is not None and (found := _followed(follower, node, *given)) is not None:
-            nodes = {one.name: one for one in follower.graph.nodes}
-            follower.taken |= {nodes[name] for name in found.swallowed}
-            yield found
+        operands = _operands(node)
+        if operands is not None and (product := _followed(follower, node, *operands)) is not None:
+            nodes = {node.name: node for node in follower.graph.nodes}
+            follower.taken |= {nodes[name] for name in product.swallowed}
+            yield product
 
 
 def functional_convolutions(follower: Follower) -> list[str]:
@@ -124,8 +122,8 @@ def functional_convolutions(follower: Follower) -> list[str]:
 
 
 def _operands(node: fx.Node) -> tuple[str, tuple[fx.Node, fx.Node, fx.Node | None]] | None:
-    """The kind of a product, its x, matrix and bias; None for another node, or one that is called
-    in another way.
+    """The kind of a product, its x, matrix and bias; None for any other node, or for a call with
+    other arguments.
     """
     kind = CALLS.get(node.target) if node.op in ("call_function", "call_method") else None
     named = {
@@ -135,11 +133,11 @@ def _operands(node: fx.Node) -> tuple[str, tuple[fx.Node, fx.Node, fx.Node | Non
     }
     if kind is None or len(named) != len(node.kwargs):
         return None
-    given: list[Any] = [*node.args, *named.values()]
-    x, matrix, bias = (*given, None)[:3] if len(given) in (2, 3) else (None, None, None)
+    args: list[Any] = [*node.args, *named.values()]
+    x, matrix, bias = (*args, None)[:3] if len(args) in (2, 3) else (None, None, None)
     if kind == "addmm":
         bias, x, matrix = x, matrix, bias
-    is_whole = (bias is not None) == (len(given) == 3) or kind == "linear"
+    is_whole = (bias is not None) == (len(args) == 3) or kind == "linear"
     if (
         not isinstance(x, fx.Node)
         or not isinstance(matrix, fx.Node)
@@ -151,11 +149,11 @@ def _operands(node: fx.Node) -> tuple[str, tuple[fx.Node, fx.Node, fx.Node | Non
 
 
 def _followed(
-    follower: Follower, call: fx.Node, kind: str, given: tuple[fx.Node, fx.Node, fx.Node | None]
+    follower: Follower, call: fx.Node, kind: str, operands: tuple[fx.Node, fx.Node, fx.Node | None]
 ) -> Product | None:
-    """A product with all that it could swallow; None where that is nothing."""
+    """A product with all that can be fused with it; None if nothing can."""
     passed = follower.passed((call,))
-    added = _added(follower, passed[-1]) if given[2] is None else None
+    added = _added(follower, passed[-1]) if operands[2] is None else None
     if added is not None:
         passed = follower.passed((*passed, next(iter(passed[-1].users))))
     reader = follower.reader(passed[-1])
@@ -171,17 +169,17 @@ def _followed(
     swallowed = passed[1:]
     if (added is None and activation == NONE) or follower.is_written_between(call, swallowed):
         return None
-    names = tuple("" if one is None else one.name for one in given)
+    names = tuple("" if node is None else node.name for node in operands)
     last = swallowed[-1]
     return Product(
-        call.name, kind, (names[0], names[1], names[2]), tuple(one.name for one in swallowed),
+        call.name, kind, (names[0], names[1], names[2]), tuple(node.name for node in swallowed),
         added.name if isinstance(added, fx.Node) else added, activation,
         modules=(str(last.target),) if activation != NONE and last.op == "call_module" else (),
     )  # fmt: skip
 
 
 def _added(follower: Follower, last: fx.Node) -> fx.Node | float | None:
-    """The other operand of the sum that a product goes into; None where there is no such sum."""
+    """The other operand of the sum that reads a product; None if there is no such sum."""
     reader = follower.reader(last)
     if (
         reader is None
@@ -191,7 +189,7 @@ def _added(follower: Follower, last: fx.Node) -> fx.Node | float | None:
         or reader.kwargs
     ):
         return None
-    others = [one for one in reader.args if one is not last]
+    others = [arg for arg in reader.args if arg is not last]
     if len(others) != 1 or type(others[0]) not in (int, float, fx.Node):
         return None
     if reader.args[0] is not last and follower.writes(reader):

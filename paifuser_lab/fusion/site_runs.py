@@ -1,4 +1,4 @@
-"""How sites run alone: their inputs inside a block, and copies of a layer to be timed."""
+"""How sites run alone: their inputs inside a block, and copies of a layer for timing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from .layers import FusedLayer, make_fused
 
 
 def hooked_inputs(block: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The inputs of a block's own forward, after its hooks, such as those that change
-    their format.
-    """
+    """The inputs of a block's own forward, after its pre-hooks, which may change their dtype."""
     for name, hook in block._forward_pre_hooks.items():
         if name in block._forward_pre_hooks_with_kwargs:
             args, kwargs = hook(block, args, kwargs) or (args, kwargs)
@@ -34,7 +32,7 @@ class BlockValues(fx.Interpreter):
         self.kept: dict[str, Tensor] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        """Copied, since what comes after may write into it."""
+        """Run a node; its value is copied, since a later node may write into it."""
         value = super().run_node(n)
         if n.name in self.wanted and isinstance(value, Tensor):
             self.kept[n.name] = value.clone()
@@ -44,7 +42,7 @@ class BlockValues(fx.Interpreter):
 def in_rotation(
     calls: Sequence[Callable[..., Tensor]], inputs: tuple[Any, ...]
 ) -> Callable[[], Tensor]:
-    """Each time the next of them; all were called once."""
+    """A function that calls the next of `calls` each time; all are called once before."""
     with torch.no_grad():
         for call in calls:
             call(*inputs)
@@ -53,24 +51,24 @@ def in_rotation(
 
 
 def with_own_weights(layer: FusedLayer) -> FusedLayer:
-    """A layer of equal weights that lie elsewhere."""
+    """A copy of a layer whose equal weights have memory of their own."""
     layer_copy = copy(layer)
     layer_copy._parameters = {
-        name: None if one is None else nn.Parameter(one.detach().clone())
-        for name, one in layer._parameters.items()
+        name: None if parameter is None else nn.Parameter(parameter.detach().clone())
+        for name, parameter in layer._parameters.items()
     }
     return layer_copy
 
 
 def with_backend(layer: FusedLayer, backend: str) -> FusedLayer:
-    """A layer of the same weights that runs in one way."""
+    """A copy of a layer with the same weights that runs on one backend."""
     layer_copy = copy(layer)
     make_fused(layer_copy, backend)
     return layer_copy
 
 
 def site_key(layer: FusedLayer, x: Tensor, residual: Tensor | None, activation: str) -> Any:
-    """What the time of a place depends on."""
+    """What the time of a site depends on."""
     geometry = (
         (layer.padding, layer.stride, layer.dilation, layer.groups)
         if isinstance(layer, nn.Conv2d)
@@ -78,5 +76,5 @@ def site_key(layer: FusedLayer, x: Tensor, residual: Tensor | None, activation: 
     )
     order = layer.weight.stride(), x.stride(), None if residual is None else residual.stride()
     sizes = tuple(layer.weight.shape), layer.bias is None, tuple(x.shape)
-    site = str(x.dtype), str(x.device), torch.get_num_threads()
-    return type(layer).__name__, activation, geometry, order, sizes, site
+    context = str(x.dtype), str(x.device), torch.get_num_threads()
+    return type(layer).__name__, activation, geometry, order, sizes, context

@@ -1,4 +1,4 @@
-"""The sites of fusion in a model, found from the graphs of its blocks and from one run."""
+"""Finds the sites of fusion in a model, from the graphs of its blocks and from one run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .consumers import Chain, Follower, passes_through
 from .layers import kind_of, obstacle
 from .products import functional_convolutions, products_of, site_name
 from .sites import FusionSites, Site, View
-from .snapshot import apart_kind
+from .snapshot import unfused_class
 
 WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
 INSTEAD = "the step backend: {name: inductor} fuses functions, too"
-STAYS = "what follows stays apart"
+STAYS = "what follows is not fused"
 LIKE_A_LAYER = (nn.modules.conv._ConvNd, nn.Linear, QuantizedLayer)
 
 
 def find_sites(model: nn.Module, trace: CallTrace) -> FusionSites:
     """Every site of a model, given the trace of one run."""
-    return _Search(model, trace).found()
+    return _Search(model, trace).run()
 
 
 class _Search:
@@ -41,11 +41,11 @@ class _Search:
             for name, module in model.named_modules()
             if name and isinstance(module, LIKE_A_LAYER)
         ]
-        self.followers: dict[str, Follower | str] = {}  # or why there is none
+        self.followers: dict[str, Follower | str] = {}  # or the reason why there is none
         self.forms: dict[str, Form] = {}
 
-    def found(self) -> FusionSites:
-        """Every place, and the blocks of those where something is swallowed."""
+    def run(self) -> FusionSites:
+        """Every site, and the graphs of the blocks that are rewritten for some of them."""
         refused = {layer: reason for layer in self.layers if (reason := self._refused(layer))}
         sites = {
             layer: Site(layer, self._kind(layer), reason=reason, can_be=False)
@@ -60,7 +60,7 @@ class _Search:
             mine += [layer for layer, home in ends.items() if _around(self.model, home) == block]
             sites |= {site.layer: site for site in self._sites(block, mine, ends)}
         sites |= {site.layer: site for site in self._products()}
-        order = {layer: site for site, layer in enumerate(self.trace.order)}
+        order = {layer: index for index, layer in enumerate(self.trace.order)}
         ordered = sorted(
             sites.values(),
             key=lambda site: order.get(site.block if site.product else site.layer, len(order)),
@@ -71,29 +71,30 @@ class _Search:
         """The products that blocks call as functions, with what follows them."""
         for block in self._own_blocks():
             if isinstance(follower := self._follower(block), Follower):
-                for one in products_of(follower):
-                    modules = tuple(_full(block, name) for name in one.modules)
+                for product in products_of(follower):
+                    modules = tuple(_full(block, name) for name in product.modules)
                     yield Site(
-                        site_name(block, one),
+                        site_name(block, product),
                         "matrix product",
                         block,
                         modules=modules,
-                        product=one,
+                        product=product,
                     )
 
     def _own_blocks(self) -> list[str]:
-        """The modules that ran and whose forward something wrote: those of torch call no functions
+        """The modules that ran and whose forward is user code: those of torch.nn call no functions
         that could be fused.
         """
         return [
             name for name, module in self.model.named_modules()
-            if self.trace.calls[name] and not apart_kind(module).__module__.startswith("torch.nn.")
+            if self.trace.calls[name]
+            and not unfused_class(module).__module__.startswith("torch.nn.")
             and not isinstance(module, QuantizedLayer)
         ]  # fmt: skip
 
     def _notes(self, sites: list[Site]) -> list[str]:
-        """Notes on what is not fused: convolutions called as functions; and why, where there is no
-        site.
+        """Notes on what cannot be fused: convolutions called as functions, and where there is no
+        site, the reason.
         """
         notes = []
         for block in self._own_blocks():
@@ -104,14 +105,14 @@ class _Search:
             elif isinstance(follower, Follower) and (names := functional_convolutions(follower)):
                 notes.append(
                     f"not fused: {', '.join(names)} {where}, called as a function; as a layer "
-                    "(nn.Conv2d) it could be one"
+                    "(nn.Conv2d) it could be fused"
                 )
         if not sites:
             notes.append(
                 "no layer and no matrix product of this model is followed by a sum or an "
-                "activation that could be one with it"
+                "activation that can be fused with it"
             )
-        return [f"{one}; {INSTEAD}" for one in notes]
+        return [f"{note}; {INSTEAD}" for note in notes]
 
     def _views(self, sites: list[Site]) -> dict[str, View]:
         swallowing = [site for site in sites if site.is_in_block]
@@ -120,14 +121,14 @@ class _Search:
         }
         followers = {block: self._follower(block) for block in sorted(blocks)}
         return {
-            block: View(block, one.graph, self.forms[block])
-            for block, one in followers.items()
-            if isinstance(one, Follower)
+            block: View(block, follower.graph, self.forms[block])
+            for block, follower in followers.items()
+            if isinstance(follower, Follower)
         }
 
     def _sites(self, block: str, layers: list[str], ends: dict[str, str]) -> list[Site]:
-        """What follows these layers in the block, in the order in which it calls them, or the
-        blocks that end in them.
+        """The sites of these layers in a block, or of blocks that end in them, in the order of
+        their calls.
         """
         follower = self._follower(block)
         if isinstance(follower, str):
@@ -142,7 +143,7 @@ class _Search:
             )
             for layer in layers
         }
-        order = {node: site for site, node in enumerate(follower.graph.nodes)}
+        order = {node: index for index, node in enumerate(follower.graph.nodes)}
         layers.sort(key=lambda layer: order.get(calls[layer], -1))
         return [
             self._site(block, follower, layer, calls[layer], ends.get(layer, ""))
@@ -152,7 +153,7 @@ class _Search:
     def _site(
         self, block: str, follower: Follower, layer: str, call: fx.Node | None, inner: str
     ) -> Site:
-        counts = {self.trace.calls[one] for one in (layer, block, inner or layer)}
+        counts = {self.trace.calls[name] for name in (layer, block, inner or layer)}
         if call is None or len(counts) > 1:
             return self._alone(layer, f"{STAYS}: it is called more than once, or from elsewhere")
         chain = next(self._possible(follower, layer, call, inner))
@@ -161,7 +162,7 @@ class _Search:
         if has_hooks(self.model.get_submodule(layer)):
             return self._alone(layer, f"{STAYS}: it has hooks")
         follower.take(chain)
-        modules = tuple(_full(block, one) for one in chain.modules)
+        modules = tuple(_full(block, name) for name in chain.modules)
         joined = Joined.of(chain)
         if not inner:
             return Site(layer, self._kind(layer), block, joined, modules=modules)
@@ -173,8 +174,8 @@ class _Search:
     def _possible(
         self, follower: Follower, layer: str, call: fx.Node, inner: str = ""
     ) -> Iterator[Chain]:
-        """The chains for which there is an operator here, and the layer alone; a block can only be
-        given what is added to its output.
+        """The chains that a backend supports, and the layer alone; an inner block can only add a
+        residual to its output.
         """
         module = self.model.get_submodule(layer)
         for chain in follower.chains(call):
@@ -190,7 +191,7 @@ class _Search:
                 yield chain
 
     def _is_end(self, layer: str, home: str) -> bool:
-        """Whether a block outputs what the layer outputs, so that what follows the block follows
+        """Whether a block's output is the layer's output, so that what follows the block follows
         the layer.
         """
         call = self._call(layer, home)
@@ -211,7 +212,7 @@ class _Search:
         return None if isinstance(follower, str) else follower.call_of(_within(block, layer))
 
     def _follower(self, block: str) -> Follower | str:
-        """What follows layers in a block's graph; or why that is not known."""
+        """The Follower of a block; or the reason why it has no graph."""
         if block not in self.followers:
             try:
                 self.followers[block] = self._followed(block)
@@ -233,31 +234,31 @@ class _Search:
         return Follower(module, traced(module, form), passing)
 
     def _alone(self, layer: str, reason: str) -> Site:
-        """A layer with nothing after it, which is worth it where its weight can be packed."""
+        """The site of a layer alone; it can be fused if its weight can be packed."""
         can_be = bool(
             backends_for(self.model.get_submodule(layer), has_residual=False, activation=NONE)
         )
-        notes = reason if reason or can_be else "nothing follows it that could be one with it"
-        return Site(layer, self._kind(layer), reason=notes, can_be=can_be)
+        note = reason if reason or can_be else "no operator that follows it can be fused with it"
+        return Site(layer, self._kind(layer), reason=note, can_be=can_be)
 
     def _kind(self, layer: str) -> str:
         module = self.model.get_submodule(layer)
         return kind_of(module) or getattr(module, "kind", type(module).__name__)
 
     def _refused(self, layer: str) -> str:
-        """Why a layer stays as it is; '' where it need not."""
+        """Why a layer cannot be fused; '' if it can."""
         module = self.model.get_submodule(layer)
         if isinstance(module, QuantizedLayer):
             return f"it computes in {module.format}"
         if not kind_of(module):
-            return f"no {type(module).__name__} is known here"
+            return f"fusing {type(module).__name__} is not supported"
         if not self.trace.calls[layer]:
             return "it is not called on the example inputs"
         return obstacle(module)
 
 
 def _around(model: nn.Module, layer: str) -> str:
-    """The block that a layer is a part of; lists of blocks are not called."""
+    """The block that contains a layer; lists of blocks are skipped, as they are not called."""
     while layer:
         layer = layer.rpartition(".")[0]
         if not isinstance(model.get_submodule(layer), WITHOUT_FORWARD):

@@ -1,7 +1,7 @@
 """A block's state when it was fused: its fused forward runs only while the block is unchanged.
 
-Kept are classes and plain values, no objects, so that it holds of a copy as of the block. What a
-list, a dict or a tensor holds is not kept.
+It holds classes and plain values, no objects, so that it is valid for a copy of the block too. The
+contents of lists, dicts and tensors are not recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .call_trace import PLAIN
 
 KEPT = (*PLAIN, FunctionType, BuiltinFunctionType)
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-ABSENT = ...  # the value of what only the class has
+ABSENT = ...  # the value of an attribute that only the class has
 LISTS = (nn.ModuleList, nn.ModuleDict)
 
 
@@ -27,16 +27,16 @@ class Snapshot:
     uses.
     """
 
-    kind: type[nn.Module]  # of a fused layer or block: its class before
-    is_fused: bool = False  # it has to be fused
-    # it is called otherwise than as ever, or not at all, so that nothing may wait for its call
+    kind: type[nn.Module]  # for a fused layer or block its unfused class
+    is_fused: bool = False  # whether it has to be fused
+    # It is called in a fused call or not at all, so it must have no hooks and no own forward.
     is_close: bool = False
     values: tuple[tuple[str, Any], ...] = ()
     tensors: tuple[tuple[str, bool], ...] = ()
     parts: tuple[tuple[str, Snapshot | None], ...] | None = None
 
 
-def apart_kind(module: nn.Module) -> type[nn.Module]:
+def unfused_class(module: nn.Module) -> type[nn.Module]:
     """The class of a module before it was fused."""
     kind: type[nn.Module] = vars(type(module)).get("class_apart", type(module))
     return kind
@@ -45,22 +45,22 @@ def apart_kind(module: nn.Module) -> type[nn.Module]:
 def take_snapshot(
     block: nn.Module, called: Collection[str], fused: Collection[str], swallowed: Collection[str]
 ) -> Snapshot:
-    """A block's state, given the names of the parts that it calls, that are fused, and that are not
-    called.
+    """A block's state, given the names of the parts that it calls, that are fused, and whose calls
+    are fused into another's.
     """
 
     def snapshot(module: nn.Module, name: str) -> Snapshot:
         start = f"{name}." if name else ""
         is_open = (
-            not name or isinstance(module, LISTS) or any(one.startswith(start) for one in called)
+            not name or isinstance(module, LISTS) or any(part.startswith(start) for part in called)
         )
         own = is_open or name in swallowed
         children = [
-            (one, None if part is None else snapshot(part, start + one))
-            for one, part in module._modules.items()
+            (key, None if part is None else snapshot(part, start + key))
+            for key, part in module._modules.items()
         ]
         return Snapshot(
-            kind=apart_kind(module),
+            kind=unfused_class(module),
             is_fused=name in fused,
             is_close=name in fused or name in swallowed,
             values=_values(module) if own else (),
@@ -71,8 +71,8 @@ def take_snapshot(
     return snapshot(block, "")
 
 
-def is_still(module: nn.Module, seen: Snapshot) -> bool:
-    """Whether a module is in eval mode and as it was; this is asked at every call."""
+def is_unchanged(module: nn.Module, seen: Snapshot) -> bool:
+    """Whether a module is in eval mode and unchanged; this runs at every call."""
     kind, state = type(module), module.__dict__
     if (seen.is_fused or kind is not seen.kind) and vars(kind).get("class_apart") is not seen.kind:
         return False
@@ -91,10 +91,10 @@ def is_still(module: nn.Module, seen: Snapshot) -> bool:
             state["_parameters"].get(name, state["_buffers"].get(name)) is not None
         ) is not is_there:
             return False
-    return seen.parts is None or _are_still(state["_modules"], seen.parts)
+    return seen.parts is None or _are_unchanged(state["_modules"], seen.parts)
 
 
-def _are_still(
+def _are_unchanged(
     parts: dict[str, nn.Module | None], seen: tuple[tuple[str, Snapshot | None], ...]
 ) -> bool:
     if len(parts) != len(seen):
@@ -104,7 +104,7 @@ def _are_still(
         if part is None or was is None:
             if name not in parts or part is not None or was is not None:
                 return False
-        elif not is_still(part, was):
+        elif not is_unchanged(part, was):
             return False
     return True
 
@@ -115,7 +115,7 @@ def _values(module: nn.Module) -> tuple[tuple[str, Any], ...]:
         for name, value in vars(module).items()
         if name not in OF_EVERY_MODULE and _is_kept(value)
     }
-    kinds = [kind for kind in apart_kind(module).__mro__ if kind not in nn.Module.__mro__]
+    kinds = [kind for kind in unfused_class(module).__mro__ if kind not in nn.Module.__mro__]
     named = {
         name
         for kind in kinds
@@ -127,12 +127,12 @@ def _values(module: nn.Module) -> tuple[tuple[str, Any], ...]:
 
 def _is_kept(value: Any) -> bool:
     return type(value) in KEPT or (
-        type(value) is tuple and all(type(one) in PLAIN for one in value)
+        type(value) is tuple and all(type(item) in PLAIN for item in value)
     )
 
 
 def _tensors(module: nn.Module) -> tuple[tuple[str, bool], ...]:
     return tuple(
-        (name, one is not None)
-        for name, one in (*module._parameters.items(), *module._buffers.items())
+        (name, tensor is not None)
+        for name, tensor in (*module._parameters.items(), *module._buffers.items())
     )

@@ -1,8 +1,7 @@
-"""CUDA kernels as operators of torch; on a CPU, and for inputs that a kernel declines, torch
-computes.
+"""CUDA kernels as torch operators; on a CPU, and for inputs that a kernel declines, torch computes.
 
-One file a kernel: what is fused, its lower bound in time, the same composed in torch, how it is
-launched. The CUDA source is `kernels/<the same name>.cu`.
+One file per kernel: what is fused, its lower bound in time, the same computation composed in torch,
+and how it is launched. The CUDA source is `kernels/<the same name>.cu`.
 
 window_attention        Swin's window attention in one pass
 depthwise               depthwise convolution with bias, activation and residual
@@ -13,21 +12,21 @@ block_sparse_attention  attention to listed blocks of keys
 
 registry                every kernel; importing it defines the operators `torch.ops.paifuser.*`
 kernel                  `Kernel`: schema, composition in torch, launch plan, budgets
-operators               a kernel as operator of torch: fake tensors, gradients, fallback
+operators               registers a kernel with torch: fake tensors, gradients, fallback
 quantized               the int8 kernels' quantization parameters, arguments and rounding
 activation              the activations that a kernel can apply
-block_choice            which blocks of keys are attended to, and the error that this makes
+block_choice            which blocks of keys are attended to, and the resulting error
 block_gather            attention to listed blocks, composed of torch operators
-tiles                   the ways in which a kernel's work can be cut
-tile_choice             the tile of a launch: asked for, measured to be best, or the default
-tuning                  how the best tile is found
+tiles                   the tile sizes that a kernel's source takes
+tile_choice             the tile of a launch: requested, measured to be best, or the default
+tuning                  the search for the best tile
 launch                  the entry, grid, block and arguments of one launch
 runners                 which runner launches on a type of device
 cupy_runner             CuPy on a GPU, on torch's stream and memory
 driver                  the CUDA version that the driver runs, and the packages for it
 compile                 a source and its headers, compiled for an architecture
 nvrtc                   NVIDIA's run-time compiler
-cubins                  machine code kept between runs, verified by its SHA-256
+cubins                  machine code cached between runs, verified by its SHA-256
 resources               registers, spills, and the time that issuing instructions alone takes
 disassembly             the instructions in machine code, and how often a warp runs them
 """

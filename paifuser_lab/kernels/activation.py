@@ -1,4 +1,4 @@
-"""The activations that a kernel can apply, in torch; kernels/activation.cuh has them by name."""
+"""The activations that a kernel can apply, in torch; named as in kernels/activation.cuh."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def known(kernel: str, activation: str) -> None:
-    """Refuse an activation that is none of them."""
+def check_activation(kernel: str, activation: str) -> None:
+    """Raise for an unknown activation."""
     if activation not in ACTIVATIONS:
         raise KernelError(
-            f"{kernel} knows the activations {', '.join(ACTIVATIONS)}, not {activation!r}."
+            f"{kernel} takes the activations {', '.join(ACTIVATIONS)}, not {activation!r}."
         )

@@ -1,8 +1,8 @@
-"""Which blocks of keys a block of queries attends to: scored by their means, all on the device.
+"""Which blocks of keys each block of queries attends to, scored by their means, on the device.
 
-The score of two blocks is the product of the mean of the queries of one and the mean of the keys of
-the other: right where neighbours are alike, as in images and text, and blind to a single key that
-stands out of its block. So the error depends on the data and has to be measured on it:
+The score of two blocks is the product of the mean query of one and the mean key of the other:
+accurate where neighbouring tokens are similar, as in images and text, and insensitive to a single
+key that differs from its block. So the error depends on the data and has to be measured on it:
 `errors_by_density`.
 """
 
@@ -31,35 +31,33 @@ def choose_blocks(
     lengths: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """For each block of 64 queries the `keep` best blocks of 64 keys, or that part of all blocks
-    which `density` says.
+    """The best blocks of 64 keys for each block of 64 queries: `keep` of them, or the share
+    `density` of all.
 
     Blocks that a causal query, the padding or a mask hides are never listed, so that lists may be
-    shorter and end in -1; the block on the diagonal is always listed where attention is causal, by
-    `is_causal` or by a mask that shows its queries different keys of it. The output is (batch,
-    heads, blocks of queries, keep) in int32, ascending.
+    shorter and end in -1. The diagonal block is always listed for causal attention, by `is_causal`
+    or by a mask that shows its queries different keys of it. The output is (batch, heads, blocks of
+    queries, keep) in int32, ascending.
     """
     count = blocks_of(key.shape[2])
     if (keep is None) == (density is None):
-        raise KernelError(
-            "choose_blocks takes either how many blocks to keep or a density; give one of them."
-        )
+        raise KernelError("choose_blocks takes either `keep` or `density`; pass one of the two.")
     if density is not None and not 0 < density <= 1:
         raise KernelError(f"choose_blocks takes a density above 0 and up to 1, not {density}.")
-    wanted = max(1, round((density or 0.0) * count)) if keep is None else keep
-    if wanted < 1:
-        raise KernelError(f"choose_blocks keeps at least one block, not {wanted}.")
+    keep = max(1, round((density or 0.0) * count)) if keep is None else keep
+    if keep < 1:
+        raise KernelError(f"choose_blocks keeps at least one block, not {keep}.")
     return best_blocks(
-        block_scores(query, key, is_causal=is_causal, lengths=lengths, mask=mask), wanted
+        block_scores(query, key, is_causal=is_causal, lengths=lengths, mask=mask), keep
     )
 
 
-def best_blocks(scores: Tensor, wanted: int) -> Tensor:
-    """So many blocks of the highest score in each row, ascending; what is hidden, of score -∞, is
+def best_blocks(scores: Tensor, keep: int) -> Tensor:
+    """The `keep` blocks of the highest scores in each row, ascending; hidden ones, of score -∞, are
     -1 at the end.
     """
     count = scores.shape[-1]
-    best, index = scores.topk(min(wanted, count), dim=-1)
+    best, index = scores.topk(min(keep, count), dim=-1)
     listed = index.masked_fill(best == float("-inf"), count).sort(-1).values
     return listed.masked_fill(listed == count, -1).int()
 
@@ -72,17 +70,17 @@ def errors_by_density(
     *,
     is_causal: bool = False,
 ) -> dict[float, float]:
-    """How far attention to the chosen blocks is from attention to all, in parts of the latter's
-    norm, at each density.
+    """The relative error of attention to the chosen blocks, by density: the norm of its difference
+    from full attention over the norm of that.
     """
-    whole = F.scaled_dot_product_attention(
+    full = F.scaled_dot_product_attention(
         query.float(), key.float(), value.float(), is_causal=is_causal
     )
     errors = {}
     for density in densities:
-        kept = choose_blocks(query, key, density=density, is_causal=is_causal)
-        attended = attend_to_blocks(query, key, value, kept, is_causal=is_causal)
-        errors[density] = ((attended.float() - whole).norm() / whole.norm()).item()
+        blocks = choose_blocks(query, key, density=density, is_causal=is_causal)
+        attended = attend_to_blocks(query, key, value, blocks, is_causal=is_causal)
+        errors[density] = ((attended.float() - full).norm() / full.norm()).item()
     return errors
 
 
@@ -94,8 +92,8 @@ def block_scores(
     lengths: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The scores (batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query sees
-    any key.
+    """Scores (batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where every key is
+    hidden from every query.
     """
     limit = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
     scores = _means(query) @ _means(key, limit).transpose(-1, -2)
@@ -117,30 +115,31 @@ def block_scores(
 
 
 def blocks_under(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Which blocks see which at all, and where the queries of a block do not all see the same of
-    the other.
+    """Under a mask, which blocks of keys each block of queries sees at all, and where its queries
+    do not all see the same keys of a block.
 
     `mask` is as torch's attention takes it: (batch, heads, queries, keys), each of them or 1.
     """
     is_seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    whole = BLOCK if mask.shape[-2] > 1 else 1
-    missing = -mask.shape[-2] % whole
+    height = BLOCK if mask.shape[-2] > 1 else 1
+    missing = -mask.shape[-2] % height
     rows = [
-        F.pad(is_seen, (0, -mask.shape[-1] % BLOCK, 0, missing), value=one) for one in (False, True)
+        F.pad(is_seen, (0, -mask.shape[-1] % BLOCK, 0, missing), value=fill)
+        for fill in (False, True)
     ]
-    rows = [one.reshape(*one.shape[:2], -1, whole, one.shape[-1]) for one in rows]
+    rows = [row.reshape(*row.shape[:2], -1, height, row.shape[-1]) for row in rows]
     by_any, by_all = rows[0].any(-2), rows[1].all(-2)
     is_seen, is_mixed = (
-        one.reshape(*one.shape[:3], -1, BLOCK).any(-1) for one in (by_any, by_any & ~by_all)
+        keys.reshape(*keys.shape[:3], -1, BLOCK).any(-1) for keys in (by_any, by_any & ~by_all)
     )
     return is_seen, is_mixed
 
 
 def _means(tokens: Tensor, limit: Tensor | None = None) -> Tensor:
-    """The mean of each block in fp32 over the tokens present; padding does not count."""
+    """The mean of each block's tokens in fp32, without padding."""
     if limit is None and not tokens.shape[2] % BLOCK:
         return in_blocks(tokens.float()).mean(3)
-    places = torch.arange(tokens.shape[2], device=tokens.device).reshape(1, 1, -1, 1)
-    is_there = places < (tokens.shape[2] if limit is None else limit)
-    sums = in_blocks(tokens.float().masked_fill(~is_there, 0.0)).sum(3)
-    return sums / in_blocks(is_there.float()).sum(3).clamp(min=1)
+    index = torch.arange(tokens.shape[2], device=tokens.device).reshape(1, 1, -1, 1)
+    is_token = index < (tokens.shape[2] if limit is None else limit)
+    sums = in_blocks(tokens.float().masked_fill(~is_token, 0.0)).sum(3)
+    return sums / in_blocks(is_token.float()).sum(3).clamp(min=1)

@@ -1,7 +1,6 @@
-"""Attention to listed blocks of keys, composed of torch operators: blocks are gathered, then
-attended to.
+"""Attention to listed blocks of keys, composed of torch operators: gathers blocks, then attends.
 
-Some blocks of queries at a time, so that what is gathered stays in a cache of the CPU.
+It takes some blocks of queries at a time, so that the gathered keys stay in a cache of the CPU.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
 BLOCK = 64  # queries, and keys, of a block
-_GATHERED = {
-    "cpu": 1 << 18
-}  # numbers gathered at once, of keys and of values each: what stays in a cache
+# elements gathered at once, of keys and of values each: on a CPU what stays in a cache
+_GATHERED = {"cpu": 1 << 18}
 _GATHERED_ELSEWHERE = 1 << 27  # few launches matter more
 
 
@@ -30,64 +28,64 @@ def compose(
     mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """The same, composed in torch; here a mask as torch's attention takes it, (batch, heads,
-    queries, keys), each of them or 1, too.
+    """The reference, composed of torch operators. It also takes a mask as torch's attention does,
+    (batch, heads, queries, keys), each of them or 1.
     """
-    keys, values = (
-        in_blocks(one).contiguous() for one in (key, value)
-    )  # a block is then one run of memory to copy
+    # contiguous, so that a block is one run of memory to copy
+    keys, values = (in_blocks(tokens).contiguous() for tokens in (key, value))
     room = _GATHERED.get(query.device.type, _GATHERED_ELSEWHERE)
-    at_once = max(
+    step = max(
         1, room // max(1, keys.shape[0] * keys.shape[1] * kept.shape[-1] * BLOCK * keys.shape[-1])
     )
     parts: list[Tensor] = []
-    is_whole = (
+    is_full = (
         lengths is None
         and not is_causal
         and mask is None
         and not key.shape[2] % BLOCK
         and _is_full(kept, keys.shape[2])
     )
-    ordered = kept if is_whole else _in_order(kept)
+    ordered = kept if is_full else _in_order(kept)
     for queries, listed in zip(
-        torch.split(query, at_once * BLOCK, 2), torch.split(ordered, at_once, 2), strict=True
+        torch.split(query, step * BLOCK, 2), torch.split(ordered, step, 2), strict=True
     ):
         start = sum(part.shape[2] for part in parts)
-        most = (
-            blocks_of(start + queries.shape[2]) if is_causal else kept.shape[-1]
-        )  # what is behind the diagonal is not gathered
+        # blocks past the diagonal are not gathered
+        most = blocks_of(start + queries.shape[2]) if is_causal else kept.shape[-1]
         visible, added = (
             (None, None)
-            if is_whole
-            else _seen(start, listed[..., :most], _limit(key, lengths), is_causal, mask)
+            if is_full
+            else _visibility(start, listed[..., :most], _limit(key, lengths), is_causal, mask)
         )
         parts.append(
-            _gathered(queries, keys, values, listed[..., :most], visible, added, scale, dropout)
+            _gather_and_attend(
+                queries, keys, values, listed[..., :most], visible, added, scale, dropout
+            )
         )
     return torch.cat(parts, dim=2) if parts else torch.empty_like(query)
 
 
 def blocks_of(tokens: int) -> int:
-    """How many blocks hold so many tokens."""
+    """The number of blocks that hold so many tokens."""
     return -(-tokens // BLOCK)
 
 
 def in_blocks(tokens: Tensor) -> Tensor:
-    """(batch, heads, blocks, 64, numbers), zeros after the last token."""
+    """Tokens as (batch, heads, blocks, 64, head size), zeros after the last token."""
     missing = -tokens.shape[2] % BLOCK
     padded = F.pad(tokens, (0, 0, 0, missing)) if missing else tokens
     return padded.reshape(*tokens.shape[:2], -1, BLOCK, tokens.shape[3])
 
 
 def _limit(key: Tensor, lengths: Tensor | None) -> Tensor:
-    """Up to where there are keys, for each of the batch: (batch, 1, 1, 1)."""
+    """The number of keys of each sample: (batch, 1, 1, 1)."""
     keys = torch.full((len(key),), key.shape[2], device=key.device)
     return (keys if lengths is None else keys.minimum(lengths)).reshape(-1, 1, 1, 1)
 
 
 def _is_full(kept: Tensor, blocks: int) -> bool:
-    """Whether every list is as long as it can be, where that can be asked without waiting: then
-    each query sees all that is listed.
+    """Whether every list has its full length, so that each query sees all that is listed; False
+    where that cannot be checked without waiting for a device.
     """
     is_traced = (
         torch.compiler.is_compiling()
@@ -103,41 +101,41 @@ def _is_full(kept: Tensor, blocks: int) -> bool:
 
 
 def _in_order(kept: Tensor) -> Tensor:
-    """The same lists ascending, nothing but -1 behind what they list."""
+    """The lists ascending, with -1 after the last listed block."""
     is_listed = (kept < 0).cumsum(-1) == 0
     last = torch.iinfo(kept.dtype).max
     ordered = kept.masked_fill(~is_listed, last).sort(-1).values
     return ordered.masked_fill(ordered == last, -1)
 
 
-def _seen(
+def _visibility(
     start: int, kept: Tensor, limit: Tensor, is_causal: bool, mask: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Which of the listed keys each query of a block sees, (batch, heads, blocks, 64 or 1, keys),
     and what is added to their scores.
     """
-    places = kept.long()[..., None] * BLOCK + torch.arange(BLOCK, device=kept.device)
-    visible = ((places >= 0) & (places < limit[..., None])).flatten(3)[..., None, :]
+    positions = kept.long()[..., None] * BLOCK + torch.arange(BLOCK, device=kept.device)
+    visible = ((positions >= 0) & (positions < limit[..., None])).flatten(3)[..., None, :]
     if is_causal:
         own = start + torch.arange(kept.shape[2] * BLOCK, device=kept.device).reshape(-1, BLOCK, 1)
-        visible = visible & (places.flatten(3)[..., None, :] <= own)
+        visible = visible & (positions.flatten(3)[..., None, :] <= own)
     if mask is None:
         return visible, None
-    near = _masked(mask, start, kept)
-    return (visible & near, None) if mask.dtype == torch.bool else (visible, near)
+    listed = _listed_mask(mask, start, kept)
+    return (visible & listed, None) if mask.dtype == torch.bool else (visible, listed)
 
 
-def _masked(mask: Tensor, start: int, kept: Tensor) -> Tensor:
-    """What a mask says of the listed keys, for the blocks of queries from `start` on."""
-    whole = BLOCK if mask.shape[2] > 1 else 1
-    rows = mask[:, :, start : start + kept.shape[2] * BLOCK] if whole > 1 else mask
-    padded = F.pad(rows, (0, -mask.shape[3] % BLOCK, 0, -rows.shape[2] % whole))
-    blocks = padded.reshape(*rows.shape[:2], -1, whole, blocks_of(mask.shape[3]), BLOCK)
+def _listed_mask(mask: Tensor, start: int, kept: Tensor) -> Tensor:
+    """The mask of the listed keys, for the blocks of queries from `start` on."""
+    height = BLOCK if mask.shape[2] > 1 else 1
+    rows = mask[:, :, start : start + kept.shape[2] * BLOCK] if height > 1 else mask
+    padded = F.pad(rows, (0, -mask.shape[3] % BLOCK, 0, -rows.shape[2] % height))
+    blocks = padded.reshape(*rows.shape[:2], -1, height, blocks_of(mask.shape[3]), BLOCK)
     index = kept.long().clamp(0, blocks.shape[4] - 1)[:, :, :, None, :, None]
     return torch.take_along_dim(blocks, index, dim=4).flatten(4)
 
 
-def _gathered(
+def _gather_and_attend(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -156,17 +154,18 @@ def _gathered(
     index = (
         kept.long().clamp(0, keys.shape[2] - 1).reshape(batch * heads, -1) + pair * keys.shape[2]
     ).flatten()
-    mine = in_blocks(query).flatten(0, 1)
-    rows = (one.reshape(-1, BLOCK * size).index_select(0, index) for one in (keys, values))
-    near, far = (one.reshape(batch * heads, blocks, most * BLOCK, size) for one in rows)
-    shown = None if added is None else added.expand(batch, heads, *added.shape[2:]).flatten(0, 1)
-    attended = _attended(
-        mine, near, far, None if visible is None else visible.flatten(0, 1), shown, scale, dropout
+    grouped = in_blocks(query).flatten(0, 1)
+    gathered = (
+        blocked.reshape(-1, BLOCK * size).index_select(0, index) for blocked in (keys, values)
     )
+    key, value = (rows.reshape(batch * heads, blocks, most * BLOCK, size) for rows in gathered)
+    bias = None if added is None else added.expand(batch, heads, *added.shape[2:]).flatten(0, 1)
+    seen = None if visible is None else visible.flatten(0, 1)
+    attended = _attend(grouped, key, value, seen, bias, scale, dropout)
     return attended.reshape(batch, heads, blocks * BLOCK, size)[:, :, :tokens]
 
 
-def _attended(
+def _attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -175,8 +174,8 @@ def _attended(
     scale: float,
     dropout: float,
 ) -> Tensor:
-    """torch's attention; a query that sees nothing is shown everything and its output replaced by
-    zeros, so that gradients are numbers.
+    """torch's attention; a query that sees no key attends to all, and its output is replaced by
+    zeros, so that gradients are finite.
     """
     if not key.shape[2]:
         return torch.zeros_like(query)

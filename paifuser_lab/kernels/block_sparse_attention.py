@@ -1,8 +1,8 @@
 """Attention to listed blocks of keys: the other blocks are neither read nor computed.
 
 Fused: scaled products, causal and padding masks, softmax, the sum of values. Never in memory:
-scores, weights, masks. No block mask is built and nothing waits for the host: `block_choice` makes
-the lists with a few operators of torch.
+scores, weights, masks. No block mask is built and the host does not wait: `block_choice` computes
+the lists by a few torch operators.
 
 Floor for 16 heads of 128 over 16,384 tokens in bf16: 4 × 67 MB, 63 µs on an H200 at 4.3 TB/s; 2.2 ·
 10¹² operations times the density, 696 µs at a density of a quarter and 790 TFLOP/s, of which
@@ -11,9 +11,9 @@ Floor for 16 heads of 128 over 16,384 tokens in bf16: 4 × 67 MB, 63 µs on an H
 On a CPU, and where the kernel does not run, torch gathers the listed blocks and passes them to its
 own attention, some blocks of queries at a time. On a Xeon with AVX-512, one core or two, six heads
 of 64 over 1,024 to 4,096 tokens, that and the choice took a fifth to a third of the time of
-attention to all at a density of a tenth, half of it at a quarter, 0.9 to 1.2 times as long at a
-half and 2 to 3.3 times at all; where both are causal 0.6 to 0.8 times as long at a tenth and more
-than all from a quarter on.
+full attention at a density of a tenth, half of it at a quarter, 0.9 to 1.2 times as long at a
+half and 2 to 3.3 times at 1; where both are causal 0.6 to 0.8 times as long at a tenth and longer
+than full attention from a quarter on.
 """
 
 from __future__ import annotations
@@ -25,11 +25,20 @@ from torch import Tensor
 from ..errors import KernelError
 from .block_gather import BLOCK, blocks_of, compose
 from .kernel import Budget, Kernel
-from .launch import TYPES, DeclinedError, Launch, aligned, countable, grid_of, one_of, type_of
+from .launch import (
+    TYPES,
+    DeclinedError,
+    Launch,
+    aligned,
+    checked_count,
+    grid_of,
+    require_one_of,
+    type_of,
+)
 from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
-HEADS = (64, 128)  # elements of a head
+HEADS = (64, 128)  # sizes of a head
 
 
 def attend_to_blocks(
@@ -45,10 +54,10 @@ def attend_to_blocks(
     """softmax(scale · query · keyᵀ) · value over the blocks of 64 keys that `kept` lists for each
     block of 64 queries.
 
-    Tensors are (batch, heads, tokens, numbers) as for torch's attention; `kept` is (batch, heads,
+    Tensors are (batch, heads, tokens, head size) as for torch's attention; `kept` is (batch, heads,
     blocks of queries, most) in int32, each block once, and the first negative number ends a list:
-    `choose_blocks` makes it. `lengths`, (batch) in int32, is how many keys are there, the rest
-    being padding. A causal query sees keys up to its own position; one that sees nothing gets 0.
+    `choose_blocks` returns it. `lengths`, (batch) in int32, is the number of keys, the rest being
+    padding. A causal query sees keys up to its own position; one that sees no key outputs 0.
     """
     scaled = query.shape[-1] ** -0.5 if scale is None else scale
     output: Tensor = torch.ops.paifuser.block_sparse_attention(
@@ -66,19 +75,18 @@ def empty(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """The output's allocation, after a check that the inputs fit together."""
+    """Check that the inputs fit together, and allocate the output."""
     if query.dim() != 4 or key.dim() != 4 or key.shape != value.shape:
         raise KernelError(
-            "block_sparse_attention takes queries, keys and values as (batch, heads, tokens, "
-            "numbers), "
-            f"not {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
+            "block_sparse_attention takes queries, keys and values as (batch, heads, tokens, head "
+            f"size), not {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
         )
     batch, heads, queries, size = query.shape
     if (batch, heads, size) != (*key.shape[:2], key.shape[3]):
         raise KernelError(
-            "block_sparse_attention takes as many heads and numbers of keys as of queries, not "
-            f"{tuple(key.shape)} "
-            f"for {tuple(query.shape)}; repeat the keys of shared heads."
+            "block_sparse_attention takes keys with as many heads and the same head size as "
+            f"queries, not {tuple(key.shape)} for {tuple(query.shape)}; repeat the keys of shared "
+            "heads."
         )
     if (
         kept.dtype != torch.int32
@@ -87,8 +95,8 @@ def empty(
     ):
         raise KernelError(
             f"block_sparse_attention takes lists of blocks as {(batch, heads, blocks_of(queries))} "
-            "× most in int32, "
-            f"not {tuple(kept.shape)} in {kept.dtype}; `choose_blocks` makes them."
+            f"× most in int32, not {tuple(kept.shape)} in {kept.dtype}; `choose_blocks` returns "
+            "them."
         )
     if lengths is not None and (lengths.dtype != torch.int32 or tuple(lengths.shape) != (batch,)):
         raise KernelError(
@@ -107,8 +115,8 @@ def problem(
     is_causal: bool,
     scale: float,
 ) -> str:
-    """What decides the tile: about how many heads and blocks of queries there are, how long their
-    lists, how large a head.
+    """What decides the tile: the approximate number of heads and blocks of queries, the length of
+    the lists, and the head size.
     """
     batch, heads, queries, size = query.shape
     return describe_problem(
@@ -133,15 +141,15 @@ def plan(
     *,
     tile: Tile | None = None,
 ) -> Launch:
-    """A block for 64 queries of a head, a warp for 16 or 32 of them."""
+    """A block per 64 queries of a head, a warp per 16 or 32 of them."""
     batch, heads, queries, size = query.shape
     kind = type_of(query, key, value)
-    one_of("a head of", size, HEADS)
+    require_one_of("a head of", size, HEADS)
     if not scale > 0:
         raise DeclinedError(f"it takes a scale above 0, not {scale}")
     most = kept.shape[-1]
     described = problem(query, key, value, kept, lengths, is_causal, scale)
-    cut = choose_tile(
+    chosen = choose_tile(
         "block_sparse_attention",
         TILES,
         tile,
@@ -151,18 +159,18 @@ def plan(
     )
     return Launch(
         kernel="block_sparse_attention",
-        entry=f"block_sparse_attention<{kind}, {size}, {TILES.arguments(cut)}>",
+        entry=f"block_sparse_attention<{kind}, {size}, {TILES.arguments(chosen)}>",
         grid=grid_of(blocks_of(queries), batch * heads, 1),
-        block=(2 * BLOCK // cut["slabs"], 1, 1),
-        shared_bytes=_shared_bytes(cut, size),
+        block=(2 * BLOCK // chosen["slabs"], 1, 1),
+        shared_bytes=_shared_bytes(chosen, size),
         arguments=(
-            *(aligned(one.contiguous()) for one in (query, key, value)),
+            *(aligned(tensor.contiguous()) for tensor in (query, key, value)),
             kept.contiguous(),
             None if lengths is None else lengths.contiguous(),
             out,
             *(
-                np.int32(countable(one))
-                for one in (queries, key.shape[2], heads, most, int(is_causal))
+                np.int32(checked_count(number))
+                for number in (queries, key.shape[2], heads, most, int(is_causal))
             ),
             np.float32(scale),
         ),
@@ -170,13 +178,13 @@ def plan(
 
 
 def _shared_bytes(tile: Tile, size: int) -> int:
-    """Of `Sparse::Tile` in the source: queries, and stages of keys and values."""
+    """The size of `Sparse::Tile` in the source: queries, and stages of keys and values."""
     return (1 + 2 * tile["stages"]) * BLOCK * (size + 8) * 2
 
 
-def _is_sound(tile: Tile) -> bool:
-    """As many blocks as shared memory has room for with the smaller heads; two slabs take all
-    registers that a lane can have.
+def _is_valid(tile: Tile) -> bool:
+    """Whether shared memory has room for all blocks at the smaller head size, and a lane has the
+    registers: two slabs take all of them.
     """
     has_memory = tile["blocks"] * (_shared_bytes(tile, min(HEADS)) + RESERVED_BYTES) <= SHARED_BYTES
     return has_memory and (tile["slabs"] == 1 or tile["blocks"] == 2)
@@ -184,14 +192,14 @@ def _is_sound(tile: Tile) -> bool:
 
 TILES = Tiles(
     choices={
-        "slabs": (1, 2),  # of 16 queries, that a warp has
+        "slabs": (1, 2),  # of 16 queries, per warp
         "stages": (2, 3, 4),
         "held": (0, 1),  # whether queries stay in registers
-        "late": (0, 1),  # whether values are awaited only once the weights are there
-        "blocks": (2, 3, 4),  # that a multiprocessor keeps registers for
+        "late": (0, 1),  # whether to wait for the values only once the weights are computed
+        "blocks": (2, 3, 4),  # per multiprocessor, by limiting registers
     },
     default={"slabs": 1, "stages": 2, "held": 1, "late": 0, "blocks": 2},
-    is_sound=_is_sound,
+    is_valid=_is_valid,
 )
 _OF_HEADS_OF_64 = {**TILES.default, "held": 0, "blocks": 4}
 

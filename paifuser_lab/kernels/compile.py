@@ -1,4 +1,4 @@
-"""From a CUDA source to machine code for one architecture; no GPU is needed."""
+"""Compiles a CUDA source to machine code for one architecture; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .._files import asset, read_text
 from ..errors import KernelError
 from .nvrtc import Compiled, Nvrtc, nvrtc
 
-FORMAT = 1  # raise it when what is kept beside the machine code changes
+FORMAT = 1  # raise it when what is stored beside the machine code changes
 FLAGS = ("-std=c++17", "--ptxas-options=-v")
-LEAST = (8, 0)  # asynchronous copies and matrix products in bfloat16
+MIN_CAPABILITY = (8, 0)  # asynchronous copies and matrix products in bfloat16
 _INCLUDE = re.compile(r'^#include "([^"]+\.cuh)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Program:
-    """Everything that decides the machine code, to the last byte."""
+    """Everything that the machine code depends on."""
 
     source: str
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class Program:
     flags: tuple[str, ...]
 
     def key(self, compiler: str) -> str:
-        """A name for the machine code that this compiler makes of it."""
+        """The cache key of the machine code that this compiler generates."""
         parts = [
             FORMAT,
             self.source,
@@ -40,7 +40,7 @@ class Program:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def compiled(self) -> Compiled:
-        """The machine code."""
+        """Compile to machine code."""
         return nvrtc().compile(self.source, self.headers, self.entry, self.flags)
 
 
@@ -51,7 +51,7 @@ def program(kernel: str, entry: str, architecture: str) -> Program:
 
 
 def headers_of(source: str) -> dict[str, str]:
-    """Every header that a source includes from its own folder, and those that they include."""
+    """Every header that a source includes from its own folder, directly or through another."""
     headers: dict[str, str] = {}
     waiting = [source]
     while waiting:
@@ -63,20 +63,20 @@ def headers_of(source: str) -> dict[str, str]:
 
 
 def architecture_of(capability: tuple[int, int], compiler: Nvrtc) -> str:
-    """What to compile for a device: its own architecture, or the nearest older one of its
+    """The architecture to compile for: the device's own, or the nearest older one of its
     generation.
 
-    9.0 takes sm_90a, whose machine code runs on that capability alone and may use all of it.
+    9.0 uses sm_90a, whose machine code runs on that capability alone and may use all of it.
     """
-    if capability < LEAST:
+    if capability < MIN_CAPABILITY:
         raise KernelError(
             "The kernels need compute capability 8.0 or later, and this GPU has "
             f"{_dotted(capability)}"
         )
     if capability == (9, 0):
         return "sm_90a"
-    wanted = capability[0] * 10 + capability[1]
-    fits = [one for one in compiler.architectures() if capability[0] * 10 <= one <= wanted]
+    number = capability[0] * 10 + capability[1]
+    fits = [known for known in compiler.architectures() if capability[0] * 10 <= known <= number]
     if not fits:
         known = _newest(compiler.architectures())
         raise KernelError(

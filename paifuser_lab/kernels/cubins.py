@@ -1,4 +1,4 @@
-"""Machine code cached between runs in the user's own folder, used only when its SHA-256 agrees."""
+"""Machine code cached between runs in the user's own folder and verified by its SHA-256."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .resources import Resources, resources_in
 
 
 class Cubin(BaseModel):
-    """Machine code of one entry: its path, the name to load it by, and the resources it takes."""
+    """The machine code of one entry: path, name to load it by, and resources."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     path: Path
@@ -31,17 +31,17 @@ class Cubin(BaseModel):
 
 
 def cubin_of(program: Program) -> Cubin:
-    """The machine code of a program: from the cache, or compiled now."""
+    """The machine code of a program: cached, or compiled now."""
     folder = _folder()
     compiler = nvrtc().version
-    note = folder / f"{program.entry.split('<')[0]}-{program.key(compiler)[:20]}.json"
-    return _read(note) or _made(program, compiler, note)
+    manifest = folder / f"{program.entry.split('<')[0]}-{program.key(compiler)[:20]}.json"
+    return _read(manifest) or _compile(program, compiler, manifest)
 
 
-def _made(program: Program, compiler: str, note: Path) -> Cubin:
+def _compile(program: Program, compiler: str, manifest: Path) -> Cubin:
     compiled = program.compiled()
     cubin = Cubin(
-        path=note.with_suffix(".cubin"),
+        path=manifest.with_suffix(".cubin"),
         entry=compiled.entry,
         sha256=hashlib.sha256(compiled.cubin).hexdigest(),
         compiler=compiler,
@@ -49,59 +49,59 @@ def _made(program: Program, compiler: str, note: Path) -> Cubin:
         resources=resources_in(compiled.log, compiled.entry),
     )
     try:
-        _write(cubin, compiled.cubin, note)
+        _write(cubin, compiled.cubin, manifest)
     except FileError as error:
-        warnings.warn(f"Machine code is kept for this run alone: {error}", stacklevel=2)
+        warnings.warn(f"Machine code is cached for this run only: {error}", stacklevel=2)
         cubin = cubin.model_copy(update={"path": _folder_of_this_run() / cubin.path.name})
         cubin.path.write_bytes(compiled.cubin)
     return cubin
 
 
-def _write(cubin: Cubin, code: bytes, note: Path) -> None:
+def _write(cubin: Cubin, code: bytes, manifest: Path) -> None:
     with replacing(cubin.path) as temporary:
         temporary.write_bytes(code)
-    write_text(note, cubin.model_dump_json(indent=1) + "\n")
-    for path in (cubin.path, note):
+    write_text(manifest, cubin.model_dump_json(indent=1) + "\n")
+    for path in (cubin.path, manifest):
         path.chmod(0o600)
 
 
-def _read(note: Path) -> Cubin | None:
-    """The cached machine code of a name, or None; damage is a warning."""
-    if not note.exists():
+def _read(manifest: Path) -> Cubin | None:
+    """The machine code cached under a manifest, or None; damage is a warning."""
+    if not manifest.exists():
         return None
     try:
-        cached = Cubin.model_validate_json(note.read_bytes())
-        code = note.with_suffix(".cubin").read_bytes()
+        cached = Cubin.model_validate_json(manifest.read_bytes())
+        code = manifest.with_suffix(".cubin").read_bytes()
     except (OSError, ValidationError) as error:
         reason = first_line(error)
     else:
         if (
-            cached.path == note.with_suffix(".cubin")
+            cached.path == manifest.with_suffix(".cubin")
             and hashlib.sha256(code).hexdigest() == cached.sha256
         ):
             return cached
-        reason = "its SHA-256 is another"
+        reason = "its SHA-256 differs"
     warnings.warn(
-        f"The machine code kept as {note.stem} is damaged ({reason}); it is compiled again.",
+        f"The machine code cached as {manifest.stem} is damaged ({reason}); it is compiled again.",
         stacklevel=2,
     )
     return None
 
 
 def _folder() -> Path:
-    """The user's own folder of machine code, or a temporary one where that is not private.
+    """The user's own folder of machine code, or a temporary one if that is not private.
 
-    Whoever can write there decides what runs.
+    Whoever can write there decides which code runs.
     """
     try:
         folder = cache_folder("kernels")
         folder.chmod(0o700)
         if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            raise OSError(None, f"{folder} belongs to something else")
+            raise OSError(None, f"{folder} belongs to another user")
     except OSError as error:
         reason = error.strerror or first_line(error)
         warnings.warn(
-            f"Machine code is kept for this run alone: the cache folder cannot be used ({reason}).",
+            f"Machine code is cached for this run only: the cache is unusable ({reason}).",
             stacklevel=2,
         )
         return _folder_of_this_run()

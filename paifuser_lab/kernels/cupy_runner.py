@@ -1,7 +1,7 @@
-"""Runs kernels on a GPU by CuPy, on torch's current stream and memory; nothing else imports CuPy.
+"""Runs kernels on a GPU by CuPy, on torch's current stream and memory; only here is CuPy imported.
 
-What cannot run raises a KernelError, and torch computes instead. Compile and load before a CUDA
-graph is captured: call once.
+What cannot run raises a KernelError, and torch computes instead. Call a kernel once before a CUDA
+graph is captured, so that it is compiled and loaded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .driver import check_driver, packages
 from .launch import DeclinedError, Launch
 from .nvrtc import nvrtc
 
-PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for
+DEFAULT_SHARED_BYTES = 48 << 10  # more has to be requested
 
 
 class CupyRunner:
-    """Loads each entry once a device and launches it; `source` finds unshipped programs."""
+    """Loads each entry once per device and launches it; `source` finds unshipped programs."""
 
     def __init__(self, source: Callable[[str, str, str], Program] | None = None) -> None:
         self._source = source
@@ -31,11 +31,11 @@ class CupyRunner:
         self._failures: dict[tuple[int, str], str] = {}
 
     def __call__(self, launch: Launch) -> None:
-        """Put a launch on torch's current stream; nothing waits for it."""
+        """Enqueue a launch on torch's current stream, without waiting for it."""
         device = launch.device.index
         function = self._function(device, launch)
         cupy = _cupy()
-        arguments = tuple(_as_argument(one) for one in launch.arguments)
+        arguments = tuple(_as_argument(argument) for argument in launch.arguments)
         stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream(device))
         try:
             with cupy.cuda.Device(device), stream:
@@ -62,7 +62,7 @@ class CupyRunner:
         return self._functions[key]
 
     def load(self, device: int, kernel: str, entry: str, shared_bytes: int) -> Any:
-        """An entry on a device, ready to be launched."""
+        """Load an entry on a device."""
         cupy = _cupy()
         architecture = architecture_of(torch.cuda.get_device_capability(device), nvrtc())
         cubin = cubin_of((self._source or program)(kernel, entry, architecture))
@@ -83,21 +83,19 @@ def _is_capturing(device: int) -> bool:
 
 
 def _errors_of(cupy: Any) -> tuple[type[Exception], ...]:
-    """What CuPy raises where the driver or the runtime refuses."""
+    """The exceptions that CuPy raises for errors of the driver or the runtime."""
     return cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError
 
 
 def _function_of(cupy: Any, cubin: Cubin, shared_bytes: int) -> Any:
     function = cupy.RawModule(path=str(cubin.path)).get_function(cubin.entry)
-    if shared_bytes > PLAIN_SHARED_BYTES:
+    if shared_bytes > DEFAULT_SHARED_BYTES:
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
 
 
 def _as_argument(argument: Any) -> Any:
-    """An address as a plain int, which CuPy passes as 64 bits; numpy's scalars keep their own
-    width.
-    """
+    """An address as an int, which CuPy passes as 64 bits; numpy scalars keep their own width."""
     if isinstance(argument, Tensor):
         return argument.data_ptr()
     return 0 if argument is None else argument
@@ -108,8 +106,8 @@ def _cupy() -> Any:
         import cupy
     except ImportError as error:
         check_driver()
-        wanted = packages()
+        needed = packages()
         raise MissingExtraError(
-            wanted.package, extra=wanted.extra, needed_for="Running a CUDA kernel"
+            needed.package, extra=needed.extra, needed_for="Running a CUDA kernel"
         ) from error
     return cupy

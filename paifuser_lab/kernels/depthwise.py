@@ -5,8 +5,8 @@ Never in memory: the convolution before its bias, its activation and its sum wit
 batch-norm is folded into weight and bias beforehand, exactly, by the step `fold`.
 
 Floor for 64 images of 96 channels at 56² in bf16: 38.5 MB in and as much out, 17.9 µs on an H200 at
-4.3 TB/s; its sums, kept in fp32, take 5, 14, 28 and 47 µs for kernels of 3, 5, 7 and 9: from 7 on
-it is bound by arithmetic.
+4.3 TB/s; its sums, in fp32, take 5, 14, 28 and 47 µs for kernels of 3, 5, 7 and 9: from 7 on it is
+bound by arithmetic.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
-from .activation import ACTIVATIONS, known
+from .activation import ACTIVATIONS, check_activation
 from .kernel import Budget, Kernel
-from .launch import TYPES, DeclinedError, Launch, aligned, grid_of, one_of, type_of
+from .launch import TYPES, DeclinedError, Launch, aligned, grid_of, require_one_of, type_of
 from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 SIDES = (3, 5, 7, 9)
 STRIDES = (1, 2)
-_LEAST_THREADS, _MOST_THREADS = 64, 512  # of a block
-_MOST_PIXELS = 32  # of a lane: it holds two sums for each
+_MIN_THREADS, _MAX_THREADS = 64, 512  # of a block
+_MAX_PIXELS = 32  # of a lane: it holds two sums for each
 
 
 def convolve_depthwise(
@@ -39,15 +39,15 @@ def convolve_depthwise(
     padding: int | None = None,
     activation: str = "none",
 ) -> Tensor:
-    """activation(convolution + bias) + residual, each channel by itself; images keep their middle
-    unless `padding` says otherwise.
+    """activation(convolution + bias) + residual, per channel; the default `padding` is half the
+    kernel's side.
 
-    `x` is (batch, channels, height, width) and best channels last, as the output is; `weight` is
+    `x` is (batch, channels, height, width), preferably channels last, as the output is; `weight` is
     (channels, 1, side, side).
     """
-    middle = weight.shape[-1] // 2 if padding is None else padding
+    border = weight.shape[-1] // 2 if padding is None else padding
     output: Tensor = torch.ops.paifuser.depthwise(
-        x, weight, bias, residual, stride, middle, activation
+        x, weight, bias, residual, stride, border, activation
     )
     return output
 
@@ -61,7 +61,7 @@ def compose(
     padding: int,
     activation: str,
 ) -> Tensor:
-    """The same, composed of torch operators."""
+    """The reference, composed of torch operators."""
     output = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
     output = output if residual is None else output + residual
     return output.contiguous(memory_format=torch.channels_last)
@@ -76,7 +76,7 @@ def empty(
     padding: int,
     activation: str,
 ) -> Tensor:
-    """The output's allocation, after a check that the inputs fit together."""
+    """Check that the inputs fit together, and allocate the output."""
     if x.dim() != 4:
         raise KernelError(
             f"depthwise takes images as (batch, channels, height, width), not {tuple(x.shape)}."
@@ -88,7 +88,7 @@ def empty(
             f"depthwise takes a square weight for each of {channels} channels, not "
             f"{tuple(weight.shape)}."
         )
-    known("depthwise", activation)
+    check_activation("depthwise", activation)
     if stride < 1 or padding < 0:
         raise KernelError(
             f"depthwise takes a stride from 1 and a padding from 0, not {stride} and {padding}."
@@ -100,7 +100,7 @@ def empty(
     )
     if shape[2] < 1 or shape[3] < 1:
         raise KernelError(
-            f"depthwise finds no place for a kernel of {side} in images of {height} × {width}; pad "
+            f"depthwise cannot apply a kernel of side {side} to images of {height} × {width}; pad "
             "them."
         )
     if bias is not None and tuple(bias.shape) != (channels,):
@@ -124,7 +124,7 @@ def problem(
     padding: int,
     activation: str,
 ) -> str:
-    """What decides the tile: about how many images, their size, the reach, and what follows."""
+    """What decides the tile: the approximate number of images, the sizes, and what is fused."""
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
     return describe_problem(
@@ -152,30 +152,33 @@ def plan(
     *,
     tile: Tile | None = None,
 ) -> Launch:
-    """A block for a rectangle of pixels of some channels, a lane for two channels of some whole
-    lines of it.
+    """A block per rectangle of pixels of some channels, a lane per two channels of some of its
+    lines.
     """
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
     kind = type_of(x, weight, bias, residual)
-    one_of("a side of", side, SIDES)
-    one_of("a stride of", stride, STRIDES)
+    require_one_of("a side of", side, SIDES)
+    require_one_of("a stride of", stride, STRIDES)
     if channels % 8:
-        raise DeclinedError(f"it takes channels in eights, not {channels}")
-    cut = choose_tile(
+        raise DeclinedError(f"it takes multiples of eight channels, not {channels}")
+    chosen = choose_tile(
         "depthwise",
         TILES,
         tile,
         problem(x, weight, bias, residual, stride, padding, activation),
         out.device,
     )
-    parts = batch * -(-channels // cut["channels"])
+    parts = batch * -(-channels // chosen["channels"])
+    template = f"{kind}, {side}, {stride}, {activation.upper()}, {TILES.arguments(chosen)}"
     return Launch(
         kernel="depthwise",
-        entry=f"depthwise<{kind}, {side}, {stride}, {activation.upper()}, {TILES.arguments(cut)}>",
-        grid=grid_of(-(-out.shape[3] // cut["width"]), -(-out.shape[2] // cut["height"]), parts),
-        block=(_threads(cut), 1, 1),
-        shared_bytes=_shared_bytes(cut, side, stride),
+        entry=f"depthwise<{template}>",
+        grid=grid_of(
+            -(-out.shape[3] // chosen["width"]), -(-out.shape[2] // chosen["height"]), parts
+        ),
+        block=(_threads(chosen), 1, 1),
+        shared_bytes=_shared_bytes(chosen, side, stride),
         arguments=(
             aligned(x.contiguous(memory_format=torch.channels_last)),
             weight.contiguous(),
@@ -185,8 +188,8 @@ def plan(
             else aligned(residual.contiguous(memory_format=torch.channels_last)),
             out,
             *(
-                np.int32(one)
-                for one in (channels, height, width, out.shape[2], out.shape[3], padding)
+                np.int32(number)
+                for number in (channels, height, width, out.shape[2], out.shape[3], padding)
             ),
         ),
     )
@@ -197,22 +200,22 @@ def _threads(tile: Tile) -> int:
 
 
 def _shared_bytes(tile: Tile, side: int, stride: int) -> int:
-    """Of `Depthwise::Tile` in the source: the pixels that a tile reads, and the weights in fp32
-    with a wider pitch.
+    """The size of `Depthwise::Tile` in the source: the pixels that a tile reads, and the weights in
+    fp32 with a padded pitch.
     """
-    across, down = ((tile[one] - 1) * stride + side for one in ("width", "height"))
+    across, down = ((tile[name] - 1) * stride + side for name in ("width", "height"))
     plain = across * down * tile["channels"] * 2 + side**2 * (tile["channels"] + 2) * 4
     return -(-plain // 16) * 16
 
 
-def _is_sound(tile: Tile) -> bool:
-    """Whole warps and not too many, sums that fit a lane's registers, and pixels that fit a block
-    at the widest reach.
+def _is_valid(tile: Tile) -> bool:
+    """Whether a block has whole warps and not too many, sums fit a lane's registers, and the pixels
+    of the largest kernel fit shared memory.
     """
     has_threads = (
-        tile["height"] % tile["lines"] == 0 and _LEAST_THREADS <= _threads(tile) <= _MOST_THREADS
+        tile["height"] % tile["lines"] == 0 and _MIN_THREADS <= _threads(tile) <= _MAX_THREADS
     )
-    has_registers = tile["lines"] * tile["width"] <= _MOST_PIXELS
+    has_registers = tile["lines"] * tile["width"] <= _MAX_PIXELS
     return (
         has_threads
         and has_registers
@@ -225,10 +228,10 @@ TILES = Tiles(
         "width": (4, 8, 16),  # pixels of the output
         "height": (4, 8, 16),
         "channels": (32, 64),
-        "lines": (1, 2),  # of the output, that a lane holds together
+        "lines": (1, 2),  # of the output, per lane
     },
     default={"width": 8, "height": 8, "channels": 64, "lines": 1},
-    is_sound=_is_sound,
+    is_valid=_is_valid,
 )
 
 

@@ -1,11 +1,11 @@
 """Depthwise convolution on int8, channels last, with its bias, activation and residual in one pass.
 
-Never in memory: the int32 sums, and what happens to them until they are rounded. The residual comes
+Never in memory: the int32 sums, and what is computed from them before rounding. The residual comes
 last, as in `depthwise`.
 
 Floor for 64 images of 96 channels at 56²: 19.3 MB in and as much out, 9 µs on an H200 at 4.3 TB/s,
 half of what bf16 needs. Four taps of a line are one instruction, so that a kernel of 3, 5, 7 or 9
-issues 4.5, 10, 17.5 or 27 of them for each element of the output, in place of 9, 25, 49 or 81
+issues 4.5, 10, 17.5 or 27 of them per element of the output, in place of 9, 25, 49 or 81
 multiply-adds, each of which takes twice as long: 5, 11, 20 and 31 µs.
 """
 
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from ..errors import KernelError
 from .kernel import Budget, Kernel
-from .launch import DeclinedError, Launch, aligned, grid_of, one_of
+from .launch import DeclinedError, Launch, aligned, grid_of, require_one_of
 from .quantized import (
     SCHEMA,
     WIDTH,
@@ -58,30 +58,30 @@ def convolve_depthwise_int8(
     padding: int | None = None,
     activation: str = "none",
 ) -> Tensor:
-    """activation(convolution · scales + bias) + residual, each channel by itself, quantized or
-    float by `into`.
+    """activation(convolution · scales + bias) + residual, per channel, quantized or float by
+    `into`.
 
-    `x` is (batch, channels, height, width) in uint8 or int8, best channels last, as the output is;
-    `weight` is (channels, 1, side, side) in int8. `scales` are the scale of x times those of the
-    weight, one a channel. `sums` of each channel's weights save computing them where x has a zero
-    point. Without `padding` it is half the kernel's side.
+    `x` is (batch, channels, height, width) in uint8 or int8, preferably channels last, as the
+    output is; `weight` is (channels, 1, side, side) in int8. `scales` are the scale of x times
+    those of the weight, one per channel. `sums` of each channel's weights save computing them where
+    x has a zero point. The default `padding` is half the kernel's side.
     """
-    rest: dict[str, Any] = {
+    options: dict[str, Any] = {
         "zero": zero,
         "sums": sums,
         "residual_params": residual_params,
         "into": into,
         "activation": activation,
     }
-    middle = weight.shape[-1] // 2 if padding is None else padding
+    border = weight.shape[-1] // 2 if padding is None else padding
     output: Tensor = torch.ops.paifuser.depthwise_int8(
-        *operator_arguments(x, weight, scales, bias, residual, **rest), stride, middle
+        *operator_arguments(x, weight, scales, bias, residual, **options), stride, border
     )
     return output
 
 
 def float_output(inputs: Int8Inputs) -> Tensor:
-    """The output before it is rounded, in the dtype of the scales; its sums are exact."""
+    """The output before rounding, in the dtype of the scales; its integer sums are exact."""
     exact = exact_dtype(inputs.weight[0].numel())
     x, weight = inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)
     sums = F.conv2d(x, weight, None, inputs.stride, inputs.padding, groups=x.shape[1]).to(
@@ -94,13 +94,13 @@ def float_output(inputs: Int8Inputs) -> Tensor:
 
 
 def compose(*arguments: Any) -> Tensor:
-    """The same, composed of torch operators."""
+    """The reference, composed of torch operators."""
     inputs = Int8Inputs(*arguments)
     return rounded(inputs, float_output(inputs)).contiguous(memory_format=torch.channels_last)
 
 
 def empty(*arguments: Any) -> Tensor:
-    """The output's allocation, after a check that the inputs fit together."""
+    """Check that the inputs fit together, and allocate the output."""
     inputs = Int8Inputs(*arguments)
     x, side = inputs.x, inputs.weight.shape[-1]
     if x.dim() != 4:
@@ -126,7 +126,7 @@ def empty(*arguments: Any) -> Tensor:
     )
     if shape[2] < 1 or shape[3] < 1:
         raise KernelError(
-            f"depthwise_int8 finds no place for a kernel of {side} in images of {height} × "
+            f"depthwise_int8 cannot apply a kernel of side {side} to images of {height} × "
             f"{width}; pad them."
         )
     check("depthwise_int8", inputs, channels, shape)
@@ -136,16 +136,16 @@ def empty(*arguments: Any) -> Tensor:
 
 
 def plan(out: Tensor, *arguments: Any) -> Launch:
-    """A block for 8 × 8 pixels of 64 channels, half a warp for a row of them, a lane for four
+    """A block per 8 × 8 pixels of 64 channels, half a warp per row of them, a lane per four
     channels.
     """
     inputs = Int8Inputs(*arguments)
     batch, channels, height, width = inputs.x.shape
     side, is_last = inputs.weight.shape[-1], inputs.residual is None
-    one_of("a side of", side, SIDES)
-    one_of("a stride of", inputs.stride, STRIDES)
+    require_one_of("a side of", side, SIDES)
+    require_one_of("a stride of", inputs.stride, STRIDES)
     if channels % WIDTH:
-        raise DeclinedError(f"it takes channels in sixteens, not {channels}")
+        raise DeclinedError(f"it takes multiples of sixteen channels, not {channels}")
     residual = (
         None
         if inputs.residual is None
@@ -166,8 +166,8 @@ def plan(out: Tensor, *arguments: Any) -> Launch:
             None if residual is None else aligned(residual),
             out,
             *(
-                np.int32(one)
-                for one in (channels, height, width, out.shape[2], out.shape[3], inputs.padding)
+                np.int32(number)
+                for number in (channels, height, width, out.shape[2], out.shape[3], inputs.padding)
             ),
             *scalar_arguments(inputs, is_last=is_last),
         ),
@@ -175,8 +175,8 @@ def plan(out: Tensor, *arguments: Any) -> Launch:
 
 
 def _shared_bytes(side: int, stride: int) -> int:
-    """Of `DepthwiseInt8::Tile` in the source: the pixels that a tile reads and the taps of a
-    line, both in whole words.
+    """The size of `DepthwiseInt8::Tile` in the source: the pixels that a tile reads and the taps of
+    a line, both in whole words.
     """
     reach = (_TILE - 1) * stride + side
     return (reach * -(-reach // 4) + side * -(-side // 4)) * 4 * _CHANNELS

@@ -1,10 +1,9 @@
-"""The instructions in a kernel's machine code, by NVIDIA's disassembler, and how often a warp runs
-them.
+"""The instructions in a kernel's machine code, by NVIDIA's disassembler, and how many a warp runs.
 
-Nothing is run and no GPU is needed. The multiply-adds in the code tell what one pass through it
-computes, and what a warp has to compute in all tells how many passes its main loop takes: the
-innermost loop with the most multiply-adds. Other loops, which load, count once; so does what an
-outer loop adds.
+Nothing is run and no GPU is needed. The code's multiply-adds give the operations of one pass
+through it, and a warp's total operations give the number of passes of its main loop: the innermost
+loop with the most multiply-adds. Other loops, which load, count once; so do the instructions of an
+outer loop.
 """
 
 from __future__ import annotations
@@ -25,37 +24,38 @@ _LINE = re.compile(
     r"^(\.L\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE
 )
 _TARGET = re.compile(r"`\((\.L\w+)\)")
-_SHAPE = re.compile(r"^([HIQ]MMA)\.168(\d+)")  # 16 × 8 results, each the sum of so many products
-_PLAIN = {"FFMA": 2, "HFMA2": 4, "IDP": 8}  # operations of a lane
+_SHAPE = re.compile(r"^([HIQ]MMA)\.168(\d+)")  # 16 × 8 results, each a sum of that many products
+_PLAIN = {"FFMA": 2, "HFMA2": 4, "IDP": 8}  # operations per lane
 _LANES = 32
 
-Unit = Literal["matrices", "int8 matrices", "four bytes", "plain"]  # what does the products
+Unit = Literal[
+    "matrices", "int8 matrices", "four bytes", "plain"
+]  # the unit that computes the products
 _INSTRUCTION = re.compile(
     r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE
 )
 
 
 def instructions_of(cubin: Path) -> Counter[str]:
-    """How often each instruction occurs in the machine code: FFMA, LDSM, HMMA …; padding is left
-    out.
-    """
+    """How often each instruction occurs in the machine code: FFMA, HMMA …; padding is left out."""
     counted = Counter(_INSTRUCTION.findall(listing_of(cubin)))
     counted.pop("NOP", None)
     return counted
 
 
 def listing_of(cubin: Path) -> str:
-    """The machine code as text, an instruction a line."""
-    done = subprocess.run([disassembler(), str(cubin)], capture_output=True, text=True, check=False)
-    if done.returncode:
+    """The machine code as text, one instruction per line."""
+    command = [disassembler(), str(cubin)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
         raise KernelError(
-            f"{cubin.name} cannot be disassembled: {first_line(RuntimeError(done.stderr))}."
+            f"{cubin.name} cannot be disassembled: {first_line(RuntimeError(process.stderr))}."
         )
-    return done.stdout
+    return process.stdout
 
 
 def disassembler() -> str:
-    """nvdisasm: of its pip package, or on the path."""
+    """The path of nvdisasm: of its pip package, or on the PATH."""
     try:
         installed = [
             Path(str(file.locate()))
@@ -73,7 +73,7 @@ def disassembler() -> str:
 
 
 def instructions_run(listing: str, operations: float) -> float:
-    """The instructions of one warp with so many operations, a multiply-add being two."""
+    """The instructions that one warp runs for so many operations; a multiply-add counts as two."""
     names, loops = _parsed(listing)
     kind = _unit(names)
     work = [_operations(name) if _KINDS.get(_kind(name)) == kind else 0 for name in names]
@@ -89,31 +89,31 @@ def instructions_run(listing: str, operations: float) -> float:
 
 
 def unit_of(listing: str) -> Unit:
-    """The unit that computes the products: matrix units where there is one such instruction."""
+    """The unit that computes the products: the matrix units if the code has such an instruction."""
     return _unit(_parsed(listing)[0])
 
 
 def _parsed(listing: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Every instruction's name, and the range of each loop, found by its jump back."""
+    """The name of every instruction, and the range of each loop, by its jump back."""
     names: list[str] = []
     loops: list[tuple[int, int]] = []
-    places: dict[str, int] = {}
+    labels: dict[str, int] = {}
     for label, name, rest in _LINE.findall(listing):
         if label:
-            places[label] = len(names)
+            labels[label] = len(names)
             continue
         names.append(name)
         target = _TARGET.search(rest)
-        if name.startswith("BRA") and target is not None and target[1] in places:
-            loops.append((places[target[1]], len(names)))
+        if name.startswith("BRA") and target is not None and target[1] in labels:
+            loops.append((labels[target[1]], len(names)))
     return names, loops
 
 
 def _innermost(loops: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [
-        one
-        for one in loops
-        if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in loops)
+        loop
+        for loop in loops
+        if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)
     ]
 
 
@@ -137,6 +137,6 @@ def _kind(name: str) -> str:
 
 
 def _operations(name: str) -> int:
-    """The operations of one instruction of a warp."""
+    """The operations that one instruction computes in a warp."""
     shape = _SHAPE.match(name)
     return 2 * 16 * 8 * int(shape[2]) if shape else _PLAIN.get(_kind(name), 0) * _LANES

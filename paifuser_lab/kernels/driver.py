@@ -1,4 +1,4 @@
-"""The CUDA version that this machine's NVIDIA driver runs, and the packages for it."""
+"""The CUDA version that this machine's NVIDIA driver supports, and the packages for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..errors import KernelError
 
 LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
-LEAST, NEWEST = 12, 13  # CUDA, by its first number
+MIN_CUDA, MAX_CUDA = 12, 13  # major versions
 
 
 class Packages(NamedTuple):
@@ -22,14 +22,14 @@ class Packages(NamedTuple):
 
 
 PACKAGES = {
-    LEAST: Packages("cupy-cuda12x", "gpu12", "nvidia-cuda-nvrtc-cu12", "gpu12"),
-    NEWEST: Packages("cupy-cuda13x", "gpu", "nvidia-cuda-nvrtc", "kernels"),
+    MIN_CUDA: Packages("cupy-cuda12x", "gpu12", "nvidia-cuda-nvrtc-cu12", "gpu12"),
+    MAX_CUDA: Packages("cupy-cuda13x", "gpu", "nvidia-cuda-nvrtc", "kernels"),
 }
 
 
 @cache
 def cuda_version() -> tuple[int, int] | None:
-    """The newest CUDA that the driver runs, such as (12, 8); None where there is no driver."""
+    """The newest CUDA that the driver supports, such as (12, 8); None without a driver."""
     for name in LIBRARIES:
         try:
             library = ctypes.CDLL(name)
@@ -42,17 +42,17 @@ def cuda_version() -> tuple[int, int] | None:
 
 
 def packages() -> Packages:
-    """The packages for this driver; for the newest CUDA where there is none."""
+    """The packages for this driver; for the newest CUDA without a driver."""
     version = cuda_version()
-    return PACKAGES[NEWEST if version is None or version[0] >= NEWEST else LEAST]
+    return PACKAGES[MAX_CUDA if version is None or version[0] >= MAX_CUDA else MIN_CUDA]
 
 
 def check_driver() -> None:
-    """Refuse a driver that is too old for every CuPy named here."""
+    """Raise if the driver is too old for every supported CuPy."""
     version = cuda_version()
-    if version is not None and version[0] < LEAST:
-        known = ".".join(map(str, version))
+    if version is not None and version[0] < MIN_CUDA:
+        supported = ".".join(map(str, version))
         raise KernelError(
-            f"the NVIDIA driver knows CUDA {known}, and CuPy needs {LEAST} or later; update the "
-            "driver."
+            f"the NVIDIA driver supports CUDA {supported}, and CuPy needs {MIN_CUDA} or later; "
+            "update the driver."
         )

@@ -1,6 +1,4 @@
-"""`Kernel`: the declaration of a CUDA kernel, as operator of torch, as composition in torch, and as
-launch.
-"""
+"""`Kernel`: declares a CUDA kernel as a torch operator, a composition in torch, and a launch."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .launch import Launch
-from .tiles import WHOLE, Tiles
+from .tiles import NO_TILES, Tiles
 
-BUDGETED_BY = "13.5"  # the NVRTC version of the budgets: another may need a few instructions more
+BUDGETED_BY = "13.5"  # the NVRTC version of the budgets: others may need a few instructions more
 
 
 class Budget(NamedTuple):
-    """What one entry may cost, compiled for sm_90a, without spills anywhere."""
+    """The most that one entry may use, compiled for sm_90a; spills are never allowed."""
 
     registers: int
     instructions: int
@@ -25,14 +23,15 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel. The functions take the operator's arguments, by position.
+    """A CUDA kernel. The functions take the operator's arguments, by position.
 
     `compose` is the tests' reference, the result on a CPU, the fallback on a GPU, and what a
     backward pass recomputes. `empty` checks that the inputs fit together and allocates the output;
-    it is also what a compiler traces. `plan` returns the launch that fills this output, or raises
-    DeclinedError; where there is more than one tile it takes one as `tile=`, and without it the one
-    measured to be best for such inputs, or the default. `problem` describes in a line what in the
-    inputs decides which tile is best. Integers have no gradient: `is_differentiable`.
+    compilers trace it for the output's shape. `plan` returns the launch that fills this output, or
+    raises DeclinedError; where there is more than one tile it accepts one as `tile=`, and by
+    default uses the one measured to be best for such inputs, or the default tile. `problem`
+    describes in a line the properties of the inputs that decide which tile is best. A kernel on
+    integers is not differentiable.
     """
 
     name: str
@@ -41,6 +40,6 @@ class Kernel:
     empty: Callable[..., Tensor]
     plan: Callable[..., Launch]
     budgets: Mapping[str, Budget]
-    tiles: Tiles = WHOLE
+    tiles: Tiles = NO_TILES
     problem: Callable[..., str] = lambda *inputs: ""
     is_differentiable: bool = True

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler: CUDA C++ in, machine code out; neither GPU nor driver is needed."""
+"""NVIDIA's run-time compiler: CUDA C++ to machine code; needs neither a GPU nor a driver."""
 
 from __future__ import annotations
 
@@ -29,50 +29,50 @@ class Compiled:
 @cache
 def nvrtc() -> Nvrtc:
     """The compiler of this machine: of its pip package, of the CUDA toolkit, or of the system."""
-    tried = []
-    for place in _places():
+    failures = []
+    for path in _library_paths():
         try:
-            return load(Path(place))
+            return load(Path(path))
         except (OSError, AttributeError) as error:
-            tried.append(first_line(error))
-    wanted = driver.packages()
+            failures.append(first_line(error))
+    packages = driver.packages()
     missing = MissingExtraError(
-        wanted.compiler, extra=wanted.compiler_extra, needed_for="Compiling a CUDA kernel"
+        packages.compiler, extra=packages.compiler_extra, needed_for="Compiling a CUDA kernel"
     )
     raise (
-        KernelError(f"NVRTC was found and does not load: {tried[0]}; reinstall {wanted.compiler}.")
-        if tried
+        KernelError(
+            f"NVRTC was found and does not load: {failures[0]}; reinstall {packages.compiler}."
+        )
+        if failures
         else missing
     )
 
 
 def load(library: Path) -> Nvrtc:
-    """The compiler in a library, its other half loaded first: NVRTC 13.0 searches it on the
-    system's path alone.
+    """Load NVRTC and before it its built-in functions: NVRTC 13.0 searches those on the system's
+    path alone.
     """
-    beside = (
-        library.parent.glob("libnvrtc-builtins.so*") if library.is_absolute() else ()
-    )  # never of the current folder
-    for builtins in sorted(beside):
+    # by absolute path only, never from the current folder
+    siblings = library.parent.glob("libnvrtc-builtins.so*") if library.is_absolute() else ()
+    for builtins in sorted(siblings):
         ctypes.CDLL(str(builtins))
     return Nvrtc(ctypes.CDLL(str(library)))
 
 
 class Nvrtc:
-    """NVRTC's C functions, each of which outputs with an error code."""
+    """NVRTC's C functions, each of which returns an error code."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        self._compile = (
-            library.nvrtcCompileProgram
-        )  # looked up now: a library without it is not NVRTC
+        # looked up now: a library without it is not NVRTC
+        self._compile = library.nvrtcCompileProgram
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> tuple[int, ...]:
-        """What it can compile for: 80, 90, 100 …"""
+        """The architectures that it compiles for: 80, 90, 100 …"""
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
         architectures = (ctypes.c_int * count.value)()
@@ -82,7 +82,7 @@ class Nvrtc:
     def compile(
         self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]
     ) -> Compiled:
-        """Machine code of one entry of a source, a template's arguments filled in:
+        """Compile one entry of a source, with its template arguments:
         `depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>`.
         """
         program = ctypes.c_void_p()
@@ -114,20 +114,20 @@ class Nvrtc:
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _text(self, program: ctypes.c_void_p, what: str) -> str:
-        return self._bytes(program, what).rstrip(b"\0").decode(errors="replace")
+    def _text(self, program: ctypes.c_void_p, output: str) -> str:
+        return self._bytes(program, output).rstrip(b"\0").decode(errors="replace")
 
-    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _bytes(self, program: ctypes.c_void_p, output: str) -> bytes:
         size = ctypes.c_size_t()
-        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        self._check(getattr(self._library, f"nvrtcGet{output}Size")(program, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(size.value)
-        self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
+        self._check(getattr(self._library, f"nvrtcGet{output}")(program, buffer))
         return buffer.raw
 
     def _check(self, code: int) -> None:
         if code:
             raise KernelError(
-                f"NVRTC failed: {self._error_text(code)}; is the CUDA installation whole?"
+                f"NVRTC failed: {self._error_text(code)}; is the CUDA installation complete?"
             )
 
     def _error_text(self, code: int) -> str:
@@ -136,17 +136,18 @@ class Nvrtc:
 
 
 def _packages() -> list[str]:
-    """The packages of NVRTC, that for the driver's own CUDA first.
+    """The packages of NVRTC, the one for the driver's own CUDA first.
 
     An older driver may not load what a newer NVRTC compiles.
     """
     fitting = driver.packages().compiler
     return sorted(
-        (one.compiler for one in driver.PACKAGES.values()), key=lambda name: (name != fitting, name)
+        (package.compiler for package in driver.PACKAGES.values()),
+        key=lambda name: (name != fitting, name),
     )
 
 
-def _places() -> Iterator[str]:
+def _library_paths() -> Iterator[str]:
     for package in _packages():
         try:
             libraries = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]

@@ -1,9 +1,8 @@
-"""Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and
-fallback.
+"""Kernels as torch operators: `torch.ops.paifuser.<name>`, with fake tensors, gradients, fallback.
 
 Built on torch.library: `Library.define` and `impl` cost a quarter of what `custom_op` does at each
 call. The backward pass recomputes the operator in torch and differentiates that: correct for every
-input, twice if asked, and no faster than it was.
+input, also for second derivatives, and no faster than without the kernel.
 """
 
 from __future__ import annotations
@@ -31,24 +30,25 @@ _warned: set[tuple[str, str]] = set()
 
 
 def register(kernel: Kernel) -> None:
-    """Make a kernel known to torch."""
+    """Register a kernel with torch."""
     _library.define(f"{kernel.name}{kernel.schema}")  # type: ignore[no-untyped-call]
     for key in ("CPU", "CUDA"):
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
-    torch.library.register_fake(qualified, _room(kernel), lib=_library)
+    torch.library.register_fake(qualified, _allocation(kernel), lib=_library)
     register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(
-        _arithmetic(kernel)
+        _flop_formula(kernel)
     )
-    backward, keep = _by_recomputing(kernel) if kernel.is_differentiable else _by_refusing(kernel)
-    torch.library.register_autograd(qualified, backward, setup_context=keep, lib=_library)
+    rule = _recomputing_backward if kernel.is_differentiable else _raising_backward
+    backward, setup_context = rule(kernel)
+    torch.library.register_autograd(qualified, backward, setup_context=setup_context, lib=_library)
 
 
 def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
-    room = _room(kernel)
+    allocate = _allocation(kernel)
 
     def run(*inputs: Any) -> Tensor:
-        out = room(*inputs)
+        out = allocate(*inputs)
         runner = runner_of(out.device)
         if runner is None or out.numel() == 0:
             return kernel.compose(*inputs) if out.numel() else out
@@ -62,47 +62,44 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
     return run
 
 
-def _room(kernel: Kernel) -> Callable[..., Tensor]:
-    """The output's allocation, after a check that the inputs are on one device and fit together."""
+def _allocation(kernel: Kernel) -> Callable[..., Tensor]:
+    """A function that checks that the inputs are on one device and fit, and allocates an output."""
 
-    def room(*inputs: Any) -> Tensor:
-        if len({one.device for one in inputs if isinstance(one, Tensor)}) > 1:
-            raise KernelError(_scattered(kernel, inputs))
+    def allocate(*inputs: Any) -> Tensor:
+        if len({value.device for value in inputs if isinstance(value, Tensor)}) > 1:
+            raise KernelError(_device_mismatch(kernel, inputs))
         return kernel.empty(*inputs)
 
-    return room
+    return allocate
 
 
-def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
-    """The message about tensors on several devices, whose addresses mean nothing to one kernel."""
+def _device_mismatch(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
+    """The message about tensors on several devices."""
     arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
     by_device: dict[torch.device, list[str]] = {}
-    for argument, one in zip(arguments, inputs, strict=False):
-        if isinstance(one, Tensor):
-            by_device.setdefault(one.device, []).append(argument.name)
-    devices = ", ".join(f"{_together(names)} on {device}" for device, names in by_device.items())
+    for argument, value in zip(arguments, inputs, strict=False):
+        if isinstance(value, Tensor):
+            by_device.setdefault(value.device, []).append(argument.name)
+    devices = ", ".join(f"{_enumerated(names)} on {device}" for device, names in by_device.items())
     return (
         f"{kernel.name} takes all its tensors on one device, not {devices}; move them to one with "
         ".to(device)."
     )
 
 
-def _together(names: list[str]) -> str:
+def _enumerated(names: list[str]) -> str:
     """x, weight and bias."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _arithmetic(kernel: Kernel) -> Callable[..., int]:
-    """The operations of the composition, for torch's counter, which would count none."""
+def _flop_formula(kernel: Kernel) -> Callable[..., int]:
+    """Count the operations of the composition, since torch's counter would count none."""
 
     def formula(*inputs: Any, out_val: Any = None, **options: Any) -> int:
-        with (
-            _disable_current_modes(),
-            torch.no_grad(),
-            counter() as counted,
-        ):  # other counters and modes must not see it
+        # hidden from other counters and modes
+        with _disable_current_modes(), torch.no_grad(), counter() as counted:
             kernel.compose(
-                *pytree.tree_map_only(Tensor, lambda one: one.detach().to("meta"), inputs)
+                *pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().to("meta"), inputs)
             )
         return int(counted.get_total_flops())
 
@@ -117,10 +114,10 @@ def _warn_once(name: str, reason: str) -> None:
         )
 
 
-def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """The backward pass of a kernel without gradient: an error."""
+def _raising_backward(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """The backward pass of a kernel that has none: an error."""
 
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         pass
 
     def backward(ctx: Any, gradient: Tensor) -> None:
@@ -129,52 +126,52 @@ def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None
             "before it is quantized."
         )
 
-    return backward, keep
+    return backward, setup_context
 
 
-def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """The backward pass, and the function that saves its inputs."""
+def _recomputing_backward(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """A backward pass that recomputes, and the function that saves its inputs."""
 
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*(one for one in inputs if isinstance(one, Tensor)))
-        ctx.others = [None if isinstance(one, Tensor) else (one,) for one in inputs]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*(value for value in inputs if isinstance(value, Tensor)))
+        ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
 
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if other is None else other[0] for other in ctx.others]
-        wanted = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
+        needed = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
         differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
         gradients = dict(
-            zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True)
+            zip(needed, differentiate(kernel.compose, inputs, needed, gradient), strict=True)
         )
         return tuple(gradients.get(index) for index in range(len(inputs)))
 
-    return backward, keep
+    return backward, setup_context
 
 
 def _gradients(
-    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
+    compose: Callable[..., Tensor], inputs: list[Any], needed: list[int], gradient: Tensor
 ) -> tuple[Tensor, ...]:
-    """The gradients in the wanted inputs, as plain numbers."""
-    inputs = [one.detach() if isinstance(one, Tensor) else one for one in inputs]
+    """The gradients with respect to the needed inputs, without a graph."""
+    inputs = [value.detach() if isinstance(value, Tensor) else value for value in inputs]
     with torch.enable_grad():
-        for index in wanted:
+        for index in needed:
             inputs[index].requires_grad_()
-        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in wanted], gradient)
+        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in needed], gradient)
 
 
 def _gradients_with_graph(
-    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
+    compose: Callable[..., Tensor], inputs: list[Any], needed: list[int], gradient: Tensor
 ) -> tuple[Tensor, ...]:
-    """The same with their graph, so that they can be differentiated again (`create_graph=True`).
+    """The same gradients with their graph, to be differentiated again (`create_graph=True`).
 
-    A view of each wanted input keeps the gradient in one from going through another that was
+    A view of each needed input keeps its gradient from flowing through another input that was
     computed from it. torch's fused attention has no second derivative; its plain composition has.
     """
     inputs = list(inputs)
-    for index in wanted:
+    for index in needed:
         inputs[index] = inputs[index].view_as(inputs[index])
     with sdpa_kernel(SDPBackend.MATH):
         return torch.autograd.grad(
-            compose(*inputs), [inputs[index] for index in wanted], gradient, create_graph=True
+            compose(*inputs), [inputs[index] for index in needed], gradient, create_graph=True
         )

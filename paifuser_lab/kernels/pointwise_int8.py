@@ -1,8 +1,8 @@
 """A linear layer, or a 1×1 convolution, on int8, with its bias, residual and activation in one
 pass.
 
-Never in memory: the int32 sums, which are four times as many bytes as the output, and what happens
-to them until they are rounded. The activation comes last, as in `pointwise`.
+Never in memory: the int32 sums, which take four times as many bytes as the output, and what is
+computed from them before rounding. The activation comes last, as in `pointwise`.
 
 Floor for 64 images of 56² from 64 to 256 channels with a residual: 12.8 MB in, 51.4 MB of residual,
 51.4 MB out, 26.9 µs on an H200 at 4.3 TB/s, half of what bf16 needs; 6.6 billion operations, 4 µs
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from ..errors import KernelError
 from .kernel import Budget, Kernel
-from .launch import DeclinedError, Launch, aligned, countable, grid_of
+from .launch import DeclinedError, Launch, aligned, checked_count, grid_of
 from .quantized import (
     SCHEMA,
     WIDTH,
@@ -59,10 +59,10 @@ def project_int8(
     """activation((x - zero) · weightᵀ · scales + bias + residual), quantized or float by `into`.
 
     `x` is (…, in) in uint8 or int8, `weight` (out, in) in int8. `scales` are the scale of x times
-    those of the weight, one a column. `sums` of each row of weight save computing them where x has
-    a zero point.
+    those of the weight, one per column. `sums` of each row of weight save computing them where x
+    has a zero point.
     """
-    rest: dict[str, Any] = {
+    options: dict[str, Any] = {
         "zero": zero,
         "sums": sums,
         "residual_params": residual_params,
@@ -70,13 +70,13 @@ def project_int8(
         "activation": activation,
     }
     output: Tensor = torch.ops.paifuser.pointwise_int8(
-        *operator_arguments(x, weight, scales, bias, residual, **rest)
+        *operator_arguments(x, weight, scales, bias, residual, **options)
     )
     return output
 
 
 def float_output(inputs: Int8Inputs) -> Tensor:
-    """The output before it is rounded, in the dtype of the scales; its sums are exact."""
+    """The output before rounding, in the dtype of the scales; its integer sums are exact."""
     exact = exact_dtype(inputs.weight.shape[1])
     sums = F.linear(inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)).to(
         inputs.scales.dtype
@@ -86,13 +86,13 @@ def float_output(inputs: Int8Inputs) -> Tensor:
 
 
 def compose(*arguments: Any) -> Tensor:
-    """The same, composed of torch operators."""
+    """The reference, composed of torch operators."""
     inputs = Int8Inputs(*arguments)
     return rounded(inputs, float_output(inputs)).contiguous()
 
 
 def empty(*arguments: Any) -> Tensor:
-    """The output's allocation, after a check that the inputs fit together."""
+    """Check that the inputs fit together, and allocate the output."""
     inputs = Int8Inputs(*arguments)
     x, weight = inputs.x, inputs.weight
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
@@ -106,12 +106,14 @@ def empty(*arguments: Any) -> Tensor:
 
 
 def plan(out: Tensor, *arguments: Any) -> Launch:
-    """A block for 128 rows of 64 or 128 columns, a warp for 32 rows of half of them."""
+    """A block per 128 rows of 64 or 128 columns, a warp per 32 rows of half of them."""
     inputs = Int8Inputs(*arguments)
     columns, depth = inputs.weight.shape
     if columns % WIDTH or depth % WIDTH or not depth:
-        raise DeclinedError(f"it takes columns in sixteens, not {depth} in and {columns} out")
-    rows = countable(math.prod(inputs.x.shape[:-1]))
+        raise DeclinedError(
+            f"it takes multiples of sixteen columns, not {depth} in and {columns} out"
+        )
+    rows = checked_count(math.prod(inputs.x.shape[:-1]))
     wide = 64 if columns <= 64 else 128
     return Launch(
         kernel="pointwise_int8",
@@ -125,15 +127,15 @@ def plan(out: Tensor, *arguments: Any) -> Launch:
             *channel_arguments(inputs),
             None if inputs.residual is None else aligned(inputs.residual.contiguous()),
             out,
-            *(np.int32(one) for one in (rows, depth, columns)),
+            *(np.int32(number) for number in (rows, depth, columns)),
             *scalar_arguments(inputs, is_last=True),
         ),
     )
 
 
 def _shared_bytes(wide: int) -> int:
-    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the output,
-    three numbers a column.
+    """The size of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the
+    output, three numbers per column.
     """
     return _STAGES * (_ROWS + wide) * _PITCH + _ROWS * (wide + 16) + 12 * wide
 

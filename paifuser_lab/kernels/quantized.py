@@ -1,7 +1,7 @@
-"""The int8 kernels' quantization: its parameters, the operators' arguments, checks and rounding.
+"""Quantization of the int8 kernels: parameters, operator arguments, checks and rounding.
 
-kernels/quantized.cuh is the other half. A quantized value q stands for (q - zero) · scale.
-Activations are uint8 or int8, weights int8 with zero point 0 and a scale for each channel.
+Its CUDA half is kernels/quantized.cuh. A quantized value q represents (q - zero) · scale.
+Activations are uint8 or int8, weights int8 with zero point 0 and a scale per channel.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ import torch
 from torch import Tensor
 
 from ..errors import KernelError
-from .activation import ACTIVATIONS, known
+from .activation import ACTIVATIONS, check_activation
 from .launch import Argument, DeclinedError, aligned
 
 INTEGERS = {torch.uint8: "uint8", torch.int8: "int8"}
 FLOATS = {torch.float32: "float", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-CLAMPS = {
-    "none": (-np.inf, np.inf),
-    "relu": (0.0, np.inf),
-    "relu6": (0.0, 6.0),
-}  # applied by the rounding itself
-WIDTH = 16  # channels that are read at once
+# activations applied by the rounding itself
+CLAMPS = {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "relu6": (0.0, 6.0)}
+WIDTH = 16  # channels per vector load
 EXACT_IN_FP32 = 1 << 24  # from here on fp32 does not represent every integer
 
 
@@ -35,7 +32,7 @@ class QuantParams(NamedTuple):
 
 
 class Int8Inputs(NamedTuple):
-    """The arguments of an operator on int8, in its order."""
+    """The arguments of an int8 operator, in its order."""
 
     x: Tensor
     zero: int
@@ -60,10 +57,9 @@ class Int8Inputs(NamedTuple):
 
 
 SCHEMA = (
-    "Tensor x, int zero, Tensor weight, Tensor scales, Tensor? sums, Tensor? bias, Tensor? "
-    "residual, "
-    "float residual_scale, int residual_zero, float out_scale, int out_zero, ScalarType dtype, str "
-    "activation"
+    "Tensor x, int zero, Tensor weight, Tensor scales, Tensor? sums, Tensor? bias, "
+    "Tensor? residual, float residual_scale, int residual_zero, float out_scale, int out_zero, "
+    "ScalarType dtype, str activation"
 )
 
 
@@ -80,26 +76,25 @@ def operator_arguments(
     into: QuantParams | torch.dtype,
     activation: str,
 ) -> tuple[Any, ...]:
-    """A call's arguments in the operators' order."""
+    """A call's arguments in the operator's order."""
     if (residual is None) != (residual_params is None):
         raise KernelError(
-            "A quantized residual comes with its quantization, as residual= and residual_params=; "
-            "give both or neither."
+            "A quantized residual needs its quantization, as residual= and residual_params=; pass "
+            "both or neither."
         )
-    rest, out = (
-        residual_params or QuantParams(1.0),
-        into if isinstance(into, QuantParams) else QuantParams(1.0),
-    )
+    default = QuantParams(1.0)
+    params = residual_params or default
+    out = into if isinstance(into, QuantParams) else default
     dtype = x.dtype if isinstance(into, QuantParams) else into
-    return x, zero, weight, scales, sums, bias, residual, *rest, *out, dtype, activation
+    return x, zero, weight, scales, sums, bias, residual, *params, *out, dtype, activation
 
 
 def check(kernel: str, inputs: Int8Inputs, channels: int, shape: tuple[int, ...]) -> None:
-    """Refuse what does not fit together, once the weight and the output's shape are known to."""
-    steps, kind = inputs.x.dtype, ", ".join(str(one) for one in INTEGERS)
-    if steps not in INTEGERS or inputs.weight.dtype != torch.int8:
+    """Raise if the arguments do not fit the channels and the output's shape."""
+    dtype, supported = inputs.x.dtype, ", ".join(map(str, INTEGERS))
+    if dtype not in INTEGERS or inputs.weight.dtype != torch.int8:
         raise KernelError(
-            f"{kernel} takes x in {kind} and a weight in torch.int8, not {steps} and "
+            f"{kernel} takes x in {supported} and a weight in torch.int8, not {dtype} and "
             f"{inputs.weight.dtype}."
         )
     columns = {
@@ -107,61 +102,61 @@ def check(kernel: str, inputs: Int8Inputs, channels: int, shape: tuple[int, ...]
         "sums": (inputs.sums, False),
         "bias": (inputs.bias, True),
     }
-    for name, (column, is_number) in columns.items():
+    for name, (column, is_float) in columns.items():
         if column is not None and (
-            tuple(column.shape) != (channels,) or column.is_floating_point() != is_number
+            tuple(column.shape) != (channels,) or column.is_floating_point() != is_float
         ):
             raise KernelError(
                 f"{kernel} takes {name} for each of {channels} channels, not {tuple(column.shape)} "
                 f"in {column.dtype}."
             )
     if inputs.residual is not None and (
-        tuple(inputs.residual.shape) != shape or inputs.residual.dtype != steps
+        tuple(inputs.residual.shape) != shape or inputs.residual.dtype != dtype
     ):
         raise KernelError(
-            f"{kernel} adds a residual of {shape} in {steps}, not {tuple(inputs.residual.shape)} "
+            f"{kernel} adds a residual of {shape} in {dtype}, not {tuple(inputs.residual.shape)} "
             f"in {inputs.residual.dtype}."
         )
-    if inputs.dtype not in FLOATS and inputs.dtype != steps:
+    if inputs.dtype not in FLOATS and inputs.dtype != dtype:
         raise KernelError(
-            f"{kernel} returns values quantized as x, in {steps}, or floats, not {inputs.dtype}."
+            f"{kernel} returns values quantized as x, in {dtype}, or floats, not {inputs.dtype}."
         )
-    ends = torch.iinfo(steps)
+    ends = torch.iinfo(dtype)
     for zero in (inputs.zero, inputs.residual_zero, inputs.out_zero):
         if not (zero == 0 or ends.min <= zero <= ends.max):
             raise KernelError(
-                f"{kernel} takes zero points within {steps}, from {ends.min} to {ends.max}, "
+                f"{kernel} takes zero points within {dtype}, from {ends.min} to {ends.max}, "
                 f"not {zero}."
             )
     if not inputs.out_scale > 0:
-        raise KernelError(f"{kernel} takes a scale of the output above 0, not {inputs.out_scale}.")
-    known(kernel, inputs.activation)
+        raise KernelError(f"{kernel} takes an output scale above 0, not {inputs.out_scale}.")
+    check_activation(kernel, inputs.activation)
 
 
 def exact_dtype(count: int) -> torch.dtype:
-    """The dtype in which a sum of so many products of quantized values and weights is exact."""
+    """The dtype in which the sum of so many products of quantized values and weights is exact."""
     return torch.float32 if count * 255 * 128 < EXACT_IN_FP32 else torch.float64
 
 
 def float_residual(inputs: Int8Inputs) -> Tensor | float:
-    """The residual, dequantized in the dtype of the scales."""
+    """The dequantized residual, in the dtype of the scales."""
     if inputs.residual is None:
         return 0.0
     return (inputs.residual.to(inputs.scales.dtype) - inputs.residual_zero) * inputs.residual_scale
 
 
-def apply_activation(inputs: Int8Inputs, numbers: Tensor) -> Tensor:
-    """The activation of float values."""
-    return ACTIVATIONS[inputs.activation](numbers)
+def apply_activation(inputs: Int8Inputs, values: Tensor) -> Tensor:
+    """Apply the activation to float values."""
+    return ACTIVATIONS[inputs.activation](values)
 
 
-def rounded(inputs: Int8Inputs, numbers: Tensor) -> Tensor:
-    """The float output, rounded to the output's dtype."""
+def rounded(inputs: Int8Inputs, values: Tensor) -> Tensor:
+    """The float output, rounded or cast to the output's dtype."""
     if not inputs.is_quantized:
-        return numbers.to(inputs.dtype)
+        return values.to(inputs.dtype)
     ends = torch.iinfo(inputs.dtype)
     return (
-        (numbers / inputs.out_scale)
+        (values / inputs.out_scale)
         .round()
         .add(inputs.out_zero)
         .clamp(ends.min, ends.max)
@@ -170,19 +165,19 @@ def rounded(inputs: Int8Inputs, numbers: Tensor) -> Tensor:
 
 
 def int8_entry(kernel: str, inputs: Int8Inputs, *sizes: int, is_last: bool) -> str:
-    """The template with its arguments; a clamp as last activation is left to the rounding."""
+    """The template with its arguments; a clamp as last activation is applied by the rounding."""
     if inputs.scales.dtype != torch.float32 or (
         inputs.bias is not None and inputs.bias.dtype != torch.float32
     ):
         raise DeclinedError("it takes scales and bias in torch.float32")
     activation = "none" if _is_clamped(inputs, is_last) else inputs.activation
-    kinds = INTEGERS[inputs.x.dtype], (INTEGERS | FLOATS)[inputs.dtype]
-    return f"{kernel}<{', '.join((*kinds, *map(str, sizes), activation.upper()))}>"
+    dtypes = INTEGERS[inputs.x.dtype], (INTEGERS | FLOATS)[inputs.dtype]
+    return f"{kernel}<{', '.join((*dtypes, *map(str, sizes), activation.upper()))}>"
 
 
 def channel_arguments(inputs: Int8Inputs) -> tuple[Argument, Argument, Argument]:
-    """Scales, sums and bias as a kernel takes them; missing sums are computed where a zero point
-    needs them.
+    """Scales, sums and bias as a kernel takes them; missing sums are computed if a zero point needs
+    them.
     """
     sums = inputs.sums
     if inputs.zero and sums is None:
@@ -200,16 +195,16 @@ def weight_sums(weight: Tensor) -> Tensor:
 
 
 def scalar_arguments(inputs: Int8Inputs, *, is_last: bool) -> tuple[Argument, ...]:
-    """A kernel's last arguments: x's zero point, the residual's quantization, and how the output is
-    rounded.
+    """A kernel's last arguments: x's zero point, the residual's quantization, and how to round the
+    output.
     """
-    turn = 128 if inputs.x.dtype == torch.int8 else 0  # a kernel works on 0 … 255
-    out_zero, inverse = inputs.out_zero + turn, np.float32(1 / inputs.out_scale)
+    offset = 128 if inputs.x.dtype == torch.int8 else 0  # a kernel works on 0 … 255
+    out_zero, inverse = inputs.out_zero + offset, np.float32(1 / inputs.out_scale)
     low, high = CLAMPS[inputs.activation] if _is_clamped(inputs, is_last) else CLAMPS["none"]
     return (
         np.int32(inputs.zero),
         np.float32(inputs.residual_scale if inputs.residual is not None else 0.0),
-        np.int32(inputs.residual_zero + turn),
+        np.int32(inputs.residual_zero + offset),
         inverse,
         np.float32(max(-out_zero, low)),
         np.float32(min(255 - out_zero, float(np.float32(high) * inverse))),

@@ -1,4 +1,4 @@
-"""Every kernel; a new one is a line here, beside its CUDA source, Python file and test."""
+"""All kernels; a new one is a line here, beside its CUDA source, Python file and test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registers and spills of an entry, from the assembler's log, and the time of issuing its
+"""An entry's registers and spills, from the assembler's log, and the time to issue its
 instructions.
 """
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..errors import KernelError
 
-ISSUED_PER_CYCLE = 4  # warps of a multiprocessor that issue an instruction in the same cycle
+ISSUED_PER_CYCLE = 4  # instructions per cycle of a multiprocessor, one by each warp scheduler
 
 
 class Resources(BaseModel):
@@ -23,7 +23,7 @@ class Resources(BaseModel):
 
 
 def resources_in(log: str, entry: str) -> Resources:
-    """Read the assembler's lines on an entry in NVRTC's log (`--ptxas-options=-v`)."""
+    """Parse the assembler's lines about an entry in NVRTC's log (`--ptxas-options=-v`)."""
     match = re.search(
         rf"'{re.escape(entry)}'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes "
         r"spill loads.*?Used (\d+) registers",
@@ -32,7 +32,7 @@ def resources_in(log: str, entry: str) -> Resources:
     )
     if match is None:
         raise KernelError(
-            f"NVRTC's log says nothing about {entry}; is this version of NVRTC known?"
+            f"NVRTC's log has no resources of {entry}; is this version of NVRTC supported?"
         )
     stack, stores, loads, registers = (int(text) for text in match.groups())
     return Resources(registers=registers, spill_bytes=stores + loads, stack_bytes=stack)
@@ -41,10 +41,9 @@ def resources_in(log: str, entry: str) -> Resources:
 def issue_bound_ns(
     instructions: int, warps: int, *, multiprocessors: int, clock_ghz: float
 ) -> float:
-    """The time of one block, on average over a full GPU, when nothing but issuing instructions
-    takes time.
+    """The time of one block, averaged over a full GPU, if only issuing instructions took time.
 
-    An inference, not yet compared with a measurement: every instruction counted once, no stall,
+    An estimate, not yet compared with a measurement: every instruction counted once, no stalls,
     every issue slot used.
     """
     return instructions * warps / (multiprocessors * ISSUED_PER_CYCLE * clock_ghz)

@@ -1,5 +1,5 @@
-"""Which runner launches kernels on a type of device: CuPy on a GPU, an emulator in tests, none on a
-CPU.
+"""The runner that launches kernels on a type of device: CuPy on a GPU, an emulator in tests, none
+on a CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def runner_of(device: torch.device) -> Runner | None:
 
 @contextmanager
 def run_by(runner: Runner, device_type: str) -> Iterator[None]:
-    """Use a runner for a type of device inside the `with` block."""
+    """Use a runner for a type of device within the `with` block."""
     before = _runners.get(device_type)
     _runners[device_type] = runner
     try:

@@ -1,6 +1,6 @@
-"""Which tile a launch uses: the one asked for, else the one measured to be best, else the default.
+"""Which tile a launch uses: the requested one, else the one measured to be best, else the default.
 
-After the first time a measured tile comes from memory: no file is read and nothing waits for a GPU.
+Measured tiles are cached after the first time: no file is read and nothing waits for a GPU.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from .tuning.store import Measured, measured_on
 def choose_tile(
     kernel: str,
     tiles: Tiles,
-    asked: Tile | None,
+    requested: Tile | None,
     problem: str,
     device: torch.device,
     default: Tile | None = None,
 ) -> Tile:
-    """The tile for a problem; one that the source does not take is refused."""
-    if asked is None:
+    """The tile for a problem; raises if the source does not take the requested one."""
+    if requested is None:
         return measured_tile(kernel, tiles, problem, device) or default or tiles.default
-    if asked not in tiles:
+    if requested not in tiles:
         raise KernelError(
-            f"{kernel} has no tile {_describe(asked)}; it takes {_describe_choices(tiles)}, where "
-            "they go together."
+            f"{kernel} has no tile {_describe(requested)}; it takes {_describe_choices(tiles)}, in "
+            "valid combinations."
         )
-    return asked
+    return requested
 
 
 def measured_tile(kernel: str, tiles: Tiles, problem: str, device: torch.device) -> Tile | None:
     """The tile measured to be best for a problem on a device.
 
-    None where nothing was measured, or where the kernel's source no longer takes that tile.
+    None if nothing was measured, or if the kernel's source no longer takes that tile.
     """
     if device.type != "cuda":
         return None
@@ -46,7 +46,7 @@ def measured_tile(kernel: str, tiles: Tiles, problem: str, device: torch.device)
 
 
 def forget_measured_tiles() -> None:
-    """Read the files again at the next launch, since something was measured."""
+    """Clear the caches after a measurement, so that the next launch reads the files again."""
     _measured_tile.cache_clear()
     _measured_on.cache_clear()
 
@@ -68,12 +68,12 @@ def _device_name(index: int) -> str:
 
 
 def rounded_size(count: int) -> str:
-    """A size whose exact value decides little, as the power of two that holds it: 2^18."""
+    """A size rounded up to a power of two, 2^18, since its exact value matters little."""
     return f"2^{max(0, count - 1).bit_length()}"
 
 
 def describe_problem(*words: str | None) -> str:
-    """The words that describe a problem, without those that do not apply."""
+    """Join the words that describe a problem, without those that do not apply."""
     return " ".join(word for word in words if word)
 
 

@@ -1,5 +1,5 @@
-"""How a kernel cuts its work: named integers that its entry takes as template arguments, and which
-combine.
+"""Tiles: named integers by which a kernel divides its work, the last template arguments of its
+entry.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from itertools import product
 
 Tile = Mapping[str, int]
 
-# Of a multiprocessor, sm_90 and sm_100. Older ones have less shared memory: a tile that is sound
-# may be too large to load there.
+# Per multiprocessor, sm_90 and sm_100. Older ones have less shared memory: a valid tile may be too
+# large to load there.
 SHARED_BYTES = 228 << 10
-RESERVED_BYTES = 1 << 10  # of those, for each block
+RESERVED_BYTES = 1 << 10  # of those, per block
 REGISTERS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, so that choices can be cached
 class Tiles:
-    """Every tile that a kernel's source takes, and the one to take where nothing was measured."""
+    """Every tile that a kernel's source takes, and the default where nothing was measured."""
 
     choices: Mapping[str, tuple[int, ...]]
     default: Tile
-    is_sound: Callable[[Tile], bool] = lambda tile: True
+    is_valid: Callable[[Tile], bool] = lambda tile: True
 
     def __iter__(self) -> Iterator[Tile]:
-        """All that the source takes, in a fixed order."""
+        """All valid tiles, in a fixed order."""
         for numbers in product(*self.choices.values()):
             tile = dict(zip(self.choices, numbers, strict=True))
-            if self.is_sound(tile):
+            if self.is_valid(tile):
                 yield tile
 
     def __contains__(self, tile: object) -> bool:
@@ -37,12 +37,12 @@ class Tiles:
             isinstance(tile, Mapping)
             and tile.keys() == self.choices.keys()
             and all(tile[name] in numbers for name, numbers in self.choices.items())
-            and self.is_sound(tile)
+            and self.is_valid(tile)
         )
 
     def arguments(self, tile: Tile) -> str:
-        """A tile as the last arguments of a template, in the order of the choices."""
+        """A tile as the last template arguments, in the order of the choices."""
         return ", ".join(str(tile[name]) for name in self.choices)
 
 
-WHOLE = Tiles(choices={}, default={})  # of a kernel with one way to cut its work
+NO_TILES = Tiles(choices={}, default={})  # of a kernel without tile sizes

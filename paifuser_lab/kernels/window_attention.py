@@ -1,14 +1,13 @@
-"""Window attention (Swin): everything between the qkv projection and the output projection, in one
-pass over memory.
+"""Window attention (Swin): everything between the qkv and the output projection, in one pass over
+memory.
 
-Fused: cyclic shift, partition into windows, scaled products, relative position bias, shift mask,
-softmax, the sum of values, and the way back. Never in memory: the shifted image, the windows, the
-scores, the expanded bias, the mask.
+Fused: cyclic shift, window partition, scaled products, relative position bias, shift mask, softmax,
+sum of values, and the reverse. Never in memory: the shifted image, the windows, the scores, the
+expanded bias, the mask.
 
 Floor for a window of 49 tokens and a head of 32 in 16 bits: 3 × 3,136 bytes in, 3,136 out, which an
-H200 moves in 2.9 ns at
-4.3 TB/s; 307,328 operations, 0.4 ns at 790 TFLOP/s. It is bound by the instructions it issues: see
-kernels/README.md.
+H200 moves in 2.9 ns at 4.3 TB/s; 307,328 operations, 0.4 ns at 790 TFLOP/s. It is bound by the
+instructions it issues: see kernels/README.md.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from torch.nn import functional as F
 
 from ..errors import KernelError
 from .kernel import Budget, Kernel
-from .launch import TYPES, Launch, aligned, countable, grid_of, one_of, type_of
+from .launch import TYPES, Launch, aligned, checked_count, grid_of, require_one_of, type_of
 from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import Tile, Tiles
 
 WINDOWS = (7, 8, 12)
-HEADS = (32, 64)  # elements of a head
+HEADS = (32, 64)  # sizes of a head
 _MASKED = -100.0  # what Swin adds to the score of two tokens that only the shift brought together
 
 
@@ -39,8 +38,9 @@ def attend_windows(
 ) -> Tensor:
     """Attention within windows of an image.
 
-    `qkv` is (batch, height, width, 3, heads, numbers), in image order; `bias` is (heads, (2·window
-    - 1)²), Swin's table turned over; the output is (batch, height, width, heads · numbers).
+    `qkv` is (batch, height, width, 3, heads, head size), in image order; `bias` is (heads,
+    (2·window - 1)²), Swin's table transposed; the output is (batch, height, width, heads · head
+    size).
     """
     output: Tensor = torch.ops.paifuser.window_attention(
         qkv, bias, window, shift, qkv.shape[-1] ** -0.5 if scale is None else scale
@@ -49,14 +49,14 @@ def attend_windows(
 
 
 def compose(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
-    """The same, composed of torch operators."""
-    query, key, value = cut(qkv, window, shift)
+    """The reference, composed of torch operators."""
+    query, key, value = partition(qkv, window, shift)
     added = bias[:, distances(window, bias.device)].to(qkv.dtype)[None]
     if any(shift):
         added = (added + mask(qkv.shape[1], qkv.shape[2], window, shift, added)).repeat(
             len(qkv), 1, 1, 1
         )
-    return join(
+    return reverse(
         F.scaled_dot_product_attention(query, key, value, attn_mask=added, scale=scale),
         qkv,
         window,
@@ -64,9 +64,9 @@ def compose(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scal
     )
 
 
-def cut(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of each window of the shifted image: (windows, heads, tokens,
-    numbers).
+def partition(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of each window of the shifted image: (windows, heads, tokens, head
+    size).
     """
     _, height, width, _, heads, size = qkv.shape
     shifted = torch.roll(qkv, (-shift[0], -shift[1]), dims=(1, 2)) if any(shift) else qkv
@@ -75,10 +75,10 @@ def cut(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tenso
     return query, key, value
 
 
-def join(mixed: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Tensor:
-    """The image that windows were cut from, each token back in its position."""
+def reverse(attended: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Tensor:
+    """The image that was partitioned into windows, each token at its original position."""
     batch, height, width, _, heads, size = qkv.shape
-    image = mixed.reshape(
+    image = attended.reshape(
         batch, height // window, width // window, heads, window, window, size
     ).permute(0, 1, 4, 2, 5, 3, 6)
     image = image.reshape(batch, height, width, heads * size)
@@ -86,12 +86,11 @@ def join(mixed: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Ten
 
 
 def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
-    """The output's allocation, after a check that the inputs fit together."""
+    """Check that the inputs fit together, and allocate the output."""
     if qkv.dim() != 6 or qkv.shape[3] != 3:
         raise KernelError(
-            "window_attention takes qkv as (batch, height, width, 3, heads, numbers), not "
-            f"{tuple(qkv.shape)}; "
-            "reshape what the projection gives."
+            "window_attention takes qkv as (batch, height, width, 3, heads, head size), not "
+            f"{tuple(qkv.shape)}; reshape the projection's output."
         )
     batch, height, width, _, heads, size = qkv.shape
     if window < 1 or height % window or width % window:
@@ -104,7 +103,7 @@ def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale:
             f"window_attention takes a bias of {heads} heads × {(2 * window - 1) ** 2} distances, "
             f"not {tuple(bias.shape)}."
         )
-    if len(shift) != 2 or not all(0 <= one < window for one in shift):
+    if len(shift) != 2 or not all(0 <= step < window for step in shift):
         raise KernelError(
             f"window_attention takes two shifts from 0 to {window - 1}, down and right, not "
             f"{tuple(shift)}."
@@ -113,8 +112,8 @@ def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale:
 
 
 def problem(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> str:
-    """What decides the tile: about how many windows and heads there are, their sizes, and whether
-    some windows are cut.
+    """What decides the tile: the approximate number of windows and heads, their sizes, and whether
+    the image is shifted.
     """
     batch, height, width, _, heads, size = qkv.shape
     count = batch * (height // window) * (width // window) * heads
@@ -137,35 +136,35 @@ def plan(
     *,
     tile: Tile | None = None,
 ) -> Launch:
-    """A block for each head of each window, a warp for 16 of its tokens or a few times as many."""
+    """A block per head of a window, a warp per 16 of its queries, or 2 or 4 times as many."""
     batch, height, width, _, heads, size = qkv.shape
     kind = type_of(qkv)
-    one_of("a window of", window, WINDOWS)
-    one_of("a head of", size, HEADS)
-    countable(batch * height * width)
-    cut = choose_tile(
+    require_one_of("a window of", window, WINDOWS)
+    require_one_of("a head of", size, HEADS)
+    checked_count(batch * height * width)
+    chosen = choose_tile(
         "window_attention", TILES, tile, problem(qkv, bias, window, shift, scale), out.device
     )
-    warps = -(-(window**2) // (16 * cut["slabs"]))
+    warps = -(-(window**2) // (16 * chosen["slabs"]))
     return Launch(
         kernel="window_attention",
-        entry=f"window_attention<{kind}, {window}, {size}, {TILES.arguments(cut)}>",
+        entry=f"window_attention<{kind}, {window}, {size}, {TILES.arguments(chosen)}>",
         grid=grid_of(heads, width // window, batch * (height // window)),
         block=(32 * warps, 1, 1),
-        shared_bytes=_shared_bytes(16 * cut["slabs"] * warps, window, size),
+        shared_bytes=_shared_bytes(16 * chosen["slabs"] * warps, window, size),
         arguments=(
             aligned(qkv.contiguous()),
             bias.float().contiguous(),
             out,
-            *(np.int32(one) for one in (height, width, heads, *shift)),
+            *(np.int32(number) for number in (height, width, heads, *shift)),
             np.float32(scale),
         ),
     )
 
 
 def _shared_bytes(rows: int, window: int, size: int) -> int:
-    """Of `Window::Tile` in the source: queries, keys and values with a wider pitch, three numbers a
-    token, the bias.
+    """The size of `Window::Tile` in the source: queries, keys and values with a padded pitch, three
+    integers per token, the bias.
     """
     plain = 3 * rows * (size + 8) * 2 + 3 * rows * 4 + (2 * window - 1) ** 2 * 4
     return -(-plain // 16) * 16
@@ -183,12 +182,12 @@ def distances(window: int, device: torch.device) -> Tensor:
 
 
 def mask(height: int, width: int, window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
-    """For each window of an image, the mask added to the scores of tokens from opposite edges."""
-    pieces = [
-        _piece(length, window, by, like.device)
+    """For each window of an image, what is added to the scores of tokens from opposite edges."""
+    regions = [
+        _regions(length, window, by, like.device)
         for length, by in zip((height, width), shift, strict=True)
     ]
-    image = pieces[0][:, None] * 3 + pieces[1]
+    image = regions[0][:, None] * 3 + regions[1]
     tokens = (
         image.reshape(height // window, window, width // window, window)
         .transpose(1, 2)
@@ -197,21 +196,20 @@ def mask(height: int, width: int, window: int, shift: tuple[int, int], like: Ten
     return (tokens[..., None] != tokens[..., None, :]).to(like.dtype) * _MASKED
 
 
-def _piece(length: int, window: int, by: int, device: torch.device) -> Tensor:
+def _regions(length: int, window: int, by: int, device: torch.device) -> Tensor:
     index = torch.arange(length, device=device)
     return (index >= length - window).long() + (index >= length - by).long()
 
 
 TILES = Tiles(
     choices={
-        "slabs": (1, 2, 4),  # of 16 queries, that a warp has
-        "late": (0, 1),  # whether values are awaited only once the weights are there
-        "warps": (0, 24, 32, 40),  # that a multiprocessor keeps registers for, if any are asked for
+        "slabs": (1, 2, 4),  # of 16 queries, per warp
+        "late": (0, 1),  # whether to wait for the values only once the weights are computed
+        "warps": (0, 24, 32, 40),  # per multiprocessor, by limiting registers; 0 sets no limit
     },
     default={"slabs": 1, "late": 0, "warps": 0},
-    is_sound=lambda tile: (
-        tile["slabs"] * tile["warps"] <= 48
-    ),  # a slab takes some 40 registers of a lane
+    # a slab takes some 40 registers of a lane
+    is_valid=lambda tile: tile["slabs"] * tile["warps"] <= 48,
 )
 
 KERNEL = Kernel(

@@ -1,9 +1,9 @@
-"""The machine: what it is, what it can do at most, and how many threads run.
+"""The machine: its hardware, its peak rates, and the number of threads.
 
 machine      `lab.hardware()`: the description of this machine, measured once and kept
 host         the system's facts: processor, cores, caches, memory, and torch's number of threads
 ceilings     peak rates of computing and of memory, on the CPU and on CUDA devices
-contention   warnings for rates that were measured while other processes used the cores
+contention   warnings for rates measured while other processes used the cores
 datasheets   published figures of devices that are not present
 """
 

@@ -1,7 +1,7 @@
-"""Peak rates of this machine: square products and large copies, timed on the CPU and on CUDA.
+"""Peak rates of this machine: square matrix products and large copies, timed on CPU and CUDA.
 
-Every rate comes with warnings where it was measured while other processes used the cores, see
-`contention`. Stands on torch.
+A rate measured while other processes used the cores carries warnings, see `contention`. Built on
+torch.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from ..records import Accelerator, Ceiling, Hardware
 from .contention import Timing, others_warnings, timing_warnings
 from .host import core_use, threads
 
-ENOUGH_S = 0.1  # a figure is the best of repetitions that take this long together
-# a product that takes this long is large enough; less, and a neighbour's time slice ends the growth
-# too early
-LONG_S = 0.015
+MIN_TOTAL_S = 0.1  # a rate is the best of repetitions that take this long together
+# a product that takes this long is large enough; with less, another process's time slice would end
+# the growth too early
+LARGE_PRODUCT_S = 0.015
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 MEBIBYTE = 1 << 20
 
 
-Clock = Callable[[Callable[[], object]], float]  # runs something once, gives the seconds it took
-Build = Callable[[int, torch.device], Callable[[], object]]  # prepares a square product of a size
+Clock = Callable[[Callable[[], object]], float]  # runs a call once and returns its seconds
+Build = Callable[[int, torch.device], Callable[[], object]]  # prepares a product of a size
 
 
 class Rate(NamedTuple):
-    """Billions of operations or bytes a second, and the repetitions that it was taken from."""
+    """Billions of operations or bytes a second, and the timing it was computed from."""
 
     value: float
     timing: Timing
 
 
 def cpu_ceiling(count: int, facts: Hardware) -> Ceiling:
-    """What the CPU reaches with so many threads."""
-    # A copy well past the last cache: eight times what one core sees of it, since servers have
-    # several.
+    """The peak rates of the CPU with `count` threads."""
+    # A copy well past the last-level cache: eight times the part that one core sees, since servers
+    # have several.
     copy_bytes = min(
         max(128 * MEBIBYTE, 8 * facts.caches_bytes.get("L3", 0)),
         512 * MEBIBYTE,
@@ -79,8 +79,8 @@ def _ceiling(device: torch.device, clock: Clock, *, count: int, copy_bytes: int)
 
 @contextmanager
 def _true_fp32() -> Iterator[None]:
-    """No TF32 or bf16 in fp32's place; by backend, as get_float32_matmul_precision raises where a
-    user chose by backend.
+    """Compute fp32 without TF32 or bf16; set by backend, as get_float32_matmul_precision raises
+    where the user did so.
     """
     products = (
         getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)
@@ -97,32 +97,26 @@ def _true_fp32() -> Iterator[None]:
 
 
 def _best_rate(build: Build, device: torch.device, clock: Clock) -> Rate | None:
-    """Billions of operations a second, best of sizes that grow until a product takes long; None
-    where torch cannot do it.
-    """
+    """The best rate over growing sizes until a product takes long; None if torch has no kernel."""
     best: Rate | None = None
     for size in SIZES:
         try:
             timing = _time(build(size, device), clock)
-        except (
-            RuntimeError,
-            AttributeError,
-        ):  # NotImplementedError and running out of memory are RuntimeErrors
+        # NotImplementedError and running out of memory are RuntimeErrors
+        except (RuntimeError, AttributeError):
             break
         value = 2 * size**3 / timing.fastest_s / 1e9
         best = Rate(value, timing) if best is None or value > best.value else best
-        if timing.fastest_s > LONG_S:
+        if timing.fastest_s > LARGE_PRODUCT_S:
             break
     return best
 
 
 def _time(run: Callable[[], object], clock: Clock) -> Timing:
-    """Neighbours on the cores only ever slow a run down, so the fastest of several is the
-    truest.
-    """
+    """Time several runs; other processes only slow a run down, so the fastest is the truest."""
     run()
     cpu, times = time.process_time(), [clock(run)]
-    while len(times) < 3 or (sum(times) < ENOUGH_S and len(times) < 20):
+    while len(times) < 3 or (sum(times) < MIN_TOTAL_S and len(times) < 20):
         times.append(clock(run))
     fastest = max(min(times), 1e-9)
     return Timing(fastest, max(median(times), fastest), sum(times), time.process_time() - cpu)
@@ -135,12 +129,12 @@ def _wall_clock(run: Callable[[], object]) -> float:
 
 
 def _product(dtype: torch.dtype) -> Build:
-    """A linear layer's product; with its weight the other way round, emulated precisions are ten
+    """The matrix product of a linear layer; with the weight transposed, emulated precisions are ten
     times slower.
     """
 
     def build(size: int, device: torch.device) -> Callable[[], object]:
-        # A generator of its own: the state of the global one stays as it was.
+        # Its own generator leaves the global random state unchanged.
         generator = torch.Generator(device).manual_seed(0)
         left, right = (
             torch.randn(size, size, generator=generator, device=device, dtype=torch.float32).to(
@@ -154,8 +148,8 @@ def _product(dtype: torch.dtype) -> Build:
 
 
 def _int8_product(size: int, device: torch.device) -> Callable[[], object]:
-    """oneDNN's int8 where there is one (on AVX2 sixty times torch._int_mm, which is a plain loop
-    there), else torch._int_mm.
+    """oneDNN's int8 product where available (on AVX2 sixty times as fast as torch._int_mm, which is
+    a plain loop there), else torch._int_mm.
     """
     generator = torch.Generator(device).manual_seed(0)
     left, right = (
@@ -169,8 +163,8 @@ def _int8_product(size: int, device: torch.device) -> Callable[[], object]:
 
 
 def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
-    """The operator that inductor puts into int8 models; run once here, so that a CPU without it is
-    known.
+    """The operator that Inductor uses in int8 models; it runs once here to raise on a CPU without
+    it.
     """
     onednn = torch.ops.onednn
     packed = onednn.qlinear_prepack(right, list(left.shape))
@@ -189,7 +183,7 @@ def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
 
 
 def _bandwidth(copy_bytes: int, device: torch.device, clock: Clock) -> Rate:
-    """Gigabytes a second of a large copy, read and written."""
+    """Memory bandwidth in GB/s: a large copy, bytes read plus bytes written."""
     source = torch.ones(copy_bytes // 4, dtype=torch.float32, device=device)
     target = torch.zeros_like(source)
     timing = _time(lambda: target.copy_(source), clock)
@@ -211,19 +205,19 @@ def cuda_names(cuda: Any = torch.cuda) -> tuple[str, ...]:
 def cuda_accelerators(
     names: tuple[str, ...], cuda: Any = torch.cuda
 ) -> tuple[tuple[Accelerator, ...], str]:
-    """The devices, and a word on those that this torch cannot use; cards of one name are measured
+    """The devices, and a note on those that this torch cannot use; cards of one name are measured
     once.
     """
-    found: dict[str, Accelerator] = {}
+    measured: dict[str, Accelerator] = {}
     failures: dict[str, str] = {}
     for index, name in enumerate(names):
-        if name in found or name in failures:
+        if name in measured or name in failures:
             continue
         try:
-            found[name] = _accelerator(index, torch.device("cuda", index), cuda)
+            measured[name] = _accelerator(index, torch.device("cuda", index), cuda)
         except (MeasureError, RuntimeError) as error:
             failures[name] = f"{name} is left out: {str(error).partition(chr(10))[0]}"
-    return tuple(found[name] for name in names if name in found), " ".join(failures.values())
+    return tuple(measured[name] for name in names if name in measured), " ".join(failures.values())
 
 
 def _accelerator(index: int, device: torch.device, cuda: Any = torch.cuda) -> Accelerator:

@@ -1,11 +1,10 @@
-"""Published facts of devices that are not here, so that a plan can be made for them: peak figures
-from their makers' datasheets.
+"""Published peak rates of devices that are not present, to plan for them.
 
-Dense figures, never those with 2:4 sparsity: where only sparse ones are printed, their half. fp32
-is the vector units' (no TF32); fp16 and bf16 are the matrix units' with fp32 accumulation, which is
-what PyTorch uses. None: the device has no such unit, or no source was found. Memory is in datasheet
-gigabytes (10**9 bytes), which errs to the safe side. A model reaches a part of a published peak.
-`origin` names what was read: not the datasheets themselves, but pages and files that quote them.
+Dense figures, never those with 2:4 sparsity; where only sparse ones are printed, half of them. fp32
+is that of the vector units (no TF32); fp16 and bf16 are those of the matrix units with fp32
+accumulation, as PyTorch uses them. None: the device has no such unit, or no source was found.
+Memory is in datasheet gigabytes (10**9 bytes), which errs to the safe side. A model reaches a part
+of a published peak. `origin` names the pages and files that quote the datasheets.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Literal, NamedTuple
 from ..errors import MeasureError
 from ..records import Accelerator, Ceiling
 
-LEAST_OF_TRITON = (7, 0)  # the compute capability that Inductor asks for on CUDA
+MIN_TRITON_CAPABILITY = (7, 0)  # the compute capability that Inductor needs on CUDA
 
 
 class Published(NamedTuple):
-    """A device and where its figures are printed."""
+    """A device and the source of its figures."""
 
     device: Accelerator
     origin: str
@@ -236,10 +235,10 @@ DEVICES: dict[str, Published] = {
 
 
 def find_device(name: str) -> Published:
-    """The published facts of a device, however its name is written: H100, h100, rtx 4090."""
-    wanted = _plain(name)
+    """The published device of a name, in any spelling: H100, h100, rtx 4090."""
+    normalized = _normalized(name)
     for key, published in DEVICES.items():
-        if _plain(key) == wanted:
+        if _normalized(key) == normalized:
             return published
     raise MeasureError(
         f"PAIFUSER_HARDWARE names {name!r}, which is unknown; use one of {', '.join(DEVICES)}, or "
@@ -248,7 +247,7 @@ def find_device(name: str) -> Published:
 
 
 def inductor_obstacle(device: Accelerator) -> str:
-    """Why torch.compile's Inductor does not compile for a device; '' where it does."""
+    """Why torch.compile's Inductor cannot compile for a device; '' if it can."""
     if device.kind != "cuda":
         return (
             f"Inductor does not compile for {device.name}, an {device.kind.upper()}: its code is "
@@ -256,9 +255,10 @@ def inductor_obstacle(device: Accelerator) -> str:
             "PyTorch runs it operator by operator, and its maker's compiler takes an exported "
             "ONNX file"
         )
-    if device.compute_capability is not None and device.compute_capability < LEAST_OF_TRITON:
+    if device.compute_capability is not None and device.compute_capability < MIN_TRITON_CAPABILITY:
         own, least = (
-            ".".join(map(str, one)) for one in (device.compute_capability, LEAST_OF_TRITON)
+            ".".join(map(str, version))
+            for version in (device.compute_capability, MIN_TRITON_CAPABILITY)
         )
         return (
             f"Inductor does not compile for {device.name} of compute capability {own}: its Triton "
@@ -267,5 +267,5 @@ def inductor_obstacle(device: Accelerator) -> str:
     return ""
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())

@@ -1,10 +1,8 @@
-"""Facts about this machine's CPU: name, instruction sets, cores, caches, memory, and who uses its
-cores.
+"""Facts about this machine: CPU name, instruction sets, cores, caches, memory, and core usage.
 
-Stands on psutil and torch.cpu.
-
-psutil knows neither control groups (a container's share of the machine) nor caches and instruction
-sets: those are read here. `root` is the file system's, or a test's folder of made-up files.
+Built on psutil and torch.cpu. psutil reports neither control groups (a container's share of the
+machine) nor caches and instruction sets: those are read here. `root` is the root of the file
+system, or a test's folder of made-up files.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from typing import NamedTuple
 import psutil
 import torch
 
-from ..arguments import MOST_THREADS
+from ..arguments import MAX_THREADS
 from ..errors import MeasureError
 from ..records import Hardware
 
 ROOT = Path("/")
 
-# As Linux, macOS and torch.cpu spell them → as we do; in the order in which they are listed.
+# Spelling of Linux, macOS and torch.cpu → ours, in the order in which they are listed.
 ISA = {
     "avx2": "avx2",
     "avx2_0": "avx2",
@@ -70,7 +68,7 @@ CACHES = {
 
 
 def host_facts(root: Path = ROOT) -> Hardware:
-    """What is known of this machine without measuring: no ceilings, no accelerators."""
+    """The facts known without measuring: no ceilings, no accelerators."""
     described = _description(root)
     physical, logical = usable_cores(root)
     return Hardware(
@@ -87,9 +85,7 @@ def host_facts(root: Path = ROOT) -> Hardware:
 
 
 def _description(root: Path) -> dict[str, str]:
-    """What the system says about its CPU, as keys and values: /proc/cpuinfo, sysctl, or
-    torch.cpu.
-    """
+    """The system's description of its CPU: /proc/cpuinfo, sysctl, or torch.cpu."""
     if platform.system() == "Darwin":
         text = subprocess.run(
             ["/usr/sbin/sysctl", "hw", "machdep.cpu"], capture_output=True, text=True, check=False
@@ -101,9 +97,8 @@ def _description(root: Path) -> dict[str, str]:
             key: str(int(value) if isinstance(value, bool) else value)
             for key, value in torch.cpu.get_capabilities().items()
         }
-    pairs = (
-        line.partition(":") for line in reversed(text.splitlines())
-    )  # reversed: the first core's word is the last
+    # reversed, so that the first core's values win
+    pairs = (line.partition(":") for line in reversed(text.splitlines()))
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
@@ -118,18 +113,14 @@ def _cpu_name(described: dict[str, str]) -> str:
 
 
 def _isa(described: dict[str, str]) -> tuple[str, ...]:
-    """The instruction sets that matter for choosing a precision: a word in Linux's flags, or a key
-    that is 1.
-    """
+    """The instruction sets that affect precisions: words in Linux's flags, or keys that are 1."""
     words = {key.rpartition(".")[2].casefold() for key, value in described.items() if value == "1"}
     words.update(described.get("flags", "").split(), described.get("Features", "").split())
-    return tuple(dict.fromkeys(tidy for word, tidy in ISA.items() if word in words))
+    return tuple(dict.fromkeys(name for word, name in ISA.items() if word in words))
 
 
 def usable_cores(root: Path = ROOT) -> tuple[int, int]:
-    """The cores, physical and logical, that this process may use; a quota's part of a core is not
-    counted.
-    """
+    """The physical and logical cores that this process may use; a quota is rounded down."""
     cpus = _own_cpus()
     siblings = {
         _text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
@@ -141,15 +132,13 @@ def usable_cores(root: Path = ROOT) -> tuple[int, int]:
 
 
 def _own_cpus() -> list[int]:
-    """The processors that this process may run on, by number."""
+    """The indices of the CPUs that this process may run on."""
     affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
     return list(affinity() if affinity else range(psutil.cpu_count() or 1))
 
 
 class CoreUse(NamedTuple):
-    """A reading of how long the cores have been busy, in seconds; two of them tell who used them in
-    between.
-    """
+    """How long the cores have been busy, in seconds; two readings give the use in between."""
 
     wall_s: float
     own_s: float
@@ -158,23 +147,23 @@ class CoreUse(NamedTuple):
 
 
 def core_use() -> CoreUse:
-    """How long the cores that this process may use were busy until now, and how long by itself."""
+    """The busy time so far of the cores that this process may use, in all and by this process."""
     own = set(_own_cpus())
-    times = [one for cpu, one in enumerate(psutil.cpu_times(percpu=True)) if cpu in own]
-    # A guest's time is part of `user` as well; what a hypervisor takes away is somebody else's use.
+    cpus = [times for cpu, times in enumerate(psutil.cpu_times(percpu=True)) if cpu in own]
+    # A guest's time is part of `user` as well; time that a hypervisor takes away counts as busy.
     skipped = ("idle", "iowait", "guest", "guest_nice")
-    busy = sum(sum(one) - sum(getattr(one, name, 0.0) for name in skipped) for one in times)
-    return CoreUse(time.perf_counter(), time.process_time(), busy, len(times) or 1)
+    busy = sum(sum(times) - sum(getattr(times, name, 0.0) for name in skipped) for times in cpus)
+    return CoreUse(time.perf_counter(), time.process_time(), busy, len(cpus) or 1)
 
 
 def others_share(before: CoreUse, after: CoreUse) -> float:
-    """The share of the cores' time that went to other processes between two readings."""
+    """The share of the cores' time that other processes used between two readings."""
     others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
     return max(0.0, others) / max((after.wall_s - before.wall_s) * after.cores, 1e-9)
 
 
 def _caches(root: Path, described: dict[str, str]) -> dict[str, int]:
-    """What one core sees of each cache."""
+    """The size of each cache as one core sees it."""
     known = ((level, described.get(key, "0")) for level, keys in CACHES.items() for key in keys)
     caches = {level: int(size) for level, size in known if size != "0"}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
@@ -188,7 +177,7 @@ def _caches(root: Path, described: dict[str, str]) -> dict[str, int]:
 
 
 def _cpu_quotas(root: Path) -> list[float]:
-    """How many cores' time the control groups around this process grant, version 2 and 1."""
+    """The CPU quotas, in cores, of the control groups around this process (versions 2 and 1)."""
     folders = list(_control_groups("cpu", root))
     pairs = [_numbers(folder / "cpu.max") for folder in folders]
     pairs += [
@@ -199,7 +188,7 @@ def _cpu_quotas(root: Path) -> list[float]:
 
 
 def _memory_limits(root: Path) -> Iterable[int]:
-    """How much memory the control groups around this process grant."""
+    """The memory limits of the control groups around this process."""
     files = (
         folder / name
         for folder in _control_groups("memory", root)
@@ -209,7 +198,7 @@ def _memory_limits(root: Path) -> Iterable[int]:
 
 
 def _control_groups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders whose limits hold for this process: its own group's, and every one above it."""
+    """The folders of this process's control group and of its ancestors."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
@@ -231,8 +220,8 @@ def _text(path: Path) -> str:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads inside the block, and as many as before after it."""
-    if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_THREADS:
+    """Run torch with `count` threads inside the block; the previous number is restored after it."""
+    if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MAX_THREADS:
         raise MeasureError(
             f"torch cannot work with {count} threads; use 1 to {usable_cores()[1]} on this machine."
         )
@@ -245,5 +234,5 @@ def threads(count: int) -> Iterator[None]:
 
 
 def thread_choices() -> tuple[int, ...]:
-    """The thread counts worth comparing here: one, and all physical cores."""
+    """The numbers of threads to compare on this machine: one, and all physical cores."""
     return tuple(sorted({1, usable_cores()[0]}))

@@ -1,4 +1,4 @@
-"""The description of this machine: facts about its CPU, and ceilings measured once and kept."""
+"""The description of this machine: facts about its CPU, and ceilings measured once and cached."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .host import host_facts, thread_choices, threads
 
 __all__ = ["hardware", "keep_faster", "thread_choices", "threads"]
 
-LATER_S = 600.0  # ceilings of a busy machine are measured again after so long …
-MOST_MEASUREMENTS = 5  # … and so often: then the best of them stays, marked as it is
-OLD_S = 30 * 86400.0
-MOST_SHOWN = 3
+REMEASURE_S = 600.0  # ceilings of a busy machine are measured again after so long …
+MAX_MEASUREMENTS = 5  # … and so often: then the best of them stays, with its warnings
+EXPIRY_S = 30 * 86400.0
+MAX_SHOWN = 3
 
-_one_at_a_time = threading.Lock()
+_lock = threading.Lock()
 # Machines whose ceilings this process has returned: they do not change between its measurements.
-_answered: set[str] = set()
+_returned: set[str] = set()
 
 
 def hardware(*, refresh: bool = False) -> Hardware:
-    """What this machine can do, measured once and then kept; PAIFUSER_HARDWARE=H100 uses the
-    published figures of that device instead.
+    """This machine's hardware and peak rates, measured once and then cached; PAIFUSER_HARDWARE=H100
+    uses the published figures of that device instead.
     """
-    wanted = os.environ.get("PAIFUSER_HARDWARE", "").strip()
-    published = find_device(wanted) if wanted else None
-    with _one_at_a_time:
+    device_name = os.environ.get("PAIFUSER_HARDWARE", "").strip()
+    published = find_device(device_name) if device_name else None
+    with _lock:
         here = _this_machine(refresh=refresh)
     if published is None:
         return here
@@ -48,41 +48,39 @@ def hardware(*, refresh: bool = False) -> Hardware:
     )
 
 
-# Measured once, kept in the cache: the facts are cheap and always fresh, only ceilings are kept.
-# Those that were measured on a busy machine are measured again by a later run, a few times at most,
-# and the best of each rate is kept; old ones are replaced.
+# The facts are cheap and always fresh; only ceilings are cached. Those measured on a busy machine
+# are measured again by a later run, a few times at most, and the best of each rate is kept; expired
+# ones are replaced.
 
 
 def _this_machine(*, refresh: bool) -> Hardware:
     facts, devices = host_facts(), cuda_names()
     name = _file_name(facts, devices)
-    kept = None if refresh else _kept(name)
-    if kept is None or _age_s(kept) > OLD_S:
-        kept = _measured_and_kept(facts, devices, name)
-    elif name not in _answered and _is_due(kept):
-        kept = _measured_and_kept(facts, devices, name, before=kept)
-    _answered.add(name)
-    ceilings = with_ratio_warnings(kept.ceilings)
+    record = None if refresh else _cached(name)
+    if record is None or _age_s(record) > EXPIRY_S:
+        record = _measure_and_save(facts, devices, name)
+    elif name not in _returned and _is_due(record):
+        record = _measure_and_save(facts, devices, name, before=record)
+    _returned.add(name)
+    ceilings = with_ratio_warnings(record.ceilings)
     fields = ("accelerators", "measured_at", "measurements")
-    known = {field: getattr(kept, field) for field in fields}
-    note = f"{kept.note} {_busy_note(ceilings, kept.accelerators)}".strip()
+    known = {field: getattr(record, field) for field in fields}
+    note = f"{record.note} {_busy_note(ceilings, record.accelerators)}".strip()
     return facts.model_copy(update={**known, "ceilings": ceilings, "note": note})
 
 
 def keep_faster(machine: Hardware, threads: int, rates: Mapping[str, float | None]) -> None:
-    """Keep rates that a model reached on this machine's CPU where they beat the ceilings in the
-    cache.
-    """
-    with _one_at_a_time:
+    """Raise the cached ceilings to rates that a model reached on this machine's CPU."""
+    with _lock:
         name = _file_name(host_facts(), cuda_names())
-        kept = _kept(name)
-        if kept is None or _digest(kept, ()) != _digest(
-            machine.model_copy(update={"name": kept.name}), ()
+        record = _cached(name)
+        if record is None or _digest(record, ()) != _digest(
+            machine.model_copy(update={"name": record.name}), ()
         ):
             return
-        raised = kept.raised(threads, rates)
-        if raised != kept:
-            _keep(raised, name)
+        raised = record.raised(threads, rates)
+        if raised != record:
+            _save(raised, name)
 
 
 def _file_name(facts: Hardware, devices: tuple[str, ...]) -> str:
@@ -101,16 +99,16 @@ def _digest(facts: Hardware, devices: tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
-def _kept(name: str) -> Hardware | None:
-    """The record of an earlier run; None where there is none or it is damaged."""
+def _cached(name: str) -> Hardware | None:
+    """The record of an earlier run; None if there is none or it is damaged."""
     with suppress(FileError, OSError):
         record = Hardware.load(cache_folder() / name)
         return record if record.ceilings else None
     return None
 
 
-def _keep(record: Hardware, name: str) -> Hardware:
-    """A cache that cannot be written costs seconds the next time, not the answer now."""
+def _save(record: Hardware, name: str) -> Hardware:
+    """Save the record; if the cache cannot be written, return it with a note."""
     try:
         record.save(cache_folder() / name)
     except (FileError, OSError) as error:
@@ -120,24 +118,22 @@ def _keep(record: Hardware, name: str) -> Hardware:
     return record
 
 
-def _age_s(kept: Hardware) -> float:
-    """How long ago the ceilings were measured; a record that does not say is older than any."""
+def _age_s(record: Hardware) -> float:
+    """The age of the ceilings; infinite for a record without a valid date."""
     try:
-        return (datetime.now(UTC) - datetime.fromisoformat(kept.measured_at)).total_seconds()
+        return (datetime.now(UTC) - datetime.fromisoformat(record.measured_at)).total_seconds()
     except (ValueError, TypeError):
         return float("inf")
 
 
-def _measured_and_kept(
+def _measure_and_save(
     facts: Hardware, devices: tuple[str, ...], name: str, before: Hardware | None = None
 ) -> Hardware:
-    """The ceilings as they are measured now, or as `before` had them where that was better."""
-    found = _measured(facts, devices)
-    found = found if before is None else _better(before, found)
-    is_whole = len(found.accelerators) == len(devices)
-    return (
-        _keep(found, name) if is_whole else found
-    )  # a device left out, full perhaps, is tried again the next time
+    """Measure the ceilings, keep the better of each rate and of `before`, and save them."""
+    record = _measured(facts, devices)
+    record = record if before is None else _better(before, record)
+    # a device that failed, perhaps with its memory full, is tried again the next time
+    return _save(record, name) if len(record.accelerators) == len(devices) else record
 
 
 def _measured(facts: Hardware, devices: tuple[str, ...]) -> Hardware:
@@ -159,16 +155,18 @@ def _now() -> str:
 
 def _better(before: Hardware, now: Hardware) -> Hardware:
     """The better of each rate of two measurements."""
-    known = {one.threads: one for one in before.ceilings}
-    cards = {one.name: one.ceiling for one in before.accelerators}
+    known = {ceiling.threads: ceiling for ceiling in before.ceilings}
+    cards = {card.name: card.ceiling for card in before.accelerators}
     return now.model_copy(
         update={
-            "ceilings": tuple(_better_ceiling(known.get(one.threads), one) for one in now.ceilings),
+            "ceilings": tuple(
+                _better_ceiling(known.get(ceiling.threads), ceiling) for ceiling in now.ceilings
+            ),
             "accelerators": tuple(
-                one.model_copy(
-                    update={"ceiling": _better_ceiling(cards.get(one.name), one.ceiling)}
+                card.model_copy(
+                    update={"ceiling": _better_ceiling(cards.get(card.name), card.ceiling)}
                 )
-                for one in now.accelerators
+                for card in now.accelerators
             ),
             "measurements": before.measurements + 1,
         }
@@ -176,32 +174,30 @@ def _better(before: Hardware, now: Hardware) -> Hardware:
 
 
 def _better_ceiling(before: Ceiling | None, now: Ceiling) -> Ceiling:
-    """The higher of each rate; what was measured undisturbed once carries no warning."""
+    """The higher of each rate; warnings stay only if both measurements have them."""
     if before is None:
         return now
     best = now.raised({name: getattr(before, name) for name in RATES})
     return best.model_copy(update={"warnings": now.warnings if before.warnings else ()})
 
 
-def _is_due(kept: Hardware) -> bool:
-    """Whether the ceilings of a busy machine are measured once more, with the first question that a
-    process asks.
-    """
-    is_busy = bool(_busy_note(with_ratio_warnings(kept.ceilings), kept.accelerators))
-    return is_busy and kept.measurements < MOST_MEASUREMENTS and _age_s(kept) > LATER_S
+def _is_due(record: Hardware) -> bool:
+    """Whether ceilings of a busy machine are to be measured again, on a process's first call."""
+    is_busy = bool(_busy_note(with_ratio_warnings(record.ceilings), record.accelerators))
+    return is_busy and record.measurements < MAX_MEASUREMENTS and _age_s(record) > REMEASURE_S
 
 
 def _busy_note(ceilings: tuple[Ceiling, ...], accelerators: tuple[Accelerator, ...]) -> str:
-    every = [
+    warnings = [
         text
-        for one in (*ceilings, *(card.ceiling for card in accelerators))
-        for text in one.warnings
+        for ceiling in (*ceilings, *(card.ceiling for card in accelerators))
+        for text in ceiling.warnings
     ]
-    if not every:
+    if not warnings:
         return ""
-    more = f", and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
+    more = f", and {len(warnings) - MAX_SHOWN} more" if len(warnings) > MAX_SHOWN else ""
     return (
         "The machine was busy while its ceilings were measured, so that some may be too low "
-        f"({'; '.join(every[:MOST_SHOWN])}{more}); "
+        f"({'; '.join(warnings[:MAX_SHOWN])}{more}); "
         f"a later run measures again, and hardware(refresh=True) does now."
     )

@@ -1,4 +1,4 @@
-"""Measuring: `timing` takes turns and forms ratios within a round; `flops` counts operations."""
+"""Measure latency in turn, peak memory and output error (`timing`), and FLOPs (`flops`)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after
 round in shuffled order, and a ratio is formed within each round, where the drift is the same for
-both. A turn begins when the threads of the one before have fallen asleep, and its first call is not
-counted: it warms the caches and wakes the threads.
+both. A turn begins when the threads of the previous turn sleep, and its first call is not counted:
+it warms the caches and wakes the threads.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ from ..machine import threads
 from .flops import counter
 
 TURN_S = 0.03
-MOST_CALLS_A_TURN = 50
-NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
-MOST_NAPS = 20
+MAX_CALLS_PER_TURN = 50
+SLEEP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
+MAX_SLEEPS = 20
 RESAMPLES = 2000
 NORMAL_975 = 1.959964
-PRIOR_CORRELATION, PRIOR_ROUNDS = (
-    0.6,
-    5,
-)  # what is assumed of rounds before any is seen, and its weight
-MOST_CORRELATION, FEWEST_DEGREES = 0.9, 2
-ROUNDS, FEWEST, WARM = 60, 5, 2  # of calls that are timed one by one
-QUICK = 0.1
+PRIOR_CORRELATION, PRIOR_ROUNDS = 0.6, 5  # prior autocorrelation of rounds, and its weight
+MAX_CORRELATION, MIN_DEGREES = 0.9, 2
+ROUNDS, FEWEST, WARM = 60, 5, 2  # of calls timed one by one: at most, at least, warm-up
+QUANTILE = 0.1
 Name = TypeVar("Name", bound=Hashable)
 Clock = Callable[[Callable[[], Any], torch.device], float]  # the ms of one call
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
@@ -45,7 +42,7 @@ Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something to be timed: a call without arguments, and the number of threads it runs with."""
+    """A call without arguments to time, and the number of threads it runs with."""
 
     name: str
     call: Callable[[], Any]
@@ -55,7 +52,7 @@ class Candidate:
 
 @dataclass
 class Samples:
-    """What was timed of one candidate: the median of each round's turn, and every single call."""
+    """The timings of one candidate: the median of each round's turn, and every single call."""
 
     rounds_ms: list[float] = field(default_factory=list)
     calls_ms: list[float] = field(default_factory=list)
@@ -82,17 +79,17 @@ class Samples:
 def rounds_in_turn(
     candidates: Sequence[Candidate], *, rounds: int, seconds: float
 ) -> Iterator[dict[str, Samples]]:
-    """Time the candidates in turn and give the samples so far after each round; whoever reads may
-    stop at any round.
+    """Time the candidates in turn and yield the samples so far after each round; the caller may
+    stop after any round.
 
     Ends after `rounds`, or after `seconds` once five rounds are done.
     """
     if rounds < 1:
         raise MeasureError(f"{rounds} rounds measure nothing; ask for 1 or more.")
-    samples = {one.name: Samples() for one in candidates}
+    samples = {candidate.name: Samples() for candidate in candidates}
     if len(samples) != len(candidates):
-        raise MeasureError("Two candidates have the same name; name them apart.")
-    calls = {one.name: _calls_a_turn(one) for one in candidates}
+        raise MeasureError("Two candidates have the same name; give each its own.")
+    calls = {candidate.name: _calls_per_turn(candidate) for candidate in candidates}
     order, shuffle = list(candidates), random.Random(0).shuffle
     began = time.perf_counter()
     for done in range(rounds):
@@ -100,8 +97,8 @@ def rounds_in_turn(
             return
         shuffle(order)
         with _no_collection():
-            for one in order:
-                _take_turn(one, calls[one.name], samples[one.name])
+            for candidate in order:
+                _take_turn(candidate, calls[candidate.name], samples[candidate.name])
         yield samples
 
 
@@ -111,11 +108,11 @@ def in_turn(
     seconds: float,
     clock: Clock | None = None,
 ) -> dict[Name, float]:
-    """The ms of each call when it is let alone; they take turns in shuffled order, so that a
-    machine's drift is the same for all.
+    """The undisturbed ms of each call, timed in turn in shuffled order, so that the machine's drift
+    is the same for all.
 
-    A neighbour on the cores only ever slows a call down, a long one more often than a short one,
-    which medians would not add up over: so what nine calls in ten take longer than.
+    Other processes only slow a call down, a long one more often than a short one, so that medians
+    would not add up: the result is the 10% quantile.
     """
     taken: dict[Name, list[float]] = {name: [] for name in calls}
     order, shuffle, until = list(calls), random.Random(0).shuffle, time.perf_counter() + seconds
@@ -126,7 +123,7 @@ def in_turn(
             shuffle(order)
             for name in order:
                 taken[name].append((clock or timed_ms)(calls[name], device))
-    return {name: float(numpy.quantile(all_ms[WARM:], QUICK)) for name, all_ms in taken.items()}
+    return {name: float(numpy.quantile(all_ms[WARM:], QUANTILE)) for name, all_ms in taken.items()}
 
 
 def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[float, float]]:
@@ -140,8 +137,8 @@ def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[flo
 def median_interval(ratios: Floats) -> tuple[float, tuple[float, float]]:
     """The median of positive ratios in the order in which they were measured, and its 95% interval.
 
-    A bootstrap takes each round for independent of the others. Where a busy machine makes
-    neighbouring rounds alike (autocorrelation 0.7), its interval holds the true median 6 times in
+    A bootstrap assumes that rounds are independent. Where a busy machine makes neighbouring
+    rounds alike (autocorrelation 0.7), its interval holds the true median 6 times in
     10. So its two sides are lengthened, on a logarithmic scale, for as many independent rounds as
     these are worth: by the root of the rounds over that number, and by Student's t for that number
     of rounds. The autocorrelation is that of the ranks, so that one outlier does not decide it, and
@@ -161,35 +158,32 @@ def median_interval(ratios: Floats) -> tuple[float, tuple[float, float]]:
 
 
 def _widening(values: Floats) -> float:
-    """How many times longer the sides of an interval are than if the values were independent."""
+    """The factor by which autocorrelation widens an interval on values in this order."""
     from scipy.special import stdtrit
 
     count = len(values)
     correlation = _autocorrelation(values)
     repeated = sum((1 - lag / count) * correlation**lag for lag in range(1, count))
     inflation = 1 + 2 * repeated
-    degrees = max(count / inflation - 1, min(FEWEST_DEGREES, count - 1))
+    degrees = max(count / inflation - 1, min(MIN_DEGREES, count - 1))
     return float(inflation**0.5 * stdtrit(degrees, 0.975) / NORMAL_975)
 
 
 def _autocorrelation(values: Floats) -> float:
-    """How alike neighbouring values are, by their ranks; between 0 and 0.9, see
-    `median_interval`.
-    """
+    """The rank autocorrelation of neighbouring values, from 0 to 0.9; see `median_interval`."""
     count, ordered = len(values), numpy.sort(values)
     ranks = numpy.searchsorted(ordered, values, "left") + numpy.searchsorted(
         ordered, values, "right"
     )
     off = ranks - ranks.mean()
-    seen = float((off[1:] * off[:-1]).sum() / (off * off).sum())
-    unbiased = seen + (1 + 4 * max(seen, 0.0)) / count  # a short series underestimates it
+    raw = float((off[1:] * off[:-1]).sum() / (off * off).sum())
+    unbiased = raw + (1 + 4 * max(raw, 0.0)) / count  # a short series underestimates it
     drawn = (count * unbiased + PRIOR_ROUNDS * PRIOR_CORRELATION) / (count + PRIOR_ROUNDS)
-    return min(max(drawn, 0.0), MOST_CORRELATION)
+    return min(max(drawn, 0.0), MAX_CORRELATION)
 
 
 def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes of tensors that a call holds at once beyond what was there before, its answer
-    included.
+    """The peak bytes of tensors that a call allocates, its output included.
 
     On CUDA this is the allocator's own figure; on a CPU the sum over every allocation that torch
     reports.
@@ -202,8 +196,8 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     with torch.autograd.profiler.profile(profile_memory=True) as profiled:
-        kept = call()
-    del kept
+        output = call()
+    del output
     changes = [
         event.nbytes() for event in profiled.kineto_results.events() if event.name() == "[memory]"
     ]
@@ -211,102 +205,94 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
 
 
 def flops(module: nn.Module, run: Callable[[nn.Module], Any]) -> int:
-    """Floating-point operations of one call: convolutions, matrix products, attention and torch's
-    fused layers, two a multiply-add.
-    """
+    """FLOPs of one call: convolutions, products, attention, fused layers; two a multiply-add."""
     with counter() as counted, torch.no_grad():
         run(module)
     return int(counted.get_total_flops())
 
 
 def output_error(reference: Any, output: Any) -> tuple[float, float]:
-    """Relative L2 error and largest absolute difference between two answers of the same
-    structure.
-    """
-    wanted, got = _answers(reference), _answers(output)
-    if len(wanted) != len(got):
+    """Relative L2 error and largest absolute difference of two outputs of the same structure."""
+    expected, actual = _tensors(reference), _tensors(output)
+    if len(expected) != len(actual):
         raise MeasureError(
-            f"the answer has {len(got)} tensors where the baseline's has {len(wanted)}."
+            f"the output has {len(actual)} tensors where the baseline's has {len(expected)}."
         )
     difference = total = largest = 0.0
-    for one, other in zip(wanted, got, strict=True):
-        if one.shape != other.shape:
+    for left, right in zip(expected, actual, strict=True):
+        if left.shape != right.shape:
             raise MeasureError(
-                f"the answer has shape {tuple(other.shape)} where the baseline's has "
-                f"{tuple(one.shape)}."
+                f"the output has shape {tuple(right.shape)} where the baseline's has "
+                f"{tuple(left.shape)}."
             )
-        left, right = one.double(), other.double()
-        gap = torch.where(
-            left == right, torch.zeros_like(left), left - right
-        )  # equal infinities differ by nothing
+        left, right = left.double(), right.double()
+        # equal infinities differ by nothing
+        gap = torch.where(left == right, torch.zeros_like(left), left - right)
         difference += float((gap * gap).sum())
         total += float(left[torch.isfinite(left)].square().sum())
-        largest = float(
-            numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0)
-        )  # a NaN stays one
+        # numpy.maximum keeps a NaN
+        largest = float(numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0))
     return (difference / total) ** 0.5 if total else difference**0.5, largest
 
 
-def _answers(output: Any) -> list[Tensor]:
+def _tensors(output: Any) -> list[Tensor]:
     return [leaf.detach().cpu() for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
-def _calls_a_turn(one: Candidate) -> int:
-    """Warm a candidate up and find how many calls fill a turn."""
-    with torch.no_grad(), threads(one.threads):
-        _timed(one)
-        fastest = min(_timed(one)[0] for _ in range(3))
-    return max(1, min(MOST_CALLS_A_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
+def _calls_per_turn(candidate: Candidate) -> int:
+    """Warm up a candidate and return the number of calls that fill a turn."""
+    with torch.no_grad(), threads(candidate.threads):
+        _timed(candidate)
+        fastest = min(_timed(candidate)[0] for _ in range(3))
+    return max(1, min(MAX_CALLS_PER_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
 
 
 def _wait_until_quiet() -> None:
-    """Let threads of the one before fall asleep: thread pools spin for more work, and would be
-    timed against whoever is next.
+    """Wait until the threads of the previous turn sleep: spinning thread pools would slow the next
+    one.
     """
-    for _ in range(MOST_NAPS):
+    for _ in range(MAX_SLEEPS):
         before = time.process_time()
-        time.sleep(NAP_S)
-        if time.process_time() - before < NAP_S / 10:
+        time.sleep(SLEEP_S)
+        if time.process_time() - before < SLEEP_S / 10:
             return
 
 
-def _take_turn(one: Candidate, calls: int, samples: Samples) -> None:
+def _take_turn(candidate: Candidate, calls: int, samples: Samples) -> None:
     _wait_until_quiet()
-    with torch.no_grad(), threads(one.threads):
-        _timed(one)
-        taken = [_timed(one) for _ in range(calls)]
+    with torch.no_grad(), threads(candidate.threads):
+        _timed(candidate)
+        taken = [_timed(candidate) for _ in range(calls)]
     samples.calls_ms += [wall for wall, _ in taken]
     samples.rounds_ms.append(float(numpy.median([wall for wall, _ in taken])))
     samples.cpu_ms.append(sum(cpu for _, cpu in taken) / calls)
 
 
-def _timed(one: Candidate) -> tuple[float, float]:
+def _timed(candidate: Candidate) -> tuple[float, float]:
     """Wall and process CPU time of one call, in ms."""
-    _settle(one.device)
+    _synchronize(candidate.device)
     cpu = time.process_time_ns()
-    wall_ms = timed_ms(one.call, one.device)
+    wall_ms = timed_ms(candidate.call, candidate.device)
     return wall_ms, (time.process_time_ns() - cpu) / 1e6
 
 
 def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
-    """Wall time of one call, until its work on the device is done."""
-    _settle(device)
+    """Wall time of one call in ms, until its work on the device is done."""
+    _synchronize(device)
     began = time.perf_counter_ns()
     call()
-    _settle(device)
+    _synchronize(device)
     return (time.perf_counter_ns() - began) / 1e6
 
 
 def own_ms(call: Callable[[], Any], device: torch.device) -> float:
-    """The CPU time of one call in this thread: what a neighbour on the core takes in the middle of
-    it does not count.
-    """
+    """CPU time of one call in this thread in ms, without the time that other processes take."""
     began = time.thread_time_ns()
     call()
     return (time.thread_time_ns() - began) / 1e6
 
 
-def _settle(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

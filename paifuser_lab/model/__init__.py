@@ -1,5 +1,5 @@
-"""Any torch model, seen and edited, without knowing what it is for.
+"""Inspect and edit any torch model, whatever its task.
 
-`watch` observes calls of layers, `graph` records one run as operators, `fold` joins batch-norms,
+`watch` observes calls of layers, `graph` records one run as operators, `fold` folds batch-norms,
 `replace` exchanges a module, `weights` hashes, counts, saves and loads.
 """

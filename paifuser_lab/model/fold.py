@@ -1,9 +1,8 @@
-"""Which batch-norms can go into the convolution or linear layer before them, and the layers that
-they then are.
+"""Fold batch-norms into the convolution or linear layer before them.
 
-What may be folded is read from one run of the model (`graph.observe`), not from its class: the
-layer's answer goes into the batch-norm and nowhere else, each of the two runs once, and no weight
-of theirs is used by another. Stands on torch.nn.utils.fusion for the arithmetic.
+What can be folded is read from one run of the model (`graph.observe`), not from its class: the
+layer's output goes into the batch-norm and nowhere else, each of the two runs once, and neither
+shares a weight with another layer. The arithmetic is that of torch.nn.utils.fusion.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ FOLDABLE = (*CONVOLUTIONS, *TRANSPOSED_CONVOLUTIONS, nn.Linear)
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Which batch-norms go into which layers, and why the others stay."""
+    """Which batch-norms are folded into which layers, and why the others are not."""
 
     pairs: tuple[tuple[str, str], ...]
     kept: dict[str, str]
 
 
 def plan_fold(model: nn.Module, graph: Graph) -> FoldPlan:
-    """Decide for each batch-norm layer whether it can go into the layer before it."""
+    """Decide for each batch-norm whether it can be folded into the layer before it."""
     pairs: list[tuple[str, str]] = []
     kept: dict[str, str] = {}
     users = _names_by_module(model)
@@ -55,7 +54,7 @@ def plan_fold(model: nn.Module, graph: Graph) -> FoldPlan:
 
 
 def fold(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> None:
-    """Put each batch-norm into its layer, and nothing in its place."""
+    """Fold each batch-norm into its layer and replace it by an identity."""
     for layer, norm in pairs:
         replace_layer(model, layer, _folded(model.get_submodule(layer), model.get_submodule(norm)))
         replace_layer(model, norm, nn.Identity())
@@ -70,29 +69,27 @@ def _folded(layer: nn.Module, norm: nn.Module) -> nn.Module:
 
 
 def _folded_transposed(layer: nn.modules.conv._ConvTransposeNd, norm: Any) -> nn.Module:
-    """The same for a weight that is [in, out / groups, …], which torch folds only where there is
-    one group.
-    """
-    made, groups = copy.deepcopy(layer), layer.groups
+    """The same for a weight of shape [in, out / groups, …]; torch folds one only for one group."""
+    folded, groups = copy.deepcopy(layer), layer.groups
     with torch.no_grad():
         scale = torch.rsqrt(norm.running_var + norm.eps)
         scale = scale if norm.weight is None else scale * norm.weight
         offset = norm.running_mean if layer.bias is None else norm.running_mean - layer.bias
         shift = -offset * scale if norm.bias is None else norm.bias - offset * scale
-        of_inputs = (
+        per_input = (
             scale.reshape(groups, 1, -1).expand(-1, layer.in_channels // groups, -1).flatten(0, 1)
         )
-        weight = layer.weight * of_inputs.reshape(
+        weight = layer.weight * per_input.reshape(
             *layer.weight.shape[:2], *[1] * (layer.weight.dim() - 2)
         )
-        made.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
-        made.bias = nn.Parameter(shift.to(layer.weight.dtype), layer.weight.requires_grad)
-    return made
+        folded.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
+        folded.bias = nn.Parameter(shift.to(layer.weight.dtype), layer.weight.requires_grad)
+    return folded
 
 
 def _with_scale(norm: nn.Module) -> nn.Module:
-    """torch folds a batch-norm without weight and bias into a convolution, but not into a linear
-    layer.
+    """The batch-norm with a weight and a bias: torch folds one without them into a convolution, but
+    not into a linear layer.
     """
     if norm.weight is not None:
         return norm
@@ -102,11 +99,13 @@ def _with_scale(norm: nn.Module) -> nn.Module:
 
 
 def _norm_operation(graph: Graph, norm: str) -> Operation | None:
-    return next((one for one in graph.of_layer(norm) if "batch_norm" in one.name), None)
+    return next(
+        (operation for operation in graph.of_layer(norm) if "batch_norm" in operation.name), None
+    )
 
 
 def _layer_before(graph: Graph, norm: str) -> str:
-    """The layer whose operator made what the batch-norm reads; '' where there is none."""
+    """The layer whose operator produced the batch-norm's input; '' where there is none."""
     operation = _norm_operation(graph, norm)
     maker = graph.maker(operation.reads[0]) if operation else None
     return maker.layer if maker else ""
@@ -122,7 +121,7 @@ def _obstacle(
     before, after = model.get_submodule(layer), model.get_submodule(norm)
     if type(before) not in FOLDABLE:
         return (
-            "what it reads comes from "
+            "its input comes from "
             f"{'the model itself' if not layer else f'{layer!r} ({type(before).__name__})'}"
         )
     if type(after) not in BATCH_NORMS:
@@ -137,13 +136,13 @@ def _obstacle(
     if any(_is_shared(graph, tensor) for tensor in _weights_of(graph, layer, norm)):
         return f"weights of '{layer}' or '{norm}' are shared"
     if len(graph.readers.get(operation.reads[0], ())) != 1 or operation.reads[0] in graph.outputs:
-        return f"what '{layer}' gives is used elsewhere too"
+        return f"the output of '{layer}' is used elsewhere too"
     return _shape_obstacle(model, graph, layer, operation)
 
 
 def _shape_obstacle(model: nn.Module, graph: Graph, layer: str, norm: Operation) -> str | None:
-    """Batch-norm works on dimension 1; a linear layer's channels are its last, and an unbatched
-    convolution's the first.
+    """A batch-norm works on dimension 1; a linear layer's channels are its last dimension, and an
+    unbatched convolution's are its first.
     """
     maker = graph.maker(norm.reads[0])
     rank = len(maker.shapes[0]) if maker else 0
@@ -152,7 +151,7 @@ def _shape_obstacle(model: nn.Module, graph: Graph, layer: str, norm: Operation)
     return (
         None
         if rank == expected
-        else f"the channels of '{layer}' are not the dimension that it normalises"
+        else f"the channels of '{layer}' are not the dimension that the batch-norm normalises"
     )
 
 

@@ -1,8 +1,8 @@
-"""What a model does to its tensors, seen by running it once: which operator, in which layer, made
-what from what.
+"""Record one run of a model as operators: which operator, in which layer, computed which tensors
+from which.
 
-Nothing is traced symbolically, so control flow, hooks and shared layers do not matter: what ran is
-what is written down. Stands on TorchDispatchMode.
+Nothing is traced symbolically, so control flow, hooks and shared layers are no problem: what ran is
+what is recorded. Built on TorchDispatchMode.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .watch import watching
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator call: its name, the layer that ran it, the tensors it read and made, by number,
-    and the plain numbers it was given.
+    """One operator call: its name, the layer that ran it, the tensors it read and produced, as
+    indices, and its numeric arguments.
     """
 
     name: str
@@ -43,24 +43,23 @@ class Graph:
     outputs: frozenset[int]
     entries: Counter[str]
     readers: dict[int, tuple[Operation, ...]] = field(repr=False)
-    answers: dict[str, tuple[int, int]] = field(
-        default_factory=dict, repr=False
-    )  # layer → tensor, operators run before
+    # layer → tensor, operators run before
+    layer_outputs: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     def maker(self, tensor: int) -> Operation | None:
-        """The operator that made a tensor; None for inputs and weights."""
-        return next((one for one in self.operations if tensor in one.makes), None)
+        """The operator that produced a tensor; None for inputs and weights."""
+        return next((operation for operation in self.operations if tensor in operation.makes), None)
 
     def of_layer(self, layer: str) -> tuple[Operation, ...]:
         """The operators that a layer ran itself."""
-        return tuple(one for one in self.operations if one.layer == layer)
+        return tuple(operation for operation in self.operations if operation.layer == layer)
 
 
 def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
-    """Run a model once and write down what it did."""
+    """Run a model once and record its operators."""
     layers: list[str] = [""]
     entries: Counter[str] = Counter()
-    answers: dict[str, tuple[int, int]] = {}
+    layer_outputs: dict[str, tuple[int, int]] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         layers.append(layer)
@@ -69,7 +68,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
     def leave(layer: str, output: Any) -> None:
         layers.pop()
         if isinstance(output, Tensor):
-            answers[layer] = recorder.number(output), len(recorder.operations)
+            layer_outputs[layer] = recorder.number(output), len(recorder.operations)
 
     recorder = _Recorder(layers)
     named = (
@@ -88,24 +87,22 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
         outputs,
         entries,
         _readers(recorder.operations),
-        answers,
+        layer_outputs,
     )
 
 
 def _readers(operations: list[Operation]) -> dict[int, tuple[Operation, ...]]:
     readers: dict[int, list[Operation]] = {}
-    for one in operations:
-        for tensor in set(one.reads):
-            readers.setdefault(tensor, []).append(one)
-    return {tensor: tuple(ones) for tensor, ones in readers.items()}
+    for operation in operations:
+        for tensor in set(operation.reads):
+            readers.setdefault(tensor, []).append(operation)
+    return {tensor: tuple(users) for tensor, users in readers.items()}
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes operators down; keeps every tensor alive for the run, so that no number is given
-    twice.
-    """
+    """Records operators; keeps every tensor alive during the run, so that no id is reused."""
 
-    wants_parts = True  # layers that run as one are to run apart
+    wants_parts = True  # fused layers run as their parts
 
     def __init__(self, layers: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -122,20 +119,20 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = pytree.tree_leaves((args, kwargs))
-        reads = [leaf for leaf in given if isinstance(leaf, Tensor)]
-        made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        arguments = pytree.tree_leaves((args, kwargs))
+        reads = [leaf for leaf in arguments if isinstance(leaf, Tensor)]
+        produced = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         self.operations.append(
             Operation(
                 func._schema.name.removeprefix("aten::"),
                 self.layers[-1],
                 tuple(self.number(leaf) for leaf in reads),
-                tuple(self.number(leaf) for leaf in made),
+                tuple(self.number(leaf) for leaf in produced),
                 tuple(
                     () if leaf.is_nested and leaf.layout is torch.strided else tuple(leaf.shape)
-                    for leaf in made
+                    for leaf in produced
                 ),
-                tuple(leaf for leaf in given if isinstance(leaf, int | float)),
+                tuple(leaf for leaf in arguments if isinstance(leaf, int | float)),
             )
         )
         return result

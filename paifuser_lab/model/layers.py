@@ -1,5 +1,5 @@
-"""What kind of layer is this? Which of its weight's dimensions are channels, what else happens at
-its call, and who owns a weight.
+"""The kind of a layer: which dimension of its weight is its channels, what else its call does, and
+which layers own a weight.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CHANNEL_OF: dict[type[nn.Module], int] = {
 
 
 def channel_of(layer: nn.Module) -> int | None:
-    """Which dimension of a layer's weight is its output channels; None for a layer that has no
-    weight to quantize.
+    """Which dimension of a layer's weight is its output channels; None for a layer without a weight
+    to quantize.
     """
     for kind, channel in CHANNEL_OF.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
@@ -31,19 +31,19 @@ def channel_of(layer: nn.Module) -> int | None:
 
 
 def is_transposed_linear(layer: nn.Module) -> bool:
-    """Whether it is a linear layer whose weight is (inputs, outputs): transformers' Conv1D, of
+    """Whether it is a linear layer with a weight of (inputs, outputs): transformers' Conv1D, of
     GPT-2.
     """
     return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 
 def is_linear(layer: nn.Module) -> bool:
-    """Whether it multiplies the last dimension by a matrix, stored either way."""
+    """Whether it multiplies the last dimension by a matrix, in either storage order."""
     return isinstance(layer, nn.Linear) or is_transposed_linear(layer)
 
 
 def is_pointwise(layer: nn.Module) -> bool:
-    """Whether it is a 1×1 convolution in one group: a linear layer at each point."""
+    """Whether it is a 1×1 convolution in one group: a linear layer at each position."""
     if not isinstance(layer, CONVOLUTIONS) or layer.groups != 1:
         return False
     ones = {*layer.kernel_size, *layer.stride, *layer.dilation}
@@ -51,19 +51,19 @@ def is_pointwise(layer: nn.Module) -> bool:
 
 
 def has_hooks(layer: nn.Module) -> bool:
-    """Whether something is called before or after the layer."""
+    """Whether the layer has forward hooks or forward pre-hooks."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 def is_altered(layer: nn.Module) -> bool:
-    """Whether a call does more than the layer's class: it has hooks, or its weights are computed by
-    parametrizations.
+    """Whether a call does more than the layer's class: it has hooks, or parametrizations compute
+    its weights.
     """
     return has_hooks(layer) or hasattr(layer, "parametrizations")
 
 
 def owners_of_weights(model: nn.Module) -> dict[int, list[str]]:
-    """The layers that each weight belongs to, by the weight's id; a tied weight has several."""
+    """The layers that own each weight, by the weight's id; a tied weight has several."""
     owners: dict[int, list[str]] = defaultdict(list)
     for name, layer in model.named_modules():
         for weight in layer.parameters(recurse=False):

@@ -1,4 +1,4 @@
-"""Change the parts of a model."""
+"""Replace a layer of a model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from torch import nn
 
 
 def replace_layer(root: nn.Module, layer: str, new: nn.Module) -> None:
-    """Put another module in a layer's place."""
+    """Replace a layer by another module, which takes over its training mode."""
     parent, _, name = layer.rpartition(".")
     setattr(root.get_submodule(parent), name, new.train(root.get_submodule(layer).training))

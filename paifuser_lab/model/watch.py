@@ -1,5 +1,5 @@
-"""Which layer: where a model fails, or where a NaN begins. The model is run once more and
-watched.
+"""Observe calls of layers: find the layer where a model fails, or where a NaN begins, in one more
+run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 Enter = Callable[[str, Any, Any], None]  # layer, arguments, keyword arguments
-Leave = Callable[[str, Any], None]  # layer, answer
+Leave = Callable[[str, Any], None]  # layer, output
 EnterModel = Callable[[nn.Module], None]
-LeaveModel = Callable[[nn.Module, Any], None]  # module, answer
-FAILED = object()  # the answer of a layer that raised
+LeaveModel = Callable[[nn.Module, Any], None]  # module, output
+FAILED = object()  # the output of a layer that raised
 
 
 def describe(model: nn.Module, layer: str) -> str:
-    """A layer as a message names it."""
+    """A layer as messages name it."""
     return (
         f"layer '{layer}' ({type(model.get_submodule(layer)).__name__})"
         if layer
@@ -31,42 +31,40 @@ def describe(model: nn.Module, layer: str) -> str:
 
 
 def has_nan(output: Any) -> bool:
-    """Whether any tensor in a model's answer holds a NaN."""
+    """Whether any tensor in a model's output holds a NaN."""
     return any(
         bool(torch.isnan(leaf).any()) for leaf in _tensors(output) if leaf.is_floating_point()
     )
 
 
 def not_finite(reference: Any, output: Any) -> str | None:
-    """What a model's answer holds that the reference's does not: a NaN, or an infinity in another
-    place; None where it is sound.
+    """What is wrong in a model's output and not in the reference's: a NaN, or an infinity
+    elsewhere; None where nothing is.
     """
     if has_nan(output):
         return "a NaN"
     pairs = zip(_tensors(reference), _tensors(output), strict=False)
-    real = [
-        (one, other)
-        for one, other in pairs
-        if one.shape == other.shape and other.is_floating_point()
-    ]
-    has_overflow = any(_overflows(one, other) for one, other in real if not one.is_complex())
+    has_overflow = any(
+        _overflows(expected, actual)
+        for expected, actual in pairs
+        if expected.shape == actual.shape
+        and actual.is_floating_point()
+        and not expected.is_complex()
+    )
     return "an infinity where the baseline's has none" if has_overflow else None
 
 
 def _overflows(reference: Tensor, output: Tensor) -> bool:
     infinite = torch.isinf(output)
-    wanted = reference.to(
-        output.device, torch.float64
-    )  # a number of fp64 does not overflow by being compared
-    return bool((infinite & (wanted != output.double())).any())
+    # in fp64, in which the comparison itself does not overflow
+    expected = reference.to(output.device, torch.float64)
+    return bool((infinite & (expected != output.double())).any())
 
 
 def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[str]]:
-    """The innermost layer that was entered and not left when `run` fails, and the shapes it was
-    given.
-    """
+    """The innermost layer that raised when `run` fails, and the shapes of its inputs."""
     entered: list[tuple[str, list[str]]] = []
-    broken: list[tuple[str, list[str]]] = []
+    failed: list[tuple[str, list[str]]] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         entered.append(
@@ -76,45 +74,45 @@ def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[s
     def leave(layer: str, output: Any) -> None:
         last = entered.pop()
         if output is not FAILED:
-            broken.clear()  # whoever called the layer that broke has got over it
-        elif not broken:
-            broken.append(last)
+            failed.clear()  # the caller of the failed layer recovered
+        elif not failed:
+            failed.append(last)
 
     with watching(model, enter, leave):
         try:
             run()
         except Exception:
-            return broken[0] if broken else ("", [])
+            return failed[0] if failed else ("", [])
     return "", []
 
 
 def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
-    """The first layer to give a NaN without being given one; the innermost, since it is left before
-    those around it.
+    """The first layer whose output has a NaN and whose input has none; the innermost, since it
+    returns before those around it.
     """
-    found: list[str] = []
-    given: list[bool] = []
+    sources: list[str] = []
+    input_had_nan: list[bool] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        given.append(has_nan(args))
+        input_had_nan.append(has_nan(args))
 
     def leave(layer: str, output: Any) -> None:
-        was_given = given.pop()
-        if not found and not was_given and has_nan(output):
-            found.append(layer)
+        had_nan = input_had_nan.pop()
+        if not sources and not had_nan and has_nan(output):
+            sources.append(layer)
 
     with watching(model, enter, leave):
         run()
-    return found[0] if found else ""
+    return sources[0] if sources else ""
 
 
 @contextmanager
 def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
-    """Call `enter` and `leave` around every call of a layer in this thread; `leave` is called
-    whatever happens.
+    """Call `enter` and `leave` around every call of a layer in this thread; `leave` is called even
+    when the layer raises.
 
-    No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and a layer's own
-    hooks, a conversion of format perhaps, belong to its time.
+    No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and the time of a
+    layer's own hooks, such as a format conversion, counts as the layer's.
     """
     names = {id(module): name for name, module in model.named_modules()}
     here = get_ident()
@@ -136,27 +134,26 @@ def watching_outermost(enter: EnterModel, leave: LeaveModel) -> Iterator[None]:
     """Call `enter` and `leave` around every call of any module in this thread that is not made
     inside another module's call.
 
-    For code whose models are not known beforehand. `watching` may be used inside it, by `enter`
-    too.
+    For code whose models are not known beforehand. `watching` may be used inside it, also by
+    `enter`.
     """
     here = get_ident()
-    before = _doors.get(here)
+    before = _outermost_watchers.get(here)
     with _lock:
-        _doors[here] = _Door(enter, leave)
+        _outermost_watchers[here] = _OutermostWatcher(enter, leave)
         _choose_call()
     try:
         yield
     finally:
         with _lock:
             if before is None:
-                del _doors[here]
+                del _outermost_watchers[here]
             else:
-                _doors[here] = before
+                _outermost_watchers[here] = before
             _choose_call()
 
 
-# Module's own call is replaced while anybody watches, in whatever thread, and put back when the
-# last one stops.
+# nn.Module.__call__ is replaced while any thread watches, and restored when the last watcher ends.
 
 
 class _Watcher(NamedTuple):
@@ -173,9 +170,7 @@ _plain_call: Callable[..., Any] = nn.Module.__call__
 
 
 def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    if (
-        torch.compiler.is_compiling()
-    ):  # a compiler that reads along is to see the model, not the watcher
+    if torch.compiler.is_compiling():  # a compiler traces the model, not the watcher
         return _plain_call(module, *args, **kwargs)
     watcher = _watchers.get(get_ident())
     layer = watcher.names.get(id(module)) if watcher else None
@@ -191,31 +186,31 @@ def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 @dataclass
-class _Door:
+class _OutermostWatcher:
     enter: EnterModel
     leave: LeaveModel
     is_inside: bool = False
 
 
-_doors: dict[int, _Door] = {}  # by thread
+_outermost_watchers: dict[int, _OutermostWatcher] = {}  # by thread
 
 
-def _call_through_door(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _outermost_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     if torch.compiler.is_compiling():
         return _plain_call(module, *args, **kwargs)
-    door = _doors.get(get_ident())
-    if door is None or door.is_inside:
+    watcher = _outermost_watchers.get(get_ident())
+    if watcher is None or watcher.is_inside:
         return _watched_call(module, *args, **kwargs)
     output = FAILED
-    door.is_inside = True
+    watcher.is_inside = True
     try:
-        door.enter(module)
+        watcher.enter(module)
         try:
             output = _watched_call(module, *args, **kwargs)
         finally:
-            door.leave(module, output)
+            watcher.leave(module, output)
     finally:
-        door.is_inside = False
+        watcher.is_inside = False
     return output
 
 
@@ -234,14 +229,14 @@ def _uninstall() -> None:
 
 
 def _choose_call() -> None:
-    """Put in place what the present watchers need; a door costs those who only watch layers nothing
-    while it is shut.
+    """Install the call that the present watchers need; where no outermost watcher is active, layer
+    watchers do not pay for it.
     """
     global _is_replaced, _plain_call
     if not _is_replaced:
         _plain_call = nn.Module.__call__
-    _is_replaced = bool(_doors or _installed)
-    call = _call_through_door if _doors else _watched_call if _installed else _plain_call
+    _is_replaced = bool(_outermost_watchers or _installed)
+    call = _outermost_call if _outermost_watchers else _watched_call if _installed else _plain_call
     nn.Module.__call__ = call  # type: ignore[method-assign]
 
 

@@ -1,6 +1,4 @@
-"""A model's weights: their hash, and files of them that never execute code. Stands on
-safetensors.
-"""
+"""A model's weights: their hash, and files that never execute code. Built on safetensors."""
 
 from __future__ import annotations
 
@@ -20,16 +18,14 @@ from torch.utils import _pytree as pytree
 from .._files import file_exists, replacing
 from ..errors import FileError, WorkloadError, first_line
 
-OS_ERROR = re.compile(
-    r"([^: ][^:]*) \(os error (\d+)\)"
-)  # as safetensors spells what the system said
-
-OVERLAPS = 1  # as torch tells it
+# how safetensors spells an error of the operating system
+OS_ERROR = re.compile(r"([^: ][^:]*) \(os error (\d+)\)")
+OVERLAPS = 1  # the result of torch._debug_has_internal_overlap
 
 
 def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
-    """The SHA-256 of every weight and buffer with its name, type and shape: equal hashes mean equal
-    models, to the bit.
+    """The SHA-256 of every weight and buffer with its name, dtype and shape: equal hashes mean
+    bit-identical models.
     """
     state = _state_of(model) if isinstance(model, nn.Module) else model
     digest = hashlib.sha256()
@@ -49,14 +45,14 @@ def answer_hash(output: Any) -> str:
 
 
 def weights_bytes(model: nn.Module) -> int:
-    """How many bytes the weights and buffers take, what is shared counted once."""
-    kept, _ = _without_aliases(_state_of(model))
-    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+    """The size of the weights and buffers in bytes, shared memory counted once."""
+    tensors, _ = _without_aliases(_state_of(model))
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | None = None) -> int:
     """The number of a model's weights, or of a layer's own; integer weights count, which torch
-    keeps as buffers.
+    stores as buffers.
     """
     counted = set() if counted is None else counted
     total = 0
@@ -72,11 +68,11 @@ def save_weights(model: nn.Module, path: str | Path) -> Path:
     stay tied.
     """
     state = _state_of(model)
-    kept, aliases = _without_aliases(state)
+    tensors, aliases = _without_aliases(state)
     metadata = {"weights_hash": weights_hash(state), "aliases": json.dumps(aliases), "format": "pt"}
     with replacing(path) as temporary:
         write_tensors(
-            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in kept.items()},
+            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
             temporary,
             metadata,
         )
@@ -91,22 +87,20 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
     try:
         save_file(tensors, path, metadata)
     except SafetensorError as error:
-        found = OS_ERROR.search(str(error))
-        if found is None:
+        match = OS_ERROR.search(str(error))
+        if match is None:
             raise FileError(f"The weights cannot be written ({first_line(error)}).") from error
-        raise OSError(int(found[2]), found[1]) from error
+        raise OSError(int(match[2]), match[1]) from error
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Load weights into a model, all of them or none; a damaged file or one that would execute code
-    is refused.
-    """
+    """Load all weights or none; refuse a damaged file or one that would execute code."""
     path = Path(path)
     if not file_exists(path):
         raise FileError(f"There is no weights file {str(path)!r}.")
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     _check_fits(model, loaded, path.name)
-    _give_every_value_memory(model)
+    _make_contiguous(model)
     model.load_state_dict(loaded)
 
 
@@ -123,8 +117,8 @@ def _state_of(model: nn.Module) -> dict[str, Tensor]:
             raise WorkloadError(
                 f"'{name}' of the {type(model).__name__} is a {kind}, as layers of "
                 "torch.ao.quantization pack their weights, and "
-                "cannot be hashed or saved; give the model as it was before, and round it with "
-                "the step 'precision'."
+                "cannot be hashed or saved; pass the model before that quantization, and quantize "
+                "it with the step 'precision'."
             )
         if value.layout is not torch.strided:
             raise WorkloadError(
@@ -135,9 +129,9 @@ def _state_of(model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def _give_every_value_memory(model: nn.Module) -> None:
-    """A tensor made by `expand` has one place in memory for many values, into which torch cannot
-    write them.
+def _make_contiguous(model: nn.Module) -> None:
+    """Give every value its own memory: a tensor made by `expand` has one memory location for many
+    values, and torch cannot load into it.
     """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.layout is torch.strided and torch._debug_has_internal_overlap(tensor) == OVERLAPS:
@@ -150,8 +144,8 @@ def _bytes(tensor: Tensor) -> bytes | memoryview:
 
 
 def _without_aliases(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors that are really there, and which further names mean one of them."""
-    kept: dict[str, Tensor] = {}
+    """The distinct tensors, and the names that are aliases of one of them."""
+    tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple[object, ...], str] = {}
     for name, tensor in state.items():
@@ -160,8 +154,8 @@ def _without_aliases(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], di
             aliases[name] = seen[key]
         else:
             seen[key] = name
-            kept[name] = tensor
-    return kept, aliases
+            tensors[name] = tensor
+    return tensors, aliases
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -189,16 +183,14 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of what it goes on to refuse
+            warnings.simplefilter("ignore")  # torch warns before it refuses
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FileError(
             f"{path.name} holds something other than weights, which may execute code on loading; "
             "it was refused. Save a state_dict."
         ) from error
-    except (
-        Exception
-    ) as error:  # torch's reader of pickles raises whatever a damaged file makes it trip over
+    except Exception as error:  # torch's unpickler raises any exception on a damaged file
         raise FileError(
             f"{path.name} cannot be read as weights ({first_line(error)}); was it cut short?"
         ) from error
@@ -217,15 +209,15 @@ def _check_fits(model: nn.Module, loaded: Mapping[str, Tensor], file: str) -> No
         if name not in loaded:
             raise FileError(f"{file} has no weights for '{name}'; it was saved from another model.")
         if loaded[name].shape != tensor.shape:
-            found, wanted = tuple(loaded[name].shape), tuple(tensor.shape)
+            actual, expected = tuple(loaded[name].shape), tuple(tensor.shape)
             raise FileError(
-                f"{file} has shape {found} for '{name}' where the model wants {wanted}; it was "
+                f"{file} has shape {actual} for '{name}' where the model has {expected}; it was "
                 "saved from another model."
             )
         if loaded[name].dtype != tensor.dtype:
             raise FileError(
                 f"{file} has {loaded[name].dtype} for '{name}' where the model has {tensor.dtype}; "
-                "convert the one or the other first."
+                "convert one of them first."
             )
     if extra := sorted(set(loaded) - set(state)):
         raise FileError(

@@ -1,3 +1,3 @@
-"""Recipes and notebooks in bulk, without a person: `notebook` runs one, `sweep` every combination
-of parameters.
+"""Run notebooks without a browser: `notebook` runs one, `sweep` one per combination of
+parameters.
 """

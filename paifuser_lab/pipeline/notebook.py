@@ -1,8 +1,9 @@
-"""A notebook run whole and without a browser. Stands on papermill, with what it lets pass refused.
+"""Run a notebook without a browser, completely or not at all. Built on papermill, with stricter
+checks.
 
 Papermill injects any name, only logs unknown ones, keeps `no` a string and writes its output in
-place. Here a parameter must be declared by the notebook, and a run's folder appears when everything
-in it is complete, or not at all.
+place. Here the notebook must declare each parameter, and a run's folder appears only when
+everything in it is complete.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Any
 
 from ..errors import FileError, MissingExtraError, PaifuserError
 
-MARK = "report.json"
+REPORT = "report.json"
 
 
 def run_notebook(
     notebook: Path, out: str | Path, parameters: Mapping[str, Any], *, replace: bool = False
 ) -> Path:
-    """Run a notebook with parameters; its output and whatever it writes to its `out` land in the
-    folder `out` together.
+    """Run a notebook with parameters; the executed notebook and all files that it writes appear
+    together in the folder `out`.
     """
     out = Path(out).resolve()
     _check_out(out, replace=replace)
@@ -47,7 +48,7 @@ def declared(notebook: Path) -> dict[str, Any]:
 
 
 def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
-    """Refuse what the notebook does not declare."""
+    """Raise for a parameter that the notebook does not declare."""
     known = declared(notebook)
     if not known:
         raise PaifuserError(f"{notebook.name} declares no parameters; tag one cell 'parameters'.")
@@ -61,7 +62,7 @@ def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
 def _check_out(out: Path, *, replace: bool) -> None:
     if out.exists() and not out.is_dir():
         raise FileError(f"{out} is a file; give a folder.")
-    if out.is_dir() and any(out.iterdir()) and not (replace and (out / MARK).is_file()):
+    if out.is_dir() and any(out.iterdir()) and not (replace and (out / REPORT).is_file()):
         hint = (
             "it does not look like an earlier run, so it is not replaced"
             if replace
@@ -71,7 +72,7 @@ def _check_out(out: Path, *, replace: bool) -> None:
 
 
 def _stage(out: Path) -> Path:
-    """A folder beside the one that is wanted, so that it can be renamed in one go."""
+    """A temporary folder beside `out`, so that it can be renamed atomically."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -112,19 +113,19 @@ def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
 def _check_complete(output: Path) -> None:
     import nbformat
 
-    ran = nbformat.read(output, as_version=4)
-    record = ran.metadata.get("papermill", {})
-    done = all(
+    executed = nbformat.read(output, as_version=4)
+    record = executed.metadata.get("papermill", {})
+    is_complete = all(
         cell.metadata.get("papermill", {}).get("status") == "completed"
-        for cell in ran.cells
+        for cell in executed.cells
         if cell.cell_type == "code"
     )
-    if not record.get("end_time") or record.get("exception") or not done:
+    if not record.get("end_time") or record.get("exception") or not is_complete:
         raise PaifuserError(f"{output.name} did not run to its end; run it again.")
 
 
 def _swap(staged: Path, out: Path) -> None:
-    """Put the complete folder in its place; an earlier run is moved away first and removed last."""
+    """Rename the complete folder to `out`; an earlier run is moved away first and removed last."""
     staged.chmod(0o755)
     if not out.exists():
         staged.rename(out)
@@ -137,7 +138,9 @@ def _swap(staged: Path, out: Path) -> None:
 
 @contextmanager
 def _static_views() -> Iterator[None]:
-    """The notebook's kernel shows pictures in place of widgets; this process does as before."""
+    """Show pictures instead of widgets in the notebook's kernel; restore this process
+    afterwards.
+    """
     before = os.environ.get("PAIFUSER_STATIC")
     os.environ.setdefault("PAIFUSER_STATIC", "1")
     try:

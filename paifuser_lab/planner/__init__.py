@@ -1,8 +1,8 @@
-"""Which recipe to use: from what the hardware can do, and by measuring the few that could win.
+"""Choose a recipe: by the hardware's speed in each format, and by measuring the candidates.
 
 hardware_plan  `plan`: a recipe for this hardware
 precision/     `plan_precision`: a format for each layer within a budget; `recipe_of` its recipe,
-               `achieved` the point measured
+               `achieved` measures chosen points
 """
 
 from __future__ import annotations

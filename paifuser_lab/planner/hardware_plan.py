@@ -1,8 +1,8 @@
-"""A recipe for this hardware, with a reason for each choice.
+"""A recipe for this hardware, with a reason for each step.
 
-The hardware's figures say what could win; the few candidates are then built and timed in turn, and
-the fastest within the error allowed is taken. For a device that is only named (PAIFUSER_HARDWARE)
-nothing can be timed, and the figures decide alone.
+The hardware's figures select the candidates; these are built and timed in turn, and the fastest one
+within the allowed error is taken. A device that is only named (PAIFUSER_HARDWARE) cannot be timed,
+so the recipe follows from its figures alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, running, workload_of
 
-WORTH = 1.3  # a format is tried when the hardware computes this much faster in it
-LEAST_INT8_ERROR = 0.01  # int8 is not even tried where less is allowed
-EQUAL = 0.97  # what comes within this of the best counts as equal, and the simpler recipe is taken
+MIN_SPEEDUP = 1.3  # a format is tried when the hardware computes this much faster in it
+MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
+TIE_RATIO = 0.97  # candidates within this ratio of the fastest are equal; the simplest is taken
 
 Choice = dict[str, dict[str, Any]]
 
@@ -39,12 +39,12 @@ def plan(
     seconds: float = 40.0,
     engines: Iterable[str] | None = None,
 ) -> Recipe:
-    """Choose a recipe for this hardware; `recipe.explain()` says why, and `recipe.evidence` holds
-    what was measured.
+    """Choose a recipe for this hardware; `recipe.explain()` gives the reasons, `recipe.evidence`
+    the measurements.
 
-    `max_error` is the relative output error that is acceptable, `seconds` the time for measuring
-    (building comes on top; 0 decides from the hardware's figures alone), `engines` which back ends
-    may be taken.
+    `max_error` is the acceptable relative output error, `seconds` the time for measuring (building
+    comes on top; 0 decides from the hardware's figures alone), `engines` the engines that may be
+    used (default: all available).
     """
     check_seconds(seconds)
     work = workload_of(work)
@@ -59,7 +59,7 @@ def plan(
         Recipe([*folding, *rest]) for rest in _candidates(work, machine, max_error, allowed)
     ]
     measured = compare(work, *candidates, seconds=seconds, metric=False)
-    by_label = {one.label: one for one in candidates}
+    by_label = {recipe.label: recipe for recipe in candidates}
     best = _best(measured, by_label, max_error)
     if best is None:
         return Recipe(workload=work.name, evidence=measured)
@@ -70,20 +70,18 @@ def plan(
 
 
 def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:
-    here = available_engines()
-    wanted = here if engines is None else tuple(engines)
-    for name in wanted:
-        if name not in here:
+    available = available_engines()
+    names = available if engines is None else tuple(engines)
+    for name in names:
+        if name not in available:
             raise WorkloadError(
-                f"engine '{name}' is not available here; there are {', '.join(here)}."
+                f"engine '{name}' is not available; choose from {', '.join(available)}."
             )
-    return wanted
+    return names
 
 
 def _fold(work: Workload) -> list[Choice]:
-    """Folding is exact and never costs anything at run time, so it is taken wherever there is
-    something to fold.
-    """
+    """Fold batch-norms wherever there are any: folding is exact and costs nothing at run time."""
     with running(work.model):
         pairs = plan_fold(
             work.model, observe(work.model, lambda: work.inputs.clone()(work.model))
@@ -105,8 +103,8 @@ def _fold(work: Workload) -> list[Choice]:
 def _candidates(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[list[Choice]]:
-    """What could win here: each engine with each sensible number of threads, in each format
-    that is worth it.
+    """The candidates: each engine with each sensible number of threads, in each format that pays
+    off.
     """
     formats = [
         None,
@@ -114,7 +112,7 @@ def _candidates(
     ]
     layouts: list[list[Choice]] = [[], [{"layout": {}}]] if _has_images(work) else [[]]
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
-    found: list[list[Choice]] = []
+    candidates: list[list[Choice]] = []
     for count in counts:
         for name in formats:
             numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
@@ -126,16 +124,18 @@ def _candidates(
             )
             eager = [[*numbers, *layout] for layout in layouts]
             eager += [[*eager[-1], {"fuse": {}}]] if name is None else []
-            found += [[*steps, _backend("eager", count)] for steps in eager if "eager" in engines]
-            found += [
+            candidates += [
+                [*steps, _backend("eager", count)] for steps in eager if "eager" in engines
+            ]
+            candidates += [
                 [*numbers, backend] for backend in backends if backend["backend"]["name"] in engines
             ]
-    return found
+    return candidates
 
 
 def _backends(work: Workload, count: int, *, in_half: bool, in_bf16: bool) -> list[Choice]:
-    """The engines beside eager; ONNX Runtime has no 16-bit convolutions on a CPU, and threads that
-    spin matter from two on.
+    """The engines other than eager; ONNX Runtime has no 16-bit convolutions on a CPU, and spinning
+    threads matter from two threads on.
     """
     is_cpu = work.device.type == "cpu"
     sleeping, spinning = _backend("onnxruntime", count), _backend("onnxruntime", count, spin=True)
@@ -156,38 +156,38 @@ def _backend(name: str, count: int, **options: bool) -> Choice:
 
 
 def _half_format(machine: Hardware, max_error: float) -> str | None:
-    """The 16-bit format that this hardware computes much faster in than in fp32; None where there
-    is none or it must be exact.
+    """The 16-bit format in which this hardware is much faster than in fp32; None where there is
+    none or the output must be exact.
     """
     target = machine.target
     if max_error < 1e-3:
         return None
     for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
-        if rate is not None and rate > WORTH * target.fp32_gflops:
+        if rate is not None and rate > MIN_SPEEDUP * target.fp32_gflops:
             return name
     return None
 
 
 def _int8(machine: Hardware, max_error: float) -> str | None:
-    """int8 where the hardware computes much faster in it, to other engines' numbers, too, and some
-    error is allowed.
+    """int8 where the hardware computes much faster in it with results that do not saturate, and the
+    allowed error permits it.
     """
     rate = machine.target.int8_gops
-    is_worth = rate is not None and rate > WORTH * machine.target.fp32_gflops
-    is_fit = is_worth and not machine.accelerators and max_error >= LEAST_INT8_ERROR
-    return "int8" if is_fit and not saturates() else None
+    is_faster = rate is not None and rate > MIN_SPEEDUP * machine.target.fp32_gflops
+    is_allowed = is_faster and not machine.accelerators and max_error >= MIN_INT8_ERROR
+    return "int8" if is_allowed and not saturates() else None
 
 
 def _has_images(work: Workload) -> bool:
     return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
-        isinstance(one, nn.Conv2d) for one in work.model.modules()
+        isinstance(module, nn.Conv2d) for module in work.model.modules()
     )
 
 
 def _by_figures(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[Choice]:
-    """The recipe for a device that cannot be timed from here."""
+    """The recipe for a device that cannot be timed on this machine."""
     steps: list[Choice] = []
     target = machine.target
     device = machine.accelerators[0] if machine.accelerators else None
@@ -215,7 +215,7 @@ def _by_figures(
 
 def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
     """Inductor for a device that it compiles for, else eager PyTorch with the reason; nothing where
-    that may not be taken.
+    that engine is not allowed.
     """
     reason = inductor_obstacle(device)
     name = "eager" if reason else "inductor"
@@ -224,8 +224,8 @@ def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
 
 
 def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) -> Measurement | None:
-    """The fastest row within the error; among equals the one with the fewest steps, eager before
-    engines.
+    """The fastest row within the error; among ties the one with the fewest steps, eager before
+    other engines.
     """
     rows = [row for row in measured.rows if row.name in recipes and row.speedup is not None]
     rows = [row for row in rows if (row.relative_error or 0.0) <= max_error]
@@ -234,7 +234,7 @@ def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) ->
     fastest = min(row.latency_ms or 0.0 for row in rows)
     if fastest > (measured[measured.baseline].latency_ms or 0.0):
         return None
-    equal = [row for row in rows if fastest >= EQUAL * (row.latency_ms or 0.0)]
+    equal = [row for row in rows if fastest >= TIE_RATIO * (row.latency_ms or 0.0)]
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
@@ -256,12 +256,11 @@ def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
         for row in measured.rows
         if row.latency_ms is not None and row.name not in (best.name, base.name)
     ]
-    near = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
+    runner_up = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
     return (
-        f"{best.latency_ms:.3g} ms against {base.latency_ms:.3g} ms as it was ({best.speedup:.2f} "
-        "×, "
-        f"output error {best.relative_error:.1e}); next best: {near.name} with "
-        f"{near.latency_ms:.3g} ms"
+        f"{best.latency_ms:.3g} ms against {base.latency_ms:.3g} ms as it was "
+        f"({best.speedup:.2f} ×, output error {best.relative_error:.1e}); next best: "
+        f"{runner_up.name} with {runner_up.latency_ms:.3g} ms"
     )
 
 

@@ -4,7 +4,7 @@
     profiler.explain(profile, "layer1.0.conv1")    # reasons, each with the step that would help
     profiler.side_by_side(work, variant)           # both, timed in turn, matched by layer
     profiler.batch_size(work, "2 GB")              # the smallest batch near the best throughput
-    profiler.memory_timeline(work)                 # the memory of one call at each moment, by layer
+    profiler.memory_timeline(work)                 # the memory of one call over time, by layer
     profiler.trace(work, "run.json.gz")            # a trace with layer names, and its summary
     profiler.read_trace("theirs.json.gz")          # the summary of a trace made elsewhere
     profiler.checklist(lambda: train(model, batches))  # your own loop: passed, failed, remedy
@@ -19,7 +19,7 @@ allocations    the memory timeline
 alternatives   a layer timed alone in another layout or dtype
 rows           from an observation to a profile
 limits         what binds a layer: computing, memory or overhead
-faster         layers that beat a measured ceiling raise it
+faster         raise a measured ceiling to the rate of a layer that beats it
 why            explain a layer, a container or a model
 reasons        the reasons for a layer's time, one function each
 compared       how a layer changed from the baseline

@@ -1,10 +1,9 @@
-"""Every allocation of one call and the layer that made it: torch's own profiler, with each layer
-marked.
+"""Every allocation of one call and its layer, by torch's profiler with each layer marked.
 
-torch reports each block that its allocators give out and take back, with its address, those inside
-operators too. What an operator gives back before it ends is its workspace. Memory that a library
-takes from the system by itself, as oneDNN's scratch or the arena of an exported engine, is reported
-by nobody; nor is what the call gives back of what was there before it.
+torch reports each block that its allocators allocate and free, with its address, also inside
+operators. Blocks that an operator frees before it ends are its workspace. Not reported: memory that
+a library takes from the system itself (oneDNN's scratch, the arena of an exported engine), and
+frees of memory from before the call.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ NOT_SEEN = (
 
 
 def memory_timeline(subject: Workload | Derived) -> MemoryTimeline:
-    """See what one call of a model, or of a variant of it, has alive at each moment, and which
-    layer took it.
-    """
+    """Record the memory alive at each moment of a call of a model or variant, by layer."""
     work = workload_of(subject)
     own = None if isinstance(subject, Workload) else subject.own_threads
-    # it fails here with its layer's name; and what is made once, at the first call, is made
+    # a failing model raises here with its layer's name, and first-call allocations are done
     work.output()
     call = work.inputs.clone()
     with running(work.model), threads(own) if own else nullcontext():
@@ -47,10 +44,10 @@ def memory_timeline(subject: Workload | Derived) -> MemoryTimeline:
 
 
 def _timeline(work: Workload, whole: Any, blocks: list[_Block]) -> MemoryTimeline:
-    """`whole` is the call itself."""
+    """The timeline; `whole` is the event of the call itself."""
     weights, makers = _weights_by_layer(work.model), {block.layer for block in blocks}
     layers = [name for name, _ in work.model.named_modules() if name in weights or name in makers]
-    place = {layer: index for index, layer in enumerate(layers)}
+    index_of = {layer: index for index, layer in enumerate(layers)}
     events = sorted(
         (event for block in blocks for event in block.events()), key=lambda event: event[0]
     )
@@ -63,16 +60,14 @@ def _timeline(work: Workload, whole: Any, blocks: list[_Block]) -> MemoryTimelin
         weights_bytes=tuple(weights.get(layer, 0) for layer in layers),
         time_ms=tuple((node.start_time_ns - whole.start_time_ns) / 1e6 for _, node, _, _ in events),
         change_bytes=tuple(change for _, _, change, _ in events),
-        layer_index=tuple(place[block.layer] for _, _, _, block in events),
+        layer_index=tuple(index_of[block.layer] for _, _, _, block in events),
         is_workspace=tuple(block.is_workspace for _, _, _, block in events),
         note=NOT_SEEN,
     )
 
 
 def _watched(model: nn.Module, call: Callable[[], Any], device: torch.device) -> list[Any]:
-    """What the profiler saw of a call, in order of time, whatever encloses before what it
-    encloses.
-    """
+    """The profiler's events of a call in order of time, enclosing events first."""
     marks: list[Any] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
@@ -88,11 +83,11 @@ def _watched(model: nn.Module, call: Callable[[], Any], device: torch.device) ->
         watching(model, enter, leave),
         record_function(MARK),
     ):
-        kept = call()
-    del kept
+        output = call()
+    del output
     nodes = _flat(profiled.kineto_results.experimental_event_tree())
     ordered = sorted(nodes, key=lambda node: (node.start_time_ns, -node.end_time_ns))
-    first = next(place for place, node in enumerate(ordered) if _is_mark(node))
+    first = next(index for index, node in enumerate(ordered) if _is_mark(node))
     return ordered[first:]
 
 
@@ -104,34 +99,30 @@ def _flat(nodes: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass
 class _Block:
-    """Memory from when it is given out to when it is taken back; at the end of the call, the answer
-    is not.
-    """
+    """Memory from its allocation to its release; the output is not released within the call."""
 
     layer: str
     operator_end_ns: int
-    given: tuple[int, Any]  # the event's place in time
-    taken: tuple[int, Any] | None = None
+    allocated: tuple[int, Any]  # the event with its index
+    freed: tuple[int, Any] | None = None
 
     @property
     def is_workspace(self) -> bool:
-        return self.taken is not None and self.taken[1].start_time_ns <= self.operator_end_ns
+        return self.freed is not None and self.freed[1].start_time_ns <= self.operator_end_ns
 
     def events(self) -> Iterator[tuple[int, Any, int, _Block]]:
-        """Each as its place, what was seen, how many bytes it changes, and the block."""
-        size = self.given[1].extra_fields.alloc_size
-        yield (*self.given, size, self)
-        if self.taken is not None:
-            yield (*self.taken, -size, self)
+        """Each event as its index, the event, the change in bytes, and the block."""
+        size = self.allocated[1].extra_fields.alloc_size
+        yield (*self.allocated, size, self)
+        if self.freed is not None:
+            yield (*self.freed, -size, self)
 
 
 def _blocks(nodes: list[Any], device: torch.device) -> Iterator[_Block]:
-    """The blocks that a call took, each with the innermost layer that ran and the operator that it
-    called.
-    """
+    """The blocks that a call allocated, each with its innermost layer and that layer's operator."""
     spans: list[Any] = []
     alive: dict[int, _Block] = {}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         while spans and spans[-1].end_time_ns <= node.start_time_ns:
             spans.pop()
         if node.tag != _EventType.Allocation:
@@ -143,17 +134,17 @@ def _blocks(nodes: list[Any], device: torch.device) -> Iterator[_Block]:
         elif node.extra_fields.device.type == device.type:
             pointer, size = node.extra_fields.ptr, node.extra_fields.alloc_size
             if size > 0:
-                block = alive[pointer] = _Block(*_whose(spans), (place, node))
+                block = alive[pointer] = _Block(*_owner(spans), (index, node))
                 yield block
             elif pointer in alive:
-                alive.pop(pointer).taken = (place, node)
+                alive.pop(pointer).freed = (index, node)
 
 
-def _whose(spans: list[Any]) -> tuple[str, int]:
-    """The innermost layer, and when the operator that it called itself ends."""
-    place = max((place for place, span in enumerate(spans) if _is_mark(span)), default=-1)
-    layer = spans[place].name.removeprefix(MARK) if place >= 0 else ""
-    return layer, spans[place + 1].end_time_ns if place + 1 < len(spans) else 0
+def _owner(spans: list[Any]) -> tuple[str, int]:
+    """The innermost layer, and the end of the operator that it called itself."""
+    index = max((index for index, span in enumerate(spans) if _is_mark(span)), default=-1)
+    layer = spans[index].name.removeprefix(MARK) if index >= 0 else ""
+    return layer, spans[index + 1].end_time_ns if index + 1 < len(spans) else 0
 
 
 def _is_mark(node: Any) -> bool:
@@ -161,14 +152,14 @@ def _is_mark(node: Any) -> bool:
 
 
 def _weights_by_layer(model: nn.Module) -> dict[str, int]:
-    """Parameters and buffers, each with the first layer that has it."""
-    found: dict[str, int] = defaultdict(int)
+    """The bytes of parameters and buffers, each counted for the first layer that has it."""
+    sizes: dict[str, int] = defaultdict(int)
     for name, weight in (*model.named_parameters(), *model.named_buffers()):
-        found[name.rpartition(".")[0]] += _bytes_of(weight)
-    return dict(found)
+        sizes[name.rpartition(".")[0]] += _bytes_of(weight)
+    return dict(sizes)
 
 
 def _bytes_of(weight: Tensor) -> int:
-    if weight.layout is torch.sparse_coo:  # torch leaves it to the asker what to count
+    if weight.layout is torch.sparse_coo:  # nbytes raises for this layout
         return weight._values().nbytes + weight._indices().nbytes
     return weight.nbytes

@@ -1,7 +1,6 @@
-"""What a step would do to a layer: the layer alone, on inputs of its shape, as it is and changed,
-timed in turn.
+"""The effect of a step on a layer: time the layer alone, as it is and changed, in turn.
 
-A layer's class and options, not its name, decide its speed, so that of equal layers one is tried.
+A layer's class and options, not its name, decide its speed, so only one of equal layers is timed.
 """
 
 from __future__ import annotations
@@ -30,45 +29,45 @@ logger = logging.getLogger(__name__)
 
 SECONDS = 3.0
 ROUNDS = 5
-SHARE = 0.95  # of the time of the layers that could be tried: the rest is too small to matter
-WORTH = 1.3  # a dtype is tried where the hardware computes this much faster in it
+MAX_SHARE = 0.95  # of the time of the layers that could be timed: the rest is too small to matter
+MIN_RATE_RATIO = 1.3  # a dtype is timed if the hardware computes this much faster in it
 
-Change = Callable[[Any], Any]  # of a module or a tensor
+Change = Callable[[Any], Any]  # applied to a module or a tensor
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A step, and what it does to one layer and to the layer's input."""
+    """A step, and its change of a layer and of the layer's input."""
 
     step: dict[str, dict[str, Any]]
     change: Change
 
 
 def try_alternatives(
-    model: nn.Module, seen: Operators, own_ms: dict[str, float], machine: Hardware
+    model: nn.Module, operators: Operators, own_ms: dict[str, float], machine: Hardware
 ) -> dict[str, tuple[Alternative, ...]]:
-    """Try the steps that could help on the layers that take most time, for a few seconds at
-    most.
-    """
+    """Time the steps that could help on the costliest layers, for a few seconds at most."""
     if isinstance(model, torch.jit.ScriptModule):  # its layers are compiled and do not run alone
         return {}
-    groups = _equal_layers(model, seen)
+    groups = _equal_layers(model, operators)
     spent = {key: sum(own_ms.get(layer, 0.0) for layer in layers) for key, layers in groups.items()}
-    found: dict[str, tuple[Alternative, ...]] = {}
+    alternatives: dict[str, tuple[Alternative, ...]] = {}
     until, covered = time.perf_counter() + SECONDS, 0.0
-    for key in sorted(groups, key=lambda one: -spent[one]):
-        if time.perf_counter() > until or covered > SHARE * sum(spent.values()):
+    for key in sorted(groups, key=lambda key: -spent[key]):
+        if time.perf_counter() > until or covered > MAX_SHARE * sum(spent.values()):
             break
         covered += spent[key]
         layers = groups[key]
-        tried = tuple(_tried(model.get_submodule(layers[0]), seen.given[layers[0]][0], machine))
-        found |= dict.fromkeys(layers, tried)
-    return found
+        tried = tuple(
+            _tried(model.get_submodule(layers[0]), operators.input_shapes[layers[0]][0], machine)
+        )
+        alternatives |= dict.fromkeys(layers, tried)
+    return alternatives
 
 
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
-    """What each step does to a layer; nothing is known of one that does not run alone, for want of
-    another argument perhaps.
+    """The result of each step on a layer; none for a layer that does not run alone, e.g. as it
+    needs more arguments.
     """
     for trial in _trials(machine, module, is_image=len(shape) == 4):
         try:
@@ -83,7 +82,7 @@ def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iter
 
 
 def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator[Trial]:
-    """What could help a layer that is in fp32 or, already in 16 bits, only another layout."""
+    """Steps that could help a layer: for fp32, another layout or dtype; for 16 bits, the layout."""
     target, now = machine.target, _dtype(module)
     halves = (
         ("bf16", torch.bfloat16, target.bf16_gflops),
@@ -92,7 +91,7 @@ def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator
     faster = [
         (name, dtype)
         for name, dtype, rate in halves
-        if rate and rate > WORTH * target.fp32_gflops and now == torch.float32
+        if rate and rate > MIN_RATE_RATIO * target.fp32_gflops and now == torch.float32
     ]
     if is_image:
         yield Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last))
@@ -100,29 +99,31 @@ def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator
         Trial({"precision": {"default": name}}, methodcaller("to", dtype))
         for name, dtype in faster[:1]
     )
-    is_worth = (target.int8_gops or 0.0) > WORTH * target.fp32_gflops and now == torch.float32
-    if is_worth and obstacle(module, "int8") is None:
+    is_faster = (
+        target.int8_gops or 0.0
+    ) > MIN_RATE_RATIO * target.fp32_gflops and now == torch.float32
+    if is_faster and obstacle(module, "int8") is None:
         yield Trial({"precision": {"default": "int8"}}, _in_int8)
 
 
-def _in_int8(one: Any) -> Any:
-    """A layer in int8, for inputs from 0 to 1; it rounds them itself."""
-    return quantized_layer(one, "int8", Range(0.0, 1.0)) if isinstance(one, nn.Module) else one
+def _in_int8(subject: Any) -> Any:
+    """A layer in int8 for inputs from 0 to 1; it quantizes its input itself, so inputs stay."""
+    is_layer = isinstance(subject, nn.Module)
+    return quantized_layer(subject, "int8", Range(0.0, 1.0)) if is_layer else subject
 
 
-def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
-    """The layers that a change of layout or of dtype can matter to, those of equal kind,
-    options and input together.
-    """
+def _equal_layers(model: nn.Module, operators: Operators) -> dict[str, list[str]]:
+    """Layers that a change of layout or dtype can affect, grouped by kind, options and input."""
     groups: dict[str, list[str]] = defaultdict(list)
-    for layer, shapes in seen.given.items():
+    for layer, shapes in operators.input_shapes.items():
         module = model.get_submodule(layer)
-        if isinstance(
-            module, QuantizedLayer
-        ):  # its format is chosen, and its operators have an order of their own
+        # its format is chosen, and its operators have their own layout
+        if isinstance(module, QuantizedLayer):
             continue
-        is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in seen.channels_last
-        is_spatial = is_image and not any(module.children()) and _is_spatial(seen.of_layer(layer))
+        is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in operators.channels_last
+        is_spatial = (
+            is_image and not any(module.children()) and _is_spatial(operators.of_layer(layer))
+        )
         if is_spatial or (len(shapes) == 1 and isinstance(module, nn.Linear)):
             groups[f"{module} {shapes} {_dtype(module)}"].append(layer)
     return groups

@@ -1,8 +1,8 @@
-"""How long each layer took itself: at every entry into a layer and every exit the time since the
-last goes to the layer on top.
+"""Time each layer itself: at every entry and exit, the time since the last one is added to the
+innermost layer.
 
-What the clock's own bookkeeping takes lies outside what it adds up; the little that remains is
-measured on layers that do nothing, and taken out.
+The clock's bookkeeping lies outside the timed spans; the little that remains is measured on layers
+that do nothing, and subtracted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ CALIBRATIONS = 15
 
 @dataclass(frozen=True)
 class Run:
-    """One watched run: each layer's own time, how often it was called, and how often it called
-    another.
-    """
+    """One watched run: each layer's own time, its calls, and the calls that it made."""
 
     own_ms: dict[str, float]
     calls: dict[str, int]
@@ -38,8 +36,8 @@ class Run:
         return sum(self.own_ms.values())
 
     def corrected(self, call_ms: float) -> dict[str, float]:
-        """Each layer's own time without the cost of watching: half of a call's falls to the caller,
-        half to the called.
+        """Each layer's own time without the cost of watching, half of it at the caller, half at the
+        called layer.
         """
         return {
             layer: max(
@@ -57,18 +55,16 @@ def watch_run(
     *,
     partial: list[Run] | None = None,
 ) -> Run:
-    """Run a model once and see how long each layer took itself; a run that fails leaves what it saw
-    in `partial`.
-    """
+    """Run a model once and time each layer; a run that fails leaves its times in `partial`."""
     clock = _CudaClock(device) if device.type == "cuda" else _Clock()
     layers = [""]
     calls: dict[str, int] = defaultdict(int)
-    made: dict[str, int] = defaultdict(int)
+    calls_made: dict[str, int] = defaultdict(int)
     stop, start = clock.stop, clock.start
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         stop(layers[-1])
-        made[layers[-1]] += 1
+        calls_made[layers[-1]] += 1
         calls[layer] += 1
         layers.append(layer)
         start()
@@ -84,15 +80,13 @@ def watch_run(
             stop("")
     except BaseException:
         if partial is not None:
-            partial.append(Run(clock.spent_ms(), dict(calls), dict(made)))
+            partial.append(Run(clock.spent_ms(), dict(calls), dict(calls_made)))
         raise
-    return Run(clock.spent_ms(), dict(calls), dict(made))
+    return Run(clock.spent_ms(), dict(calls), dict(calls_made))
 
 
 class _Clock:
-    """Wall time, in two readings an event, so that what happens between `stop` and `start` is
-    nobody's.
-    """
+    """Wall time; what happens between `stop` and `start` is not counted."""
 
     def __init__(self) -> None:
         self.spent: dict[str, int] = defaultdict(int)
@@ -109,9 +103,7 @@ class _Clock:
 
 
 class _CudaClock:
-    """Time on the device, by events in the current stream; read only when the device has come to
-    the end.
-    """
+    """Time on the device, by events in the current stream, read after a synchronisation."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -152,9 +144,7 @@ class _Idle(nn.Module):
 
 @cache
 def call_costs_ms() -> tuple[float, float]:
-    """What calling a layer costs by itself, and what watching the call adds to the times (both per
-    call, on this machine).
-    """
+    """The cost of calling a layer and the cost of watching the call, both on this machine."""
     model, x = _Idle().eval(), torch.zeros(1)
     cpu = torch.device("cpu")
     plain, watched = [], []
@@ -169,7 +159,7 @@ def call_costs_ms() -> tuple[float, float]:
 
 @cache
 def operator_cost_ms() -> float:
-    """What calling an operator costs by itself: one that adds two single numbers."""
+    """The cost of calling an operator, measured on an addition of two scalars."""
     x = torch.zeros(1)
     taken = []
     with torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import LayerProfile, Profile, Reason
 
-NOISE = 0.05  # a change smaller than this, or than the spread of either, is none
+NOISE = 0.05  # smaller changes, or ones within the spread of either, count as none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
 FORMATS = {
     "bfloat16": "bf16_gflops",
@@ -15,7 +15,7 @@ FORMATS = {
 
 
 def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> list[Reason]:
-    """What changed from the baseline, and what kept the layer from getting faster."""
+    """The change from the baseline, and the facts that kept the layer from getting faster."""
     if row.layer not in against:
         return [Reason(topic="change", sentence="It was not there before.")]
     before = against[row.layer]
@@ -81,4 +81,4 @@ def _why_not(
 
 
 def _copies_ms(row: LayerProfile) -> float:
-    return sum(one.ms for one in row.operators if one.name in COPIES)
+    return sum(op.ms for op in row.operators if op.name in COPIES)

@@ -1,9 +1,9 @@
-"""What an operator costs in arithmetic and in bytes, from the tensors that it read and made.
+"""FLOPs and bytes of an operator, from its input and output tensors.
 
 Matrix products, convolutions and attention are counted by torch's own formulas
 (torch.utils.flop_counter), two operations a multiply-add. The rest is counted here: one operation
-an element for pointwise operators, a few for norms and softmax, none for what only moves data.
-Bytes are what an operator has to read and write once; a view moves none.
+an element for pointwise operators, a few for norms and softmax, none for operators that only move
+data. Bytes are those that an operator has to read and write once; a view moves none.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from ..measure.flops import MULTIPLY_ADDS
+from ..measure.flops import MACS_FORMULAS
 from ..quantization import Int8Tensor
 
+# pointwise for torch, but without arithmetic
 MOVES = (
     "clone",
     "copy_",
@@ -29,16 +30,15 @@ MOVES = (
     "fill_",
     "zero_",
     "_pin_memory",
-)  # pointwise to torch, arithmetic to nobody
-A_NORM = 7  # an element: mean, deviation, square, sum, scaling, weight, bias
-A_SOFTMAX = 5  # an element: maximum, difference, exponential, sum, quotient
-A_BATCH_NORM = 2  # an element, with statistics that are known
+)
+# FLOPs of an element
+NORM_FLOPS = 7  # mean, deviation, square, sum, scaling, weight, bias
+SOFTMAX_FLOPS = 5  # maximum, difference, exponential, sum, quotient
+BATCH_NORM_FLOPS = 2  # with known statistics
 
 
 class Cost(NamedTuple):
-    """Arithmetic and traffic of one call; `macs` are its multiply-adds, which `flops` counts
-    twice.
-    """
+    """FLOPs and bytes of one call; `macs` are its multiply-adds, which `flops` counts twice."""
 
     flops: int = 0
     macs: int = 0
@@ -47,30 +47,30 @@ class Cost(NamedTuple):
 
 
 def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
-    """What one call of an ATen operator costs."""
+    """The cost of one call of an ATen operator."""
     macs = _macs(func, args, kwargs, result)
-    made, read = _tensors(result), _tensors((args, kwargs))
+    written, read = _tensors(result), _tensors((args, kwargs))
     if isinstance(func, HigherOrderOperator):
-        return Cost(2 * macs, macs, sum(map(_bytes, read)), sum(map(_bytes, made)))
+        return Cost(2 * macs, macs, sum(map(_bytes, read)), sum(map(_bytes, written)))
     if _is_view(func):
         return Cost()
-    flops = 2 * macs if macs else _other_flops(func, args, read, made)
+    flops = 2 * macs if macs else _other_flops(func, args, read, written)
     name = _name(func)
     if name in GATHERS:
         return Cost(
             flops,
             macs,
-            _gathered_bytes(name, read, made) + _index_bytes(read),
-            sum(map(_bytes, made)),
+            _gathered_bytes(name, read, written) + _index_bytes(read),
+            sum(map(_bytes, written)),
         )
-    reads = {id(one): one for one in read}.values()
+    reads = {id(tensor): tensor for tensor in read}.values()
     is_empty = name.startswith(("empty", "new_empty"))
     overwrites = name in ("copy_", "fill_", "zero_")
     return Cost(
         flops,
         macs,
         sum(map(_bytes, list(reads)[overwrites:])),
-        0 if is_empty else sum(map(_bytes, made)),
+        0 if is_empty else sum(map(_bytes, written)),
     )
 
 
@@ -80,54 +80,52 @@ def is_counted_by_torch(name: str) -> bool:
 
 
 def _macs(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    packet = getattr(func, "_overloadpacket", func)  # an operator of higher order has none
+    packet = getattr(func, "_overloadpacket", func)  # a higher-order operator has none
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result)) // 2
-    count = None if packet is func else MULTIPLY_ADDS.get(_name(func))
+    count = None if packet is func else MACS_FORMULAS.get(_name(func))
     return int(count(args)) if count else 0
 
 
-def _other_flops(func: Any, args: Any, read: list[Tensor], made: list[Tensor]) -> int:
+def _other_flops(func: Any, args: Any, read: list[Tensor], written: list[Tensor]) -> int:
     name = _name(func)
     if name == "_embedding_bag":
         return int(read[1].numel() * read[0].shape[-1])
-    if not made or name.rstrip("_") in MOVES or name in MOVES or name in GATHERS:
+    if not written or name.rstrip("_") in MOVES or name in MOVES or name in GATHERS:
         return 0
-    for part, an_element in PER_ELEMENT.items():
+    for part, flops in PER_ELEMENT.items():
         if part in name:
-            return an_element * made[0].numel()
+            return flops * written[0].numel()
     if "pool" in name:
-        return _pooling(args, read, made)
+        return _pooling(args, read, written)
     if torch.Tag.reduction in func.tags:
         return read[0].numel() if read else 0
-    return made[0].numel() if torch.Tag.pointwise in func.tags else 0
+    return written[0].numel() if torch.Tag.pointwise in func.tags else 0
 
 
 PER_ELEMENT = {
-    "batch_norm": A_BATCH_NORM,
-    "layer_norm": A_NORM,
-    "group_norm": A_NORM,
-    "rms_norm": A_NORM,
-    "softmax": A_SOFTMAX,
+    "batch_norm": BATCH_NORM_FLOPS,
+    "layer_norm": NORM_FLOPS,
+    "group_norm": NORM_FLOPS,
+    "rms_norm": NORM_FLOPS,
+    "softmax": SOFTMAX_FLOPS,
 }
 GATHERS = ("embedding", "index", "index_select", "gather", "take", "_embedding_bag")
 
 
-def _pooling(args: Any, read: list[Tensor], made: list[Tensor]) -> int:
-    """One operation for each element of each window; an adaptive pool reads each of its inputs
-    once.
-    """
+def _pooling(args: Any, read: list[Tensor], written: list[Tensor]) -> int:
+    """One operation per window element; an adaptive pool counts one per input element."""
     kernel = args[1] if len(args) > 1 else None
     is_window = isinstance(kernel, list | tuple) and len(args) > 2
-    return made[0].numel() * prod(kernel) if is_window else read[0].numel()  # type: ignore[arg-type]
+    return written[0].numel() * prod(kernel) if is_window else read[0].numel()  # type: ignore[arg-type]
 
 
 def _is_view(func: Any) -> bool:
     returns = func._schema.returns
-    if _name(func) == "_unsafe_view":  # it does not say so, but moves nothing
+    if _name(func) == "_unsafe_view":  # its schema does not say so, but it moves nothing
         return True
     return bool(returns) and all(
-        one.alias_info is not None and not one.alias_info.is_write for one in returns
+        value.alias_info is not None and not value.alias_info.is_write for value in returns
     )
 
 
@@ -140,28 +138,28 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """A tensor's shape; where its parts differ in length, that of the longest."""
+    """The shape of a tensor; for a nested one, the largest size of each dimension."""
     if not tensor.is_nested:
         return tuple(tensor.shape)
-    with _disable_current_modes():  # whoever counts operators is not to see this one
+    with _disable_current_modes():  # operator counters must not see this one
         parts = [part.shape for part in tensor.unbind()]
     return (len(parts), *(max(sizes) for sizes in zip(*parts, strict=True)))
 
 
-def _gathered_bytes(name: str, read: list[Tensor], made: list[Tensor]) -> int:
-    """As many bytes as come out; a bag adds up the rows that it takes."""
+def _gathered_bytes(name: str, read: list[Tensor], written: list[Tensor]) -> int:
+    """The bytes of the output; an embedding bag reads all rows that it sums."""
     if name != "_embedding_bag":
-        return sum(map(_bytes, made))
+        return sum(map(_bytes, written))
     table, picked = read[:2]
     return picked.numel() * table.shape[-1] * table.element_size()
 
 
 def _index_bytes(read: list[Tensor]) -> int:
-    return sum(_bytes(one) for one in read[1:] if not one.is_floating_point())
+    return sum(_bytes(tensor) for tensor in read[1:] if not tensor.is_floating_point())
 
 
 def _bytes(tensor: Tensor) -> int:
-    """The bytes that lie under a tensor; dimensions that were expanded lie there once."""
+    """The bytes of memory under a tensor; expanded dimensions count once."""
     if isinstance(tensor, Int8Tensor):
         return _bytes(tensor.quantized)
     if tensor.layout is not torch.strided or tensor.is_nested:

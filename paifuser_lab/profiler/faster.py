@@ -1,6 +1,4 @@
-"""Layers that compute faster than the measured ceiling: it was too low, and their rate replaces
-it.
-"""
+"""Raise a measured ceiling to the rate of a layer that beats it."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ RATES = {
     "float16": "fp16_gflops",
     "int8": "int8_gops",
 }
-CLEARLY = 1.03  # times the ceiling
-MOST = 4.0  # times: more is an operator that does less than was counted
-LEAST_MS = 0.2  # of a layer; below it the clock's own cost decides
-FEWEST_RUNS = 5
+MIN_RATIO = 1.03  # to the ceiling
+MAX_RATIO = 4.0  # above it, the operator does less than was counted
+MIN_MS = 0.2  # of a layer; below it the clock's own cost dominates
+MIN_RUNS = 5
 
 
 def finished(observation: Observation) -> Profile:
-    """The profile of an observation, under ceilings that none of its layers exceeds."""
+    """The profile of an observation, with ceilings that none of its layers exceeds."""
     profile = profile_of(observation)
     rates = rates_beyond(observation, profile)
     if not rates:
@@ -36,14 +34,14 @@ def finished(observation: Observation) -> Profile:
 
 
 def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]:
-    """The highest rate in each format that layers reached on the CPU, where it beats the ceiling of
-    so many threads.
+    """The highest CPU rate of layers in each format, where it beats the ceiling of the same number
+    of threads.
     """
     ceiling = observation.ceiling
     if (
         profile.device != "cpu"
         or ceiling.threads != observation.threads
-        or len(observation.plain_ms) < FEWEST_RUNS
+        or len(observation.plain_ms) < MIN_RUNS
     ):
         return {}
     best: dict[str, float] = {}
@@ -53,7 +51,7 @@ def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]
         if (
             known
             and row.gflops
-            and CLEARLY * known < row.gflops <= MOST * known
+            and MIN_RATIO * known < row.gflops <= MAX_RATIO * known
             and _is_comparable(observation, row)
         ):
             best[name] = max(best.get(name, 0.0), row.gflops)
@@ -61,11 +59,9 @@ def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]
 
 
 def _is_comparable(observation: Observation, row: LayerProfile) -> bool:
-    """Whether the layer multiplies in the very format that its row names, and long enough to be
-    timed.
-    """
+    """Whether the layer multiplies in the format of its row, and runs long enough to be timed."""
     module = observation.work.model.get_submodule(row.layer)
-    if row.self_ms < LEAST_MS or not row.macs:
+    if row.self_ms < MIN_MS or not row.macs:
         return False
     if isinstance(module, QuantizedLayer):
         return isinstance(module, Int8Layer)
@@ -75,6 +71,6 @@ def _is_comparable(observation: Observation, row: LayerProfile) -> bool:
 
 
 def _is_true_fp32() -> bool:
-    """Whether the user lets no product or convolution use bf16 or TF32 in fp32's place."""
+    """Whether products and convolutions in fp32 use neither bf16 nor TF32."""
     parts = (getattr(backends.mkldnn, name, None) for name in ("matmul", "conv"))
     return all(getattr(part, "fp32_precision", "ieee") in ("none", "ieee") for part in parts)

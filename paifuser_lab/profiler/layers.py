@@ -1,9 +1,9 @@
-"""Profile a model by layer: run it plain and watched in turn, count what its operators cost, and
-join everything to rows.
+"""Profile a model by layer: run it plain and watched in turn, count its operators' costs, and join
+the results to rows.
 
 Four passes, each for what it measures best: watched runs for time, a dispatch mode for operators
-and their costs, torch's profiler for memory and kernels, and the layer alone for what a step would
-change. Whatever happens, nothing of it stays on the model.
+and their costs, torch's profiler for memory and kernels, and the layer alone for the effect of a
+step. The model is left unchanged, also after an error.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_r
 
 RUNS = 20
 SECONDS = 10.0
-FEWEST_RUNS = 5
+MIN_RUNS = 5
 OPERATOR_RUNS = 5
 BACKWARD_RUNS = 5
-SLOW_MS = 500.0  # a model that takes longer is not called more often than it must be
+SLOW_MS = 500.0  # a slower model is called only as often as necessary
 
 
 def profile(
@@ -51,11 +51,11 @@ def profile(
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Profile:
-    """See where a model, or a variant of it, spends its time, memory and bytes, layer by layer.
+    """Measure where a model or variant spends its time, memory and bytes, layer by layer.
 
     Ends after `runs`, or after `seconds` once five are done. `backward` also times the gradients of
-    a training step. `threads` is the faster of one and all unless given. A model that fails is
-    shown up to the layer where it did.
+    a training step. `threads` defaults to the faster of one and all. A model that fails is profiled
+    up to the failing layer.
     """
     return profile_in_turn(
         [subject],
@@ -76,51 +76,50 @@ def profile_in_turn(
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> list[Profile]:
-    """Profile several at once, their runs taken in turn, so that they may be compared."""
+    """Profile several models with their runs in turn, so that they can be compared."""
     check_count("runs", runs)
     check_seconds(seconds)
     check_threads(threads)
     if not isinstance(subjects, Sequence):
         raise MeasureError(
-            f"profile_in_turn takes a list of workloads and not a {type(subjects).__name__}; one "
-            "is for profile."
+            f"profile_in_turn takes a list of workloads, not a {type(subjects).__name__}; for one "
+            "workload use profile."
         )
     if backward:
         for subject in subjects:
             _check_gradients(workload_of(subject))
-    sights = [_first_look(subject, threads) for subject in subjects]
-    whole = [one for one in sights if one.failure is None]
+    observations = [_first_run(subject, threads) for subject in subjects]
+    complete = [observation for observation in observations if observation.failure is None]
     with (
-        progress("profiling", runs + 3 * len(whole)) as shown,
-        torch.random.fork_rng(devices=_devices(whole)),
+        progress("profiling", runs + 3 * len(complete)) as shown,
+        torch.random.fork_rng(devices=_devices(complete)),
     ):
         with keep_when_stopped(
-            lambda: bool(whole) and all(one.runs and one.plain_ms for one in whole)
+            lambda: bool(complete) and all(one.runs and one.plain_ms for one in complete)
         ) as ending:
-            _time_in_turn(whole, runs, seconds, shown, should_stop)
-            for observation in whole:
-                _look_closer(observation, shown, backward=backward)
+            _time_in_turn(complete, runs, seconds, shown, should_stop)
+            for observation in complete:
+                _measure_details(observation, shown, backward=backward)
         if ending.is_stopped:
-            for observation in whole:
+            for observation in complete:
                 observation.is_interrupted = True
-    return [finished(one) for one in sights]
+    return [finished(observation) for observation in observations]
 
 
-def _devices(sights: list[Observation]) -> list[torch.device]:
-    """The devices whose random numbers are to be as they were."""
-    return list({one.work.device for one in sights if one.work.device.type == "cuda"})
+def _devices(observations: list[Observation]) -> list[torch.device]:
+    """The CUDA devices whose random state is to be restored."""
+    devices = {observation.work.device for observation in observations}
+    return [device for device in devices if device.type == "cuda"]
 
 
-def _first_look(subject: Workload | Derived, threads: int | None) -> Observation:
-    """Whether it runs at all, with how many threads it is fastest, and which operators its layers
-    run.
-    """
+def _first_run(subject: Workload | Derived, threads: int | None) -> Observation:
+    """Check that it runs, choose the number of threads, and record its layers' operators."""
     work, own = workload_of(subject), None if isinstance(subject, Workload) else subject.own_threads
     machine = hardware()
     try:
         work.output()
     except ForwardError as failure:
-        return _broken(work, threads or own or thread_choices()[-1], machine, failure)
+        return _failed(work, threads or own or thread_choices()[-1], machine, failure)
     observation = Observation(work, threads or own or _faster_threads(work), machine)
     with running(work.model), with_threads(observation.threads):
         once_ms = timed_ms(observation.fresh_call(), work.device)
@@ -130,12 +129,14 @@ def _first_look(subject: Workload | Derived, threads: int | None) -> Observation
     return observation
 
 
-def _broken(work: Workload, count: int, machine: Hardware, failure: ForwardError) -> Observation:
-    """What can be seen of a model that fails: everything up to the layer where it does."""
+def _failed(work: Workload, count: int, machine: Hardware, failure: ForwardError) -> Observation:
+    """The observation of a model that fails: everything up to the failing layer."""
     observation = Observation(work, count, machine, failure=failure)
     with running(work.model), with_threads(count):
-        with suppress(Exception):  # it fails as it did before, and the profile tells how
-            watch_operators(work.model, observation.fresh_call, runs=1, found=observation.operators)
+        with suppress(Exception):  # it fails as before, and the profile reports how
+            watch_operators(
+                work.model, observation.fresh_call, runs=1, operators=observation.operators
+            )
         with suppress(Exception):
             observation.runs.append(
                 watch_run(
@@ -146,7 +147,7 @@ def _broken(work: Workload, count: int, machine: Hardware, failure: ForwardError
 
 
 def _faster_threads(work: Workload) -> int:
-    """One thread or all: the faster, as a comparison's baseline is."""
+    """The faster of one thread and all, as for the baseline of a comparison."""
     choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     if len(choices) == 1:
         return choices[0]
@@ -166,27 +167,29 @@ def _faster_threads(work: Workload) -> int:
 
 
 def _time_in_turn(
-    sights: list[Observation],
+    observations: list[Observation],
     runs: int,
     seconds: float,
     shown: Progress,
     should_stop: Callable[[], bool] | None,
 ) -> None:
-    """Each untouched and watched, round after round in shuffled order."""
+    """Time each model plain and watched, round after round in shuffled order."""
     shuffle = random.Random(0).shuffle
-    turns = [(observation, is_watched) for observation in sights for is_watched in (False, True)]
+    turns = [
+        (observation, is_watched) for observation in observations for is_watched in (False, True)
+    ]
     began = time.perf_counter()
     with ExitStack() as stack:
-        for observation in sights:
+        for observation in observations:
             stack.enter_context(running(observation.work.model))
         for done in range(runs):
-            late = done >= FEWEST_RUNS and time.perf_counter() - began > seconds
-            if late or (should_stop is not None and done and should_stop()):
+            is_late = done >= MIN_RUNS and time.perf_counter() - began > seconds
+            if is_late or (should_stop is not None and done and should_stop()):
                 return
             shuffle(turns)
             for observation, is_watched in turns:
                 _take_turn(observation, is_watched=is_watched)
-            shown.advance(doing=", ".join(observation.work.name for observation in sights))
+            shown.advance(doing=", ".join(observation.work.name for observation in observations))
 
 
 def _take_turn(observation: Observation, *, is_watched: bool) -> None:
@@ -200,8 +203,8 @@ def _take_turn(observation: Observation, *, is_watched: bool) -> None:
         observation.watched_ms.append(taken)
 
 
-def _look_closer(observation: Observation, shown: Progress, *, backward: bool) -> None:
-    """Memory, kernels, what a step would change and, on request, gradients."""
+def _measure_details(observation: Observation, shown: Progress, *, backward: bool) -> None:
+    """Measure memory, kernels, alternatives and, on request, gradients."""
     work = observation.work
     with running(work.model), with_threads(observation.threads):
         events = record_run(work.model, observation.fresh_call(), work.device, memory=True)
@@ -212,13 +215,13 @@ def _look_closer(observation: Observation, shown: Progress, *, backward: bool) -
         )
         shown.advance(doing="alternatives")
         if backward:
-            _look_back(observation)
+            _measure_backward(observation)
         shown.advance(doing="gradients")
 
 
-def _look_back(observation: Observation) -> None:
-    """A few training steps; the first is not watched: what is compiled is compiled anew for
-    training there.
+def _measure_backward(observation: Observation) -> None:
+    """Record a few training steps; before them an unrecorded one, in which compiled parts are
+    compiled for training.
     """
     model = observation.work.model
     modes = [(module, module.training) for module in model.modules()]
@@ -244,7 +247,7 @@ def _look_back(observation: Observation) -> None:
 
 
 def _training_step(observation: Observation) -> Callable[[], None]:
-    """The gradients of a loss that is the mean square of the answer; none of them is kept."""
+    """A step that computes and drops the gradients of the mean square of the output."""
     weights = [weight for weight in observation.work.model.parameters() if weight.requires_grad]
     call = observation.fresh_call()
 
@@ -263,7 +266,7 @@ def _check_gradients(work: Workload) -> None:
 
 
 def _surrogate_loss(output: Any) -> Tensor:
-    """A number that every answer takes part in."""
+    """A scalar that depends on every output tensor."""
     leaves = [
         leaf
         for leaf in pytree.tree_leaves(output)
@@ -271,7 +274,7 @@ def _surrogate_loss(output: Any) -> Tensor:
     ]
     if not leaves:
         raise MeasureError(
-            "no part of the model's answer depends on its weights; profile it without "
+            "no part of the model's output depends on its weights; profile it without "
             "backward=True."
         )
     return torch.stack([leaf.float().square().mean() for leaf in leaves]).sum()

@@ -10,11 +10,10 @@ from .clock import call_costs_ms, operator_cost_ms
 from .observation import Observation
 
 VECTOR_WIDTHS = {"avx512f": 16, "avx2": 8, "neon": 4}  # fp32 numbers in one register
-# of a layer: its operators were timed in other runs, and a difference smaller than this is no
-# overhead
+# of a layer's time: its operators were timed in other runs, so a smaller difference is no overhead
 NOISE = 0.3
 # 16-bit numbers: https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional
-CHANNELS_OF_A_TENSOR_CORE = 8
+TENSOR_CORE_CHANNELS = 8
 
 
 def limits_of(
@@ -23,13 +22,11 @@ def limits_of(
     ran: tuple[OperatorProfile, ...],
     outside_ms: float,
 ) -> dict[str, Any]:
-    """How long the layer would take at each limit of this machine, its operators, and the limit
-    that binds it.
-    """
+    """The layer's time at each limit of this machine, its operators, and the binding limit."""
     call_ms, _ = call_costs_ms()
     computing = row["flops"] / _rate(observation.ceiling, row["dtype"]) / 1e6
     moving = row["bytes"] / observation.ceiling.bandwidth_gbs / 1e6
-    calling = sum(one.calls for one in ran) * operator_cost_ms() + row["calls"] * call_ms
+    calling = sum(op.calls for op in ran) * operator_cost_ms() + row["calls"] * call_ms
     overhead = min(
         row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0)
     )
@@ -39,18 +36,18 @@ def limits_of(
         "operators": _scaled(ran, row["self_ms"]),
         "overhead_ms": overhead,
         "roof_ms": max(computing, moving),
-        "verdict": max(limits, key=lambda one: limits[one]) if matters else None,
+        "verdict": max(limits, key=lambda name: limits[name]) if matters else None,
     }
 
 
 def least_inside(observation: Observation, home: dict[str, str]) -> dict[str, float]:
-    """The time of each layer's operators in their fastest run, so that a busy moment of the machine
-    is not counted as overhead.
+    """The time of each layer's operators in their fastest run, so that a busy machine is not
+    counted as overhead.
     """
     runs: list[dict[str, float]] = []
-    for seen in observation.operators.runs_ms:
+    for run_ms in observation.operators.runs_ms:
         spent: dict[str, float] = defaultdict(float)
-        for (layer, _), ms in seen.items():
+        for (layer, _), ms in run_ms.items():
             spent[home.get(layer, "")] += ms
         runs.append(spent)
     return {
@@ -60,19 +57,15 @@ def least_inside(observation: Observation, home: dict[str, str]) -> dict[str, fl
 
 
 def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorProfile, ...]:
-    """Operators were timed in other runs than their layer; together they never take longer than
-    it.
-    """
-    together = sum(one.ms for one in ran)
+    """Scale the operators' times, taken in other runs, to at most the time of their layer."""
+    together = sum(op.ms for op in ran)
     if together <= self_ms:
         return ran
-    return tuple(one.model_copy(update={"ms": one.ms * self_ms / together}) for one in ran)
+    return tuple(op.model_copy(update={"ms": op.ms * self_ms / together}) for op in ran)
 
 
 def _rate(ceiling: Ceiling, dtype: str) -> float:
-    """What the device computes at best in a dtype; in fp32 where the rate of that dtype was not
-    measured.
-    """
+    """The peak rate of the device in a dtype; that of fp32 if the dtype's was not measured."""
     rates = {
         "bfloat16": ceiling.bf16_gflops,
         "float16": ceiling.fp16_gflops,
@@ -82,9 +75,9 @@ def _rate(ceiling: Ceiling, dtype: str) -> float:
 
 
 def vector_width(observation: Observation) -> int:
-    """How many channels the hardware takes in one step."""
+    """How many channels the hardware processes in one step."""
     if observation.work.device.type == "cuda":
-        return CHANNELS_OF_A_TENSOR_CORE
+        return TENSOR_CORE_CHANNELS
     return next(
         (width for name, width in VECTOR_WIDTHS.items() if name in observation.machine.isa), 1
     )

@@ -33,13 +33,13 @@ class Observation:
 
     @property
     def ceiling(self) -> Ceiling:
-        """The ceilings of the device that it ran on."""
+        """The ceilings of the device that the workload ran on."""
         on_device = self.work.device.type == "cuda" and self.machine.accelerators
         return self.machine.target if on_device else self.machine.ceiling(self.threads)
 
     def fresh_call(self) -> Callable[[], Any]:
-        """A call on inputs of its own, made before the clock starts: a model may scribble on
-        them.
+        """A call on its own copy of the inputs, made before the clock starts: a model may write
+        into them.
         """
         inputs, model = self.work.inputs.clone(), self.work.model
         return lambda: inputs(model)

@@ -1,8 +1,8 @@
-"""Which operators each layer ran itself, how long each took and what it cost: a few runs under a
+"""The operators that each layer ran itself, with times and costs: a few runs under a
 TorchDispatchMode.
 
-An operator is timed inside the mode, so that the mode's own work is not in its time. What a layer
-needed beyond its operators is the cost of calling them.
+An operator is timed inside the mode, so that the mode's own work is not in its time. A layer's time
+beyond its operators is the cost of calling them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Key = tuple[str, str]  # layer, operator
 
 @dataclass
 class Operators:
-    """What the runs showed: by layer and operator, and by layer."""
+    """The results of the runs: by layer and operator, and by layer."""
 
     calls: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
     costs: dict[Key, Cost] = field(default_factory=lambda: defaultdict(Cost))
     runs_ms: list[dict[Key, float]] = field(default_factory=list)
-    answers: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    output_shapes: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
-    given: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    input_shapes: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     channels_last: set[str] = field(default_factory=set)
     reads_from: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     entered: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def of_layer(self, layer: str) -> list[str]:
-        """The operators that a layer ran itself, in the order in which they first came."""
+        """The operators that a layer ran itself, in order of their first call."""
         return [name for owner, name in self.calls if owner == layer]
 
 
@@ -52,57 +52,57 @@ def watch_operators(
     fresh_call: Callable[[], Callable[[], Any]],
     *,
     runs: int,
-    found: Operators | None = None,
+    operators: Operators | None = None,
 ) -> Operators:
     """Run a model once to count its operators and a few times to time them; compiled parts run
-    eagerly here, to be seen.
+    eagerly, to be seen.
 
-    What a run that fails has seen until then is in `found`.
+    A run that fails leaves its results so far in `operators`.
     """
-    found = Operators() if found is None else found
+    operators = Operators() if operators is None else operators
     with torch.compiler.set_stance("force_eager"):
         for turn in range(runs + 1):
-            _run_once(model, fresh_call(), found, is_count=turn == 0)
-    return found
+            _run_once(model, fresh_call(), operators, is_count=turn == 0)
+    return operators
 
 
 def _run_once(
-    model: nn.Module, run: Callable[[], Any], found: Operators, *, is_count: bool
+    model: nn.Module, run: Callable[[], Any], operators: Operators, *, is_count: bool
 ) -> None:
     layers = [""]
-    mode = _Counting(layers, found) if is_count else _Timing(layers, found)
+    mode = _Counting(layers, operators) if is_count else _Timing(layers)
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         layers.append(layer)
         if is_count:
-            found.entered[layer] += 1
-            found.given[layer] = _shapes((args, kwargs))
+            operators.entered[layer] += 1
+            operators.input_shapes[layer] = _shapes((args, kwargs))
 
     def leave(layer: str, output: Any) -> None:
         layers.pop()
         if is_count:
-            _note_answer(found, layer, output)
+            _note_output(operators, layer, output)
 
     try:
         with watching(model, enter, leave), mode:
             run()
     finally:
         if isinstance(mode, _Timing):
-            found.runs_ms.append(dict(mode.spent_ms))
+            operators.runs_ms.append(dict(mode.spent_ms))
 
 
-def _note_answer(found: Operators, layer: str, output: Any) -> None:
+def _note_output(operators: Operators, layer: str, output: Any) -> None:
     tensors = _tensors(output)
     if not tensors:
         return
-    found.answers[layer] = _shapes(tensors)
-    found.dtypes[layer] = str(tensors[0].dtype).removeprefix("torch.")
+    operators.output_shapes[layer] = _shapes(tensors)
+    operators.dtypes[layer] = str(tensors[0].dtype).removeprefix("torch.")
     if _is_channels_last(tensors[0]):
-        found.channels_last.add(layer)
+        operators.channels_last.add(layer)
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
-    """Whether it can only be that: with one channel, or one pixel, both layouts are the same."""
+    """Whether it is channels-last only: with one channel or one pixel both layouts are the same."""
     is_image = not tensor.is_nested and tensor.layout is torch.strided and tensor.ndim == 4
     return (
         is_image
@@ -112,7 +112,7 @@ def _is_channels_last(tensor: Tensor) -> bool:
 
 
 def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(shape_of(one) for one in _tensors(values))
+    return tuple(shape_of(tensor) for tensor in _tensors(values))
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -124,39 +124,37 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, layers: list[str], found: Operators) -> None:
+    def __init__(self, layers: list[str], operators: Operators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.layers, self.found = layers, found
+        self.layers, self.operators = layers, operators
         self.makers: dict[int, tuple[weakref.ref[Tensor], str]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if (answer := _taken_apart(self, func, args, kwargs)) is not NotImplemented:
-            return answer
+        if (output := _run_composite(self, func, args, kwargs)) is not NotImplemented:
+            return output
         result = func(*args, **kwargs)
         key = (self.layers[-1], operator_name(func))
-        self.found.calls[key] += 1
-        self.found.costs[key] = Cost(
+        self.operators.calls[key] += 1
+        self.operators.costs[key] = Cost(
             *(
                 a + b
                 for a, b in zip(
-                    self.found.costs[key], cost_of(func, args, kwargs, result), strict=True
+                    self.operators.costs[key], cost_of(func, args, kwargs, result), strict=True
                 )
             )
         )
         self._note_flow(self.layers[-1], (args, kwargs), result)
         return result
 
-    def _note_flow(self, layer: str, given: Any, result: Any) -> None:
-        """Remember who made each tensor; a weak reference, so that nothing lives longer than in an
-        untouched run.
-        """
-        for one in _tensors(given):
-            reference, maker = self.makers.get(id(one), (None, layer))
-            if maker != layer and reference is not None and reference() is one:
-                self.found.reads_from[layer][maker] = None
-        for one in _tensors(result):
-            self.makers[id(one)] = (weakref.ref(one), layer)
+    def _note_flow(self, layer: str, inputs: Any, result: Any) -> None:
+        """Remember the layer that made each tensor; weak references keep lifetimes unchanged."""
+        for tensor in _tensors(inputs):
+            reference, maker = self.makers.get(id(tensor), (None, layer))
+            if maker != layer and reference is not None and reference() is tensor:
+                self.operators.reads_from[layer][maker] = None
+        for tensor in _tensors(result):
+            self.makers[id(tensor)] = (weakref.ref(tensor), layer)
 
 
 class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -164,15 +162,15 @@ class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, layers: list[str], found: Operators) -> None:
+    def __init__(self, layers: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = layers
         self.spent_ms: dict[Key, float] = defaultdict(float)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if (answer := _taken_apart(self, func, args, kwargs)) is not NotImplemented:
-            return answer
+        if (output := _run_composite(self, func, args, kwargs)) is not NotImplemented:
+            return output
         began = time.perf_counter_ns()
         result = func(*args, **kwargs)
         self.spent_ms[self.layers[-1], operator_name(func)] += (
@@ -181,14 +179,14 @@ class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _taken_apart(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
-    """The answer of an operator that is made of others, which the mode then sees; NotImplemented of
-    one that runs whole.
+def _run_composite(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """The output of a composite operator, run so that the mode sees its parts; NotImplemented for
+    others.
     """
     if func is torch.ops.higher_order.cond:
-        holds, if_so, if_not, operands = args
+        is_true, if_true, if_false, operands = args
         with mode:
-            return (if_so if holds else if_not)(*operands)
+            return (if_true if is_true else if_false)(*operands)
     if not _is_composite(func):
         return NotImplemented
     with mode:
@@ -197,8 +195,8 @@ def _taken_apart(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> 
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Whether torch itself runs other operators in its stead; `func.decompose` would also rewrite
-    operators that run whole.
+    """Whether torch itself runs other operators in place of it; `func.decompose` would also rewrite
+    non-composite ones.
     """
     if isinstance(func, HigherOrderOperator) or func._overloadpacket in flop_registry:
         return False
@@ -208,9 +206,7 @@ def _is_composite(func: Any) -> bool:
 
 
 def operator_name(func: Any) -> str:
-    """An operator as a row names it: 'aten::add.Tensor' is 'add', another library's keeps its
-    namespace.
-    """
+    """The name in a row: 'aten::add.Tensor' is 'add'; other libraries keep their namespace."""
     if isinstance(func, HigherOrderOperator):
         return str(func.__name__)
     return str(func._schema.name).removeprefix("aten::")

@@ -23,19 +23,19 @@ def side_by_side(
 
     Workloads and variants are profiled now, their runs in turn, and the speed-up is the ratio
     within rounds. Of two profiles only the rows are compared. `predicted` is the reason whose step
-    was applied: its promise stands beside what was achieved.
+    was applied: its estimate is shown beside the result.
     """
     if isinstance(before, Profile) and isinstance(after, Profile):
         return _pair(before, after, predicted)
     if isinstance(before, Profile) or isinstance(after, Profile):
         raise MeasureError(
-            "One of the two is a profile and the other is not; give two profiles, or two things to "
-            "profile in turn."
+            "One of the two is a profile and the other is not; give two profiles, or two "
+            "workloads or variants to profile in turn."
         )
     first, second = profile_in_turn([before, after], runs=runs, seconds=seconds)
-    for one in (first, second):
-        if one.failure:
-            raise MeasureError(one.failure)
+    for profile in (first, second):
+        if profile.failure:
+            raise MeasureError(profile.failure)
     ratio, interval = ratio_of_rounds(
         Samples(rounds_ms=list(first.rounds_ms)), Samples(rounds_ms=list(second.rounds_ms))
     )
@@ -57,33 +57,33 @@ def _pair(before: Profile, after: Profile, predicted: Reason | None) -> SideBySi
 
 
 def _row(name: str, before: Profile, after: Profile) -> LayerPair:
-    one, other = before.get(name), after.get(name)
+    old, new = before.get(name), after.get(name)
     return LayerPair(
         layer=name,
-        kind_before=one.kind if one else None,
-        kind_after=other.kind if other else None,
-        before_ms=one.self_ms if one else None,
-        after_ms=other.self_ms if other else None,
-        note=_note(one, other, after),
+        kind_before=old.kind if old else None,
+        kind_after=new.kind if new else None,
+        before_ms=old.self_ms if old else None,
+        after_ms=new.self_ms if new else None,
+        note=_note(old, new, after),
     )
 
 
-def _note(one: LayerProfile | None, other: LayerProfile | None, after: Profile) -> str:
-    if one is None:
+def _note(old: LayerProfile | None, new: LayerProfile | None, after: Profile) -> str:
+    if old is None:
         return "new"
-    if other is None:
+    if new is None:
         return f"inside {after.root.kind}" if len(after) == 1 else "gone"
     changes = []
-    if other.kind == "Identity" and one.kind != "Identity":
+    if new.kind == "Identity" and old.kind != "Identity":
         changes.append("folded away")
-    elif other.kind != one.kind:
-        changes.append(f"{one.kind} → {other.kind}")
-    if other.dtype != one.dtype:
-        changes.append(f"{one.dtype or 'nothing'} → {other.dtype or 'nothing'}")
-    if other.is_channels_last and not one.is_channels_last:
+    elif new.kind != old.kind:
+        changes.append(f"{old.kind} → {new.kind}")
+    if new.dtype != old.dtype:
+        changes.append(f"{old.dtype or 'nothing'} → {new.dtype or 'nothing'}")
+    if new.is_channels_last and not old.is_channels_last:
         changes.append("channels-last")
-    if other.weight_shape != one.weight_shape and one.weight_shape and other.weight_shape:
+    if new.weight_shape != old.weight_shape and old.weight_shape and new.weight_shape:
         changes.append(
-            f"{'×'.join(map(str, one.weight_shape))} → {'×'.join(map(str, other.weight_shape))}"
+            f"{'×'.join(map(str, old.weight_shape))} → {'×'.join(map(str, new.weight_shape))}"
         )
     return ", ".join(changes)

@@ -8,16 +8,16 @@ from statistics import median
 from typing import Any
 
 from ..records import LayerProfile, Profile, Reason, counted, readable_bytes
-from .alternatives import WORTH
+from .alternatives import MIN_RATE_RATIO
 from .compared import COPIES
 
-MATTERS = 0.002  # of the whole; below that a layer is only summed up
-SLOW_PATH = 0.25  # of the roof, without the calling being to blame
-# times what calling the smallest costs; operators set themselves up, and below that it is all they
-# do
-LEAST_OPERATOR_COST = 20
-CLEARLY = 1.1  # times faster, before a change of a layer is called a help
+MIN_SHARE = 0.002  # of the whole; smaller layers are only summed up
+SLOW_PATH = 0.25  # of the roof, if overhead is not the cause
+# times the cost of the smallest call; below it an operator's time is mostly its setup
+MIN_OPERATOR_COST = 20
+MIN_SPEEDUP = 1.1  # for a change of a layer to count as a help
 NORMALISED = ("Conv", "Linear")
+# fused by a step with the layer before
 FUSED = (
     "ReLU",
     "ReLU6",
@@ -27,12 +27,12 @@ FUSED = (
     "Hardsigmoid",
     "Sigmoid",
     "Tanh",
-)  # by a step, with the layer before
+)
 GRAPH_ENGINE = {"cpu": "onnxruntime", "cuda": "inductor"}
 
 
 def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """What binds the layer, and its share of that roof."""
+    """The limit that binds the layer, and its share of that roof."""
     share = row.roof_share or 0.0
     if _is_slow_path(profile, row):
         return
@@ -54,7 +54,7 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
             ),
         )
     elif row.verdict == "overhead":
-        calls = sum(one.calls for one in row.operators)
+        calls = sum(op.calls for op in row.operators)
         yield Reason(
             topic="overhead",
             sentence=(
@@ -73,11 +73,13 @@ def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     if not _is_slow_path(profile, row):
         return
     around = [
-        one.self_ms for one in profile if one.kind.startswith("Conv") and one.layer != row.layer
+        other.self_ms
+        for other in profile
+        if other.kind.startswith("Conv") and other.layer != row.layer
     ]
     times = row.self_ms / (median(around) or row.self_ms) if around else 0.0
     beside = f" and costs {times:.1f} times the model's median convolution" if times > 1 else ""
-    names = " and ".join(one.name for one in sorted(row.operators, key=lambda one: -one.ms)[:1])
+    names = " and ".join(op.name for op in sorted(row.operators, key=lambda op: -op.ms)[:1])
     yield Reason(
         topic="slow path",
         sentence=(
@@ -89,14 +91,14 @@ def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def _alternatives(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """What the layer takes alone in another layout or dtype, where that was measured."""
+    """The time of the layer alone in another layout or dtype, if measured."""
     for tried in row.alternatives:
         ratio = tried.here_ms / tried.there_ms
         is_layout = "layout" in tried.step
         topic = "layout" if is_layout else "precision"
         name = "channels-last" if is_layout else f"in {tried.step['precision']['default']}"
         times = f"Alone it takes {tried.there_ms:.3g} ms {name} and {tried.here_ms:.3g} ms as it is"
-        if ratio >= CLEARLY:
+        if ratio >= MIN_SPEEDUP:
             saves = row.self_ms * (1 - tried.there_ms / tried.here_ms)
             yield Reason(
                 topic=topic,
@@ -106,7 +108,7 @@ def _alternatives(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
                 basis="measured",
             )
         elif _matters(profile, row):
-            verdict = "slower" if ratio < 1 / CLEARLY else "no help"
+            verdict = "slower" if ratio < 1 / MIN_SPEEDUP else "no help"
             yield Reason(topic=topic, sentence=f"{times}: {verdict}.")
 
 
@@ -119,7 +121,7 @@ def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     ):
         return
     before = profile[row.reads_from[0]]
-    readers = [one.layer for one in profile if before.layer in one.reads_from]
+    readers = [other.layer for other in profile if before.layer in other.reads_from]
     if max(before.calls, row.calls) > 1:
         return
     if before.kind.startswith(NORMALISED) and readers == [row.layer]:
@@ -136,42 +138,40 @@ def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """Pointwise operators that read and write memory once more than if they were fused with the
-    layer before.
-    """
+    """Pointwise operators whose memory traffic a fusion with the layer before would save."""
     if row.verdict == "overhead" or row.kind.startswith("BatchNorm") or "Pool" in row.kind:
         return
     passes = [
-        one
-        for one in row.operators
-        if one.macs == 0 and 0 < one.flops <= 2 * (one.read_bytes + one.written_bytes)
+        op
+        for op in row.operators
+        if op.macs == 0 and 0 < op.flops <= 2 * (op.read_bytes + op.written_bytes)
     ]
     is_container = bool(profile.children(row.layer))
     if not passes or not (is_container or (len(row.reads_from) == 1 and row.macs == 0)):
         return
-    moved = sum(one.read_bytes + one.written_bytes for one in passes)
-    names = ", ".join(one.name for one in passes)
-    what = f"Between its layers, {names}" if is_container else "It"
+    moved = sum(op.read_bytes + op.written_bytes for op in passes)
+    names = ", ".join(op.name for op in passes)
+    subject = f"Between its layers, {names}" if is_container else "It"
     before = (
         "the layers before"
         if is_container
         else f"'{row.reads_from[0] or profile.workload}', whose output it takes,"
     )
-    intensity = sum(one.flops for one in passes) / max(moved, 1)
+    intensity = sum(op.flops for op in passes) / max(moved, 1)
     yield Reason(
         topic="fusion",
         sentence=(
-            f"{what} reads and writes {readable_bytes(moved)} for {intensity:.2g} operations a "
+            f"{subject} reads and writes {readable_bytes(moved)} for {intensity:.2g} operations a "
             f"byte; fused with {before} it would move nothing."
         ),
         step={"fuse": {}} if _is_fused(profile, row) else _graph_engine(profile),
-        saves_ms=sum(one.ms for one in passes) if is_container else row.self_ms,
+        saves_ms=sum(op.ms for op in passes) if is_container else row.self_ms,
         basis="estimated",
     )
 
 
 def _is_fused(profile: Profile, row: LayerProfile) -> bool:
-    """Whether the step `fuse` fuses it with the layer before."""
+    """Whether the step `fuse` fuses the layer with the one before."""
     return (
         profile.device == "cpu"
         and row.kind in FUSED
@@ -184,10 +184,10 @@ def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     for where, owner in (("in", row), ("around", profile[profile.parent(row.layer)])):
         if where == "around" and not row.layer:
             continue
-        copies = [one for one in owner.operators if one.name in COPIES]
-        spent = sum(one.ms for one in copies)
-        if spent > 0.1 * max(row.self_ms, 1e-9) and spent > MATTERS * profile.total_ms:
-            names = ", ".join(dict.fromkeys(one.name for one in copies))
+        copies = [op for op in owner.operators if op.name in COPIES]
+        spent = sum(op.ms for op in copies)
+        if spent > 0.1 * max(row.self_ms, 1e-9) and spent > MIN_SHARE * profile.total_ms:
+            names = ", ".join(dict.fromkeys(op.name for op in copies))
             yield Reason(
                 topic="conversion",
                 sentence=(
@@ -195,10 +195,10 @@ def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
                     "only change layout or dtype."
                 ),
             )
-    sources = [profile[one] for one in row.reads_from if one in profile]
+    sources = [profile[layer] for layer in row.reads_from if layer in profile]
     if any(
-        one.is_channels_last != row.is_channels_last and _is_image(one) and _is_image(row)
-        for one in sources
+        source.is_channels_last != row.is_channels_last and _is_image(source) and _is_image(row)
+        for source in sources
     ):
         yield Reason(
             topic="conversion",
@@ -225,10 +225,15 @@ def _width(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 def _lower_precision(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """An fp32 layer on hardware that computes much faster in 16 bits."""
     rates = {"bf16": profile.ceiling.bf16_gflops or 0.0, "fp16": profile.ceiling.fp16_gflops or 0.0}
-    name = max(rates, key=lambda one: rates[one])
+    name = max(rates, key=lambda name: rates[name])
     ratio = rates[name] / profile.ceiling.fp32_gflops
-    is_tried = any("precision" in one.step for one in row.alternatives)
-    if row.verdict == "compute" and row.dtype == "float32" and ratio > WORTH and not is_tried:
+    is_tried = any("precision" in tried.step for tried in row.alternatives)
+    if (
+        row.verdict == "compute"
+        and row.dtype == "float32"
+        and ratio > MIN_RATE_RATIO
+        and not is_tried
+    ):
         yield Reason(
             topic="precision",
             sentence=(
@@ -248,28 +253,28 @@ def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:
 
 def _device(profile: Profile) -> str:
     caution = f" ({profile.ceiling.caution})" if profile.ceiling.caution else ""
-    what = (
+    limit = (
         f"{counted(profile.threads, 'thread')} can do here"
         if profile.device == "cpu"
         else "the device can do"
     )
-    return what + caution
+    return limit + caution
 
 
 def _is_slow_path(profile: Profile, row: LayerProfile) -> bool:
-    far = row.roof_share is not None and row.roof_share < SLOW_PATH
-    calls = sum(one.calls for one in row.operators)
-    is_work = row.self_ms > calls * LEAST_OPERATOR_COST * profile.operator_us / 1e3
-    return far and is_work and row.overhead_ms < row.self_ms / 2 and _matters(profile, row)
+    is_far = row.roof_share is not None and row.roof_share < SLOW_PATH
+    calls = sum(op.calls for op in row.operators)
+    is_work = row.self_ms > calls * MIN_OPERATOR_COST * profile.operator_us / 1e3
+    return is_far and is_work and row.overhead_ms < row.self_ms / 2 and _matters(profile, row)
 
 
 def _matters(profile: Profile, row: LayerProfile) -> bool:
-    return row.self_ms > MATTERS * profile.total_ms
+    return row.self_ms > MIN_SHARE * profile.total_ms
 
 
 def _is_image(row: LayerProfile) -> bool:
-    """Whether its outputs are images with a distinct layout: with one channel or one pixel, both
-    layouts are the same.
+    """Whether its outputs are images with a distinct layout: with one channel or one pixel both are
+    the same.
     """
     shape = row.output_shapes[0] if row.output_shapes else ()
     return len(shape) == 4 and shape[1] > 1 and prod(shape[2:]) > 1

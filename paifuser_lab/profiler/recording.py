@@ -1,8 +1,7 @@
-"""What torch's own profiler saw of one run, joined to layers: memory held, kernels on a device, and
-the way back.
+"""Record one run with torch's profiler and join it to layers: memory, device kernels, gradients.
 
-Layers are marked by annotations; whatever starts between a mark's beginning and its end, in the
-same thread, is that layer's.
+Layers are marked by annotations; an event that starts within a mark, in the same thread, belongs to
+that layer.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ MEMORY = "[memory]"
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that the profiler saw; `sequence` ties an operator to its gradient, `link` a kernel
-    to its operator.
+    """An event of the profiler; `sequence` ties an operator to its gradient, `link` a kernel to its
+    operator.
     """
 
     name: str
@@ -45,8 +44,8 @@ class Event:
 
 
 def wake_profiler() -> None:
-    """Start torch's profiler once in this thread: one that first starts in another than the main
-    thread complains on the terminal.
+    """Start torch's profiler once in this thread; a first start outside the main thread would warn
+    on the terminal.
     """
     with profile():
         pass
@@ -72,29 +71,27 @@ def record_run(
         watching(model, enter, leave),
     ):
         call()
-    return [_event(one) for one in profiled.kineto_results.events()]
+    return [_event(event) for event in profiled.kineto_results.events()]
 
 
-def _event(one: Any) -> Event:
+def _event(event: Any) -> Event:
     return Event(
-        name=one.name(),
-        start_ns=one.start_ns(),
-        end_ns=one.start_ns() + one.duration_ns(),
-        thread=one.start_thread_id(),
-        nbytes=one.nbytes(),
-        sequence=one.sequence_nr(),
-        number=one.correlation_id(),
-        link=one.linked_correlation_id(),
-        is_device=one.device_type() != torch.profiler.DeviceType.CPU,
+        name=event.name(),
+        start_ns=event.start_ns(),
+        end_ns=event.start_ns() + event.duration_ns(),
+        thread=event.start_thread_id(),
+        nbytes=event.nbytes(),
+        sequence=event.sequence_nr(),
+        number=event.correlation_id(),
+        link=event.linked_correlation_id(),
+        is_device=event.device_type() != torch.profiler.DeviceType.CPU,
     )
 
 
 def with_layers(events: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...]]]:
-    """Every event of the host in order of time, with the layers that it lies in, from the outermost
-    to the innermost.
-    """
+    """The events of the host in order of time, each with its layers from outermost to innermost."""
     stacks: dict[int, list[Event]] = defaultdict(list)
-    for event in sorted(events, key=lambda one: (one.start_ns, -one.end_ns)):
+    for event in sorted(events, key=lambda event: (event.start_ns, -event.end_ns)):
         if event.is_device and event.name != MEMORY:
             continue
         stack = stacks[event.thread]
@@ -107,9 +104,7 @@ def with_layers(events: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...
 
 
 def bytes_held(events: Iterable[Event]) -> dict[str, int]:
-    """The most bytes of tensors that were alive at once while a layer ran, beyond what was there
-    before the model was called.
-    """
+    """The peak bytes of tensors alive while each layer ran, without those from before the call."""
     held, peaks = 0, defaultdict(int, {"": 0})
     for event, layers in with_layers(events):
         if event.name == MEMORY:
@@ -120,21 +115,19 @@ def bytes_held(events: Iterable[Event]) -> dict[str, int]:
 
 
 def kernels_by_layer(events: list[Event]) -> dict[str, dict[str, tuple[int, float]]]:
-    """What ran on the device for each layer: kernel → how often and how many ms."""
+    """The device kernels of each layer: kernel → calls and ms."""
     started = _device_work(events)
-    found: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
+    kernels: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
     for event, layers in with_layers(events):
         for kernel in _started_by(event, started):
             layer = layers[-1] if layers else ""
-            calls, spent = found[layer].get(kernel.name, (0, 0.0))
-            found[layer][kernel.name] = (calls + 1, spent + kernel.ms)
-    return dict(found)
+            calls, spent = kernels[layer].get(kernel.name, (0, 0.0))
+            kernels[layer][kernel.name] = (calls + 1, spent + kernel.ms)
+    return dict(kernels)
 
 
 def backward_by_layer(events: list[Event]) -> dict[str, float]:
-    """How long the gradient of each layer's own operators took, in ms; on a device, what its
-    kernels took.
-    """
+    """The ms of the gradients of each layer's own operators; on a device, of their kernels."""
     started = _device_work(events)
     owner: dict[int, str] = {}
     back: list[Event] = []
@@ -145,7 +138,7 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
                 back.append(event)
                 spent[owner.get(event.sequence, "")] += 0.0 if started else event.ms
         elif event.sequence >= 0:
-            # the operator that came last is the one whose gradient bears the number
+            # of several operators with this number, the gradient belongs to the last
             owner[event.sequence] = layers[-1] if layers else ""
         if (
             started
@@ -154,20 +147,20 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
             and event.thread == back[-1].thread
         ):
             spent[owner.get(back[-1].sequence, "")] += sum(
-                one.ms for one in _started_by(event, started)
+                work.ms for work in _started_by(event, started)
             )
     return dict(spent)
 
 
 def _started_by(event: Event, started: dict[int, list[Event]]) -> list[Event]:
-    """The work that an operator started; a call of the driver, which has a link itself, is numbered
-    apart from operators.
+    """The device work that an operator started; driver calls, which have a link, are numbered
+    separately.
     """
     return started.pop(event.number, []) if event.number and not event.link else []
 
 
 def _device_work(events: list[Event]) -> dict[int, list[Event]]:
-    """Work on the device by the number of the operator that started it."""
+    """Device work by the number of the operator that started it."""
     started: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         if event.is_device and event.link and event.name != MEMORY:

@@ -1,6 +1,4 @@
-"""Join what was seen of a workload to a profile: a row a layer, totals by path, and the roof over
-each.
-"""
+"""Join an observation to a profile: one row per layer, totals by path, and the roof of each."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from .cost import Cost
 from .limits import least_inside, limits_of, vector_width
 from .observation import Observation
 
-MOST_TIMES_IDLE = 3.0
+MAX_WATCHING_RATIO = 3.0  # of the cost of watching a call here to that in an idle model
 
 
 def profile_of(observation: Observation) -> Profile:
@@ -31,7 +29,7 @@ def profile_of(observation: Observation) -> Profile:
     own = _own_ms(observation, watching_ms)
     home = _homes(observation, own)
     layers = tuple(_rows(observation, own, home))
-    plain = observation.plain_ms or [sum(float(numpy.median(one)) for one in own.values())]
+    plain = observation.plain_ms or [sum(float(numpy.median(times)) for times in own.values())]
     low, high = numpy.percentile(plain, [25, 75])
     pairs = zip(observation.watched_ms, observation.plain_ms, strict=False)
     return Profile(
@@ -57,11 +55,10 @@ def profile_of(observation: Observation) -> Profile:
 
 
 def _watching_ms(observation: Observation) -> float:
-    """What watching one call costs in this very model, where caches are colder than in a model that
-    does nothing.
+    """The cost of watching one call in this model, whose caches are colder than an idle model's.
 
-    Taken from the same rounds, and held within a few times what it costs there: what goes beyond
-    that is an error of the rows, and is to be seen.
+    Taken from the same rounds, and at most a few times the cost in an idle model: an excess is an
+    error of the rows and stays visible.
     """
     _, idle_ms = call_costs_ms()
     if not observation.plain_ms or observation.work.device.type != "cpu":
@@ -71,22 +68,20 @@ def _watching_ms(observation: Observation) -> float:
         for run, alone in zip(observation.runs, observation.plain_ms, strict=False)
     ]
     calls = max(1, sum(observation.runs[0].calls.values()))
-    return min(max(median(excess) / calls, 0.0), MOST_TIMES_IDLE * idle_ms)
+    return min(max(median(excess) / calls, 0.0), MAX_WATCHING_RATIO * idle_ms)
 
 
 def _own_ms(observation: Observation, watching_ms: float) -> dict[str, list[float]]:
-    """Each layer's own time in each run; on a device the clock runs there, and watching costs it
-    nothing.
-    """
-    taken_out = watching_ms if observation.work.device.type == "cpu" else 0.0
-    corrected = [run.corrected(taken_out) for run in observation.runs]
+    """Each layer's own time in each run; on a device the clock runs there, and watching is free."""
+    cost_ms = watching_ms if observation.work.device.type == "cpu" else 0.0
+    corrected = [run.corrected(cost_ms) for run in observation.runs]
     names = dict.fromkeys(layer for run in [{"": 0.0}, *corrected] for layer in run)
     return {layer: [run.get(layer, 0.0) for run in corrected] or [0.0] for layer in names}
 
 
 def _homes(observation: Observation, own: dict[str, list[float]]) -> dict[str, str]:
-    """The row of each layer: its own, or that of the compiled part around it, into which no clock
-    can see.
+    """The row of each layer: its own, or that of the compiled part around it, which cannot be timed
+    inside.
     """
 
     @cache
@@ -100,14 +95,14 @@ def _rows(
     observation: Observation, own: dict[str, list[float]], home: dict[str, str]
 ) -> Iterable[LayerProfile]:
     names = _in_order(observation, own)
-    selves = _selves(observation, names, own, home)
+    selves = _own_figures(observation, names, own, home)
     weights = {
         name: count for name, count in _weights_by_layer(observation.work.model).items() if count
     }
     backward = _backward(observation, home)
     runs = _rolled_up({name: numpy.array(times) for name, times in own.items()})
     total = {
-        key: _rolled_up({name: one[key] for name, one in selves.items()})
+        key: _rolled_up({name: row[key] for name, row in selves.items()})
         for key in ("self_ms", "flops", "macs", "bytes")
     }
     all_weights, all_backward = _rolled_up(weights), _rolled_up(backward or {})
@@ -130,8 +125,8 @@ def _rows(
 
 
 def _in_order(observation: Observation, own: dict[str, list[float]]) -> list[str]:
-    """The layers as they first ran, each after the containers around it, whether or not those ran
-    themselves.
+    """The layers in order of their first run, each after its containers, even those that did not
+    run.
     """
     entered = [layer for layer in observation.operators.entered if layer in own]
     names: dict[str, None] = {"": None}
@@ -143,35 +138,35 @@ def _in_order(observation: Observation, own: dict[str, list[float]]) -> list[str
 
 
 def _by_first(names: list[str]) -> Any:
-    """Tree order: a layer is followed by what is under it, and siblings stand as they first ran."""
-    place = {name: index for index, name in enumerate(names)}
+    """Sort key of tree order: children follow their layer, siblings are in order of first run."""
+    index_of = {name: index for index, name in enumerate(names)}
 
     def key(name: str) -> tuple[int, ...]:
         parts = name.split(".") if name else []
-        return tuple(place[".".join(parts[:count])] for count in range(1, len(parts) + 1))
+        return tuple(index_of[".".join(parts[:count])] for count in range(1, len(parts) + 1))
 
     return key
 
 
-def _selves(
+def _own_figures(
     observation: Observation, names: list[str], own: dict[str, list[float]], home: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """What each layer is and did itself."""
+    """The description and own figures of each layer."""
     operators, inside = _operators(observation, home), least_inside(observation, home)
     modules = dict(observation.work.model.named_modules(remove_duplicate=False))
-    seen = observation.operators
+    recorded = observation.operators
     calls = (
         {layer: max(run.calls.get(layer, 0) for run in observation.runs) for layer in own}
         if observation.runs
         else {}
     )
-    found: dict[str, dict[str, Any]] = {}
+    selves: dict[str, dict[str, Any]] = {}
     for name in names:
         times = own.get(name, [0.0])
         low, high = numpy.percentile(times, [25, 75])
         ran = operators.get(name, ())
         counts = {
-            key: sum(getattr(one, key) for one in ran)
+            key: sum(getattr(op, key) for op in ran)
             for key in ("flops", "macs", "read_bytes", "written_bytes")
         }
         row = {
@@ -181,12 +176,14 @@ def _selves(
             "calls": calls.get(name, 0),
             "self_ms": float(numpy.median(times)),
             "self_spread_ms": (float(low), float(high)),
-            "output_shapes": seen.answers.get(name, ()),
-            "dtype": "int8" if isinstance(modules[name], Int8Layer) else seen.dtypes.get(name, ""),
+            "output_shapes": recorded.output_shapes.get(name, ()),
+            "dtype": "int8"
+            if isinstance(modules[name], Int8Layer)
+            else recorded.dtypes.get(name, ""),
             "weight_shape": _weight_shape(modules[name]),
-            "is_channels_last": name in seen.channels_last,
+            "is_channels_last": name in recorded.channels_last,
             "peak_bytes": observation.held.get(name),
-            "reads_from": _reads_from(name, seen.reads_from, home),
+            "reads_from": _reads_from(name, recorded.reads_from, home),
             "kernels": tuple(
                 Kernel(name=key, calls=count, ms=ms)
                 for key, (count, ms) in observation.kernels.get(name, {}).items()
@@ -195,32 +192,32 @@ def _selves(
             "bytes": counts["read_bytes"] + counts["written_bytes"],
             **counts,
         }
-        found[name] = row | limits_of(observation, row, ran, min(times) - inside.get(name, 0.0))
-    return found
+        selves[name] = row | limits_of(observation, row, ran, min(times) - inside.get(name, 0.0))
+    return selves
 
 
 def _operators(
     observation: Observation, home: dict[str, str]
 ) -> dict[str, tuple[OperatorProfile, ...]]:
-    """Each row's own operators; those of layers inside a compiled part are that part's."""
-    seen = observation.operators
-    found: dict[str, dict[str, OperatorProfile]] = defaultdict(dict)
-    for (layer, name), calls in seen.calls.items():
-        ms = median([run.get((layer, name), 0.0) for run in seen.runs_ms] or [0.0])
-        row, cost = home.get(layer, ""), seen.costs.get((layer, name), Cost())
-        before = found[row].get(name)
-        one = OperatorProfile(name=name, calls=calls, ms=ms, **cost._asdict())
-        found[row][name] = one if before is None else _sum(before, one)
-    return {row: tuple(ones.values()) for row, ones in found.items()}
+    """Each row's own operators; layers inside a compiled part count to that part."""
+    recorded = observation.operators
+    operators: dict[str, dict[str, OperatorProfile]] = defaultdict(dict)
+    for (layer, name), calls in recorded.calls.items():
+        ms = median([run.get((layer, name), 0.0) for run in recorded.runs_ms] or [0.0])
+        row, cost = home.get(layer, ""), recorded.costs.get((layer, name), Cost())
+        before = operators[row].get(name)
+        operator = OperatorProfile(name=name, calls=calls, ms=ms, **cost._asdict())
+        operators[row][name] = operator if before is None else _sum(before, operator)
+    return {row: tuple(by_name.values()) for row, by_name in operators.items()}
 
 
-def _sum(one: OperatorProfile, other: OperatorProfile) -> OperatorProfile:
+def _sum(first: OperatorProfile, second: OperatorProfile) -> OperatorProfile:
     added = {
-        key: getattr(one, key) + getattr(other, key)
+        key: getattr(first, key) + getattr(second, key)
         for key in OperatorProfile.model_fields
         if key != "name"
     }
-    return OperatorProfile(name=one.name, **added)
+    return OperatorProfile(name=first.name, **added)
 
 
 def _reads_from(
@@ -234,13 +231,13 @@ def _reads_from(
 
 
 def _backward(observation: Observation, home: dict[str, str]) -> dict[str, float] | None:
-    """Median time of each row's gradients; None where none were asked for."""
+    """Median time of each row's gradients; None if they were not recorded."""
     if not observation.backward:
         return None
-    found: dict[str, float] = defaultdict(float)
+    spent: dict[str, float] = defaultdict(float)
     for layer in {layer for run in observation.backward for layer in run}:
-        found[home.get(layer, "")] += median(run.get(layer, 0.0) for run in observation.backward)
-    return dict(found)
+        spent[home.get(layer, "")] += median(run.get(layer, 0.0) for run in observation.backward)
+    return dict(spent)
 
 
 def _rolled_up(values: dict[str, Any]) -> dict[str, Any]:
@@ -256,7 +253,7 @@ def _rolled_up(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weights_by_layer(model: nn.Module) -> dict[str, int]:
-    """How many weights are each layer's own; one that is shared counts where it comes first."""
+    """The number of each layer's own weights; a shared one counts where it comes first."""
     counted: set[int] = set()
     return {
         name: parameter_count(module, own=True, counted=counted)
@@ -270,5 +267,5 @@ def _weight_shape(module: nn.Module) -> tuple[int, ...]:
 
 
 def _detail(module: nn.Module) -> str:
-    """The options of a layer without parts, as its class tells them."""
+    """The options of a layer without children, by `extra_repr`."""
     return "" if any(module.children()) else module.extra_repr()

@@ -1,5 +1,4 @@
-"""Why a layer is not faster: reasons from its profile, each with the step that would help and what
-it would save.
+"""Why a layer is not faster: reasons from its profile, with steps that would help and their saving.
 
 The reasons of a single layer are in `reasons`; a container is explained by the sum over its layers.
 """
@@ -15,19 +14,25 @@ from ..errors import MeasureError
 from ..records import Basis, Explanation, LayerProfile, Profile, Reason, counted
 from ..workload import Options
 from .compared import compared_reasons
-from .reasons import FINDERS, MATTERS
+from .reasons import FINDERS, MIN_SHARE
 
-FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # listed before what was tried
-MOSTLY = 0.8
+FACTS = (
+    "roof",
+    "overhead",
+    "slow path",
+    "width",
+    "conversion",
+)  # listed before measured alternatives
+MOSTLY_MEASURED = 0.8
 EAGER = "eager"
 
 
 def explain(profile: Profile, layer: str = "", *, against: Profile | None = None) -> Explanation:
-    """Explain why a layer, a part, or the whole model (the default) takes as long as it does, and
-    what would help.
+    """Explain the time of a layer, a container, or the whole model (the default), and what would
+    help.
 
-    `against` is the baseline's profile where `profile` is a variant's: then also what the change
-    did to the layer.
+    `against` is the baseline's profile if `profile` is a variant's: the change is then explained
+    too.
     """
     if layer not in profile:
         raise MeasureError(_unknown(profile, layer, against))
@@ -64,7 +69,7 @@ def _unknown(profile: Profile, layer: str, against: Profile | None) -> str:
 
 
 def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """The layer's reasons, each with its step unless the model has that step already."""
+    """The layer's reasons; a step that the model already has is left out."""
     for find in FINDERS:
         for reason in find(profile, row):
             yield (
@@ -75,9 +80,7 @@ def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def is_applied(step: Options, applied: Iterable[Options]) -> bool:
-    """Whether the model already has a step with these options; where an engine runs it, every
-    backend counts as applied.
-    """
+    """Whether the model already has a step with these options; an engine is any backend."""
     kind, options = next(iter(step.items()))
     done = [earlier[kind] for earlier in applied if kind in earlier]
     if kind == "backend":
@@ -86,13 +89,15 @@ def is_applied(step: Options, applied: Iterable[Options]) -> bool:
 
 
 def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """Where a container's time goes: its costliest layers, and what binds them."""
-    inside = [one for _, one in profile.walk(row.layer)]
-    first = sorted(inside, key=lambda one: -one.self_ms)[:3]
-    names = ", ".join(f"'{one.layer or profile.workload}' {one.self_ms:.3g} ms" for one in first)
+    """A container's costliest layers, and the limits that bind its layers."""
+    inside = [layer for _, layer in profile.walk(row.layer)]
+    first = sorted(inside, key=lambda layer: -layer.self_ms)[:3]
+    names = ", ".join(
+        f"'{layer.layer or profile.workload}' {layer.self_ms:.3g} ms" for layer in first
+    )
     bound: dict[str, float] = defaultdict(float)
-    for one in inside:
-        bound[one.verdict or "overhead"] += one.self_ms
+    for layer in inside:
+        bound[layer.verdict or "overhead"] += layer.self_ms
     shares = ", ".join(
         f"{ms / (row.total_ms or 1.0):.0%} {name}"
         for name, ms in sorted(bound.items(), key=lambda pair: -pair[1])
@@ -101,33 +106,34 @@ def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def _summed(profile: Profile, layer: str) -> list[Reason]:
-    """For each step that would help layers inside, what it saves over all of them, the best first.
+    """The total saving of each step that would help layers inside, the best first.
 
-    Where the step was tried on a layer, the measurement counts, also a loss; elsewhere the
+    Where a step was measured on a layer, the measurement counts, also a loss; elsewhere the
     estimate.
     """
-    steps: dict[str, _Worth] = {}
+    steps: dict[str, _Saving] = {}
     for _, row in profile.walk(layer):
         for reason in _reasons(profile, row):
             if reason.step and reason.saves_ms is not None:
-                worth = steps.setdefault(repr(reason.step), _Worth(reason.step))
-                worth.topics.setdefault(reason.topic)
-                worth.estimated[row.layer] = max(
-                    worth.estimated.get(row.layer, 0.0), reason.saves_ms
+                saving = steps.setdefault(repr(reason.step), _Saving(reason.step))
+                saving.topics.setdefault(reason.topic)
+                saving.estimated[row.layer] = max(
+                    saving.estimated.get(row.layer, 0.0), reason.saves_ms
                 )
     for _, row in profile.walk(layer):
-        for one in row.alternatives:
-            if repr(one.step) in steps:
-                steps[repr(one.step)].measured[row.layer] = row.self_ms * (
-                    1 - one.there_ms / one.here_ms
+        for tried in row.alternatives:
+            if repr(tried.step) in steps:
+                steps[repr(tried.step)].measured[row.layer] = row.self_ms * (
+                    1 - tried.there_ms / tried.here_ms
                 )
     return sorted(
-        (worth.reason(profile) for worth in steps.values()), key=lambda one: -(one.saves_ms or 0.0)
+        (saving.reason(profile) for saving in steps.values()),
+        key=lambda reason: -(reason.saves_ms or 0.0),
     )
 
 
 @dataclass
-class _Worth:
+class _Saving:
     """The milliseconds that a step saves in each of some layers."""
 
     step: dict[str, dict[str, Any]]
@@ -136,7 +142,7 @@ class _Worth:
     measured: dict[str, float] = field(default_factory=dict)
 
     def reason(self, profile: Profile) -> Reason:
-        """One reason for all of the layers."""
+        """The reason that sums up all layers."""
         saves = self.estimated | self.measured
         winners = sorted(
             (layer for layer in saves if saves[layer] > 0), key=lambda layer: -saves[layer]
@@ -148,7 +154,7 @@ class _Worth:
         loss = -sum(ms for ms in saves.values() if ms < 0)
         less = (
             f", less {loss:.3g} ms that it would cost others"
-            if loss > MATTERS * profile.total_ms
+            if loss > MIN_SHARE * profile.total_ms
             else ""
         )
         topics = " and ".join(self.topics).capitalize()
@@ -161,18 +167,18 @@ class _Worth:
         )
 
     def _basis(self, saves: dict[str, float]) -> Basis:
-        """Measured where every saving was measured, mostly measured where most of it was."""
+        """Measured if every saving was measured, mostly measured if most of it was."""
         measured, whole = (
             sum(abs(ms) for ms in self.measured.values()),
             sum(abs(ms) for ms in saves.values()),
         )
         if set(saves) == set(self.measured):
             return "measured"
-        return "mostly measured" if measured > MOSTLY * whole else "estimated"
+        return "mostly measured" if measured > MOSTLY_MEASURED * whole else "estimated"
 
 
 def _overlap(steps: list[Reason]) -> Iterator[Reason]:
-    if sum(one.saves_ms is not None and one.saves_ms > 0 for one in steps) > 1:
+    if sum(reason.saves_ms is not None and reason.saves_ms > 0 for reason in steps) > 1:
         yield Reason(
             topic="overlap",
             sentence="Different steps may save the same milliseconds: their savings do not add up.",

@@ -1,9 +1,9 @@
-"""Make models smaller: which channels can be removed together, to what widths, and the refit.
+"""Make models smaller: remove channels together, choose widths, remove blocks, and refit.
 
 groups/    which channels of which layers go together, and how they are removed exactly
-targets/   the widths with which a share of parameters, FLOPs or measured latency is left
-blocks/    residual blocks that can be left out
+targets/   the widths that leave a share of parameters, FLOPs or measured latency
+blocks/    residual blocks that can be removed
 refit/     least squares and batch-norm statistics after a cut
 
-How important a channel is: `paifuser_lab.saliency.channels`.
+The importance of channels: `paifuser_lab.saliency.channels`.
 """

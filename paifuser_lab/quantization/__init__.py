@@ -1,17 +1,17 @@
-"""Layers in lower precision, in eager mode: built one at a time, calibrated, compensated, trained.
+"""Layers in lower precision that run in eager mode: built, calibrated, compensated, trained.
 
 float_formats  parts of a model in bf16 or fp16, cast at their boundary; autocast
 calibration    the range of each layer's input
-conversion     float values to uint8 and back, and how many such conversions were done
-factory        which formats a layer can run in, and the layer that runs in one
+conversion     float values to uint8 and back, and the count of such conversions
+factory        which formats a layer supports, and the layer in a format
 layers/        the quantized layers: int8, fp8, int8-weights, int4-weights
 neighbours     which layers pass their output on in int8
 residuals/     sums and concatenations in int8
-compensation/  what reduces the error of rounding
-select         the layers that can be quantized, of those chosen
+compensation/  techniques that reduce the error of rounding
+select         the chosen layers that can be quantized
 quantize       quantized layers put into a model
 qat/           quantization-aware training
-remembered     the same layers in a fresh model, without data
+remembered     the same layers restored in a new model, without data
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The range of what each layer is values, counts by running the model on data."""
+"""Calibrate the range of each layer's input, or output, by running the model on data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..model.watch import describe, watching
 How = Literal["min-max", "percentile", "mse"]
 BINS = 2048
 CANDIDATES = 80  # clippings that mse tries
-TAIL = 1e-5  # of the values, on either side, that percentile gives up
+TAIL = 1e-5  # the share of the values that percentile clips on either side
 
 
 @dataclass
-class _Spread:
-    """What a layer was values: its extremes, and in a second run how often each value came."""
+class _Histogram:
+    """The values of a layer's input or output: the extremes and, from a second run, a histogram."""
 
     low: float = float("inf")
     high: float = float("-inf")
@@ -49,29 +49,33 @@ def calibrate(
     *,
     of: Literal["input", "output"] = "input",
 ) -> dict[str, Range]:
-    """The range of each layer's input, or output, over the runs; a layer that was not reached has
+    """The range of each layer's input, or output, over the runs; a layer that did not run has
     none.
     """
     runs, names = list(runs), set(layers)
     observe = _observe_inputs if of == "input" else _observe_outputs
-    spreads: dict[str, _Spread] = {}
+    histograms: dict[str, _Histogram] = {}
 
     def widen(layer: str, values: Tensor) -> None:
         _check(model, layer, values)
-        spreads.setdefault(layer, _Spread()).widen(values)
+        histograms.setdefault(layer, _Histogram()).widen(values)
 
     def count(layer: str, values: Tensor) -> None:
-        if spreads[layer].high > spreads[layer].low:
-            spreads[layer].count(values)
+        if histograms[layer].high > histograms[layer].low:
+            histograms[layer].count(values)
 
     observe(model, runs, names, widen)
     if how == "min-max":
-        return {layer: Range(one.low, one.high) for layer, one in spreads.items()}
+        return {
+            layer: Range(histogram.low, histogram.high) for layer, histogram in histograms.items()
+        }
     observe(model, runs, names, count)
     clip = _percentile if how == "percentile" else _least_error
     return {
-        layer: clip(one) if one.counts is not None else Range(one.low, one.high)
-        for layer, one in spreads.items()
+        layer: clip(histogram)
+        if histogram.counts is not None
+        else Range(histogram.low, histogram.high)
+        for layer, histogram in histograms.items()
     }
 
 
@@ -81,7 +85,9 @@ Receive = Callable[[str, Tensor], None]
 def _observe_inputs(
     model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], receive: Receive
 ) -> None:
-    """Hand over what the layers are values, run after run, before they can write into it."""
+    """Pass the inputs of the layers to `receive`, run after run, before a layer can write into
+    them.
+    """
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         values = args[0] if args else next(iter(kwargs.values()), None)
@@ -96,7 +102,9 @@ def _observe_inputs(
 def _observe_outputs(
     model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], receive: Receive
 ) -> None:
-    """Hand over what the layers output, run after run, before others can write into it."""
+    """Pass the outputs of the layers to `receive`, run after run, before others can write into
+    them.
+    """
 
     def leave(layer: str, output: Any) -> None:
         if layer in layers and _has_numbers(output):
@@ -119,25 +127,23 @@ def _check(model: nn.Module, layer: str, values: Tensor) -> None:
         )
 
 
-def _percentile(one: _Spread) -> Range:
-    """Without the few values farthest out."""
-    assert one.counts is not None
-    share = one.counts.double().cumsum(0) / one.counts.double().sum()
-    low = one.centres[int(torch.searchsorted(share, TAIL))]
-    high = one.centres[min(BINS - 1, int(torch.searchsorted(share, 1 - TAIL)))]
+def _percentile(histogram: _Histogram) -> Range:
+    """The range without the outermost values."""
+    assert histogram.counts is not None
+    cumulative = histogram.counts.double().cumsum(0) / histogram.counts.double().sum()
+    low = histogram.centres[int(torch.searchsorted(cumulative, TAIL))]
+    high = histogram.centres[min(BINS - 1, int(torch.searchsorted(cumulative, 1 - TAIL)))]
     return Range(float(low), float(high))
 
 
-def _least_error(one: _Spread) -> Range:
-    """The clipping that loses least in all: what is cut off against the finer resolution of the
-    rest.
-    """
-    assert one.counts is not None
-    best, least = Range(one.low, one.high), float("inf")
-    weights, centres = one.counts.double(), one.centres
+def _least_error(histogram: _Histogram) -> Range:
+    """The range with the least squared error: clipping against finer resolution of the rest."""
+    assert histogram.counts is not None
+    best, least = Range(histogram.low, histogram.high), float("inf")
+    weights, centres = histogram.counts.double(), histogram.centres
     for step in range(CANDIDATES):
-        kept = 1 - step / CANDIDATES
-        span = Range(one.low * kept, one.high * kept)
+        scale = 1 - step / CANDIDATES
+        span = Range(histogram.low * scale, histogram.high * scale)
         error = float((weights * (span.rounded(centres) - centres).square()).sum())
         if error < least:
             best, least = span, error

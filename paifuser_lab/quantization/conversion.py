@@ -1,4 +1,4 @@
-"""Conversions between float values and uint8, and how many of them were done."""
+"""Conversions between float values and uint8, and a count of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..formats import Range
 
-with (
-    warnings.catch_warnings()
-):  # torch says once that its quantized tensors will go; the way without them is below
+# torch warns once that its quantized tensors are deprecated; without them plain arithmetic is used
+with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     HAS_QUANTIZED_TENSORS = (
         hasattr(torch, "quint8")
@@ -28,11 +27,11 @@ conversions: Counter[str] = Counter()  # "to int8", "back"
 def count_conversions() -> Iterator[Counter[str]]:
     """Count the conversions inside the `with` block."""
     before = conversions.copy()
-    found: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     try:
-        yield found
+        yield counted
     finally:
-        found.update(conversions - before)
+        counted.update(conversions - before)
 
 
 def quantize_values(values: Tensor, span: Range) -> Tensor:
@@ -48,15 +47,18 @@ def quantize_values(values: Tensor, span: Range) -> Tensor:
 
 
 def dequantize_values(quantized: Tensor, span: Range, dtype: torch.dtype) -> Tensor:
-    """The float values that quantized ones stand for."""
+    """The float values of quantized ones."""
     conversions["back"] += 1
     return quantized.float().sub_(span.zero).mul_(span.scale).to(dtype)
 
 
 def fake_quantize(values: Tensor, span: Range) -> Tensor:
-    """Values quantized and dequantized, by operators that compilers and exporters know."""
-    known, quantized = torch.ops.quantized_decomposed, (span.scale, span.zero, 0, 255, torch.uint8)
-    rounded: Tensor = known.dequantize_per_tensor(
-        known.quantize_per_tensor(values.float(), *quantized), *quantized
+    """Values quantized and dequantized, by operators that compilers and exporters recognise."""
+    operators, arguments = (
+        torch.ops.quantized_decomposed,
+        (span.scale, span.zero, 0, 255, torch.uint8),
+    )
+    rounded: Tensor = operators.dequantize_per_tensor(
+        operators.quantize_per_tensor(values.float(), *arguments), *arguments
     )
     return rounded.to(values.dtype)

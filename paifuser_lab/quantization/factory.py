@@ -1,4 +1,4 @@
-"""Which formats a layer can run in, and the layer that runs in one."""
+"""Which formats a layer supports, and the layer in a format."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def _int8_obstacle(layer: Any) -> str | None:
     if isinstance(layer, CONVOLUTIONS):
         device = layer.weight.device
         if device.type not in ("cpu", "cuda"):
-            return f"convolutions in int8 run on a CPU or by CUDA here, and it is on {device}"
+            return f"convolutions in int8 run on a CPU or with CUDA, and it is on {device}"
         if paddings(layer) is None:
-            return "it pads otherwise than with equal zeros"
+            return "its padding is not the same number of zeros on both sides"
         return on_gpu.obstacle(layer) if device.type == "cuda" else None
     return (
         None
         if is_linear(layer)
-        else f"there is no {type(layer).__name__} in int8; take int8-weights"
+        else f"there is no {type(layer).__name__} in int8; use int8-weights"
     )
 
 
 def _fp8_obstacle(layer: Any) -> str | None:
     if not (is_linear(layer) or is_pointwise(layer)):
         return (
-            "fp8 is for linear layers and for convolutions of single points, and it is a "
+            "fp8 is for linear layers and pointwise convolutions, and it is a "
             f"{type(layer).__name__}"
         )
     return device_obstacle(layer.weight.device)
@@ -68,8 +68,8 @@ def _weights_obstacle(layer: Any) -> str | None:
 def quantized_layer(
     layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None
 ) -> QuantizedLayer:
-    """The layer in lower precision, rounded plainly where no integers are given; int8 needs the
-    range of the layer's input.
+    """The layer in lower precision, rounded to the nearest where no integers are given; int8 needs
+    the range of the layer's input.
     """
     if name == "fp8":
         return Fp8Linear(layer)

@@ -1,4 +1,4 @@
-"""A part of a model in a floating-point format of its own: inputs and outputs are cast at its
+"""Run a part of a model in another floating-point format: inputs and outputs are cast at its
 boundary.
 """
 
@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from ..errors import StepError
 from ..formats import AUTOCAST, FLOATS
 
-UNMULTIPLIED = (
+WITHOUT_MATRIX_PRODUCT = (
     nn.modules.batchnorm._NormBase,
     nn.LayerNorm,
     nn.GroupNorm,
@@ -34,14 +34,14 @@ def cast_at_boundary(
     original: str,
     apart: Collection[nn.Module] = (),
 ) -> None:
-    """Put a module into a format; its inputs follow at its boundary, and its outputs go back to the
-    format outside.
+    """Convert a module to a format; its inputs are cast at its boundary, and its outputs back to
+    the format outside.
 
-    Under autocast its weights stay in the original format, and each operator has what suits it.
-    Parts that are apart keep theirs.
+    Under autocast its weights stay in the original format, and torch chooses each operator's
+    format. Parts in `apart` keep their formats.
     """
     stored = FLOATS[original if inside in AUTOCAST else inside]
-    _move(module, stored, {id(one) for part in apart for one in part.modules()})
+    _move(module, stored, {id(module) for part in apart for module in part.modules()})
     if inside in AUTOCAST or outside in AUTOCAST:
         module.forward = Autocast(module.forward, _device_of(module, inside), AUTOCAST.get(inside))
     boundary = CastAtBoundary(stored, FLOATS[original if outside in AUTOCAST else outside])
@@ -50,31 +50,33 @@ def cast_at_boundary(
 
 
 def computes_in_16_bits(module: nn.Module) -> bool:
-    """Whether some weights are in 16 bits, or some parts under autocast."""
+    """Whether some weights are in 16 bits, or some parts run under autocast."""
     if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()):
         return True
     return any(isinstance(part.__dict__.get("forward"), Autocast) for part in module.modules())
 
 
 def _move(module: nn.Module, dtype: torch.dtype, apart: Collection[int]) -> None:
-    """What is apart is not even passed through the format: it would come back rounded."""
+    """Convert weights, except those apart: casting them there and back would round them."""
     if not apart:
         module.to(dtype)
         return
-    for one in module.modules():
-        if id(one) not in apart:
-            one._apply(
+    for part in module.modules():
+        if id(part) not in apart:
+            part._apply(
                 lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor,
                 recurse=False,
             )  # type: ignore[no-untyped-call]
 
 
 def autocast_obstacle(layer: nn.Module) -> str | None:
-    """Why a layer by itself cannot have, or does not mind, autocast; None where it may."""
+    """Why a layer by itself cannot run under autocast, or is not affected by it; None where it
+    is.
+    """
     device = _device_type(layer)
     if not torch.amp.is_autocast_available(device):
         return f"torch has no autocast on {device}"
-    if isinstance(layer, UNMULTIPLIED):
+    if isinstance(layer, WITHOUT_MATRIX_PRODUCT):
         return (
             f"autocast is for what multiplies matrices, and leaves a {type(layer).__name__} in fp32"
         )
@@ -82,7 +84,7 @@ def autocast_obstacle(layer: nn.Module) -> str | None:
 
 
 def _device_type(module: nn.Module) -> str:
-    return next((one.device.type for one in module.parameters()), "cpu")
+    return next((parameter.device.type for parameter in module.parameters()), "cpu")
 
 
 def _device_of(module: nn.Module, name: str) -> str:
@@ -97,28 +99,30 @@ def _device_of(module: nn.Module, name: str) -> str:
 
 @dataclass(frozen=True)
 class CastAtBoundary:
-    """A module's hooks."""
+    """A module's hooks that cast its inputs and outputs."""
 
     inside: torch.dtype
     outside: torch.dtype
 
     def cast_inputs(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        """What the module is given, in its own format."""
+        """The module's inputs, in the format inside."""
         return _cast((args, kwargs), self.inside)
 
     def cast_outputs(self, module: nn.Module, args: Any, output: Any) -> Any:
-        """What it outputs, in the format outside."""
+        """The module's outputs, in the format outside."""
         return _cast(output, self.outside)
 
 
 class Autocast:
-    """A module's forward under autocast to a type, or under none."""
+    """A module's forward under autocast to a dtype, or with autocast disabled."""
 
     def __init__(self, forward: Callable[..., Any], device: str, dtype: torch.dtype | None) -> None:
         self.forward, self.device, self.dtype = forward, device, dtype
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's output; a file would hold types that the engines here do not take."""
+        """The module's output; raises on export, since the file would hold dtypes that the engines
+        do not accept.
+        """
         if torch.compiler.is_exporting():
             raise StepError(
                 "a part under autocast cannot be exported; choose bf16 or fp16, which convert the "

@@ -1,5 +1,5 @@
-"""Which layers hand their output on in int8, because the next layer reads it so; read from what the
-operators did.
+"""Which layers pass their output on in int8 because the next layer reads it so; read from one
+run.
 """
 
 from __future__ import annotations
@@ -37,104 +37,103 @@ class _Readers:
     """The readers of a layer's output, before and after operators that int8 passes through."""
 
     int8: set[str] = field(default_factory=set)
-    clamps: list[Clamp] = field(default_factory=list)  # what reads the output itself and clamps it
-    others: int = 0  # what reads the output itself and does not
-    is_spoiled: bool = False
+    clamps: list[Clamp] = field(default_factory=list)  # the clamps that read the output itself
+    others: int = 0  # the other operators that read the output itself
+    needs_floats: bool = False
 
 
 @dataclass(frozen=True)
 class Handover:
-    """How a layer passes on in int8, and the layers that read it so."""
+    """How a layer passes its output on in int8, and the layers that read it so."""
 
     requantization: Requantization
     readers: frozenset[str]
 
 
 def requantizations(graph: Graph, spans: dict[str, Range]) -> dict[str, Requantization]:
-    """How int8 layers pass on; in int8 where int8 layers alone read it, and nothing writes over it
-    or gives it out.
+    """How int8 layers pass their output on: in int8 where only int8 layers read it, and nothing
+    writes over it or returns it.
     """
     return {layer: handover.requantization for layer, handover in handovers(graph, spans).items()}
 
 
 def handovers(graph: Graph, spans: dict[str, Range]) -> dict[str, Handover]:
     """The same with the layers that read it."""
-    found: dict[str, Handover] = {}
+    result: dict[str, Handover] = {}
     for layer, readers in _readers(graph, spans).items():
-        wanted = {spans[name] for name in readers.int8}
-        if len(wanted) != 1 or readers.is_spoiled or graph.entries[layer] != 1:
+        ranges = {spans[name] for name in readers.int8}
+        if len(ranges) != 1 or readers.needs_floats or graph.entries[layer] != 1:
             continue
         is_clamped = len(readers.clamps) == 1 and not readers.others
-        requantization = Requantization(wanted.pop(), readers.clamps[0] if is_clamped else None)
-        found[layer] = Handover(requantization, frozenset(readers.int8))
-    return found
+        requantization = Requantization(ranges.pop(), readers.clamps[0] if is_clamped else None)
+        result[layer] = Handover(requantization, frozenset(readers.int8))
+    return result
 
 
 def _readers(graph: Graph, spans: dict[str, Range]) -> dict[str, _Readers]:
-    made_by: dict[int, str] = {}  # tensor → the int8 layer that it comes from
-    raw: set[int] = set()  # those of them that are the layer's output itself
-    indices: dict[int, str] = {}  # where a pooling found its greatest
+    source_of: dict[int, str] = {}  # tensor → the int8 layer whose values it holds
+    raw: set[int] = set()  # those that are a layer's output itself
+    indices: dict[int, str] = {}  # the index outputs of max-pooling
     readers: dict[str, _Readers] = {}
-    for one in graph.operations:
-        for tensor in dict.fromkeys(one.reads):
+    for operation in graph.operations:
+        for tensor in dict.fromkeys(operation.reads):
             if tensor in indices:
-                readers[indices[tensor]].is_spoiled = True
-            if tensor in made_by:
-                _note(one, readers[made_by[tensor]], spans, is_raw=tensor in raw)
-        _follow(one, made_by, raw, indices, readers, spans)
-    for tensor in graph.outputs & made_by.keys():
-        readers[made_by[tensor]].is_spoiled = True
+                readers[indices[tensor]].needs_floats = True
+            if tensor in source_of:
+                _note(operation, readers[source_of[tensor]], spans, is_raw=tensor in raw)
+        _follow(operation, source_of, raw, indices, readers, spans)
+    for tensor in graph.outputs & source_of.keys():
+        readers[source_of[tensor]].needs_floats = True
     return readers
 
 
-def _note(one: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw: bool) -> None:
-    """An operator reads a layer's values; one that wants numbers would have them rounded for
-    nothing, and converted back.
+def _note(
+    operation: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw: bool
+) -> None:
+    """Record that an operator reads a layer's values; for one that needs floats, they would be
+    rounded for nothing and converted back.
     """
-    if one.layer in spans and one.name in PRODUCTS:
-        readers.int8.add(one.layer)
-    elif one.name not in (*MOVES, *CLAMPS):
-        readers.is_spoiled = True
-    if is_raw and one.name in CLAMPS:
-        readers.clamps.append(clamp_of(one))
+    if operation.layer in spans and operation.name in PRODUCTS:
+        readers.int8.add(operation.layer)
+    elif operation.name not in (*MOVES, *CLAMPS):
+        readers.needs_floats = True
+    if is_raw and operation.name in CLAMPS:
+        readers.clamps.append(clamp_of(operation))
     elif is_raw:
         readers.others += 1
 
 
 def _follow(
-    one: Operation,
-    made_by: dict[int, str],
+    operation: Operation,
+    source_of: dict[int, str],
     raw: set[int],
     indices: dict[int, str],
     readers: dict[str, _Readers],
     spans: dict[str, Range],
 ) -> None:
-    """Whose values the operator's results are."""
-    source = next((made_by[tensor] for tensor in one.reads if tensor in made_by), None)
-    for tensor in one.makes:
-        made_by.pop(tensor, None)
-    if one.layer in spans and one.name in PRODUCTS:
-        readers.setdefault(one.layer, _Readers())
-        made_by[one.makes[0]] = one.layer
-        raw.add(one.makes[0])
-    elif source is not None and one.name in (*MOVES, *CLAMPS):
-        made_by[one.makes[0]] = source
-        indices.update(dict.fromkeys(one.makes[1:], source))
-        if (
-            one.layer == source and one.name in MOVES
-        ):  # a linear layer gives its rows their shape again
-            raw.add(one.makes[0])
+    """Record whose values the operator's results are."""
+    source = next((source_of[tensor] for tensor in operation.reads if tensor in source_of), None)
+    for tensor in operation.makes:
+        source_of.pop(tensor, None)
+    if operation.layer in spans and operation.name in PRODUCTS:
+        readers.setdefault(operation.layer, _Readers())
+        source_of[operation.makes[0]] = operation.layer
+        raw.add(operation.makes[0])
+    elif source is not None and operation.name in (*MOVES, *CLAMPS):
+        source_of[operation.makes[0]] = source
+        indices.update(dict.fromkeys(operation.makes[1:], source))
+        # a linear layer reshapes its rows to the shape of its input
+        if operation.layer == source and operation.name in MOVES:
+            raw.add(operation.makes[0])
             readers[source].others = 0
         else:
-            raw.discard(one.makes[0])
+            raw.discard(operation.makes[0])
 
 
-def clamp_of(one: Operation) -> Clamp:
-    """Between what an operator of CLAMPS keeps values."""
-    if one.name.startswith("relu"):
+def clamp_of(operation: Operation) -> Clamp:
+    """The bounds of an operator of CLAMPS."""
+    if operation.name.startswith("relu"):
         return 0.0, None
-    low, high = (
-        *one.numbers,
-        *(-1.0, 1.0)[len(one.numbers) :],
-    )  # what is the default may have been left out at the end
+    # trailing arguments may have been left at their defaults
+    low, high = *operation.numbers, *(-1.0, 1.0)[len(operation.numbers) :]
     return float(low), float(high)

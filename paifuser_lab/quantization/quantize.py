@@ -1,4 +1,6 @@
-"""Put quantized layers into a model: batch-norm folded, inputs calibrated, neighbours joined."""
+"""Put quantized layers into a model: fold batch-norms, calibrate inputs, connect neighbours in
+int8.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,19 @@ from .conversion import count_conversions
 from .factory import obstacle, quantized_layer
 from .residuals import round_outputs, rounded_outputs
 
-MOST_CALIBRATIONS = 4
+MAX_CALIBRATIONS = 4
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """On what and how the ranges of inputs are found."""
+    """How the ranges of inputs are calibrated, and on how many batches."""
 
     how: How = "min-max"
     batches: int = 4
 
 
 def trace_graph(work: Workload, model: nn.Module) -> Graph:
-    """What the model does on its example inputs."""
+    """The operators of a run on the example inputs."""
     inputs = work.inputs.clone()
     with running(model):
         return observe(model, lambda: inputs(model))
@@ -47,19 +49,19 @@ def trace_graph(work: Workload, model: nn.Module) -> Graph:
 def obstacles_of(
     model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]
 ) -> dict[str, str]:
-    """The chosen layers that cannot have their format, and why; without a run of the model none is
-    known not to be called.
+    """The chosen layers that cannot have their format, and why; without a graph, layers that never
+    run are not detected.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     owners = owners_of_weights(model)
     for layer, name in chosen.items():
         module = model.get_submodule(layer)
         reason = obstacle(module, name)
         others = [
-            one
+            owner
             for weight in module.parameters(recurse=False)
-            for one in owners[id(weight)]
-            if one != layer
+            for owner in owners[id(weight)]
+            if owner != layer
         ]
         if reason is None and others:
             reason = (
@@ -72,8 +74,8 @@ def obstacles_of(
                 "on the example inputs"
             )
         if reason is not None:
-            found[layer] = reason
-    return found
+            reasons[layer] = reason
+    return reasons
 
 
 def quantize_layers(
@@ -85,25 +87,25 @@ def quantize_layers(
     *,
     sums: bool = False,
 ) -> list[str]:
-    """Put layers of the chosen formats in place, all of which have to be possible; with notes on
-    what was done.
+    """Replace layers by those of the chosen formats, each of which must be supported; return notes
+    on the changes.
 
-    With `sums` what enters sums and concatenations between int8 layers is rounded too.
+    With `sums`, the inputs of sums and concatenations between int8 layers are rounded too.
     """
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     fp8 = [layer for layer, name in chosen.items() if name == "fp8"]
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
     data = calibration_batches(work, calibration.batches)
     calls = runs(model, data or [work.inputs])
-    answers = partial(_output_ranges, model, calls, calibration) if sums else None
-    whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
+    output_ranges = partial(_output_ranges, model, calls, calibration) if sums else None
+    compensated = {layer: name for layer, name in chosen.items() if name != "fp8"}
     context = Context(
         model,
         trace_graph(work, model),
-        whole,
+        compensated,
         calls,
         lambda: spans_of(work, model, int8, calibration, data),
-        answers,
+        output_ranges,
     )
     notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
     if notes_on_compensation and not data:
@@ -111,15 +113,15 @@ def quantize_layers(
             "compensation used only the example inputs, which also measured it; give the workload "
             "data"
         )
-    rounded, met = context.residual_roundings()
-    for layer, placed in (
+    rounded, sum_count = context.residual_roundings()
+    for layer, quantized in (
         context.joined()
         | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}
     ).items():
-        replace_layer(model, layer, placed)
+        replace_layer(model, layer, quantized)
     round_outputs(model, rounded)
     notes_on_compensation += (
-        [f"{counted(met, 'sum')} (concatenations too) on integers"] if sums and int8 else []
+        [f"{counted(sum_count, 'sum')} (concatenations too) on integers"] if sums and int8 else []
     )
     notes += [f"{counted(len(fp8), 'layer')} in fp8, inputs scaled row by row"] if fp8 else []
     return [
@@ -130,8 +132,8 @@ def quantize_layers(
 
 
 def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
-    """Put layers of formats that need no data in place, without running the model; with notes on
-    what was done.
+    """Replace layers by those of formats that need no data, without running the model; return notes
+    on the changes.
     """
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
@@ -143,7 +145,7 @@ def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
-    """Batch-norm right after a layer is part of its scales."""
+    """Fold the batch-norms right after these layers into them."""
     if not layers:
         return []
     pairs = [
@@ -155,7 +157,7 @@ def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[
     )
 
 
-_kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDictionary()
+_calibrated: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDictionary()
 
 
 def spans_of(
@@ -165,42 +167,39 @@ def spans_of(
     calibration: Calibration,
     data: Sequence[Inputs] | None = None,
 ) -> dict[str, Range]:
-    """The ranges of int8 layers' inputs, on data that were read for it, or on those of the
-    workload.
-    """
-    found = _all_spans(work, model, calibration, data) if int8 else {}
-    if missing := [layer for layer in int8 if layer not in found]:
+    """The ranges of int8 layers' inputs, on the given data, or on that of the workload."""
+    ranges = _all_spans(work, model, calibration, data) if int8 else {}
+    if missing := [layer for layer in int8 if layer not in ranges]:
         raise StepError(
-            f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it "
-            "out."
+            f"layer '{missing[0]}' receives no float tensor, whose range int8 needs; leave it out."
         )
-    return {layer: found[layer] for layer in int8}
+    return {layer: ranges[layer] for layer in int8}
 
 
 def _all_spans(
     work: Workload, model: nn.Module, calibration: Calibration, data: Sequence[Inputs] | None
 ) -> dict[str, Range]:
-    """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers
-    needs them again.
+    """The ranges of all layers' inputs, computed once for a model's weights and reused for other
+    choices of layers.
     """
     key = weights_hash(model), calibration
-    kept = _kept.setdefault(work, {})
-    if key not in kept:
+    cached = _calibrated.setdefault(work, {})
+    if key not in cached:
         layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]
         data = calibration_batches(work, calibration.batches) if data is None else data
         with running(model):
-            kept[key] = calibrate(
+            cached[key] = calibrate(
                 model, runs(model, data or [work.inputs]), layers, calibration.how
             )
-        while len(kept) > MOST_CALIBRATIONS:
-            kept.pop(next(iter(kept)))
-    return kept[key]
+        while len(cached) > MAX_CALIBRATIONS:
+            cached.pop(next(iter(cached)))
+    return cached[key]
 
 
 def _output_ranges(
     model: nn.Module, calls: list[Callable[[], Any]], calibration: Calibration, layers: list[str]
 ) -> dict[str, Range]:
-    """The ranges of what layers output."""
+    """The ranges of layers' outputs."""
     with running(model):
         return calibrate(model, calls, layers, calibration.how, of="output")
 
@@ -217,7 +216,7 @@ def int8_notes(
     calibration: Calibration,
     data: Sequence[Inputs],
 ) -> list[str]:
-    """How a model with so many layers in int8 runs, and on what their ranges were found."""
+    """Notes on how a model with this many int8 layers runs, and on the data of their ranges."""
     inputs = work.inputs.clone()
     with running(model), count_conversions() as conversions:
         inputs(model)

@@ -20,21 +20,19 @@ from .residuals import round_outputs, rounded_outputs
 
 
 def norms_of(model: nn.Module) -> set[str]:
-    """The batch-norm layers, any of which may be folded when layers are put in place."""
+    """The batch-norm layers, any of which may be folded when layers are quantized."""
     return {name for name, layer in model.named_modules() if isinstance(layer, BATCH_NORMS)}
 
 
 def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[str, Any]:
-    """Which of the norms are gone, and what each of the placed layers is."""
+    """Which of the batch-norms were folded, and the format and ranges of each quantized layer."""
     layers = {layer: _remembered_layer(model.get_submodule(layer)) for layer in sorted(placed)}
     answers = {module: _pair(span) for module, span in rounded_outputs(model).items()}
     return {"folded": sorted(norms - norms_of(model)), "layers": layers, "answers": answers}
 
 
 def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
-    """Put the same layers in the places of a model of the same code; their numbers are what its
-    weights round to.
-    """
+    """Restore the same layers in a model of the same code; their integers come from its weights."""
     modules = dict(model.named_modules())
     for norm in remembered["folded"]:
         if not isinstance(modules.get(norm), BATCH_NORMS):

@@ -1,4 +1,4 @@
-"""The layers that can be quantized, of those chosen."""
+"""The chosen layers that can be quantized."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .quantize import obstacles_of, trace_graph
 
 
 def no_layer_message(model: nn.Module, kind: str) -> str:
-    """The message on why no layer of a model can be quantized."""
+    """The message on why a model has no layer to quantize."""
     rounded = {
         name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLayer)
     }
@@ -36,33 +36,28 @@ def no_layer_message(model: nn.Module, kind: str) -> str:
 def supported_formats(
     work: Workload, model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The wanted formats without the layers that cannot have theirs, and which with weights those
-    are.
+    """The requested formats without the layers that do not support theirs, and a note on each of
+    those that has weights.
 
-    One that is wanted by its own name is an error, as it is where none can.
+    Raises where such a layer was requested by its own name, or where no layer supports its format.
     """
-    return _sorted_out(
-        model, obstacles_of(model, trace_graph(work, model), wanted), wanted, by_name
-    )
+    return _supported(model, obstacles_of(model, trace_graph(work, model), wanted), wanted, by_name)
 
 
 def supported_without_data(
     model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The same for a model of which no inputs are known; formats that need ranges of inputs are
-    refused.
-    """
+    """The same for a model without known inputs; formats that need input ranges are refused."""
     for layer, name in wanted.items():
         if name == "int8":
             raise StepError(
                 f"{describe(model, layer)} in int8 needs the range of its input, which is "
-                "found on data; "
-                "give data, or take int8-weights"
+                "calibrated on data; pass data, or use int8-weights"
             )
-    return _sorted_out(model, obstacles_of(model, None, wanted), wanted, by_name)
+    return _supported(model, obstacles_of(model, None, wanted), wanted, by_name)
 
 
-def _sorted_out(
+def _supported(
     model: nn.Module,
     reasons: Mapping[str, str],
     wanted: Mapping[str, str],
@@ -71,16 +66,18 @@ def _sorted_out(
     for layer, reason in reasons.items():
         if layer in by_name:
             raise StepError(f"{describe(model, layer)} cannot be in {wanted[layer]}: {reason}.")
-    found = {layer: name for layer, name in wanted.items() if layer not in reasons}
-    if not found:
+    supported = {layer: name for layer, name in wanted.items() if layer not in reasons}
+    if not supported:
         layer, reason = next(iter(reasons.items()))
         raise StepError(
             f"none of the chosen layers can be in {wanted[layer]}; {describe(model, layer)}: "
             f"{reason}."
         )
-    weighty = {
-        layer: why
-        for layer, why in reasons.items()
+    with_weights = {
+        layer: reason
+        for layer, reason in reasons.items()
         if channel_of(model.get_submodule(layer)) is not None
     }
-    return found, [f"layer '{layer}' stays as it is: {why}" for layer, why in weighty.items()]
+    return supported, [
+        f"layer '{layer}' stays as it is: {reason}" for layer, reason in with_weights.items()
+    ]

@@ -1,5 +1,5 @@
-"""What to do to a model, as plain data: `recipe` is the list of steps, `yaml_text` its file,
-`rounds` cutting little by little.
+"""Recipes: the steps to apply to a model, as plain data. `recipe` holds the class, `checks` its
+validation, `yaml_text` reads and writes YAML, `rounds` builds recipes of gradual pruning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a recipe cannot be: steps, options, limit and order, each error with its line in a file."""
+"""Validate a recipe's steps, options, limit and order; errors name the line of the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ("version", "workload", "limit", "steps")
 
 
 class _StepProblem(RecipeError):
-    """A problem with a step, and the key it is about."""
+    """An error of a step, with the path of the key that is wrong."""
 
     def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class _StepProblem(RecipeError):
 
 
 def step_of(item: Any, where: str) -> Step:
-    """A step from an object, a name with options, or a name."""
+    """Parse a step: a Step, a mapping of a name to options, or a name."""
     if isinstance(item, Step):
         return item
     if isinstance(item, str):
@@ -41,11 +41,11 @@ def step_of(item: Any, where: str) -> Step:
         raise _StepProblem(
             f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,)
         )
-    found = step_class(str(kind))
+    step = step_class(str(kind))
     try:
-        return found.model_validate(options)
+        return step.model_validate(options)
     except ValidationError as error:
-        raise _problem(error, found) from error
+        raise _problem(error, step) from error
 
 
 def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
@@ -65,7 +65,7 @@ def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
 
 
 def line_of(error: RecipeError, lines: Lines, index: int) -> int:
-    """The line of a recipe file that an error of a step is about."""
+    """The line of the recipe file that a step's error refers to."""
     key = error.key if isinstance(error, _StepProblem) else ()
     while ("steps", index, *key) not in lines:
         key = key[:-1]
@@ -73,7 +73,7 @@ def line_of(error: RecipeError, lines: Lines, index: int) -> int:
 
 
 def check_frame(data: Any, lines: Lines, text: str) -> None:
-    """A file is a mapping with the known keys, a known version and a list of steps."""
+    """Raise unless the file is a mapping with known keys, a known version and a list of steps."""
     if not isinstance(data, dict):
         raise RecipeError(
             "A recipe is a mapping with the keys version, workload and steps; this is none."
@@ -107,31 +107,29 @@ def check_frame(data: Any, lines: Lines, text: str) -> None:
 
 
 def checked_name(workload: str | None) -> str | None:
-    """A workload's name that can be written into a file, or none."""
+    """Raise unless a workload's name is None or text that can be written into a file."""
     if workload is not None and not isinstance(workload, str):
-        raise RecipeError(
-            f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'."
-        )
+        raise RecipeError(f"The workload's name is {workload!r}; give text, such as 'resnet18'.")
     if workload is not None and not is_encodable(workload):
         raise RecipeError(
-            f"The workload's name {workload!r} cannot be written into a file; take out half a "
-            "character."
+            f"The workload's name {workload!r} cannot be written into a file; remove the lone "
+            "surrogate."
         )
     return workload
 
 
 class _LimitProblem(RecipeError):
-    """A problem with the limit, and the key it is about."""
+    """An error of the limit, with the path of the key that is wrong."""
 
     def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
         super().__init__(message)
         self.key = key
 
 
-def limit_of(given: Any) -> Limit:
-    """A limit from plain data."""
+def limit_of(data: Any) -> Limit:
+    """Parse a limit."""
     try:
-        return Limit.model_validate(given)
+        return Limit.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         key = tuple(part for part in first["loc"] if isinstance(part, str | int))
@@ -142,22 +140,21 @@ def limit_of(given: Any) -> Limit:
         ) from error
 
 
-def limit_at(given: Any, lines: Lines, text: str) -> Limit:
-    """A limit from a file; an error names its line."""
+def limit_at(data: Any, lines: Lines, text: str) -> Limit:
+    """Parse a limit read from a file; an error names its line."""
     try:
-        return limit_of(given)
+        return limit_of(data)
     except _LimitProblem as problem:
         line = lines.get(("limit", *problem.key), lines[("limit",)])
         raise RecipeError(at_line(text, line, str(problem))) from problem
 
 
 def check_order(steps: tuple[Step, ...]) -> None:
-    """Steps that change layers come before those that take them as they are."""
+    """Raise unless steps that change layers come before those that do not."""
     for step in steps[:-1]:
         if step.is_last:
             raise RecipeError(
-                f"'{step.kind}' stands before other steps; nothing can be changed after it, so put "
-                "it last."
+                f"'{step.kind}' stands before other steps; no step can follow it, so put it last."
             )
     for step, after in pairwise(steps):
         if order_of(step) > order_of(after):
@@ -168,7 +165,7 @@ def check_order(steps: tuple[Step, ...]) -> None:
 
 
 def order_of(step: Step) -> int:
-    """Steps that change layers in any order, then those that take them as they are, then what is
+    """The rank of a step: 0 if it changes layers, 1 if it must follow those, 2 if it must be
     last.
     """
     return 2 if step.is_last else 1 if step.is_late else 0

@@ -26,14 +26,14 @@ from .checks import (
 )
 from .yaml_text import LIMIT_CHARACTERS, at_line, dump, parse
 
-MOST_QUOTED = 80
+MAX_QUOTED = 80
 
 
 class Recipe:
-    """What to do to a model, in order: `Recipe([{"fold": {}}, {"backend": {"name":
-    "onnxruntime"}}])`.
+    """The steps to apply to a model, in order:
+    `Recipe([{"fold": {}}, {"backend": {"name": "onnxruntime"}}])`.
 
-    A recipe does not change; `recipe + step` and `recipe[:-1]` are new ones.
+    A recipe is immutable; `recipe + step` and `recipe[:-1]` return new ones.
     """
 
     def __init__(
@@ -45,33 +45,32 @@ class Recipe:
         evidence: Comparison | None = None,
     ) -> None:
         if isinstance(steps, str | dict):
-            raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
+            raise RecipeError(f"{steps!r} is not a list of steps; write Recipe([{steps!r}]).")
         if not isinstance(steps, Iterable):
             raise RecipeError(
-                f"A {type(steps).__name__} is no list of steps; write Recipe([{{'fold': {{}}}}])."
+                f"A {type(steps).__name__} is not a list of steps; write "
+                "Recipe([{'fold': {}}])."
             )
         if not isinstance(workload, str | None):
             raise RecipeError(
-                f"The workload of a recipe is a name, and not a {type(workload).__name__}; give "
+                f"The workload of a recipe is a name, not a {type(workload).__name__}; give "
                 "work.name."
             )
         self.steps: tuple[Step, ...] = tuple(
             step_of(step, f"step {index}") for index, step in enumerate(steps, 1)
         )
         self.workload = checked_name(workload)
-        self.limit = (
-            limit if isinstance(limit, Limit) else limit_of(limit or {})
-        )  # past it a variant is marked refused
-        # what was measured when the recipe was chosen; it is not written into the file
+        # a variant past the limit is marked as refused
+        self.limit = limit if isinstance(limit, Limit) else limit_of(limit or {})
+        # the measurements by which the planner chose the recipe; not saved
         self.evidence = evidence
         check_order(self.steps)
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a recipe from a YAML file."""
-        return cls.from_text(
-            read_text(path, limit_bytes=4 * LIMIT_CHARACTERS)
-        )  # of at most 4 bytes each
+        # a character is at most 4 bytes
+        return cls.from_text(read_text(path, limit_bytes=4 * LIMIT_CHARACTERS))
 
     @classmethod
     def from_text(cls, text: str) -> Recipe:
@@ -113,7 +112,7 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
     def as_code(self) -> str:
-        """The recipe as the Python that makes it."""
+        """The recipe as Python code that builds and applies it."""
         steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
         load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
         workload = f", workload={self.workload!r}" if self.workload else ""
@@ -129,15 +128,15 @@ class Recipe:
         )
 
     def explain(self) -> str:
-        """A line a step: what it is, and why it was chosen where that was said."""
+        """One line per step: its label, and its reason if it has one."""
         return "\n".join(
             f"{index}. {step.label}{': ' + step.why if step.why else ''}"
             for index, step in enumerate(self.steps, 1)
         )
 
     def diff(self, other: Recipe) -> tuple[str, ...]:
-        """What to take out (-) and put in (+) to come from this recipe to another; kept steps stand
-        with two spaces.
+        """The steps to remove (-) and add (+) to get from this recipe to another; unchanged steps
+        start with two spaces.
         """
         mine, theirs = _texts(self), _texts(other)
         lines: list[str] = []
@@ -145,47 +144,46 @@ class Recipe:
             None, mine, theirs, autojunk=False
         ).get_opcodes():
             same = mine[low:high] == theirs[other_low:other_high]
-            lines += [f"  {one}" for one in mine[low:high] if same]
+            lines += [f"  {step}" for step in mine[low:high] if same]
             lines += (
                 []
                 if same
-                else [f"- {one}" for one in mine[low:high]]
-                + [f"+ {one}" for one in theirs[other_low:other_high]]
+                else [f"- {step}" for step in mine[low:high]]
+                + [f"+ {step}" for step in theirs[other_low:other_high]]
             )
         return tuple(lines)
 
     @property
     def digest(self) -> str:
-        """A hash of what the recipe does; sentences and the workload's name do not count."""
+        """A hash of the steps and their options; reasons and the workload's name are left out."""
         return hashlib.sha256("\n".join(_texts(self)).encode()).hexdigest()
 
     @property
     def label(self) -> str:
-        """The recipe in a few words."""
+        """The labels of the steps in one line."""
         return " → ".join(step.label for step in self.steps) or "as it is"
 
     def of(self, steps: Iterable[Step | dict[str, Any] | str]) -> Recipe:
-        """Other steps for the same workload within the same limit."""
+        """A recipe of other steps with the same workload and limit."""
         return Recipe(steps, workload=self.workload, limit=self.limit)
 
     def __add__(self, step: Step | dict[str, Any] | str) -> Recipe:
         return self.of((*self.steps, step))
 
     def with_step(self, step: Step | dict[str, Any] | str) -> Recipe:
-        """The recipe with a step where it belongs: joined to the one of its kind where the two are
-        one, before whatever is last.
+        """The recipe with one more step: merged with a step of the same kind if they can be merged,
+        else inserted before the steps that must come later.
         """
         new = step_of(step, "the step")
         steps = list(self.steps)
-        alike = [index for index, old in enumerate(steps) if old.kind == new.kind]
-        for index in (
-            alike[-1:] if new.is_late else alike
-        ):  # of late steps each stands over those before it
+        same_kind = [index for index, old in enumerate(steps) if old.kind == new.kind]
+        # each late step overrides those before it, so only the last can be merged
+        for index in same_kind[-1:] if new.is_late else same_kind:
             if (joined := steps[index].joined(new)) is not None:
                 steps[index] = joined
                 return self.of(steps)
-        place = len(steps) - sum(order_of(one) > order_of(new) for one in steps)
-        return self.of((*steps[:place], new, *steps[place:]))
+        end = len(steps) - sum(order_of(old) > order_of(new) for old in steps)
+        return self.of((*steps[:end], new, *steps[end:]))
 
     @overload
     def __getitem__(self, which: int) -> Step: ...
@@ -210,17 +208,17 @@ class Recipe:
         return f"Recipe({self.label})"
 
 
-def checked_recipe(given: object) -> Recipe:
-    """The recipe that a tool was handed; steps that are not yet one are refused with how to make
-    one of them.
+def checked_recipe(recipe: object) -> Recipe:
+    """Raise unless the argument is a Recipe; the message shows how to make one of a list of
+    steps.
     """
-    if isinstance(given, Recipe):
-        return given
-    short = isinstance(given, str | list | dict | Step) and len(repr(given)) < MOST_QUOTED
-    steps = "[…]" if not short else repr(given) if isinstance(given, list) else f"[{given!r}]"
+    if isinstance(recipe, Recipe):
+        return recipe
+    short = isinstance(recipe, str | list | dict | Step) and len(repr(recipe)) < MAX_QUOTED
+    steps = "[…]" if not short else repr(recipe) if isinstance(recipe, list) else f"[{recipe!r}]"
     raise RecipeError(
-        f"A {type(given).__name__} is no recipe; write lab.Recipe({steps}), or "
-        "lab.Recipe.load(file) for one that was saved."
+        f"A {type(recipe).__name__} is no recipe; write lab.Recipe({steps}), or "
+        "lab.Recipe.load(file) for a saved one."
     )
 
 

@@ -1,4 +1,4 @@
-"""Recipes of several rounds: cut a little, train, and cut again."""
+"""Recipes of gradual pruning: prune a little, train, prune again."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ def gradually(
     workload: str | None = None,
     limit: Limit | dict[str, float] | None = None,
 ) -> Recipe:
-    """A recipe that prunes in several rounds, with what makes up for it after each:
+    """A recipe that prunes in several rounds with a recovery step after each:
     `gradually({"to": {"parameters": 0.1}}, "distill")`.
 
-    `prune` holds the options of that step as they are to be in the end. Each round leaves the same
-    share of what the round before left: to a tenth in two rounds is to 32%, then to 10% of the
-    original, and a ratio of 0.75 in two rounds is one of 0.5 twice. `between` is a step as a recipe
-    has it, such as {"distill": {"epochs": 2}}.
+    `prune` holds the options of that step for the final model. Each round keeps the same share of
+    the round before: to a tenth in two rounds is to 32%, then to 10% of the original, and a ratio
+    of 0.75 in two rounds is one of 0.5 twice. `between` is a step as in a recipe, such as
+    {"distill": {"epochs": 2}}.
     """
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise RecipeError(f"{rounds!r} rounds prune nothing; give an integer of 1 or more.")
-    Recipe([{"prune": dict(prune)}])  # an error in the options names them, not a round
+        raise RecipeError(f"rounds={rounds!r} is not possible; give an integer of 1 or more.")
+    Recipe(
+        [{"prune": dict(prune)}]
+    )  # so that an error names the given options, not those of a round
     after = [] if between is None else [between if isinstance(between, str) else dict(between)]
     steps: list[Any] = []
     for number in range(1, rounds + 1):
@@ -39,28 +41,28 @@ def gradually(
 
 
 def _in_round(prune: Mapping[str, Any], number: int, rounds: int) -> Options:
-    """The step's options in one round. A ratio is of what there is, and is the same in each; a
-    target is of the original, and falls.
+    """The step's options in one round. A ratio refers to the current model and is the same in each
+    round; a target refers to the original and falls.
     """
-    found: Options = dict(prune)
+    options: Options = dict(prune)
     if prune.get("ratio") is not None:
-        found["ratio"] = _each(prune["ratio"], rounds)
+        options["ratio"] = _ratio_per_round(prune["ratio"], rounds)
     if prune.get("layers"):
-        found["layers"] = {
-            pattern: _each(ratio, rounds) for pattern, ratio in prune["layers"].items()
+        options["layers"] = {
+            pattern: _ratio_per_round(ratio, rounds) for pattern, ratio in prune["layers"].items()
         }
     if prune.get("to"):
-        found["to"] = {
-            goal: _figure(share ** (number / rounds)) if number < rounds else share
+        options["to"] = {
+            goal: _rounded(share ** (number / rounds)) if number < rounds else share
             for goal, share in prune["to"].items()
         }
-    return found
+    return options
 
 
-def _each(ratio: float, rounds: int) -> float:
-    return ratio if rounds == 1 else _figure(1 - (1 - ratio) ** (1 / rounds))
+def _ratio_per_round(ratio: float, rounds: int) -> float:
+    return ratio if rounds == 1 else _rounded(1 - (1 - ratio) ** (1 / rounds))
 
 
-def _figure(share: float) -> float:
-    """Six figures are enough for channels, and read better in a recipe."""
+def _rounded(share: float) -> float:
+    """Round to six digits: enough for channels, and readable in a recipe."""
     return round(share, 6)

@@ -1,4 +1,4 @@
-"""YAML as plain data with the line of every value: no objects, no aliases, no key twice. Stands on
+"""YAML as plain data with the line of every value: no objects, aliases or duplicate keys. Built on
 PyYAML's scanner.
 
 PyYAML alone reads 1e-3 as a string and `no` as a boolean, lets the last of two equal keys win, and
@@ -19,7 +19,7 @@ from ..errors import RecipeError
 Path = tuple[str | int, ...]
 Lines = dict[Path, int]
 LIMIT_CHARACTERS = 1 << 20
-DEEPEST = 32
+MAX_DEPTH = 32
 _BOOL = "tag:yaml.org,2002:bool"
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
@@ -56,7 +56,7 @@ for _side in (_Loader, _Dumper):
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """PyYAML writes some line breaks as they are, and reads them back as spaces."""
+    """Quote unprintable text: PyYAML would write some line breaks bare and read them as spaces."""
     return dumper.represent_scalar(
         "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
     )
@@ -66,9 +66,7 @@ _Dumper.add_representer(str, _quoted)
 
 
 def parse(text: str) -> tuple[Any, Lines]:
-    """Read a text and give its data, and for the path to each value the line it stands on (from
-    1).
-    """
+    """Parse a text into plain data and the line (from 1) of each value, by the value's path."""
     if len(text) > LIMIT_CHARACTERS:
         raise RecipeError(
             f"The text has {len(text):,} characters, past the limit of {LIMIT_CHARACTERS:,}; is it "
@@ -106,7 +104,7 @@ def dump(data: Any, *, flow: bool = False) -> str:
 
 
 def at_line(text: str, line: int, problem: str) -> str:
-    """A problem with the line it was found on, quoted."""
+    """An error message that starts with the number and text of the line."""
     lines = text.splitlines()
     quoted = shorten(lines[line - 1], 120, placeholder=" …") if 0 < line <= len(lines) else ""
     return f"Line {line}: `{quoted}`: {problem.rstrip('.')}."
@@ -126,8 +124,8 @@ def _refuse_aliases(text: str) -> None:
                     "anchors and aliases are not used in recipes; write the value out",
                 )
             )
-        if depth > DEEPEST:
-            raise RecipeError(at_line(text, _line(event), f"nested deeper than {DEEPEST} levels"))
+        if depth > MAX_DEPTH:
+            raise RecipeError(at_line(text, _line(event), f"nested deeper than {MAX_DEPTH} levels"))
 
 
 def _line(event: yaml.Event) -> int:
@@ -163,7 +161,7 @@ def _build_mapping(node: yaml.MappingNode, path: Path, lines: Lines, text: str) 
         key = key_node.value
         if key in built:
             raise RecipeError(
-                at_line(text, key_node.start_mark.line + 1, f"the key '{key}' stands there twice")
+                at_line(text, key_node.start_mark.line + 1, f"the key '{key}' is there twice")
             )
         built[key] = _build(value_node, (*path, key), lines, text)
         lines[(*path, key)] = key_node.start_mark.line + 1

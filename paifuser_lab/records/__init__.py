@@ -1,11 +1,12 @@
-"""What was measured: frozen, typed results that save, load, draw and travel. No torch in here.
+"""Records: frozen, typed results of measurements that can be saved, loaded and drawn. Independent
+of torch.
 
-A record is a pydantic model; `save` and `load` go through JSON with the record's name and version
-in it. One file a subject.
+A record is a pydantic model; `save` and `load` use JSON with the record's name and version in it.
+One module per subject:
 
 record           the base class: frozen, saved and loaded as JSON
 text             readable numbers, text tables and HTML tables, shared by all
-workload_name     which workload a record is about: its name, and the workload itself in one process
+workload_name    which workload a record is about: its name, and within a process its key
 hardware         what a machine can do: processor, accelerators, measured ceilings
 profile          a model's time, memory and bytes by layer; its roofline
 layer_profile    one layer of a profile, its operators and kernels
@@ -17,17 +18,17 @@ memory           the memory that one call holds at each moment, by layer
 trace            the summary of a trace of torch's profiler
 batch_sweep      latency, throughput and memory by batch size
 checklist        the performance checklist: what passed, what failed, the remedy
-comparison       a baseline and its variants, timed in turn; the limit of their quality
-trade_off        what a variant gains and loses against the baseline
-sensitivity      what each layer costs in each dtype: predicted and measured
+comparison       a baseline and its variants, timed in turn; the limit of their loss of quality
+trade_off        metric against latency and size of each variant
+sensitivity      the error of each layer in each format: predicted and measured
 importance       a score for each channel of each layer
-allocation       a dtype for each layer under a budget, and the frontier of others
-latency_table    what layers take alone in each dtype, kept between runs
+allocation       a format for each layer under a budget, and the Pareto frontier
+latency_table    latencies of single layers in each format, kept between runs
 coupling         which channels of which layers are pruned together
-cut_cost         what a cut is predicted to cost and to save
+cut_cost         parameters, FLOPs and latency predicted for fewer channels
 staircase        latency by number of channels, on one machine
 fusion_map       which layers run fused, and why others do not
-attention_cost   what sparse attention costs and saves
+attention_cost   error and latency of sparse attention
 sweep            the runs of a parameter sweep
 saved_model      the manifest of a saved variant
 """

@@ -1,5 +1,5 @@
-"""A format for each layer: what was chosen, the frontier it was chosen from, and what its
-points really did.
+"""Mixed-precision allocation: the chosen format of each layer, the Pareto frontier, and the
+measured points.
 """
 
 from __future__ import annotations
@@ -20,36 +20,34 @@ Axis = Literal["latency_ms", "size_bytes"]
 
 
 class Achieved(Record):
-    """What a point did when it was applied: timed in turn with the model as it is, judged on
-    held-out data.
+    """A point as measured: timed in turn with the unchanged model, its loss taken on held-out
+    data.
     """
 
     latency_ms: float
     baseline_ms: float
     size_bytes: int
     loss: float | None = Field(
-        default=None, description="rise over the model as it is, in the allocation's unit"
+        default=None, description="rise over the unchanged model, in the allocation's unit"
     )
     loss_error: float | None = None
     metric: float | None = None
 
 
 class Agreement(Record):
-    """How far a prediction agrees with what was achieved: the middle ratio of the two, and whether
-    their orders agree.
-    """
+    """How well predictions agree with measurements: the median ratio, and the rank correlation."""
 
     points: int
     ratio: float | None = Field(
         default=None, description="achieved over predicted; the median over the points"
     )
     rank: float | None = Field(
-        default=None, description="Spearman's correlation; None where one of the two is constant"
+        default=None, description="Spearman's correlation; None if one of the two is constant"
     )
 
 
 class AllocationPoint(Record):
-    """One choice of formats, and what it is predicted to cost."""
+    """One assignment of formats, with its predicted loss, latency and size."""
 
     name: str
     formats: dict[str, str]  # layer → format
@@ -68,12 +66,15 @@ class AllocationPoint(Record):
         for name in self.formats.values():
             counts[name] = counts.get(name, 0) + 1
         return ", ".join(
-            f"{count} in {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1])
+            f"{count} in {name}"
+            for name, count in sorted(counts.items(), key=lambda item: -item[1])
         )
 
 
 class Allocation(Record):
-    """The chosen point, the frontier by latency or size, and the uniform choices beside it."""
+    """The chosen point, the frontier by latency or size, and the points with one format for all
+    layers.
+    """
 
     workload: AboutWorkload
     machine: str
@@ -86,7 +87,7 @@ class Allocation(Record):
     points: tuple[AllocationPoint, ...] = Field(
         min_length=1, description="the frontier, the quickest or smallest first"
     )
-    chosen: int = Field(ge=0, description="its place in `points`")
+    chosen: int = Field(ge=0, description="its index in `points`")
     uniform: tuple[AllocationPoint, ...] = ()
     reason: str
     latency_agreement: Agreement | None = None
@@ -105,28 +106,28 @@ class Allocation(Record):
 
     @property
     def everything(self) -> tuple[AllocationPoint, ...]:
-        """The frontier and the uniform choices."""
+        """The points of the frontier, then the uniform ones."""
         return (*self.points, *self.uniform)
 
     @property
     def title(self) -> str:
-        """What was allocated, and within what."""
+        """The workload, the machine and the limits, in a line."""
         words = ", ".join(_limit(name, value) for name, value in self.limits.items())
         return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')} · {words}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why this point, how good the predictions were, and what there is to note."""
+        """The reason of the choice, the quality of the predictions, and notes."""
         agreements = (("latency", self.latency_agreement), ("loss", self.loss_agreement))
         return (
             self.reason,
-            *(_agreement_text(what, one) for what, one in agreements if one is not None),
+            *(_agreement_text(name, fit) for name, fit in agreements if fit is not None),
             *self.notes,
         )
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a point, as plain numbers."""
+        """A row per point, as plain numbers."""
         import pandas
 
         rows = []
@@ -134,12 +135,12 @@ class Allocation(Record):
             row = point.model_dump(
                 include={"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"}
             )
-            did = point.achieved.model_dump() if point.achieved else {}
-            rows.append(row | {f"achieved_{key}": value for key, value in did.items()})
+            achieved = point.achieved.model_dump() if point.achieved else {}
+            rows.append(row | {f"achieved_{key}": value for key, value in achieved.items()})
         return pandas.DataFrame(rows).set_index("name")
 
     def table(self) -> list[dict[str, str]]:
-        """The points as a person reads them; columns with nothing in them are left out."""
+        """The points as text; empty columns are left out."""
         rows = [_readable(point, is_chosen=point is self.best) for point in self.everything]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
@@ -166,32 +167,34 @@ def _limit(name: str, value: float) -> str:
     )
 
 
-def _agreement_text(what: str, one: Agreement) -> str:
-    if one.rank is None:  # a single point, or all alike
+def _agreement_text(name: str, fit: Agreement) -> str:
+    if fit.rank is None:  # a single point, or equal values
         return (
-            f"{what}: {counted(one.points, 'point')}, too few or too alike to say how good the "
+            f"{name}: {counted(fit.points, 'point')}, too few or too alike to say how good the "
             "prediction is"
         )
-    ratio = "unknown" if one.ratio is None else f"{one.ratio:.2f}"
+    ratio = "unknown" if fit.ratio is None else f"{fit.ratio:.2f}"
     return (
-        f"{what}: achieved over predicted {ratio} in the middle, rank correlation {one.rank:.2f}, "
-        f"over {counted(one.points, 'point')}"
+        f"{name}: achieved over predicted {ratio} in the middle, rank correlation {fit.rank:.2f}, "
+        f"over {counted(fit.points, 'point')}"
     )
 
 
 def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:
-    did = point.achieved
+    achieved = point.achieved
     return {
         "point": point.name,
         "latency ms": f"{point.latency_ms:.3g}",
-        "achieved ms": "" if did is None else f"{did.latency_ms:.3g}",
-        "speed-up": "" if did is None else f"{did.baseline_ms / did.latency_ms:.2f} ×",
+        "achieved ms": "" if achieved is None else f"{achieved.latency_ms:.3g}",
+        "speed-up": ""
+        if achieved is None
+        else f"{achieved.baseline_ms / achieved.latency_ms:.2f} ×",
         "size": readable_bytes(point.size_bytes),
         "loss": _with_error(point.loss, point.loss_error),
         "achieved loss": ""
-        if did is None or did.loss is None
-        else _with_error(did.loss, did.loss_error),
-        "metric": "" if did is None or did.metric is None else f"{did.metric:.4g}",
+        if achieved is None or achieved.loss is None
+        else _with_error(achieved.loss, achieved.loss_error),
+        "metric": "" if achieved is None or achieved.metric is None else f"{achieved.metric:.4g}",
         "formats": point.words,
         "note": "chosen" if is_chosen else "",
     }

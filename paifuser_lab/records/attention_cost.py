@@ -1,5 +1,5 @@
-"""What attention to a part of the keys costs in exactness and brings in time: for each layer, and
-for the whole model.
+"""Sparse attention: output error and latency when each query attends to a share of the keys, per
+layer and for the whole model.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ AttentionKind = Literal["window", "topk", "block"]
 
 
 class AttentionLayer(Record):
-    """One layer that attends: its size, and how far its answer is from attention to all at each
-    share that is kept.
+    """One attention layer: its size, and its output error against dense attention at each share of
+    keys.
     """
 
     layer: str
@@ -26,20 +26,20 @@ class AttentionLayer(Record):
     keys: int
     is_causal: bool = False
     errors: tuple[float, ...] = Field(
-        description="relative L2 distance of the attention's answer, a number a keep"
+        description="relative L2 error of the attention's output, one for each share in `keeps`"
     )
     share: float | None = Field(
         default=None,
-        description="of the model's time that its attention takes, where that was measured",
+        description="of the model's time spent in its attention, if that was measured",
     )
     reason: str = Field(
         default="",
-        description="why it cannot attend to a part, where it cannot; it then has no errors",
+        description="why it cannot be sparse, if it cannot; it then has no errors",
     )
 
 
 class AttentionCost(Record):
-    """The same shares kept in every layer: error, latency and the metric of the whole model, and
+    """Error, latency and metric of the whole model with the same share of keys in every layer, and
     the error of each layer.
     """
 
@@ -51,15 +51,17 @@ class AttentionCost(Record):
     )
     layers: tuple[AttentionLayer, ...] = ()
     errors: tuple[float, ...] = Field(
-        description="relative L2 distance of the model's answer, a number a keep"
+        description="relative L2 error of the model's output, one for each share in `keeps`"
     )
     latency_ms: tuple[float, ...] = Field(
         default=(),
-        description="of the model, timed in turn with the original; empty where not timed",
+        description="of the model, timed in turn with the original; empty if not timed",
     )
     dense_ms: float | None = Field(default=None, description="of the original, in the same turns")
-    metric: str = Field(default="", description="the metric's name; '' where the workload has none")
-    values: tuple[float, ...] = Field(default=(), description="the metric, a number a keep")
+    metric: str = Field(default="", description="the metric's name; '' if the workload has none")
+    values: tuple[float, ...] = Field(
+        default=(), description="the metric, one for each share in `keeps`"
+    )
     dense_value: float | None = None
     note: str = Field(
         default="",
@@ -80,16 +82,16 @@ class AttentionCost(Record):
         return self
 
     def speedup(self, index: int) -> float | None:
-        """How many times as fast the model is at one of the keeps."""
+        """The speed-up of the model at one of the shares."""
         return self.dense_ms / self.latency_ms[index] if self.dense_ms and self.latency_ms else None
 
     @property
     def sparse_layers(self) -> tuple[AttentionLayer, ...]:
-        """Those that can attend to a part."""
-        return tuple(one for one in self.layers if not one.reason)
+        """The layers that can be sparse."""
+        return tuple(layer for layer in self.layers if not layer.reason)
 
     def table(self) -> list[dict[str, str]]:
-        """A row a keep."""
+        """A row per share of keys."""
         rows = []
         for index, keep in enumerate(self.keeps):
             speedup = self.speedup(index)
@@ -102,10 +104,10 @@ class AttentionCost(Record):
         return rows
 
     def _worst(self, index: int) -> str:
-        able = self.sparse_layers
-        if not able:
+        layers = self.sparse_layers
+        if not layers:
             return "–"
-        worst = max(able, key=lambda one: one.errors[index])
+        worst = max(layers, key=lambda layer: layer.errors[index])
         return f"{worst.layer} {worst.errors[index]:.2g}"
 
     def __str__(self) -> str:
@@ -113,7 +115,7 @@ class AttentionCost(Record):
 
     @property
     def title(self) -> str:
-        """What it shows, in a line."""
+        """The workload, the kind of sparsity and the number of layers, in a line."""
         return (
             f"{self.workload}: attention to a part of the keys ({self.kind}), "
             f"{len(self.sparse_layers)} of {len(self.layers)} layers"

@@ -1,4 +1,4 @@
-"""What each batch size costs and gives, and the one worth running."""
+"""Latency, throughput and memory of each batch size, and the recommended one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchRow(Record):
-    """One batch size: what it costs and gives, or why it did not run."""
+    """The measurements of one batch size, or why it did not run."""
 
     batch: int = Field(ge=1)
     latency_ms: float | None = None
@@ -59,25 +59,25 @@ class BatchSweep(Record):
 
     @property
     def best(self) -> BatchRow:
-        """The highest throughput, among the rows timed in turn where there are such."""
+        """The row with the highest throughput, among those timed in turn if there are any."""
         rows = [row for row in self.ran if row.is_timed_in_turn] or self.ran
         return max(rows, key=lambda row: row.throughput_per_s or 0.0)
 
     @property
     def title(self) -> str:
-        """What was swept and where."""
+        """The workload and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
         return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')}{stopped}"
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a batch, as plain numbers."""
+        """A row per batch size, as plain numbers."""
         import pandas
 
         return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("batch")
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as a person reads them; columns with nothing in them are left out."""
+        """The rows as text; empty columns are left out."""
         rows = [self._readable(row) for row in self.rows]
         return [
             {key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)}
@@ -112,20 +112,20 @@ class BatchSweep(Record):
             "memory": readable_bytes(row.peak_bytes),
             "predicted": readable_bytes(row.predicted_bytes),
             "utilisation": "–" if row.utilisation is None else f"{row.utilisation:.0%}",
-            "note": row.failure or self._praise(row),
+            "note": row.failure or self._remark(row),
         }
 
-    def _praise(self, row: BatchRow) -> str:
+    def _remark(self, row: BatchRow) -> str:
         words = (
             ("the knee", row.batch == self.knee),
             ("highest throughput", row.batch == self.best.batch),
         )
-        return ", ".join(word for word, is_so in words if is_so)
+        return ", ".join(word for word, applies in words if applies)
 
 
 _WORDS = ("note",)
 
 
 def readable_rate(number: float) -> str:
-    """1234.5 → '1,234'; small numbers keep three figures."""
+    """1234.5 → '1,234'; small numbers keep three digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

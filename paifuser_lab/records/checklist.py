@@ -1,6 +1,4 @@
-"""A performance checklist: one line a check, passed, failed with its remedy, or not measurable and
-why.
-"""
+"""A performance checklist: each check passed, failed with a remedy, or was not measurable."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ WIDTH = 118
 
 
 class Check(Record):
-    """One line of a checklist: what was found, and where it failed what to do about it."""
+    """One check: its measured figure and, if it failed, the remedy."""
 
     name: str
     outcome: Outcome
@@ -35,7 +33,7 @@ class Check(Record):
 
 
 class Checklist(Record):
-    """What holds a training loop or an inference up, check by check."""
+    """The checks of a training loop or an inference."""
 
     subject: str
     lines: tuple[Check, ...] = Field(min_length=1)
@@ -51,24 +49,24 @@ class Checklist(Record):
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The lines to do something about."""
+        """The checks that failed."""
         return tuple(line for line in self.lines if line.outcome == "failed")
 
     @property
     def steps(self) -> tuple[dict[str, Any], ...]:
-        """The steps that would mend what failed, in an order that a recipe takes."""
+        """The recipe steps that fix failed checks, in an order that a recipe accepts."""
         return tuple(line.step for line in self.failed if line.step is not None)
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a check, as plain values."""
+        """A row per check, as plain values."""
         import pandas
 
         return pandas.DataFrame([line.model_dump() for line in self.lines]).set_index("name")
 
     @property
     def title(self) -> str:
-        """What was checked, and how many lines ended which way."""
+        """The subject and the number of checks by outcome."""
         counts = Counter(line.outcome for line in self.lines)
         ended = ", ".join(f"{counts[outcome]} {outcome}" for outcome in SIGNS if counts[outcome])
         return f"{self.subject} · {ended}{' · stopped early' if self.is_interrupted else ''}"
@@ -86,7 +84,7 @@ class Checklist(Record):
 
 
 def _readable(line: Check, indent: int) -> str:
-    """A line, its remedy under its figure."""
+    """A check as text, with its remedy below its figure."""
     text = [line.figure, *([f"→ {line.remedy}"] if line.remedy else [])]
     wrapped = [
         row for part in text for row in textwrap.wrap(part, WIDTH - indent, break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""A baseline and variants of it, side by side."""
+"""The comparison of a baseline with its variants."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class StepReport(Record):
-    """What one step of a recipe did, and what was checked after it."""
+    """What one step of a recipe changed, and the output error after it."""
 
     step: str
     seconds: float
-    relative_error: float | None  # None where there were no inputs to find it on
+    relative_error: float | None  # None without inputs to measure it on
     notes: tuple[str, ...] = ()
 
 
 class Measurement(Record):
-    """One row of a comparison: a model as it was, or a variant of it."""
+    """One row of a comparison: the baseline or a variant."""
 
     name: str
     steps: tuple[str, ...] = ()
@@ -50,13 +50,13 @@ class Measurement(Record):
     notes: tuple[str, ...] = ()
     refused: str | None = Field(
         default=None,
-        description="why it is past the limit that its recipe carries, and by which layers",
+        description="why it is past its recipe's limit, and by which layers",
     )
     failure: str | None = None
 
 
 class Comparison(Record):
-    """A baseline and variants of it, timed in turn on one machine."""
+    """A baseline and its variants, timed in turn on one machine."""
 
     workload: AboutWorkload
     machine: str
@@ -74,8 +74,8 @@ class Comparison(Record):
 
     @property
     def best(self) -> Measurement:
-        """The row with the highest speed-up that is within its limit; the baseline itself where
-        nothing was faster.
+        """The row with the highest speed-up within its limit; the baseline if no variant was
+        faster.
         """
         return max(
             (row for row in self.rows if row.speedup is not None and not row.refused),
@@ -84,8 +84,8 @@ class Comparison(Record):
 
     @property
     def trade_off(self) -> TradeOff:
-        """What each row that was timed and judged keeps of the metric for what it takes; of the
-        baselines the one that counts.
+        """The metric (or closeness of the output) against latency and size of each row; of several
+        baselines only the reference.
         """
         rows = [
             row for row in self.rows if row.latency_ms is not None and row.size_bytes is not None
@@ -98,24 +98,22 @@ class Comparison(Record):
                 f"No row of the comparison of {self.workload} has a latency and a size; let it run "
                 "to its end."
             )
-        is_judged = all(row.metric is not None for row in rows)
+        has_metric = all(row.metric is not None for row in rows)
         return TradeOff(
             title=self.title,
-            unit=(self.metric_name or "metric") if is_judged else "closeness",
-            bargains=tuple(_bargain(row, is_judged=is_judged) for row in rows),
+            unit=(self.metric_name or "metric") if has_metric else "closeness",
+            bargains=tuple(_bargain(row, has_metric=has_metric) for row in rows),
         )
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a variant, as plain numbers."""
+        """A row per variant, as plain numbers."""
         import pandas
 
         return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as a person reads them; columns with nothing in them are left out, and sizes
-        that hardly differ.
-        """
+        """The rows as text; empty columns and nearly equal counts are left out."""
         rows = [_readable(row, self) for row in self.rows]
         same = {
             "parameters": _hardly_differ(row.parameters for row in self.rows),
@@ -136,7 +134,7 @@ class Comparison(Record):
 
     @property
     def title(self) -> str:
-        """What was compared, where, and how often."""
+        """The workload, the machine and the number of rounds, in a line."""
         stopped = ", stopped early" if self.is_interrupted else ""
         return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
 
@@ -151,8 +149,8 @@ class Comparison(Record):
 _WORDS = ("name", "recipe", "note")
 
 
-def _bargain(row: Measurement, *, is_judged: bool) -> Bargain:
-    worth = (row.metric or 0.0) if is_judged else 1 - (row.relative_error or 0.0)
+def _bargain(row: Measurement, *, has_metric: bool) -> Bargain:
+    worth = (row.metric or 0.0) if has_metric else 1 - (row.relative_error or 0.0)
     return Bargain(
         name=row.name, latency_ms=row.latency_ms or 0.0, size_bytes=row.size_bytes or 0, worth=worth
     )
@@ -200,8 +198,8 @@ def _speedup(row: Measurement, *, is_baseline: bool) -> str:
 
 
 class Limit(Record):
-    """How much of the metric may be lost; where there is no labelled data, how far the answer may
-    be from the baseline's.
+    """The largest loss of the metric; without labelled data, the largest error of the output
+    against the baseline's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""Which channels of which weights go together: what is removed at once, and what cannot be."""
+"""Coupled channels: which dimensions of which weights are pruned together, and which cannot be."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .workload_name import AboutWorkload
 
 
 class Member(Record):
-    """One dimension of one weight: its rows make the channels, its columns read them, a buffer goes
-    along.
+    """One dimension of one weight: rows produce the channels, columns read them, a buffer holds one
+    value for each.
     """
 
     layer: str
@@ -21,13 +21,13 @@ class Member(Record):
 
     @property
     def weight(self) -> str:
-        """The weight's own dotted path."""
+        """The weight's dotted path."""
         return f"{self.layer}.{self.parameter}" if self.layer else self.parameter
 
 
 class ChannelGroup(Record):
-    """Units that are removed one by one, each from every member at once; a unit is one channel, or
-    as many as a head has.
+    """Units that are pruned one by one, each from all members at once; a unit is one channel, or
+    the channels of an attention head.
     """
 
     name: str
@@ -38,12 +38,12 @@ class ChannelGroup(Record):
 
     @property
     def channels(self) -> int:
-        """How many channels the units are."""
+        """The number of channels of all units."""
         return self.width * self.unit
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that make the channels."""
+        """The layers that produce the channels."""
         return tuple(
             dict.fromkeys(member.layer for member in self.members if member.kind == "rows")
         )
@@ -65,7 +65,7 @@ class Coupling(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The workload and its number of groups, in a line."""
         free = sum(group.pinned is None for group in self.groups)
         return (
             f"{self.workload}: {counted(len(self.groups), 'group')} of channels, {free} of which "
@@ -73,7 +73,7 @@ class Coupling(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a group."""
+        """A row per group."""
         rows = [
             {
                 "layer": group.name,

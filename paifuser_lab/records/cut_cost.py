@@ -1,5 +1,5 @@
-"""What a model would cost with fewer channels, before anything is cut: exact for weights and
-products, in proportion for time.
+"""Predicted cost of a model with fewer channels, before pruning: exact for parameters and FLOPs,
+proportional for time.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from .record import Record
 from .text import readable_count
 from .workload_name import AboutWorkload
 
-Widths = Sequence[int]  # how many units of each group are kept
+Widths = Sequence[int]  # the number of units kept in each group
 
 
 class Length(Record):
-    """How long dimensions are: what stays in any case, and for each unit that is kept of some
-    groups so many places.
+    """The length of a dimension: a fixed part, and for some groups a number of elements per kept
+    unit.
     """
 
     fixed: int
-    terms: tuple[tuple[int, int], ...]  # group, places a unit
+    terms: tuple[tuple[int, int], ...]  # group, elements per unit
 
     def at(self, widths: Widths) -> int:
-        """The length when so many units are kept."""
-        return self.fixed + sum(places * widths[group] for group, places in self.terms)
+        """The length with these numbers of kept units."""
+        return self.fixed + sum(elements * widths[group] for group, elements in self.terms)
 
 
 class CutWeights(Record):
-    """Weights that shrink alike: `times` the product of some lengths."""
+    """Weights of the same shape: `times` the product of some lengths."""
 
     times: int
     lengths: tuple[int, ...]
 
 
 class CutLayer(Record):
-    """A layer whose work goes with the product of some lengths.
+    """A layer whose work is proportional to the product of some lengths.
 
-    `stairs` are measured times, if there are any: (the first length, ms), the shortest first,
-    straight lines between them.
+    `stairs` are measured latencies, if there are any: (the first length, ms), the shortest first,
+    interpolated linearly.
     """
 
     layer: str
@@ -51,7 +51,7 @@ class CutLayer(Record):
 
 
 class Foretold(NamedTuple):
-    """What a model is predicted to have and to take."""
+    """The predicted parameters, FLOPs and latency of a model."""
 
     parameters: int
     flops: float
@@ -59,11 +59,11 @@ class Foretold(NamedTuple):
 
 
 class CutCost(Record):
-    """A small model of what a model costs, by how many units are kept of each group of channels.
+    """A cost model by the number of units kept of each group of channels.
 
-    Parameters and the arithmetic of layers with weights are exact. A layer's `ms` go with its
-    stairs where those were measured, else in proportion to its arithmetic; whatever else
-    `latency_ms` holds, such as the cost of calling layers, stays.
+    Parameters and the FLOPs of layers with weights are exact. A layer's `ms` follow its measured
+    stairs if there are any, else its FLOPs; the rest of `latency_ms`, such as the overhead of
+    calling layers, stays constant.
     """
 
     workload: AboutWorkload
@@ -77,43 +77,43 @@ class CutCost(Record):
 
     @property
     def full(self) -> tuple[int, ...]:
-        """Every unit of every group."""
+        """The widths with every unit kept."""
         return tuple(group.width for group in self.groups)
 
     def widths(self, removed: Mapping[str, float]) -> tuple[int, ...]:
-        """What the step `prune` keeps when it is given a share to remove for each of some layers;
-        of two of a group the later counts.
+        """The widths that the step `prune` keeps for these ratios per layer; of two layers of one
+        group the later counts.
         """
         kept = list(self.full)
         for layer, ratio in removed.items():
-            for place, group in enumerate(self.groups):
+            for index, group in enumerate(self.groups):
                 if group.pinned is None and layer in group.layers:
-                    kept[place] = min(group.width, max(1, floor(group.width * (1 - ratio) + 0.5)))
+                    kept[index] = min(group.width, max(1, floor(group.width * (1 - ratio) + 0.5)))
         return tuple(kept)
 
     def predict(self, widths: Widths) -> Foretold:
-        """Parameters, operations and time when so many units of each group are kept."""
+        """Parameters, FLOPs and latency with these numbers of kept units."""
         now, full = self._lengths(widths), self._lengths(self.full)
         parameters = self.other_parameters + sum(
-            one.times * prod(now[place] for place in one.lengths) for one in self.weights
+            weight.times * prod(now[length] for length in weight.lengths) for weight in self.weights
         )
         flops = self.other_flops + sum(
-            one.flops * _share(one.lengths, now, full) for one in self.layers
+            layer.flops * _share(layer.lengths, now, full) for layer in self.layers
         )
-        saved = sum(one.ms - _ms(one, now, full) for one in self.layers)
+        saved = sum(layer.ms - _ms(layer, now, full) for layer in self.layers)
         return Foretold(parameters, flops, max(0.0, self.latency_ms - saved))
 
     def with_stairs(self, stairs: Mapping[str, Sequence[tuple[float, float]]]) -> CutCost:
-        """The same with measured times for some layers: (output length, ms) each."""
+        """A copy with measured latencies for some layers: (output length, ms) each."""
         layers = (
-            one.model_copy(update={"stairs": tuple(sorted(stairs.get(one.layer, one.stairs)))})
-            for one in self.layers
+            row.model_copy(update={"stairs": tuple(sorted(stairs.get(row.layer, row.stairs)))})
+            for row in self.layers
         )
         return self.model_copy(update={"layers": tuple(layers)})
 
     @property
     def title(self) -> str:
-        """What the model is counted from."""
+        """The unpruned model's cost and number of groups, in a line."""
         whole = self.predict(self.full)
         return (
             f"{self.workload}: {readable_count(whole.parameters)} parameters, "
@@ -129,32 +129,28 @@ class CutCost(Record):
 
 
 def _share(lengths: Iterable[int], now: Sequence[int], full: Sequence[int]) -> float:
-    return prod(now[place] / full[place] for place in lengths)
+    return prod(now[length] / full[length] for length in lengths)
 
 
-def _ms(one: CutLayer, now: Sequence[int], full: Sequence[int]) -> float:
-    """A layer's stairs tell how its time goes with its first length; the other lengths count in
-    proportion.
-    """
-    if not one.stairs or not one.lengths:
-        return one.ms * _share(one.lengths, now, full)
-    first, *others = one.lengths
-    whole = _climbed(one.stairs, full[first])
-    step = _climbed(one.stairs, now[first]) / whole if whole > 0 else 1.0
-    return one.ms * step * _share(others, now, full)
+def _ms(layer: CutLayer, now: Sequence[int], full: Sequence[int]) -> float:
+    """A layer's latency: by its stairs for the first length, proportional for the others."""
+    if not layer.stairs or not layer.lengths:
+        return layer.ms * _share(layer.lengths, now, full)
+    first, *others = layer.lengths
+    whole = _interpolated(layer.stairs, full[first])
+    step = _interpolated(layer.stairs, now[first]) / whole if whole > 0 else 1.0
+    return layer.ms * step * _share(others, now, full)
 
 
-def _climbed(stairs: Sequence[tuple[float, float]], length: float) -> float:
-    """The time at a length: on the straight line between its neighbours, beyond the ends that of
-    the end.
-    """
+def _interpolated(stairs: Sequence[tuple[float, float]], length: float) -> float:
+    """The latency at a length, interpolated linearly; constant beyond the ends."""
     below_at, below_ms = -inf, stairs[0][1]
-    for at, ms in stairs:
-        if length <= at:
+    for above, ms in stairs:
+        if length <= above:
             return (
                 ms
                 if below_at == -inf
-                else below_ms + (ms - below_ms) * (length - below_at) / (at - below_at)
+                else below_ms + (ms - below_ms) * (length - below_at) / (above - below_at)
             )
-        below_at, below_ms = at, ms
+        below_at, below_ms = above, ms
     return below_ms

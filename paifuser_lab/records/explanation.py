@@ -1,4 +1,4 @@
-"""Why a layer, or a model, is not faster, and what would help."""
+"""Why a layer or a model is not faster, and which steps would help."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ Basis = Literal["measured", "mostly measured", "estimated"]
 
 
 class Reason(Record):
-    """One reason, from facts; with the step that would help and what it would save, where there is
-    one.
-    """
+    """One reason, and the step that would help with its expected saving, if there is one."""
 
     topic: str
     sentence: str
@@ -30,11 +28,11 @@ class Reason(Record):
 
     @property
     def advice(self) -> str:
-        """The step, and what it is worth."""
+        """The step and its expected saving, as text."""
         return self.advised(step_text(self.step)) if self.step else ""
 
     def advised(self, label: str) -> str:
-        """A step's name, and what the step is worth."""
+        """A step's label followed by its expected saving."""
         if self.saves_ms is None:
             return label
         word = "saves" if self.saves_ms >= 0 else "costs"
@@ -42,14 +40,12 @@ class Reason(Record):
 
     @property
     def without_step(self) -> Reason:
-        """The fact alone."""
+        """The reason without its step."""
         return self.model_copy(update={"step": None, "saves_ms": None, "basis": None})
 
 
 class Explanation(Record):
-    """What is known about a layer's speed, the largest saving first where the whole model is
-    explained.
-    """
+    """The reasons for the speed of a layer; for the whole model, the largest saving first."""
 
     workload: AboutWorkload
     layer: str
@@ -60,16 +56,16 @@ class Explanation(Record):
 
     @property
     def advice(self) -> tuple[Reason, ...]:
-        """The reasons that advise a step which would help."""
+        """The reasons with a step that is expected to help."""
         return tuple(
-            one for one in self.reasons if one.step and (one.saves_ms is None or one.saves_ms > 0)
+            row for row in self.reasons if row.step and (row.saves_ms is None or row.saves_ms > 0)
         )
 
     @property
     def steps(self) -> tuple[dict[str, dict[str, Any]], ...]:
         """The steps that would help, ready for a recipe; each once."""
-        found = [reason.step for reason in self.advice if reason.step]
-        return tuple(step for index, step in enumerate(found) if step not in found[:index])
+        steps = [reason.step for reason in self.advice if reason.step]
+        return tuple(step for index, step in enumerate(steps) if step not in steps[:index])
 
     def advising(self, step: str) -> Reason:
         """The reason that advises a step, by the step's name."""
@@ -83,7 +79,7 @@ class Explanation(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a reason."""
+        """A row per reason."""
         import pandas
 
         return pandas.DataFrame(
@@ -92,7 +88,7 @@ class Explanation(Record):
 
     @property
     def title(self) -> str:
-        """What is explained."""
+        """The layer, its time and its share, in a line."""
         return (
             f"{self.layer or self.workload} ({self.kind}): {self.ms:.3g} ms, {self.share:.1%} of "
             "the time"

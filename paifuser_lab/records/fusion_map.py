@@ -1,4 +1,4 @@
-"""Which layers of a model can be fused, which were, why others were not, and what it saves."""
+"""Fusion of layers: which run fused, why others do not, and what it saves."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WORDS: dict[Standing, str] = {
 
 
 class Fusion(Record):
-    """Layers that follow each other, and what runs instead of them where they are fused."""
+    """Consecutive layers, and what runs in their place if they are fused."""
 
     layers: tuple[str, ...] = Field(
         min_length=1,
         description=(
-            "in the order in which they run; the first names the place: a layer, or a call in a "
+            "in the order in which they run; the first names the site: a layer, or a call in a "
             "forward, such as 'matmul()'"
         ),
     )
@@ -40,77 +40,78 @@ class Fusion(Record):
     standing: Standing = "fused"
     reason: str = Field(
         default="",
-        description="why it stays apart, or why what follows does, where that is so",
+        description="why these layers, or those that follow, are not fused",
     )
-    saved_bytes: int | None = Field(
-        default=None, description="what no longer goes through memory at each call"
-    )
+    saved_bytes: int | None = Field(default=None, description="memory traffic saved at each call")
     apart_ms: float | None = Field(
-        default=None, description="a call of these layers as they were; None where it was not timed"
+        default=None, description="a call of these layers unfused; None if it was not timed"
     )
     fused_ms: float | None = Field(
         default=None,
-        description="a call of what runs in their stead, timed in turn with the former",
+        description="a call of what runs in their place, timed in turn with the unfused layers",
     )
     error: float | None = Field(
-        default=None, description="relative L2 distance of its answer from that of the layers apart"
+        default=None,
+        description="relative L2 error of its output against that of the unfused layers",
     )
 
     @property
     def place(self) -> str:
-        """The layer that names it."""
+        """The first layer, which names the fusion."""
         return self.layers[0]
 
     @property
     def speedup(self) -> float | None:
-        """The speed-up of the fused layers, where both were timed."""
+        """The speed-up of the fused layers, if both were timed."""
         return self.apart_ms / self.fused_ms if self.apart_ms and self.fused_ms else None
 
     @property
     def can_switch(self) -> bool:
-        """Whether a person can turn it on or off."""
+        """Whether the user can turn it on or off."""
         return self.standing != "apart"
 
 
 class FusionMap(Record):
-    """Every place of a model, those that cannot be fused too, in the order in which they run."""
+    """Every fusion site of a model in execution order, including those that cannot be fused."""
 
     workload: AboutWorkload
-    machine: str = Field(
-        description="where the times were taken, and what what runs was chosen for"
-    )
+    machine: str = Field(description="where the fusions were chosen and timed")
     fusions: tuple[Fusion, ...] = ()
     notes: tuple[str, ...] = Field(
-        default=(), description="what is not fused, why, and what fuses it"
+        default=(), description="what is not fused, why, and which step fuses it"
     )
     apart_ms: float | None = Field(
-        default=None, description="a call of the whole model with every layer apart"
+        default=None, description="a call of the whole model without fusion"
     )
     fused_ms: float | None = Field(
-        default=None, description="one with the fused places as one, timed in turn with the former"
+        default=None,
+        description="a call of the whole model with fusion, timed in turn with the unfused model",
     )
 
     @property
     def saved_ms(self) -> float:
         """The milliseconds of a call that fusing saves, each fusion timed by itself."""
         return sum(
-            one.apart_ms - one.fused_ms for one in self.fused if one.apart_ms and one.fused_ms
+            fusion.apart_ms - fusion.fused_ms
+            for fusion in self.fused
+            if fusion.apart_ms and fusion.fused_ms
         )
 
     @property
     def fused(self) -> tuple[Fusion, ...]:
         """The fusions that are in effect."""
-        return tuple(one for one in self.fusions if one.standing == "fused")
+        return tuple(fusion for fusion in self.fusions if fusion.standing == "fused")
 
     def at(self, layer: str) -> Fusion | None:
         """The fusion that a layer belongs to."""
-        return next((one for one in self.fusions if layer in one.layers), None)
+        return next((fusion for fusion in self.fusions if layer in fusion.layers), None)
 
     @property
     def summary(self) -> str:
         """How many groups of layers are fused, and how many are not, as text."""
         counts = {
-            standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS
+            standing: sum(fusion.standing == standing for fusion in self.fusions)
+            for standing in WORDS
         }
         parts = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
         parts += [
@@ -120,7 +121,9 @@ class FusionMap(Record):
 
     @property
     def whole(self) -> str:
-        """What it does for the whole model: "46.4 → 38.1 ms"; '' where that was not timed."""
+        """The latency of the whole model without and with fusion: 46.4 → 38.1 ms; '' if not
+        timed.
+        """
         if self.apart_ms is None or self.fused_ms is None:
             return ""
         times = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
@@ -128,30 +131,30 @@ class FusionMap(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a fusion, as plain numbers."""
+        """A row per fusion, as plain numbers."""
         import pandas
 
         names = [*Fusion.model_fields, "speedup"]
-        rows = [{name: getattr(one, name) for name in names} for one in self.fusions]
+        rows = [{name: getattr(fusion, name) for name in names} for fusion in self.fusions]
         return pandas.DataFrame(
             rows,
             columns=names,
-            index=pandas.Index([one.place for one in self.fusions], name="place"),
+            index=pandas.Index([fusion.place for fusion in self.fusions], name="place"),
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a fusion."""
+        """A row per fusion."""
         return [
             {
-                "layers": " + ".join(one.layers),
-                "pattern": one.pattern,
-                "runs": one.runs or "–",
-                "standing": one.reason or WORDS[one.standing],
-                "saves": "–" if one.saved_bytes is None else readable_bytes(one.saved_bytes),
-                "times as fast": "–" if one.speedup is None else f"{one.speedup:.2f} ×",
-                "error": "–" if one.error is None else f"{one.error:.1e}",
+                "layers": " + ".join(fusion.layers),
+                "pattern": fusion.pattern,
+                "runs": fusion.runs or "–",
+                "standing": fusion.reason or WORDS[fusion.standing],
+                "saves": "–" if fusion.saved_bytes is None else readable_bytes(fusion.saved_bytes),
+                "times as fast": "–" if fusion.speedup is None else f"{fusion.speedup:.2f} ×",
+                "error": "–" if fusion.error is None else f"{fusion.error:.1e}",
             }
-            for one in self.fusions
+            for fusion in self.fusions
         ]
 
     def __str__(self) -> str:
@@ -163,7 +166,7 @@ class FusionMap(Record):
         return f"FusionMap({self.summary})"
 
     def _repr_html_(self) -> str:
-        fused = {" + ".join(one.layers) for one in self.fused}
+        fused = {" + ".join(fusion.layers) for fusion in self.fused}
         return html_table(
             (f"{self.workload}: {self.summary}", *self.notes),
             self.table(),

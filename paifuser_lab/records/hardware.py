@@ -1,4 +1,4 @@
-"""What a machine can do."""
+"""The hardware of a machine and its measured ceilings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gb
 
 
 class Ceiling(Record):
-    """What a device reaches at best with so many threads; None where it cannot do it or it was not
+    """The highest rates of a device with this number of threads; None if unsupported or not
     measured.
 
-    `warnings` say why a rate may be lower than what the device reaches.
+    `warnings` say why a rate may be too low.
     """
 
     threads: int
@@ -27,15 +27,13 @@ class Ceiling(Record):
 
     @property
     def caution(self) -> str:
-        """A short note for whatever rests on these rates; nothing where they were measured
+        """A short warning for results based on these rates; empty if they were measured
         undisturbed.
         """
         return "measured on a busy machine, may be too low" if self.warnings else ""
 
     def raised(self, rates: Mapping[str, float | None]) -> Ceiling:
-        """The same, with each of these rates that is higher in the place of the one that was
-        known.
-        """
+        """A copy with each of these rates that is higher than the known one."""
         higher = {
             name: rate
             for name, rate in rates.items()
@@ -56,10 +54,11 @@ class Accelerator(Record):
 
 
 class Hardware(Record):
-    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or
-    published, for a named device).
+    """A machine: instruction sets, cores, caches, and ceilings measured on it (or published, for a
+    named device).
 
-    Each ceiling is the best of so many `measurements`, the last of which was at `measured_at`.
+    Each ceiling is the best of the number of `measurements`, the last of which was at
+    `measured_at`.
     """
 
     name: str
@@ -77,18 +76,18 @@ class Hardware(Record):
     measurements: int = 1
 
     def raised(self, threads: int, rates: Mapping[str, float | None]) -> Hardware:
-        """The same, with higher rates that the CPU reached with exactly so many threads."""
+        """A copy with higher rates that the CPU reached with exactly this number of threads."""
         ceilings = tuple(
-            one.raised(rates) if one.threads == threads else one for one in self.ceilings
+            row.raised(rates) if row.threads == threads else row for row in self.ceilings
         )
         return self.model_copy(update={"ceilings": ceilings})
 
     def ceiling(self, threads: int | None = None) -> Ceiling:
-        """The CPU's ceilings at a number of threads (the nearest that was measured), or at the most
-        threads.
+        """The CPU's ceilings at the measured number of threads nearest to `threads`, or at the
+        largest.
         """
-        wanted = threads or max(one.threads for one in self.ceilings)
-        return min(self.ceilings, key=lambda one: abs(one.threads - wanted))
+        count = threads or max(ceiling.threads for ceiling in self.ceilings)
+        return min(self.ceilings, key=lambda ceiling: abs(ceiling.threads - count))
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""How much each output channel of each layer matters, and how many are kept above a threshold."""
+"""The importance of each output channel of each layer, and how many a threshold keeps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 class LayerImportance(Record):
-    """One layer: a value an output channel and, where it came from several batches, the standard
-    error of each.
+    """One layer: a value per output channel and, if estimated from several batches, its standard
+    error.
     """
 
     layer: str
@@ -30,7 +30,7 @@ class LayerImportance(Record):
     channels: int
     values: tuple[float, ...] = ()
     errors: tuple[float, ...] = ()
-    is_answer: bool = False  # its channels are the model's answer, of which none can go
+    is_answer: bool = False  # its channels are the model's output, which cannot be pruned
     note: str | None = None  # why a layer has no values, or keeps all channels
 
     @model_validator(mode="after")
@@ -47,13 +47,13 @@ class LayerImportance(Record):
 
     @property
     def mean(self) -> float:
-        """The mean over its channels, which values are divided by to compare layers."""
+        """The mean over the channels, by which values are divided to compare layers."""
         return math.fsum(self.values) / len(self.values) if self.values else 0.0
 
     @cached_property
     def normalised(self) -> Floats:
-        """The values divided by their mean, in the precision in which a page has them; all 1 where
-        every value is 0.
+        """The values divided by their mean, in the fp32 precision that the front end receives; all
+        1 if every value is 0.
         """
         if not self.mean:
             return numpy.ones(len(self.values))
@@ -62,19 +62,19 @@ class LayerImportance(Record):
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The channels, the most important first."""
-        return tuple(int(place) for place in numpy.argsort(-self.normalised, kind="stable"))
+        return tuple(int(channel) for channel in numpy.argsort(-self.normalised, kind="stable"))
 
     def kept(self, threshold: float) -> int:
-        """How many channels are not below a threshold, in the layer's mean; one at least, and all
-        where none can go or nothing is known.
+        """How many channels are at or above a threshold, in units of the layer's mean; at least
+        one, and all if the layer cannot be pruned or has no values.
         """
         if not self.values or self.is_answer:
             return self.channels
         return max(1, int((self.normalised >= threshold).sum()))
 
     def threshold_for(self, kept: int) -> float:
-        """A threshold that keeps so many channels, or more where values are equal; half way to the
-        next that is not kept.
+        """A threshold that keeps this many channels, or more if values are equal; half way to the
+        next value below.
         """
         if not 1 <= kept <= self.channels:
             raise ValueError(
@@ -82,14 +82,12 @@ class LayerImportance(Record):
             )
         if kept == len(self.values) or not self.values:
             return 0.0
-        high, low = (float(self.normalised[self.order[place]]) for place in (kept - 1, kept))
+        high, low = (float(self.normalised[self.order[rank]]) for rank in (kept - 1, kept))
         return (high + low) / 2
 
 
 class Importance(Record):
-    """A row a layer. `unit` describes the values; `row.normalised` compares
-    layers with each other.
-    """
+    """A row per layer. `unit` describes the values; `row.normalised` makes layers comparable."""
 
     workload: AboutWorkload
     machine: str
@@ -100,11 +98,10 @@ class Importance(Record):
     notes: tuple[str, ...] = ()
     is_interrupted: bool = False
     seconds: float = 0.0
-    seed: int = 0  # of the order of the batches, and of what is drawn
+    seed: int = 0  # of the order of the batches and of random draws
     weights_hash: str | None = None
-    cut_by: str = (
-        ""  # a description of the scores by which the step prune chooses, which are not these
-    )
+    # the scores by which the step prune chooses, if they are not these
+    cut_by: str = ""
 
     def __getitem__(self, layer: str) -> LayerImportance:
         for row in self.rows:
@@ -117,12 +114,12 @@ class Importance(Record):
 
     @property
     def channels(self) -> int:
-        """Of all layers together."""
+        """The number of channels of all layers."""
         return sum(row.channels for row in self.rows)
 
     def threshold_for(self, ratio: float) -> float:
-        """The one threshold, in each layer's mean, that keeps this share of all the channels that
-        can go.
+        """The threshold, in units of each layer's mean, that keeps this share of all prunable
+        channels.
         """
         if not 0 < ratio <= 1:
             raise ValueError(
@@ -134,8 +131,8 @@ class Importance(Record):
         return 0.0 if count >= len(known) else float((known[count - 1] + known[count]) / 2)
 
     def kept(self, *, ratio: float | None = None, threshold: float | None = None) -> dict[str, int]:
-        """How many channels of each layer one threshold keeps; a ratio finds the threshold that
-        keeps this share of all.
+        """How many channels of each layer a threshold keeps; `ratio` uses the threshold that keeps
+        this share of all.
         """
         if (ratio is None) == (threshold is None):
             raise ValueError(
@@ -147,7 +144,7 @@ class Importance(Record):
         return {row.layer: row.kept(threshold) for row in self.rows}
 
     def ratios(self, kept: Mapping[str, int]) -> dict[str, float]:
-        """The share to take out of each layer that loses channels, as the step `prune` wants it."""
+        """The ratio of each layer that loses channels, as an option of the step `prune`."""
         lost = {
             layer: (self[layer].channels - count, self[layer].channels)
             for layer, count in kept.items()
@@ -156,7 +153,7 @@ class Importance(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a channel."""
+        """A row per channel."""
         import pandas
 
         names = {"layer": [], "channel": [], "value": [], "error": [], "normalised": []}  # type: dict[str, list[Any]]
@@ -170,7 +167,7 @@ class Importance(Record):
 
     @property
     def title(self) -> str:
-        """What was judged, by what, on how much."""
+        """The workload, the machine, the method and the number of examples, in a line."""
         on = f" · {counted(self.examples, 'example')}" if self.examples else ""
         stopped = " · stopped early" if self.is_interrupted else ""
         return (
@@ -180,11 +177,11 @@ class Importance(Record):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the values are, and what there is to note."""
+        """The unit of the values, and notes."""
         return (self.unit, *self.notes, *([self.cut_by] if self.cut_by else []))
 
     def table(self) -> list[dict[str, str]]:
-        """A row a layer, as a person reads it."""
+        """A row per layer, as text."""
         rows = [_readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
@@ -206,7 +203,7 @@ _WORDS = ("layer", "kind", "note")
 
 
 def _readable(row: LayerImportance) -> dict[str, str]:
-    """The mean as it is; the least and the most, and how many are far below, in the mean."""
+    """A layer as text: its mean, and the extremes in units of the mean."""
     known = row.normalised
     return {
         "layer": row.layer,

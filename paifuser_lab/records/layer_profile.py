@@ -10,7 +10,7 @@ Bound = Literal["compute", "memory", "overhead"]
 
 
 class OperatorProfile(Record):
-    """An operator that a layer ran itself, all of its calls together."""
+    """An operator that a layer ran itself, summed over its calls."""
 
     name: str
     calls: int
@@ -30,8 +30,8 @@ class Kernel(Record):
 
 
 class Alternative(Record):
-    """The same layer, alone and on inputs of its shape, as it is and as a step would make it; timed
-    in turn.
+    """A layer alone on inputs of its shape, timed in turn as it is (`here_ms`) and after a step
+    (`there_ms`).
     """
 
     step: dict[str, dict[str, Any]]
@@ -40,9 +40,7 @@ class Alternative(Record):
 
 
 class LayerProfile(Record):
-    """One layer: `self_` is what it ran itself, `total_` what it and the layers under its path
-    ran.
-    """
+    """One layer: `self_` covers its own operators, `total_` also those of its child layers."""
 
     layer: str
     kind: str
@@ -79,30 +77,30 @@ class LayerProfile(Record):
 
     @property
     def depth(self) -> int:
-        """How far below the model itself."""
+        """The depth in the module tree; 0 is the model itself."""
         return self.layer.count(".") + 1 if self.layer else 0
 
     @property
     def moved_bytes(self) -> int:
-        """What its own operators read and write."""
+        """The bytes that its own operators read and write."""
         return self.read_bytes + self.written_bytes
 
     @property
     def intensity(self) -> float | None:
-        """Operations for each byte moved."""
+        """FLOPs per byte moved."""
         return self.flops / self.moved_bytes if self.moved_bytes else None
 
     @property
     def gflops(self) -> float | None:
-        """Billion operations a second that it reached."""
+        """The GFLOP/s that it reached."""
         return self.flops / self.self_ms / 1e6 if self.self_ms and self.flops else None
 
     @property
     def gbs(self) -> float | None:
-        """Billion bytes a second that it moved."""
+        """The GB/s that it reached."""
         return self.moved_bytes / self.self_ms / 1e6 if self.self_ms and self.moved_bytes else None
 
     @property
     def roof_share(self) -> float | None:
-        """How near it comes to the roof over it: 1 is as fast as this machine can."""
+        """Its speed relative to its roof: 1 is the fastest that this machine can be."""
         return self.roof_ms / self.self_ms if self.self_ms and self.roof_ms else None

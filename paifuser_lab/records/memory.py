@@ -1,6 +1,4 @@
-"""What one call holds in memory over its time, which layer took it, and what is alive when it is
-most.
-"""
+"""The memory that one call holds over time, by layer, and what is allocated at the peak."""
 
 from __future__ import annotations
 
@@ -20,13 +18,11 @@ if TYPE_CHECKING:
     import pandas
 
 HeldKind = Literal["weights", "activations", "workspace"]
-MOST_ROWS = 15
+MAX_ROWS = 15
 
 
 class Held(Record):
-    """What one layer has alive of one kind; a workspace is what an operator gives back before it
-    ends.
-    """
+    """The memory that one layer holds, by kind; an operator frees its workspace before it ends."""
 
     layer: str
     kind: HeldKind
@@ -37,11 +33,11 @@ _WORDS = ("layer", "kind")
 
 
 class MemoryTimeline(Record):
-    """Every allocation of one call, as columns: when, how many bytes (less than 0 gives back),
-    whose of `layers`, and what for.
+    """Every allocation of one call, as columns: time, bytes (negative when freed), index in
+    `layers`, and kind.
 
-    Weights lie there before the call and all through it: `weights_bytes` has them layer by layer,
-    and no event does.
+    Weights are allocated before the call and throughout it: `weights_bytes` has them by layer, and
+    no event does.
     """
 
     workload: AboutWorkload
@@ -62,20 +58,8 @@ class MemoryTimeline(Record):
             raise ValueError(
                 f"{len(self.layers)} layers have {len(self.weights_bytes)} figures of weights"
             )
-        if (
-            len(
-                {
-                    len(one)
-                    for one in (
-                        self.time_ms,
-                        self.change_bytes,
-                        self.layer_index,
-                        self.is_workspace,
-                    )
-                }
-            )
-            != 1
-        ):
+        columns = (self.time_ms, self.change_bytes, self.layer_index, self.is_workspace)
+        if len(set(map(len, columns))) != 1:
             raise ValueError("the columns of its events differ in length")
         if not all(0 <= index < len(self.layers) for index in self.layer_index):
             raise ValueError("an event belongs to a layer that is not listed")
@@ -83,42 +67,42 @@ class MemoryTimeline(Record):
 
     @cached_property
     def alive_bytes(self) -> tuple[int, ...]:
-        """What the call has alive after each event, beyond the weights."""
+        """The bytes allocated after each event, without the weights."""
         return tuple(accumulate(self.change_bytes))
 
     @cached_property
     def peak_event(self) -> int:
-        """The event after which most is alive; -1 where the call takes nothing."""
+        """The event with the peak after it; -1 if the call allocates nothing."""
         alive = self.alive_bytes
         return max(range(len(alive)), key=lambda event: alive[event], default=-1)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that the call has alive at once, beyond the weights."""
+        """The peak memory of the call, without the weights."""
         return self.alive_bytes[self.peak_event] if self.time_ms else 0
 
     @property
     def peak_ms(self) -> float:
-        """When that is."""
+        """The time of the peak."""
         return self.time_ms[self.peak_event] if self.time_ms else 0.0
 
     @property
     def total_weights_bytes(self) -> int:
-        """Parameters and buffers."""
+        """The bytes of all parameters and buffers."""
         return sum(self.weights_bytes)
 
     @cached_property
     def at_peak(self) -> tuple[Held, ...]:
-        """The map: what is alive at the peak."""
+        """What is allocated at the peak."""
         return self.held_at(self.peak_event)
 
     def held_at(self, event: int) -> tuple[Held, ...]:
-        """What is alive after an event, the weights too, the largest first."""
+        """What is allocated after an event, including weights, the largest first."""
         held: dict[tuple[int, HeldKind], int] = defaultdict(int)
         for index, count in enumerate(self.weights_bytes):
             held[index, "weights"] = count
-        for place in range(event + 1):
-            held[self.layer_index[place], self._kind(place)] += self.change_bytes[place]
+        for index in range(event + 1):
+            held[self.layer_index[index], self._kind(index)] += self.change_bytes[index]
         rows = [
             Held(layer=self.layers[index], kind=kind, held_bytes=count)
             for (index, kind), count in held.items()
@@ -128,15 +112,15 @@ class MemoryTimeline(Record):
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """A few groups of layers that take most, and each layer's place among them."""
-        taken = list(self.weights_bytes)
+        """The few groups of layers that allocate most, and the index of each layer's group."""
+        allocated = list(self.weights_bytes)
         for index, count in zip(self.layer_index, self.change_bytes, strict=True):
-            taken[index] += max(0, count)
-        return layer_groups(self.layers, taken)
+            allocated[index] += max(0, count)
+        return layer_groups(self.layers, allocated)
 
     @property
     def title(self) -> str:
-        """What was watched, where, and how much it took."""
+        """The workload, the machine, the peak and the weights, in a line."""
         return (
             f"{self.workload} on {self.machine} · {readable_bytes(self.peak_bytes)} at the peak"
             f" + {readable_bytes(self.total_weights_bytes)} of weights"
@@ -144,7 +128,7 @@ class MemoryTimeline(Record):
 
     @property
     def sentence(self) -> str:
-        """What dominates."""
+        """A sentence on what dominates the peak."""
         weights = f"The weights take {readable_bytes(self.total_weights_bytes)} all the time."
         own = [row for row in self.at_peak if row.kind != "weights"]
         if not own:
@@ -157,14 +141,14 @@ class MemoryTimeline(Record):
         return (
             f"Most is alive {self.peak_ms:.3g} of {self.duration_ms:.3g} ms into the call: "
             f"{readable_bytes(self.peak_bytes)} "
-            f"of {owners}{spaces}. The largest part is {_whose(largest)}, "
+            f"of {owners}{spaces}. The largest part is {_owner(largest)}, "
             f"{readable_bytes(largest.held_bytes)} "
             f"({largest.held_bytes / self.peak_bytes:.0%}). {weights}"
         )
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row an event."""
+        """A row per event."""
         import pandas
 
         columns = {
@@ -172,12 +156,12 @@ class MemoryTimeline(Record):
             "change_bytes": self.change_bytes,
             "alive_bytes": self.alive_bytes,
             "layer": [self.layers[index] for index in self.layer_index],
-            "kind": [self._kind(place) for place in range(len(self.time_ms))],
+            "kind": [self._kind(event) for event in range(len(self.time_ms))],
         }
         return pandas.DataFrame(columns)
 
     def table(self) -> list[dict[str, str]]:
-        """What is alive at the peak, as a person reads it."""
+        """What is allocated at the peak, as text."""
         whole = self.peak_bytes + self.total_weights_bytes
         return [
             {
@@ -186,7 +170,7 @@ class MemoryTimeline(Record):
                 "held": readable_bytes(row.held_bytes),
                 "share": f"{row.held_bytes / whole:.1%}",
             }
-            for row in self.at_peak[:MOST_ROWS]
+            for row in self.at_peak[:MAX_ROWS]
         ] or [{"layer": self.workload, "kind": "nothing", "held": readable_bytes(0), "share": "–"}]
 
     def __str__(self) -> str:
@@ -202,23 +186,25 @@ class MemoryTimeline(Record):
         return "workspace" if self.is_workspace[event] else "activations"
 
 
-def _whose(row: Held) -> str:
+def _owner(row: Held) -> str:
     return f"the {row.kind} of {row.layer or 'the model itself'}"
 
 
-# Many layers as a few groups: branches of the tree, opened where most is; the small ones together.
+# Many layers as a few groups: branches of the module tree, split where most is allocated; small
+# ones
+# are merged.
 
-MOST_GROUPS = 7
+MAX_GROUPS = 7
 OTHERS = "other layers"
 
 
 def layer_groups(
     layers: Sequence[str], sizes: Sequence[float]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The groups in the order in which the layers come, the small ones last, and each layer's place
-    among them; `sizes` says what matters.
+    """The groups in the order of the layers, the merged small ones last, and the index of each
+    layer's group; `sizes` ranks the layers.
     """
-    depths = _opened([layer.split(".") for layer in layers], sizes)
+    depths = _group_depths([layer.split(".") for layer in layers], sizes)
     heads = [
         ".".join(layer.split(".")[:depth]) for layer, depth in zip(layers, depths, strict=True)
     ]
@@ -226,7 +212,7 @@ def layer_groups(
     for head, size in zip(heads, sizes, strict=True):
         total[head] += size
     kept = set(
-        sorted(total, key=lambda head: -total[head])[: MOST_GROUPS - (len(total) > MOST_GROUPS)]
+        sorted(total, key=lambda head: -total[head])[: MAX_GROUPS - (len(total) > MAX_GROUPS)]
     )
     names = [head for head in dict.fromkeys(heads) if head in kept] + [OTHERS] * (
         len(total) > len(kept)
@@ -234,27 +220,27 @@ def layer_groups(
     return tuple(names), tuple(names.index(head) if head in kept else len(kept) for head in heads)
 
 
-def _opened(paths: list[list[str]], sizes: Sequence[float]) -> list[int]:
-    """How many parts of each layer's path name its group: the largest branch is opened while the
-    groups stay few.
+def _group_depths(paths: list[list[str]], sizes: Sequence[float]) -> list[int]:
+    """How many parts of each layer's path name its group: the largest branch is split while there
+    are few groups.
     """
     depths = [1] * len(paths)
     closed: set[tuple[str, ...]] = set()
     while True:
         groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        for place, path in enumerate(paths):
-            groups[tuple(path[: depths[place]])].append(place)
-        openable = [
-            (sum(sizes[place] for place in places), head)
-            for head, places in groups.items()
-            if head not in closed and any(len(paths[place]) > len(head) for place in places)
+        for index, path in enumerate(paths):
+            groups[tuple(path[: depths[index]])].append(index)
+        divisible = [
+            (sum(sizes[index] for index in members), head)
+            for head, members in groups.items()
+            if head not in closed and any(len(paths[index]) > len(head) for index in members)
         ]
-        if not openable or len(groups) >= MOST_GROUPS:
+        if not divisible or len(groups) >= MAX_GROUPS:
             return depths
-        _, head = max(openable)
-        parts = {tuple(paths[place][: len(head) + 1]) for place in groups[head]}
-        if len(groups) - 1 + len(parts) > MOST_GROUPS:
+        _, head = max(divisible)
+        parts = {tuple(paths[index][: len(head) + 1]) for index in groups[head]}
+        if len(groups) - 1 + len(parts) > MAX_GROUPS:
             closed.add(head)
             continue
-        for place in groups[head]:
-            depths[place] = min(len(paths[place]), len(head) + 1)
+        for index in groups[head]:
+            depths[index] = min(len(paths[index]), len(head) + 1)

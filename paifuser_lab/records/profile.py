@@ -1,4 +1,4 @@
-"""Where a model spends its time, memory and bytes, a row a layer."""
+"""A profile: the time, memory and bytes of each layer of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Point(Record):
-    """A layer on a roofline."""
+    """A layer on a roofline plot."""
 
     layer: str
     kind: str
@@ -27,7 +27,7 @@ class Point(Record):
 
 
 class Roofline(Record):
-    """Layers by operations a byte and operations a second, under what the machine can do."""
+    """Layers by FLOPs per byte and FLOP/s, under the machine's ceilings."""
 
     workload: AboutWorkload
     machine: str
@@ -39,11 +39,11 @@ class Roofline(Record):
 
 
 class Profile(ProfileTree):
-    """A model's layers in the order in which they first ran, the model itself ('') first."""
+    """A model's layers in the order of their first call; the model itself ('') is first."""
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a layer, as plain numbers."""
+        """A row per layer, as plain numbers."""
         import pandas
 
         skipped = {"operators", "kernels", "alternatives"}
@@ -56,13 +56,15 @@ class Profile(ProfileTree):
 
     @property
     def operators(self) -> pandas.DataFrame:
-        """A row for each operator that a layer ran itself, so that what happens between layers is
-        not lost.
+        """A row per operator that a layer ran itself, including containers' operators between their
+        layers.
         """
         import pandas
 
         rows = [
-            {"layer": row.layer, **one.model_dump()} for row in self.layers for one in row.operators
+            {"layer": row.layer, **operator.model_dump()}
+            for row in self.layers
+            for operator in row.operators
         ]
         return pandas.DataFrame(rows, columns=["layer", *OperatorProfile.model_fields]).set_index(
             ["layer", "name"]
@@ -70,7 +72,7 @@ class Profile(ProfileTree):
 
     @property
     def roofline(self) -> Roofline:
-        """Each layer on the roofs of this machine."""
+        """The roofline plot's data: each layer under this machine's ceilings."""
         points = tuple(
             Point(
                 layer=row.layer,
@@ -88,7 +90,7 @@ class Profile(ProfileTree):
         )
 
     def table(self, depth: int | None = None) -> list[dict[str, str]]:
-        """The tree as a person reads it, down to a depth."""
+        """The tree as text, down to a depth."""
         return profile_table(self, depth)
 
     def __str__(self) -> str:

@@ -12,8 +12,8 @@ from .layer_profile import LayerProfile, OperatorProfile
 from .profile_tree import ProfileTree
 from .text import readable_bytes, readable_count
 
-OPEN_SHARE = 0.05  # layers that take more of the time than this are shown unfolded
-# Operators between layers that take less of the whole than this are left to `profile.operators`.
+OPEN_SHARE = 0.05  # layers with a larger share of the time are shown unfolded
+# operators between layers with a smaller share are only in `profile.operators`
 SHOWN_SHARE = 0.002
 COLUMNS = (
     "self ms",
@@ -27,7 +27,7 @@ COLUMNS = (
     "reached",
     "bound by",
 )
-MOST_LINES = 40
+MAX_LINES = 40
 
 
 def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[str, str]]:
@@ -50,7 +50,7 @@ def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[s
 def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
     """The table in a terminal; long ones are cut, with a note."""
     lines = profile_table(profile, depth)
-    shown = lines[:MOST_LINES] if depth is None else lines
+    shown = lines[:MAX_LINES] if depth is None else lines
     keys = [key for key in ("layer", "kind", *COLUMNS) if any(line.get(key) for line in shown)]
     widths = {key: max(len(key), *(len(line.get(key, "")) for line in shown)) for key in keys}
     rows = [{key: key for key in keys}, *shown]
@@ -124,15 +124,15 @@ def failure(profile: ProfileTree) -> list[str]:
 
 
 def _ms(value: float, profile: ProfileTree) -> str:
-    """With the same number of decimals in every row."""
-    places = next(
-        (places for limit, places in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1
+    """Milliseconds with the same number of decimals in every row."""
+    decimals = next(
+        (count for limit, count in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1
     )
-    return f"{value:.{places}f}"
+    return f"{value:.{decimals}f}"
 
 
 def _reached(row: LayerProfile) -> str:
-    """The rate under the roof that is over it."""
+    """The rate that the layer reached, in the unit of its roof."""
     if row.verdict == "memory" and row.gbs:
         return f"{row.gbs:.3g} GB/s"
     return f"{row.gflops:.3g} GFLOP/s" if row.gflops else ""
@@ -150,11 +150,8 @@ def _bound(row: LayerProfile, profile: ProfileTree) -> str:
 # around it. Where the page is narrow, less important columns are hidden; each row's tooltip still
 # has them.
 
-SHAPES = {
-    "compute": "●",
-    "memory": "■",
-    "overhead": "▲",
-}  # as on the roofline, so that colour is not the only sign
+# as on the roofline, so that colour is not the only sign
+SHAPES = {"compute": "●", "memory": "■", "overhead": "▲"}
 HTML_COLUMNS = {  # each with its width in em, and the least width of the tree in px to show it
     "total ms": (5.5, 0),
     "share": (4, 0),
@@ -171,7 +168,7 @@ KIND = (8, 790)
 
 
 def profile_html(profile: ProfileTree) -> str:
-    """The tree with bars, unfolded where the time goes; the title above, the accuracy below."""
+    """The tree with bars, costly branches unfolded, with the title above and the accuracy below."""
     notes = "".join(
         f'<p class="pf-faint">{html.escape(note)}</p>'
         for note in [*failure(profile), profile.accuracy]
@@ -267,7 +264,7 @@ def _branch(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
 
 
 def _between(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
-    """The operators that a container ran itself, between its layers, a line each."""
+    """A line for each operator that a container ran itself between its layers."""
     lines = []
     for operator, texts in container_operators(row, profile):
         share = min(1.0, operator.ms / (profile.total_ms or 1.0))
@@ -298,7 +295,7 @@ def _tooltip(row: LayerProfile, profile: ProfileTree) -> str:
 
 
 def _html_cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
-    """The cells, escaped; what binds a layer is shown by its sign, with its share of the roof."""
+    """The cells, escaped; the bound is shown by its sign, with the share of the roof."""
     texts = {key: html.escape(text) for key, text in cells(row, profile).items()}
     if texts["bound by"] and row.verdict:
         share = (

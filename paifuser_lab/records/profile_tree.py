@@ -1,4 +1,4 @@
-"""The layers of a profile as the tree that their paths make, and how it was measured."""
+"""The layers of a profile as a tree of their paths, and how they were measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .workload_name import AboutWorkload
 
 
 class ProfileTree(Record):
-    """A model's layers in the order in which they first ran, the model itself ('') first."""
+    """A model's layers in the order of their first call; the model itself ('') is first."""
 
     workload: AboutWorkload
     machine: str
@@ -29,9 +29,9 @@ class ProfileTree(Record):
     latency_ms: float
     latency_spread_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
-    slowdown_while_profiling: float = Field(description="watched run ÷ untouched run − 1")
+    slowdown_while_profiling: float = Field(description="profiled run ÷ unprofiled run − 1")
     watching_us: float = Field(
-        description="what watching one call of a layer costs; it is taken out of every row"
+        description="the overhead of profiling one call of a layer; subtracted from every row"
     )
     call_us: float
     operator_us: float
@@ -48,7 +48,7 @@ class ProfileTree(Record):
         return self._by_name[layer]
 
     def get(self, layer: str) -> LayerProfile | None:
-        """A layer's row; None where it has none."""
+        """A layer's row, or None."""
         return self._by_name.get(layer)
 
     def __contains__(self, layer: str) -> bool:
@@ -76,25 +76,25 @@ class ProfileTree(Record):
 
     @property
     def rows_to_latency(self) -> float:
-        """The sum of all rows against the untouched model's latency: 1 where nothing is lost and
-        nothing counted twice.
+        """The sum of all rows over the unprofiled model's latency: 1 if nothing is lost or counted
+        twice.
         """
         return self.total_ms / self.latency_ms if self.latency_ms else 1.0
 
     def costliest(self, count: int = 3) -> tuple[LayerProfile, ...]:
-        """The layers that take most time themselves."""
+        """The layers with the largest self time."""
         return tuple(sorted(self.layers, key=lambda row: -row.self_ms)[:count])
 
     def children(self, layer: str) -> list[LayerProfile]:
-        """The layers right under a layer; a path in between that never ran itself is skipped."""
+        """The child layers of a layer; modules in between that never ran are skipped."""
         return self._children.get(layer, [])
 
     @cached_property
     def _children(self) -> dict[str, list[LayerProfile]]:
-        found: dict[str, list[LayerProfile]] = {}
+        children: dict[str, list[LayerProfile]] = {}
         for row in self.layers[1:]:
-            found.setdefault(self.parent(row.layer), []).append(row)
-        return found
+            children.setdefault(self.parent(row.layer), []).append(row)
+        return children
 
     def parent(self, layer: str) -> str:
         """The nearest layer above that has a row."""
@@ -111,7 +111,7 @@ class ProfileTree(Record):
 
     @property
     def title(self) -> str:
-        """What was profiled, and where."""
+        """The workload, its latency and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
         threads = (
             f"{self.threads} thread{'' if self.threads == 1 else 's'}"
@@ -122,7 +122,7 @@ class ProfileTree(Record):
 
     @property
     def accuracy(self) -> str:
-        """What profiling cost, and how well the rows add up."""
+        """The overhead of profiling, and how well the rows add up, as a sentence."""
         if not self.rounds_ms:
             return (
                 "the model never came to its end, so that these times are of one watched run and "
@@ -140,6 +140,6 @@ class ProfileTree(Record):
 
     @property
     def _caution(self) -> str:
-        """What `bound by` rests on, where that was measured beside a neighbour."""
+        """A warning if the ceilings behind `bound by` were measured on a busy machine."""
         caution = self.ceiling.caution
         return f'; the ceilings behind "bound by" were {caution}' if caution else ""

@@ -1,5 +1,5 @@
-"""What a record is: a frozen, typed result that saves and loads as JSON with its name and version
-in it. Stands on pydantic.
+"""The base class of records: frozen, typed results saved and loaded as JSON with their name and
+version. Built on pydantic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 class Record(BaseModel):
-    """A result that does not change once it is made."""
+    """An immutable result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     kinds: ClassVar[dict[str, type[Record]]] = {}
@@ -48,7 +48,7 @@ class Record(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             raise FileError(
-                f"{Path(path).name} is not a sound {kind.__name__}: {where}: {first['msg']}."
+                f"{Path(path).name} is not a valid {kind.__name__}: {where}: {first['msg']}."
             ) from error
 
 

@@ -1,6 +1,4 @@
-"""What lies beside the weights of a compressed model: where the original comes from, and what each
-step did.
-"""
+"""The metadata saved with a compressed model's weights: the origin of the model, and its steps."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from .record import Record
 
 
 class Origin(Record):
-    """How `load` made a workload, so that it can make it again."""
+    """The arguments with which `load` can build the workload again."""
 
     name: str
     batch: int = 1
@@ -22,11 +20,11 @@ class Origin(Record):
 
 
 class Sketch(Record):
-    """An output in a few numbers, from which another output's distance is estimated."""
+    """A random projection of an output, from which the error of another output is estimated."""
 
-    inputs: str = Field(description="the hash of what was asked")
-    answer: str = Field(description="the hash of the answer")
-    norms: tuple[float, ...] = Field(description="of each tensor in it")
+    inputs: str = Field(description="the hash of the inputs")
+    answer: str = Field(description="the hash of the output")
+    norms: tuple[float, ...] = Field(description="of each tensor of the output")
     shapes: tuple[tuple[int, ...], ...]
     shadows: tuple[tuple[float, ...], ...] = Field(
         description="its products with fixed vectors of +1 and -1"
@@ -34,7 +32,7 @@ class Sketch(Record):
 
 
 class SavedStep(Record):
-    """A step as it was applied, and what it needs to be done again without choosing."""
+    """A step as it was applied, with the choices needed to repeat it exactly."""
 
     kind: str
     package: str = Field(description="where its code comes from")
@@ -48,19 +46,19 @@ class SavedModel(Record):
     name: str = Field(description="of the workload that it was made from")
     origin: Origin | None = Field(
         default=None,
-        description="None for a model that was made by hand, which the user has to give again",
+        description="None for a model built by the user, who has to pass it again",
     )
     original_hash: str = Field(description="the hash of the original's weights")
     weights_hash: str
     steps: tuple[SavedStep, ...] = ()
     sketch: Sketch | None = Field(
-        default=None, description="None where the model does not answer twice alike"
+        default=None, description="None if the model's output is not deterministic"
     )
 
 
 class Manifest(Record):
-    """The files of a compressed model and their SHA-256; it is written last, so that a folder that
-    has it is whole.
+    """The files of a compressed model and their SHA-256; written last, so that a folder with it is
+    complete.
     """
 
     version: int

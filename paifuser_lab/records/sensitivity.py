@@ -1,6 +1,4 @@
-"""How much each layer matters: what each format of it is predicted to cost, and what it was
-measured to cost.
-"""
+"""The sensitivity of each layer to each number format: predicted and measured."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Unit = Literal["loss", "output error"]
 
 
 class Estimate(Record):
-    """A number, and its standard error where it came from samples."""
+    """A number, with its standard error if it is estimated from samples."""
 
     value: float
     error: float | None = None
@@ -27,7 +25,7 @@ class Estimate(Record):
 
 
 class Curvature(Record):
-    """The loss's second derivatives in one layer's weights."""
+    """The Hessian of the loss in one layer's weights."""
 
     trace: Estimate | None = None
     top_eigenvalues: tuple[float, ...] = ()
@@ -50,8 +48,8 @@ class LayerSensitivity(Record):
 
 
 class Method(Record):
-    """How one way of judging did: what it took, and how far its order agrees with what was
-    measured.
+    """One sensitivity method: its time, and the rank correlation of its scores with the
+    ablation.
     """
 
     name: str
@@ -63,7 +61,7 @@ class Method(Record):
 
 
 class Sensitivity(Record):
-    """A row a layer, a column a format. `unit` describes the scores: the rise of the loss, or
+    """A row per layer, a column per format. `unit` describes the scores: the rise of the loss, or
     the output's relative error.
     """
 
@@ -90,30 +88,30 @@ class Sensitivity(Record):
         )
 
     def predicted(self, layer: str, name: str) -> Estimate | None:
-        """What a layer in a format is predicted to cost."""
+        """The predicted score of a layer in a format."""
         return self[layer].scores.get(name, {}).get(self.method)
 
     def measured(self, layer: str, name: str) -> Estimate | None:
-        """What a layer in a format was measured to cost; None where that was not asked for."""
+        """The measured score of a layer in a format; None if it was not requested."""
         return self[layer].scores.get(name, {}).get("ablation")
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a layer, a column a format."""
+        """A row per layer, a column per format."""
         import pandas
 
         rows = []
         for row in self.rows:
-            found = {name: self.predicted(row.layer, name) for name in self.formats}
+            estimates = {name: self.predicted(row.layer, name) for name in self.formats}
             rows.append(
                 {"layer": row.layer, "kind": row.kind, "parameters": row.parameters}
-                | {name: None if one is None else one.value for name, one in found.items()}
+                | {name: score and score.value for name, score in estimates.items()}
             )
         return pandas.DataFrame(rows).set_index("layer")
 
     @property
     def title(self) -> str:
-        """What was judged, by what, and what the numbers are."""
+        """The workload, the machine, the method and the unit, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
         unit = "rise of the loss" if self.unit == "loss" else "error of the output"
         what = "measured" if self.method == "ablation" else "predicted"
@@ -124,15 +122,11 @@ class Sensitivity(Record):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What each method took and how far it agrees with what was measured, and what there is to
-        note.
-        """
+        """Each method's time and agreement with the ablation, and notes."""
         return (*map(_method_text, self.methods), *self.notes)
 
     def table(self) -> list[dict[str, str]]:
-        """A row a layer, as text; a prediction beside the measurement, where
-        it was.
-        """
+        """A row per layer, as text; predictions beside measurements, if there are any."""
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
@@ -161,7 +155,7 @@ _WORDS = ("layer", "kind", "note")
 
 
 def _number(estimate: Estimate | None) -> str:
-    """Two figures, and how sure they are."""
+    """An estimate with two digits and its standard error."""
     if estimate is None:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""A baseline's layers and a variant's, matched by path."""
+"""The profiles of a baseline and a variant, with layers matched by path."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .text import html_table, text_table
 if TYPE_CHECKING:
     import pandas
 
-MOST_ROWS = 15
+MAX_ROWS = 15
 
 
 class LayerPair(Record):
-    """A layer before and after; None where it was not there."""
+    """A layer before and after; None if it did not exist."""
 
     layer: str
     kind_before: str | None
@@ -27,12 +27,12 @@ class LayerPair(Record):
 
     @property
     def saved_ms(self) -> float:
-        """How much less it takes itself; below 0 it takes more."""
+        """The self time saved; negative if it is slower."""
         return (self.before_ms or 0.0) - (self.after_ms or 0.0)
 
 
 class SideBySide(Record):
-    """Two profiles, layer by layer; the speed-up is known where both were measured in turn."""
+    """Two profiles, layer by layer; the speed-up is known if both were timed in turn."""
 
     before: str
     after: str
@@ -45,7 +45,7 @@ class SideBySide(Record):
 
     @property
     def achieved_ms(self) -> float:
-        """What was saved."""
+        """The latency saved."""
         return self.before_ms - self.after_ms
 
     @property
@@ -55,7 +55,7 @@ class SideBySide(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a layer."""
+        """A row per layer."""
         import pandas
 
         rows = [row.model_dump() | {"saved_ms": row.saved_ms} for row in self.rows]
@@ -63,7 +63,7 @@ class SideBySide(Record):
 
     @property
     def title(self) -> str:
-        """What came of it."""
+        """Both latencies and the speed-up, in a line."""
         took = f"{self.before}: {self.before_ms:.3g} ms → {self.after}: {self.after_ms:.3g} ms"
         if self.speedup is None or self.speedup_interval is None:
             return took
@@ -72,7 +72,7 @@ class SideBySide(Record):
 
     @property
     def promise(self) -> str:
-        """What was predicted beside what was achieved."""
+        """The predicted and the achieved saving, as text."""
         if self.predicted is None or self.predicted.saves_ms is None:
             return ""
         return (
@@ -81,7 +81,7 @@ class SideBySide(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """The layers that changed most, as a person reads them."""
+        """The layers that changed most, as text."""
         return [
             {
                 "layer": row.layer or self.before,
@@ -90,7 +90,7 @@ class SideBySide(Record):
                 "change ms": _change(row.saved_ms),
                 "note": row.note,
             }
-            for row in self.largest[:MOST_ROWS]
+            for row in self.largest[:MAX_ROWS]
         ]
 
     def __str__(self) -> str:
@@ -114,6 +114,6 @@ _WORDS = ("layer", "note")
 
 
 def _change(saved_ms: float) -> str:
-    """−3.2 saves, +0.4 costs; what rounds to nothing is 0."""
+    """Saved time as a signed change: −3.2 saves, +0.4 costs; 0 if it rounds to zero."""
     text = f"{abs(saved_ms):.3f}" if abs(saved_ms) < 10 else f"{abs(saved_ms):.1f}"
     return "0" if float(text) == 0 else f"{'−' if saved_ms > 0 else '+'}{text}"

@@ -1,5 +1,5 @@
-"""What a layer takes at each width, on one machine: flat where the hardware computes the same, with
-a rise where it needs one more turn.
+"""The latency of a layer by its number of channels on one machine: flat while the hardware's tiles
+have room, with a rise where one more is needed.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from pydantic import Field, model_validator
 from .record import Record
 from .text import counted, html_table, text_table
 
-RISE = 0.03  # of the time: less is noise
+RISE = 0.03  # of the latency; smaller differences are noise
 
 
 class Staircase(Record):
-    """The ms of a layer by how many channels it reads and how many it makes; those that go in pairs
-    are measured together.
-    """
+    """The latency of a layer by its input channels (`reads`) and output channels (`makes`)."""
 
     likeness: str = Field(
-        description="the operator, its options and what it is given beside channels"
+        description="the operator, its options and its input shape without channels"
     )
     machine: str
     threads: int
     torch_version: str
     reads: tuple[int, ...] = Field(
-        min_length=1, description="rising; just one where the layer reads as many as it makes"
+        min_length=1,
+        description="rising; just one if the layer has as many input as output channels",
     )
     makes: tuple[int, ...] = Field(min_length=1, description="rising")
-    ms: tuple[tuple[float, ...], ...] = Field(description="a row for each width that is read")
+    ms: tuple[tuple[float, ...], ...] = Field(description="a row per number of input channels")
 
     @model_validator(mode="after")
     def _fits(self) -> Staircase:
@@ -37,43 +36,41 @@ class Staircase(Record):
 
     @property
     def by_made(self) -> tuple[float, ...]:
-        """The times by the width that is made, where everything is read."""
+        """The latencies by output channels, with all input channels."""
         return self.ms[-1]
 
     @property
     def by_read(self) -> tuple[float, ...]:
-        """The times by the width that is read, where everything is made."""
+        """The latencies by input channels, with all output channels."""
         return tuple(row[-1] for row in self.ms)
 
     @property
     def worth_making(self) -> tuple[int, ...]:
-        """The widths to make that are the last before a rise: a narrower one would save, a wider
-        one would cost.
-        """
+        """The numbers of output channels just before a rise of the latency."""
         return _last_before_rises(self.makes, self.by_made)
 
     @property
     def worth_reading(self) -> tuple[int, ...]:
-        """The same of the widths that are read."""
+        """The numbers of input channels just before a rise of the latency."""
         return _last_before_rises(self.reads, self.by_read)
 
     @property
     def title(self) -> str:
-        """Which layer, and where it was measured."""
+        """The layer, the machine and the threads, in a line."""
         return f"{self.likeness} on {self.machine} · {counted(self.threads, 'thread')}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a width that is made, the narrowest first, and under them the widths that are
-        read.
+        """A row per number of output channels, the fewest first, then one per number of input
+        channels.
         """
         rows = [
-            _row("makes", *one, self.worth_making, self.by_made[-1])
-            for one in zip(self.makes, self.by_made, strict=True)
+            _row("makes", *step, self.worth_making, self.by_made[-1])
+            for step in zip(self.makes, self.by_made, strict=True)
         ]
         if len(self.reads) > 1:
             rows += [
-                _row("reads", *one, self.worth_reading, self.by_read[-1])
-                for one in zip(self.reads, self.by_read, strict=True)
+                _row("reads", *step, self.worth_reading, self.by_read[-1])
+                for step in zip(self.reads, self.by_read, strict=True)
             ]
         return rows
 
@@ -88,20 +85,20 @@ class Staircase(Record):
 
 
 class WholeLatency(Record):
-    """What a whole model takes: as it was at first, as it is, and with every group as narrow as it
-    may get.
+    """The latency of a whole model: the original, the current one, and one with every group at its
+    narrowest.
     """
 
     likeness: str
     original_ms: float
     ms: float
     narrow_ms: float | None = Field(
-        default=None, description="None where the narrow model does not run"
+        default=None, description="None if the narrow model does not run"
     )
 
 
 class StaircaseTable(Record):
-    """What was measured on one machine with one number of threads; kept between runs."""
+    """Staircases of one machine and number of threads, kept between runs."""
 
     machine: str
     threads: int
@@ -110,15 +107,15 @@ class StaircaseTable(Record):
     wholes: tuple[WholeLatency, ...] = ()
 
     def find(self, likeness: str, reads: int, makes: int) -> Staircase | None:
-        """The staircase of a layer as wide as this, if it was measured."""
-        wanted = likeness, reads, makes
+        """The staircase of a layer with these widths, if it was measured."""
+        key = likeness, reads, makes
         return next(
-            (row for row in self.rows if (row.likeness, row.reads[-1], row.makes[-1]) == wanted),
+            (row for row in self.rows if (row.likeness, row.reads[-1], row.makes[-1]) == key),
             None,
         )
 
     def whole(self, likeness: str) -> WholeLatency | None:
-        """What a whole model took, if it was measured."""
+        """The latency of a whole model, if it was measured."""
         return next((row for row in self.wholes if row.likeness == likeness), None)
 
     def joined(self, newer: StaircaseTable) -> StaircaseTable:
@@ -136,13 +133,13 @@ _WORDS = ("side", "note")
 
 
 def _last_before_rises(widths: tuple[int, ...], times: tuple[float, ...]) -> tuple[int, ...]:
-    """The widest always; below it each that saves, against every wider one."""
-    found, least = [widths[-1]], times[-1]
+    """The widest, and each narrower width that is faster than all wider ones."""
+    chosen, least = [widths[-1]], times[-1]
     for width, ms in zip(widths[-2::-1], times[-2::-1], strict=True):
         if ms < least * (1 - RISE):
-            found.append(width)
+            chosen.append(width)
             least = ms
-    return tuple(reversed(found))
+    return tuple(reversed(chosen))
 
 
 def _row(

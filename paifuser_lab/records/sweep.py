@@ -1,4 +1,4 @@
-"""What came out of running one notebook with many parameters."""
+"""The results of running one notebook with many parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = ("note",)
 
 
 class SweepRun(Record):
-    """One run: the parameters that it was given, and the figures of its report."""
+    """One run: its parameters, and the figures of its report."""
 
     name: str
     parameters: dict[str, Value]
@@ -40,7 +40,7 @@ class Sweep(Record):
 
     @property
     def title(self) -> str:
-        """What was run, how often, and what to think of its times."""
+        """The notebook, the number of runs and a warning about disturbed latencies, in a line."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         beside = (
             f" · {self.jobs} at a time, so latencies disturbed each other" if self.jobs > 1 else ""
@@ -51,7 +51,7 @@ class Sweep(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a run."""
+        """A row per run."""
         import pandas
 
         rows = [
@@ -62,7 +62,7 @@ class Sweep(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a run: its parameters, then its figures."""
+        """A row per run: its parameters, then its figures."""
         parameters = dict.fromkeys(name for run in self.runs for name in run.parameters)
         figures = dict.fromkeys(
             name for run in self.runs for name in run.figures if name not in parameters
@@ -80,7 +80,7 @@ class Sweep(Record):
         ] or [{"note": "nothing has been run"}]
 
     def to_markdown(self) -> str:
-        """The title and the table, as a page that renders anywhere."""
+        """The title and the table as Markdown."""
         rows = self.table()
         cells = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
         lines = [

@@ -9,7 +9,7 @@ Row = dict[str, str]
 
 
 def readable_bytes(count: int | None) -> str:
-    """1536 → '1.5 kB', in powers of 1000 and with three figures."""
+    """1536 → '1.54 kB', in powers of 1000 with three digits."""
     return readable_count(count, unit="B")
 
 
@@ -19,15 +19,15 @@ def counted(count: int, word: str) -> str:
 
 
 def readable_share(share: float) -> str:
-    """0.5 → '50%', 0.001 → '0.1%': as few decimals as are right to a tenth, of what it is and of
-    what it leaves.
+    """0.5 → '50%', 0.001 → '0.1%': with the fewest decimals that keep the share and its complement
+    within 10%.
     """
     percent = 100 * share
     allowed = 0.1 * min(abs(percent), abs(100 - percent))
-    places = next(
-        (places for places in range(6) if abs(round(percent, places) - percent) <= allowed), 6
+    decimals = next(
+        (count for count in range(6) if abs(round(percent, count) - percent) <= allowed), 6
     )
-    return f"{percent:.{places}f}%"
+    return f"{percent:.{decimals}f}%"
 
 
 def readable_count(count: float | None, *, unit: str = "") -> str:
@@ -41,9 +41,7 @@ def readable_count(count: float | None, *, unit: str = "") -> str:
 
 
 def text_table(table: list[Row], words: Collection[str]) -> list[str]:
-    """The head and the rows as lines, none where there are no rows; `words` are the columns that
-    are no numbers.
-    """
+    """The header and the rows as lines; none without rows. `words` names the columns of text."""
     if not table:
         return []
     widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
@@ -63,7 +61,7 @@ def html_table(
     words: Collection[str],
     is_bold: Callable[[Row], bool] = lambda row: False,
 ) -> str:
-    """A table with its captions; whatever a model named is text and nothing else."""
+    """An HTML table with captions; all text is escaped."""
     head = "".join(
         f'<th style="{_style(key, words)}">{html.escape(key)}</th>'
         for key in (table[0] if table else ())

@@ -1,6 +1,4 @@
-"""The summary of a trace: time by operator, layer and kernel, and what the device waited
-for.
-"""
+"""The summary of a trace: time by operator, layer and kernel, and idle time."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from .text import counted, readable_bytes
 if TYPE_CHECKING:
     import pandas
 
-SHOWN = 15
-WIDEST_NAME = 60
+MAX_ROWS = 15
+MAX_NAME = 60
 
 
 class TracedOperator(Record):
-    """An operator: its time on the CPU alone (self) and with what it called (total); the same on
-    the device.
+    """An operator: its CPU time without (self) and with (total) the operators it called, and the
+    same on the device.
     """
 
     name: str
@@ -32,7 +30,7 @@ class TracedOperator(Record):
 
 
 class TracedKernel(Record):
-    """A kernel of the device; `layer` is the one that spent most in it, of `layer_count`."""
+    """A device kernel; of the `layer_count` layers that ran it, `layer` spent most time in it."""
 
     name: str
     calls: int
@@ -42,7 +40,7 @@ class TracedKernel(Record):
 
 
 class TracedLayer(Record):
-    """A layer and all that it called; the model itself is the layer ''."""
+    """A layer with everything it called; the model itself is the layer ''."""
 
     layer: str
     type: str
@@ -61,7 +59,7 @@ class TracedCopy(Record):
 
 
 class TraceSummary(Record):
-    """A trace in figures: operators by self time, kernels, layers, and what was lost to waiting."""
+    """Operators by self time, kernels, layers, and time lost to waiting."""
 
     name: str
     span_ms: float
@@ -84,7 +82,7 @@ class TraceSummary(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row an operator, as plain numbers, the largest self time first."""
+        """A row per operator, as plain numbers, the largest self time first."""
         import pandas
 
         rows = [operator.model_dump() for operator in self.operators]
@@ -92,13 +90,13 @@ class TraceSummary(Record):
 
     @property
     def title(self) -> str:
-        """What was traced, and for how long."""
+        """The trace's name, duration and number of events, in a line."""
         stopped = ", stopped early" if self.is_interrupted else ""
         return f"{self.name} · {self.span_ms:.4g} ms · {self.events:,} events{stopped}"
 
     @property
     def facts(self) -> dict[str, str]:
-        """What happened beside the operators; what did not happen is left out."""
+        """Figures beside the operators; empty ones are left out."""
         waits = f"{counted(self.synchronisations, 'call')}, {self.synchronisation_ms:.3g} ms"
         known = {
             "device idle": _percent(self.device_idle_ratio),
@@ -139,25 +137,28 @@ class TraceSummary(Record):
         return f"<div><p><b>{html.escape(self.title)}</b><br>{facts}</p>{tables}</div>"
 
 
-Row = tuple[str, float, dict[str, str]]  # name, what its bar shows, and further columns
+Row = tuple[str, float, dict[str, str]]  # name, value of its bar, further columns
 
 
 def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[Row], int]]:
-    """The heading, the rows to show and how many there are, of each table that has any."""
+    """The heading, the rows to show and the total number of rows of each non-empty table."""
     has_device = summary.has_device
     operators = [
-        (one.name, one.self_ms, _operator_columns(one, has_device=has_device))
-        for one in summary.operators[:SHOWN]
+        (operator.name, operator.self_ms, _operator_columns(operator, has_device=has_device))
+        for operator in summary.operators[:MAX_ROWS]
     ]
     layers = [
         (
-            f"{one.layer} ({one.type})".strip(),
-            one.device_ms if has_device else one.cpu_ms,
-            _layer_columns(one, has_device=has_device),
+            f"{layer.layer} ({layer.type})".strip(),
+            layer.device_ms if has_device else layer.cpu_ms,
+            _layer_columns(layer, has_device=has_device),
         )
-        for one in summary.layers[:SHOWN]
+        for layer in summary.layers[:MAX_ROWS]
     ]
-    kernels = [(one.name, one.device_ms, _kernel_columns(one)) for one in summary.kernels[:SHOWN]]
+    kernels = [
+        (kernel.name, kernel.device_ms, _kernel_columns(kernel))
+        for kernel in summary.kernels[:MAX_ROWS]
+    ]
     all_tables = (
         ("Operators by self time", operators, len(summary.operators)),
         ("Layers", layers, len(summary.layers)),
@@ -196,8 +197,8 @@ def _text_table(rows: list[Row]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in cells
     ]
@@ -233,12 +234,12 @@ def _more(shown: int, count: int) -> str:
 
 
 def _clipped(name: str) -> str:
-    """One line of it, both ends: a kernel's name can be pages long, and the names of a family
-    differ at their ends.
+    """The name on one line, its middle cut out if it is long: kernel names of a family differ at
+    their ends.
     """
     line = " ".join(name.split())
-    end = WIDEST_NAME // 3
-    return line if len(line) <= WIDEST_NAME else f"{line[: WIDEST_NAME - end - 1]}…{line[-end:]}"
+    end = MAX_NAME // 3
+    return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - end - 1]}…{line[-end:]}"
 
 
 def _copied(copy: TracedCopy) -> str:

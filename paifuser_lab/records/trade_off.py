@@ -1,4 +1,4 @@
-"""What variants keep of the metric for what they take, and which of them nothing beats."""
+"""The trade-off of metric against latency or size, and its Pareto frontier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .text import html_table, readable_bytes, text_table
 
 
 class Bargain(Record):
-    """One variant: what it takes, and what it is worth."""
+    """One variant: its latency, its size, and its metric or closeness (`worth`)."""
 
     name: str
     latency_ms: float
@@ -18,8 +18,8 @@ class Bargain(Record):
 
 
 class TradeOff(Record):
-    """The rows of a comparison by latency, size and the metric; where there is none, by how near
-    the answer is to the baseline's.
+    """The rows of a comparison by latency, size and metric; without a metric, by the closeness of
+    the output to the baseline's.
     """
 
     title: str
@@ -29,33 +29,31 @@ class TradeOff(Record):
     bargains: tuple[Bargain, ...] = Field(min_length=1)
 
     def unbeaten(self, axis: str) -> tuple[Bargain, ...]:
-        """Those that nothing beats in worth that takes less of `latency_ms` or `size_bytes`, the
-        cheapest first.
-        """
-        found: list[Bargain] = []
-        for one in sorted(self.bargains, key=lambda one: (getattr(one, axis), -one.worth)):
-            if not found or one.worth > found[-1].worth:
-                found.append(one)
-        return tuple(found)
+        """The Pareto frontier of worth against `latency_ms` or `size_bytes`, the cheapest first."""
+        frontier: list[Bargain] = []
+        for row in sorted(self.bargains, key=lambda row: (getattr(row, axis), -row.worth)):
+            if not frontier or row.worth > frontier[-1].worth:
+                frontier.append(row)
+        return tuple(frontier)
 
     def table(self) -> list[dict[str, str]]:
-        """A row a variant, in the order of the comparison."""
+        """A row per variant, in the order of the comparison."""
         best = {
-            axis: {one.name for one in self.unbeaten(axis)} for axis in ("latency_ms", "size_bytes")
+            axis: {row.name for row in self.unbeaten(axis)} for axis in ("latency_ms", "size_bytes")
         }
         return [
             {
-                "name": one.name,
-                "latency ms": f"{one.latency_ms:.3g}",
-                "weights": readable_bytes(one.size_bytes),
-                self.unit: f"{one.worth:.4f}",
+                "name": row.name,
+                "latency ms": f"{row.latency_ms:.3g}",
+                "weights": readable_bytes(row.size_bytes),
+                self.unit: f"{row.worth:.4f}",
                 "note": " and ".join(
-                    f"unbeaten for its {what}"
-                    for axis, what in (("latency_ms", "latency"), ("size_bytes", "size"))
-                    if one.name in best[axis]
+                    f"unbeaten for its {unit}"
+                    for axis, unit in (("latency_ms", "latency"), ("size_bytes", "size"))
+                    if row.name in best[axis]
                 ),
             }
-            for one in self.bargains
+            for row in self.bargains
         ]
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which workload a record is about: its name, and in one process the workload that has the name."""
+"""The workload of a record: its name and, within one process, a key of the workload itself."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 
 class WorkloadName(str):
-    """A name as text, with a key of the workload that has it: several may have one name, such as
-    `Sequential`. Saved, it is the name alone.
+    """A name with the key of its workload, since several workloads may share a name, such as
+    `Sequential`. Only the name is saved.
     """
 
     key: str
 
     def __new__(cls, name: str) -> WorkloadName:
-        made = super().__new__(cls, name)
-        made.key = uuid4().hex
-        return made
+        workload_name = super().__new__(cls, name)
+        workload_name.key = uuid4().hex
+        return workload_name
 
 
-def _kept(value: Any, handler: ValidatorFunctionWrapHandler) -> str:
+def _keep_key(value: Any, handler: ValidatorFunctionWrapHandler) -> str:
     return value if isinstance(value, WorkloadName) else str(handler(value))
 
 
-AboutWorkload = Annotated[str, WrapValidator(_kept)]
+AboutWorkload = Annotated[str, WrapValidator(_keep_key)]
 
 
 def workload_key(name: str) -> str:
-    """The key of the workload that a record is about; '' where the record was read from a file."""
+    """The key of a record's workload; '' if the record was read from a file."""
     return name.key if isinstance(name, WorkloadName) else ""

@@ -1,22 +1,23 @@
-"""How much each layer and each channel matters: what lower precision of a layer would cost, and how
-important each of its output channels is.
+"""How much each layer and each channel matters: the predicted cost of lower precision in a layer,
+and the importance of each of its output channels.
 
 * `lab.sensitivity(work)`: a row for each layer, a column for each format: the predicted rise of the
-  loss from the loss's curvature; `methods=("quadratic", "ablation")` measures it as well, and says
+  loss from the loss's curvature; `methods=("quadratic", "ablation")` also measures it, and reports
   how well the two orders agree; `resume=record, error=0.05` continues a record until the
   standard error is that small.
 * `lab.importance(work, method="taylor")`: a value for each output channel, with its standard error.
   The step `prune` cuts by the same values.
 
 estimate_layers.py    the record of `sensitivity` (request.py, select_layers.py)
-estimation.py         samples until the means are known well enough (running_mean.py)
+estimation.py         sampling until the means are known to the requested error
 methods/              the estimators of layers, a file each
 curvature.py          gradients and Hessian products; probes.py, trace_estimators.py: traces;
                       lanczos.py: eigenvalues
+agreement.py          the rank correlation of each method with the measured order
 estimate_channels.py  the record of `importance`; channel_run.py: an estimator over batches
 channels/             the estimators of channels, a file each
-subject.py            layers, batches, and what rounding changes; perturb.py: a layer changed for
-                      the time of a run
+subject.py            layers, batches, and the changes that rounding makes; perturb.py: temporary
+                      changes of a layer
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Run one estimator of channels over batches: the mean of each channel's values, and the standard
-error of each.
+"""Run one estimator of channels over batches: the mean of each channel's values, and its standard
+error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ChannelMeans:
         self.squares = torch.zeros(0)  # squared distances from the mean, added up
 
     def add(self, values: Tensor) -> None:
-        """One batch more."""
+        """Add the values of one batch."""
         values = values.detach().double().cpu()
         if not self.count:
             self.mean, self.squares = torch.zeros_like(values), torch.zeros_like(values)
@@ -62,7 +62,7 @@ class ChannelMeans:
 
 @dataclass
 class ChannelRun:
-    """An estimator, and the means of what it computed so far."""
+    """An estimator and the means of its values so far."""
 
     estimator: ChannelEstimator
     means: dict[str, ChannelMeans]
@@ -79,7 +79,7 @@ class ChannelRun:
         data: SampledBatches,
         seed: int,
     ) -> ChannelRun:
-        """A run of the method of this name that has not begun."""
+        """A run of the named method that has not started."""
         subject = Subject(work, dict(layers), (), data, seed)
         means = {name: ChannelMeans() for name in layers}
         return cls(CHANNEL_ESTIMATORS[method](subject), means)
@@ -90,14 +90,14 @@ class ChannelRun:
         return self.estimator.subject
 
     def run(self, seconds: float | None, should_stop: Callable[[], bool]) -> None:
-        """Batch after batch; one at least, unless it is interrupted before its end."""
+        """Run batch after batch; at least one, unless it is interrupted during the first."""
         began = time.perf_counter()
-        most = len(self.subject.batches) if self.estimator.needs != "nothing" else 1
+        count = len(self.subject.batches) if self.estimator.needs != "nothing" else 1
         with (
             keep_when_stopped(self._has_means) as ending,
-            progress(self.estimator.name, most) as shown,
+            progress(self.estimator.name, count) as shown,
         ):
-            for index in range(most):
+            for index in range(count):
                 self._add(self.subject.batches[index])
                 shown.advance()
                 stop_if_asked(should_stop)
@@ -131,7 +131,9 @@ def channel_values(
     seed: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> ChannelValues:
-    """The values that `lab.importance` shows for these layers, all batches of them or an error."""
+    """The values that `lab.importance` shows for these layers, over all batches; raises if stopped
+    early.
+    """
     data, notes = batches_for(work, method, None, seed)
     run = ChannelRun.of(work, layers, method, data, seed)
     with twice_differentiable(work.model):
@@ -143,13 +145,13 @@ def channel_values(
 
 
 def batches_for(
-    work: Workload, method: str, asked: int | Sequence[Any] | None, seed: int
+    work: Workload, method: str, batches: int | Sequence[Any] | None, seed: int
 ) -> tuple[SampledBatches, list[str]]:
     """The batches that a method runs on, and a note where they are test data."""
     if CHANNEL_ESTIMATORS[method].needs == "nothing":
         return example_inputs(work), []
-    data = sampled_batches(work, BATCHES if asked is None else asked, seed)
-    return data, ["judged on the test data"] if data.what == "test data" else []
+    data = sampled_batches(work, BATCHES if batches is None else batches, seed)
+    return data, ["estimated on the test data"] if data.what == "test data" else []
 
 
 def missing_for(work: Workload, method: str, *, has_batches: bool = False) -> str | None:

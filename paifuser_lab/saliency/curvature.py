@@ -1,10 +1,10 @@
-"""The loss around the weights as they are: its slope and its curvature along any direction, by
+"""The loss around the present weights: its slope and its curvature along any direction, by
 automatic differentiation.
 
-The gradient of a batch is taken once with its graph kept; each product of the Hessian with a vector
-then is one more pass back. A product for one layer goes through its block of the Hessian alone,
-exactly. One pass over all layers at once costs about as much as a few of them, and mixes what lies
-between layers into the answer, as noise.
+The gradient of a batch is computed once with its graph kept; each Hessian-vector product is then
+one more backward pass. A product for one layer uses that layer's block of the Hessian alone,
+exactly. One pass over all layers at once costs about as much as a few of them, and adds the cross
+terms between layers to the result, as noise.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .subject import Batch, Subject
 
 
 class GradientError(MeasureError):
-    """A loss that has no gradient in the weights, or none that can be differentiated again."""
+    """A loss without a gradient in the weights, or with one that cannot be differentiated again."""
 
 
-Direction = Sequence[Tensor | None]  # a part a point; None stands still
+Direction = Sequence[Tensor | None]  # a part for each point; None leaves the point unchanged
 
 
 @dataclass(frozen=True)
 class Slope:
-    """A batch's loss and its gradient, kept so that it can be differentiated again.
+    """A batch's loss gradient, kept so that it can be differentiated again.
 
-    A layer's points are its weight and, where asked for, what it was given at each of its calls.
+    A layer's points are its weight and, where requested, its input at each of its calls.
     """
 
     name: str  # of the model, for messages
@@ -39,7 +39,9 @@ class Slope:
     gradients: Mapping[str, Sequence[Tensor]]
 
     def rise(self, layer: str, direction: Direction) -> tuple[float, float]:
-        """g·d and dᵀHd: how the loss rises, and bends, as one layer's points move."""
+        """g·d and dᵀHd: the first and second derivative of the loss along a direction of one
+        layer's points.
+        """
         moved = [
             (point, gradient, part)
             for point, gradient, part in zip(
@@ -60,7 +62,7 @@ class Slope:
         return self._products([self.points[layer][0]], [(self.gradients[layer][0], vector)])[0]
 
     def joint_products(self, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The Hessian of all these layers' weights together times a vector, in a single pass."""
+        """The joint Hessian of these layers' weights times a vector, in a single pass."""
         points = [self.points[layer][0] for layer in vectors]
         pairs = [(self.gradients[layer][0], vector) for layer, vector in vectors.items()]
         return dict(zip(vectors, self._products(points, pairs), strict=True))
@@ -70,7 +72,7 @@ class Slope:
         if not curved:
             return [torch.zeros_like(point) for point in points]
         try:
-            found = torch.autograd.grad(
+            products = torch.autograd.grad(
                 [gradient for gradient, _ in curved],
                 points,
                 [part for _, part in curved],
@@ -81,31 +83,30 @@ class Slope:
             raise _not_twice(self.name, error) from error
         return [
             torch.zeros_like(point) if product is None else product.detach()
-            for point, product in zip(points, found, strict=True)
+            for point, product in zip(points, products, strict=True)
         ]
 
 
 def slope(
     subject: Subject, batch: Batch, layers: Iterable[str], *, with_inputs: Iterable[str] = ()
 ) -> Slope:
-    """Run a batch, and take the loss's gradient in these layers' weights and in the inputs of some
-    of them.
+    """Run a batch, and compute the loss's gradient in these layers' weights and in the inputs of
+    some of them.
     """
     weights = {name: subject.layers[name].weight.requires_grad_() for name in layers}
     inputs: dict[str, list[Tensor]] = {name: [] for name in weights}
 
-    def kept(name: str, values: Tensor) -> Tensor:
-        own = (
-            values.clone()
-        )  # what goes past this layer, along a skip connection perhaps, is another matter
+    def record(name: str, values: Tensor) -> Tensor:
+        # a copy: other readers of the values, such as a skip connection, are not this layer's input
+        own = values.clone()
         inputs[name].append(own if own.requires_grad else own.requires_grad_())
         return own
 
-    inputs_of = {name: partial(kept, name) for name in with_inputs}
+    inputs_of = {name: partial(record, name) for name in with_inputs}
     with torch.enable_grad():
         with subject.changed(weights, inputs_of):
             loss = subject.loss(batch)
-        subject.checked(loss, batch)
+        subject.checked_value(loss, batch)
         points = {name: (weight, *inputs[name]) for name, weight in weights.items()}
         flat = gradient(
             subject.work.name,
@@ -114,25 +115,25 @@ def slope(
             again=True,
         )
     _check_twice(subject.work.name, flat)
-    left = iter(flat)
+    remaining = iter(flat)
     return Slope(
         subject.work.name,
         points,
-        {name: [next(left) for _ in group] for name, group in points.items()},
+        {name: [next(remaining) for _ in group] for name, group in points.items()},
     )
 
 
 def gradient(
     name: str, loss: Tensor, points: Sequence[Tensor], *, again: bool = False
 ) -> tuple[Tensor, ...]:
-    """The loss's gradient in some points, zero where it does not depend on them; `again` keeps what
-    a second one needs.
+    """The loss's gradient in some points, zero where it does not depend on them; `again` keeps the
+    graph for a second differentiation.
     """
     if not loss.requires_grad:
         raise GradientError(
             f"the loss of {name} has no gradient in its weights (is something detached, or an "
             "argmax taken?); "
-            "let it be differentiable, or ask for methods=('ablation',); for channels, for "
+            "make it differentiable, or use methods=('ablation',), or for channels "
             "method='magnitude'."
         )
     try:
@@ -144,12 +145,12 @@ def gradient(
 
 
 def _check_twice(name: str, gradients: Iterable[Tensor]) -> None:
-    """A gradient that is marked as not to be differentiated again would be taken for a constant,
-    without a word.
+    """Raise where an operator is marked as differentiable once: autograd would silently treat its
+    gradient as a constant.
     """
-    ahead, seen = [one.grad_fn for one in gradients], set()
-    while ahead:
-        node = ahead.pop()
+    pending, seen = [tensor.grad_fn for tensor in gradients], set()
+    while pending:
+        node = pending.pop()
         if node is None or node in seen:
             continue
         if node.name() == "torch::autograd::Error":
@@ -157,17 +158,17 @@ def _check_twice(name: str, gradients: Iterable[Tensor]) -> None:
                 name, RuntimeError("one of its operators is marked as differentiable once")
             )
         seen.add(node)
-        ahead += [following for following, _ in node.next_functions]
+        pending += [following for following, _ in node.next_functions]
 
 
-def dot(one: Tensor, other: Tensor) -> float:
-    """The sum of products, added up in double precision."""
-    return float((one.detach().double() * other.detach().double()).sum())
+def dot(left: Tensor, right: Tensor) -> float:
+    """The dot product, summed in double precision."""
+    return float((left.detach().double() * right.detach().double()).sum())
 
 
 def _not_twice(name: str, error: RuntimeError) -> GradientError:
     return GradientError(
-        f"the loss of {name} cannot be differentiated as asked ({first_line(error).rstrip('.')}); "
-        "ask for methods=('ablation',) or ('output',), which need no gradient; for channels, for "
-        "method='magnitude'."
+        f"the loss of {name} cannot be differentiated as required "
+        f"({first_line(error).rstrip('.')}); use methods=('ablation',) or ('output',), "
+        "which need no gradient, or for channels method='magnitude'."
     )

@@ -1,5 +1,5 @@
-"""Estimate how much each output channel of each layer matters: the record that
-`lab.importance` returns.
+"""Estimate how much each output channel of each layer matters: the record that `lab.importance`
+returns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .channels import CHANNEL_ESTIMATORS
 from .channels.magnitude import Magnitude
 from .channels.output_channels import channel_count, channel_layers, output_dimension
 from .perturb import twice_differentiable, with_gradients
-from .select_layers import chosen, why_not
+from .select_layers import chosen, obstacle
 from .subject import Batch, Layer, Subject
 
 NEVER_RUNS = "it never ran on the first batch"
@@ -55,7 +55,7 @@ def importance(
     )
     data, data_notes = batches_for(work, name, batches, seed)
     selected = chosen(channel_layers(work), layers, what="output channels")
-    reasons = {name: reason for name, module in selected.items() if (reason := why_not(module))}
+    reasons = {name: reason for name, module in selected.items() if (reason := obstacle(module))}
     usable = {
         name: Layer(name, module, output_dimension(module) or 0)
         for name, module in selected.items()
@@ -63,7 +63,7 @@ def importance(
     }
     estimate = _Estimate(ChannelRun.of(work, usable, name, data, seed), notes + data_notes, reasons)
     with twice_differentiable(work.model):
-        estimate.leave_out_what_never_runs()
+        estimate.drop_layers_that_never_run()
         estimate.find_outputs()
         estimate.run.run(seconds, should_stop or (lambda: False))
     return estimate.record(list(selected))
@@ -71,7 +71,7 @@ def importance(
 
 @dataclass
 class _Estimate:
-    """A run, with what the record says beside its values."""
+    """A run, with what the record holds besides its values."""
 
     run: ChannelRun
     notes: list[str]
@@ -83,22 +83,22 @@ class _Estimate:
         """The workload and its layers."""
         return self.run.subject
 
-    def leave_out_what_never_runs(self) -> None:
-        """A layer that is never called has no slope and no output; all its channels would seem to
-        be of no importance.
+    def drop_layers_that_never_run(self) -> None:
+        """A layer that is never called has no gradient and no output; all its channels would seem
+        unimportant.
         """
-        self._check_any()
+        self._check_layers_left()
         calls = self.subject.watch()
         self.reasons |= {name: NEVER_RUNS for name, count in calls.items() if not count}
         self.subject.layers = {
             name: layer for name, layer in self.subject.layers.items() if calls[name]
         }
-        self._check_any()
+        self._check_layers_left()
 
     def find_outputs(self) -> None:
-        """The layers whose output is the model's output."""
+        """Find the layers whose output is the model's output."""
         work = self.subject.work
-        graph = observe(work.model, lambda: self.subject.answer(Batch(work.inputs, number=0)))
+        graph = observe(work.model, lambda: self.subject.output(Batch(work.inputs, number=0)))
         self.outputs = {
             operation.layer
             for operation in graph.operations
@@ -106,7 +106,7 @@ class _Estimate:
         }
 
     def record(self, names: list[str]) -> Importance:
-        """Everything as one record; a layer without values says why."""
+        """The record; a layer without values has the reason as its note."""
         work, run = self.subject.work, self.run
         return Importance(
             workload=work.name,
@@ -149,17 +149,19 @@ class _Estimate:
             note=reason,
         )
 
-    def _check_any(self) -> None:
+    def _check_layers_left(self) -> None:
         if not self.subject.layers:
             name, reason = next(iter(self.reasons.items()))
             raise MeasureError(
-                f"no layer of {self.subject.work.name} that was asked for can be judged; '{name}': "
-                f"{reason}."
+                f"none of the requested layers of {self.subject.work.name} can be "
+                f"estimated; '{name}': {reason}."
             )
 
 
 def cut_note(shown: str, cut: str | None = None) -> str:
-    """What to read beside values by one method: how the step prune cuts by them, or by another."""
+    """The note beside the values of one method: how the step prune cuts by them, or by another
+    method.
+    """
     if cut is None or cut == shown:
         return (
             f"The step prune with importance: {shown} removes the channels with the lowest of "
@@ -171,7 +173,9 @@ def cut_note(shown: str, cut: str | None = None) -> str:
 
 
 def _width(name: str, module: torch.nn.Module) -> int:
-    """The number of output channels, where the weight is there to be counted."""
+    """The number of output channels, from the layer's attributes where the weight is computed at
+    each call.
+    """
     if module._parameters.get("weight") is None:
         return int(getattr(module, "out_channels", 0) or getattr(module, "out_features", 0))
     return channel_count(Layer(name, module, output_dimension(module) or 0))
@@ -185,7 +189,7 @@ def _check_arguments(method: str, seconds: float | None) -> None:
             f"{method!r} is no method; there are {', '.join(CHANNEL_ESTIMATORS)}{hint}."
         )
     if seconds is not None and not seconds > 0:
-        raise MeasureError(f"{seconds} seconds leave no time to judge; give more than 0.")
+        raise MeasureError(f"{seconds} seconds leave no time to estimate; give more than 0.")
 
 
 def _possible(work: Workload, method: str, *, has_batches: bool) -> tuple[str, list[str]]:
@@ -193,5 +197,5 @@ def _possible(work: Workload, method: str, *, has_batches: bool) -> tuple[str, l
     if (missing := missing_for(work, method, has_batches=has_batches)) is None:
         return method, []
     return Magnitude.name, [
-        f"{work.name} has no {missing}, which {method} would take: judged by magnitude instead"
+        f"{work.name} has no {missing}, which {method} needs: estimated by magnitude instead"
     ]

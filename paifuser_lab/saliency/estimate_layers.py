@@ -1,6 +1,4 @@
-"""Judge each layer of a model in each format: what it would cost, by one or several ways of
-judging.
-"""
+"""Estimate what each format would cost each layer of a model, by one or several methods."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from ..records import Curvature, LayerSensitivity, Sensitivity
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Workload, outside_inference, workload_of
 from ..workload.data import sampled_batches
-from .agreement import REFERENCE, chance, with_agreement
+from .agreement import REFERENCE, uncertain_formats, with_agreement
 from .estimation import Estimation
 from .methods import ESTIMATORS
 from .perturb import twice_differentiable, with_gradients
-from .request import check_asked, check_resumed, methods_for
-from .select_layers import NEVER_RUNS, candidates, chosen, usable_layers, why_not
+from .request import check_arguments, check_resumed, methods_for
+from .select_layers import NEVER_RUNS, candidates, chosen, obstacle, usable_layers
 from .subject import Subject
 
 FORMATS = ("bf16", "int8", "int4-weights")
@@ -43,39 +41,43 @@ def sensitivity(
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
 ) -> Sensitivity:
-    """See how much each layer matters: what rounding it to each format is predicted to cost, and,
-    with 'ablation', measured.
+    """Estimate how much each layer matters: the predicted cost of rounding it to each format and,
+    with 'ablation', the measured cost.
 
     Each mean is refined until its relative standard error is `error`, the batches are used up, or
-    the `seconds` are over. Of a loader that many `batches` are read, the first that it gives for
-    the seed; of a list they are drawn, and ranges of int8 inputs come from up to 16 batches. An
-    interrupt keeps what there is; `resume` goes on with an earlier record and computes again
-    nothing that is good.
+    the `seconds` are over. Of a loader, the first `batches` batches for the seed are read; of a
+    list they are drawn; the ranges of int8 inputs come from up to 16 batches. An interrupt keeps
+    the estimates so far; `resume` continues an earlier record and recomputes nothing that is
+    precise enough.
     """
     work = with_gradients(workload_of(subject))
-    check_asked(formats, methods, error, seconds)
+    check_arguments(formats, methods, error, seconds)
     data = sampled_batches(work, batches, seed)
     names, notes = methods_for(work, data, methods)
     if resume is not None:
         check_resumed(work, resume, seed)
-    found = chosen(candidates(work), layers)
-    looked = Subject(work, usable_layers(found), tuple(dict.fromkeys(formats)), data, seed, error)
-    reasons = {name: why for name, module in found.items() if (why := why_not(module))}
-    _check_any(looked, reasons)
-    run = _Run(looked, [], notes)
+    requested = chosen(candidates(work), layers)
+    estimated = Subject(
+        work, usable_layers(requested), tuple(dict.fromkeys(formats)), data, seed, error
+    )
+    reasons = {name: reason for name, module in requested.items() if (reason := obstacle(module))}
+    _check_layers_left(estimated, reasons)
+    run = _Run(estimated, [], notes)
     with twice_differentiable(work.model):
-        calls = looked.watch()
+        calls = estimated.watch()
         reasons |= {name: NEVER_RUNS for name, count in calls.items() if not count}
-        looked.layers = {name: layer for name, layer in looked.layers.items() if calls[name]}
-        _check_any(looked, reasons)
+        estimated.layers = {name: layer for name, layer in estimated.layers.items() if calls[name]}
+        _check_layers_left(estimated, reasons)
         run.sample(names, resume, seconds, should_stop)
-    rows = tuple(run.row(name, reasons.get(name), resume) for name in _names(work, found, resume))
+    rows = tuple(
+        run.row(name, reasons.get(name), resume) for name in _names(work, requested, resume)
+    )
     return run.record(names, rows, resume)
 
 
 @dataclass
 class _Run:
-    """The hearings so far, and what is to be said about them."""
+    """The estimations so far, and the notes on them."""
 
     subject: Subject
     estimations: list[Estimation]
@@ -89,7 +91,7 @@ class _Run:
         seconds: float | None,
         should_stop: Callable[[], bool] | None,
     ) -> None:
-        """Run one estimator after another; each has its share of the time that is left."""
+        """Run one estimator after another; each gets an equal share of the remaining time."""
         end = float("inf") if seconds is None else time.perf_counter() + seconds
 
         with keep_when_stopped(self._has_means) as ending:
@@ -110,25 +112,25 @@ class _Run:
         )
 
     def row(self, name: str, note: str | None, resume: Sensitivity | None) -> LayerSensitivity:
-        """What was said of one layer, now and earlier."""
+        """A layer's estimates, of this run and of the earlier record."""
         module = self.subject.work.model.get_submodule(name)
         weight = module._parameters.get("weight")
         earlier = next((row for row in resume.rows if row.layer == name), None) if resume else None
         scores = {key: dict(value) for key, value in earlier.scores.items()} if earlier else {}
         curvature = earlier.curvature if earlier else None
         for estimation in self.estimations:
-            found = {
+            estimates = {
                 key: running_mean.estimate
                 for key, running_mean in estimation.running_means.items()
                 if running_mean.count and key.layer == name
             }
-            for (_, number), estimate in estimation.estimator.scores(found).items():
+            for (_, number), estimate in estimation.estimator.scores(estimates).items():
                 scores.setdefault(number, {})[estimation.estimator.name] = estimate
-            curvature = _joined(curvature, estimation.estimator.curvatures(found).get(name))
+            curvature = _joined(curvature, estimation.estimator.curvatures(estimates).get(name))
         return LayerSensitivity(
             layer=name,
             kind=type(module).__name__,
-            parameters=sum(one.numel() for one in module.parameters())
+            parameters=sum(weights.numel() for weights in module.parameters())
             if weight is None
             else weight.numel(),
             scores=scores,
@@ -139,18 +141,18 @@ class _Run:
     def record(
         self, names: Sequence[str], rows: tuple[LayerSensitivity, ...], resume: Sensitivity | None
     ) -> Sensitivity:
-        """Everything as one record."""
+        """The record of all layers and methods."""
         work, data = self.subject.work, self.subject.batches
         formats = tuple(dict.fromkeys((*(resume.formats if resume else ()), *self.subject.formats)))
-        heard = [estimation.method for estimation in self.estimations]
-        names_heard = {method.name for method in heard}
-        heard = [
+        methods = [estimation.method for estimation in self.estimations]
+        method_names = {method.name for method in methods}
+        methods = [
             method
             for method in (resume.methods if resume else ())
-            if method.name not in names_heard
-        ] + heard
+            if method.name not in method_names
+        ] + methods
         default = _default(names)
-        used = max((method.samples for method in heard), default=0)
+        used = max((method.samples for method in methods), default=0)
         return Sensitivity(
             workload=work.name,
             machine=torch.cuda.get_device_name(work.device)
@@ -161,11 +163,11 @@ class _Run:
             method=default,
             examples=sum(data[index].examples for index in range(min(used, len(data)))),
             rows=rows,
-            methods=tuple(with_agreement(method, rows, formats) for method in heard),
+            methods=tuple(with_agreement(method, rows, formats) for method in methods),
             notes=(
                 *self.notes,
-                *(note for one in self.estimations for note in _notes(one)),
-                *chance(rows, formats),
+                *(note for estimation in self.estimations for note in _notes(estimation)),
+                *uncertain_formats(rows, formats),
             ),
             is_interrupted=self.is_interrupted,
             seed=self.subject.seed,
@@ -173,39 +175,40 @@ class _Run:
         )
 
 
-def _check_any(looked: Subject, reasons: Mapping[str, str]) -> None:
-    if not looked.layers:
-        name, why = next(iter(reasons.items()))
+def _check_layers_left(subject: Subject, reasons: Mapping[str, str]) -> None:
+    if not subject.layers:
+        name, reason = next(iter(reasons.items()))
         raise MeasureError(
-            f"no layer of {looked.work.name} that was asked for can be judged; '{name}': {why}."
+            f"none of the requested layers of {subject.work.name} can be estimated; '{name}': "
+            f"{reason}."
         )
 
 
-def _names(work: Workload, found: Iterable[str], resume: Sensitivity | None) -> list[str]:
-    """Layers looked at, now or earlier, in the model's order."""
-    known = {*found, *(row.layer for row in resume.rows)} if resume else set(found)
+def _names(work: Workload, requested: Iterable[str], resume: Sensitivity | None) -> list[str]:
+    """The layers estimated, now or in the earlier record, in the model's order."""
+    known = {*requested, *(row.layer for row in resume.rows)} if resume else set(requested)
     return [name for name, _ in work.model.named_modules() if name in known]
 
 
-def _joined(one: Curvature | None, other: Curvature | None) -> Curvature | None:
-    if one is None or other is None:
-        return other or one
-    new = {name: getattr(other, name) for name in Curvature.model_fields if getattr(other, name)}
-    return one.model_copy(update=new)
+def _joined(earlier: Curvature | None, new: Curvature | None) -> Curvature | None:
+    if earlier is None or new is None:
+        return new or earlier
+    updates = {name: getattr(new, name) for name in Curvature.model_fields if getattr(new, name)}
+    return earlier.model_copy(update=updates)
 
 
 def _default(names: Sequence[str]) -> str:
-    """The first that predicts; what was measured where nothing does."""
+    """The first method that predicts; the measured one where none does."""
     return next((name for name in names if name != REFERENCE), names[0])
 
 
 def _notes(estimation: Estimation) -> list[str]:
-    """The estimator's notes, and how many of its means are less certain than asked."""
+    """The estimator's notes, and how many of its means are less certain than requested."""
     if estimation.estimator.most_samples == 1 or not estimation.unsure:
         return estimation.estimator.notes
-    count, asked = len(estimation.running_means), estimation.subject.error
+    count, requested = len(estimation.running_means), estimation.subject.error
     return [
         *estimation.estimator.notes,
         f"{estimation.estimator.name}: {estimation.unsure} of {count} means are less certain than "
-        f"±{asked:.0%}",
+        f"±{requested:.0%}",
     ]

@@ -1,4 +1,4 @@
-"""Draw samples from an estimator until every mean has the standard error asked for, or the time is
+"""Draw samples from an estimator until every mean has the requested standard error, or the time is
 over.
 """
 
@@ -14,7 +14,7 @@ from ..records import Estimate, Method, Sensitivity
 from .methods import Estimator
 from .subject import Key, Subject
 
-FEWEST = 4  # samples before their spread is believed
+MIN_SAMPLES = 4  # samples before their standard error is trusted
 
 
 @dataclass
@@ -27,20 +27,20 @@ class RunningMean:
 
     @classmethod
     def of(cls, estimate: Estimate) -> RunningMean:
-        """The running mean that an estimate was made from."""
+        """The running mean behind an estimate."""
         count = estimate.samples or 1
         squares = 0.0 if estimate.error is None else estimate.error**2 * count * (count - 1)
         return cls(count, estimate.value, squares)
 
     def add(self, value: float) -> None:
-        """One sample more; one that is no number, or infinite, makes the mean infinite."""
+        """Add a sample; an infinite or NaN sample makes the mean infinite."""
         self.count += 1
         if not math.isfinite(value) or not math.isfinite(self.mean):
             self.mean, self.squares = math.inf, 0.0
             return
-        before = value - self.mean
-        self.mean += before / self.count
-        self.squares += before * (value - self.mean)
+        difference = value - self.mean
+        self.mean += difference / self.count
+        self.squares += difference * (value - self.mean)
 
     @property
     def error(self) -> float | None:
@@ -50,18 +50,18 @@ class RunningMean:
         return math.sqrt(self.squares / (self.count * (self.count - 1)))
 
     def is_within(self, relative_error: float) -> bool:
-        """Whether the mean is known as well as asked."""
+        """Whether the mean has the requested relative standard error."""
         if not math.isfinite(self.mean):
             return True
         return (
-            self.count >= FEWEST
+            self.count >= MIN_SAMPLES
             and self.error is not None
             and self.error <= relative_error * abs(self.mean)
         )
 
     @property
     def estimate(self) -> Estimate:
-        """The mean and its error as a record keeps them."""
+        """The mean and its error as stored in a record."""
         return Estimate(value=self.mean, error=self.error, samples=self.count)
 
 
@@ -96,12 +96,12 @@ class Estimation:
 
     @property
     def most(self) -> int:
-        """Samples of a key at most."""
+        """The largest number of samples of a key."""
         return self.estimator.most_samples or len(self.subject.batches)
 
     @property
     def open(self) -> list[Key]:
-        """The keys whose means are not certain enough yet."""
+        """The keys whose means are not precise enough yet."""
         return [
             key
             for key, running_mean in self.running_means.items()
@@ -110,7 +110,7 @@ class Estimation:
 
     @property
     def unsure(self) -> int:
-        """How many means are known less well than asked."""
+        """How many means are less precise than requested."""
         return sum(
             not running_mean.is_within(self.subject.error)
             for running_mean in self.running_means.values()
@@ -119,30 +119,30 @@ class Estimation:
 
     @property
     def method(self) -> Method:
-        """How it went, for the record."""
+        """The method's entry in the record: its time and number of samples."""
         most = max((running_mean.count for running_mean in self.running_means.values()), default=0)
         return Method(name=self.estimator.name, seconds=self.seconds, samples=most)
 
     def sample(self, deadline: float, stop_if_asked: Callable[[], None]) -> None:
-        """Sample after sample; every key is heard once even where the time is over, and an
-        interrupt leaves what there is.
+        """Draw samples; every key gets one even when the time is over, and an interrupt keeps the
+        samples so far.
         """
         began = time.perf_counter()
         try:
             with progress(self.estimator.name, self.most * len(self.running_means)) as shown:
-                while (still := self.open) and not self._is_late(deadline):
-                    self._round(still, shown, deadline, stop_if_asked)
+                while (keys := self.open) and not self._is_late(deadline):
+                    self._round(keys, shown, deadline, stop_if_asked)
         finally:
             self.seconds += time.perf_counter() - began
 
     def _round(
-        self, still: list[Key], shown: Progress, deadline: float, stop_if_asked: Callable[[], None]
+        self, keys: list[Key], shown: Progress, deadline: float, stop_if_asked: Callable[[], None]
     ) -> None:
-        """A batch more for the keys that have seen the fewest."""
-        fewest = min(self.running_means[key].count for key in still)
-        turn = [key for key in still if self.running_means[key].count == fewest]
-        batch = self.subject.batches[fewest % len(self.subject.batches)]
-        for key, value in self.estimator.samples(batch, turn):
+        """One more batch for the keys with the fewest samples."""
+        least = min(self.running_means[key].count for key in keys)
+        next_keys = [key for key in keys if self.running_means[key].count == least]
+        batch = self.subject.batches[least % len(self.subject.batches)]
+        for key, value in self.estimator.samples(batch, next_keys):
             self.running_means[key].add(value)
             shown.advance(doing=f"{key.layer} {key.format}".rstrip())
             stop_if_asked()

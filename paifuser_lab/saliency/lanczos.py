@@ -1,5 +1,5 @@
-"""The spectrum of a symmetric matrix that is only known by its products: Lanczos, every vector
-orthogonalised against all before it.
+"""The spectrum of a symmetric matrix that is only known by its products with vectors: Lanczos with
+full reorthogonalisation.
 
 The density is stochastic Lanczos quadrature: Ghorbani, Krishnan, Xiao: "An Investigation into
 Neural Net Optimization via Hessian Eigenvalue Density", 2019.
@@ -16,32 +16,32 @@ from torch import Tensor
 
 from .probes import Product, signs
 
-TINY = 1e-6  # of the largest entry so far: nothing is left to look into
+TINY = 1e-6  # of the largest entry so far: below it the Krylov space is exhausted
 
 
 def ritz(product: Product, start: Tensor, steps: int) -> Iterator[tuple[Any, Any, Any]]:
-    """After each step: approximate eigenvalues, the weight that each has in the start, and how far
-    each is off at most.
+    """After each step: approximate eigenvalues, the weight of each in the start vector, and a bound
+    on the error of each.
     """
     basis = [start / start.norm()]
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     for _ in range(min(steps, start.numel())):
         vector = product(basis[-1])
         diagonal.append(float(vector @ basis[-1]))
-        for _ in range(2):  # once loses what rounding puts back
-            known = torch.stack(basis)
-            vector = vector - known.T @ (known @ vector)
+        for _ in range(2):  # once is not enough: rounding errors bring components back
+            vectors_so_far = torch.stack(basis)
+            vector = vector - vectors_so_far.T @ (vectors_so_far @ vector)
         length = float(vector.norm())
-        values, vectors = numpy.linalg.eigh(_tridiagonal(diagonal, beside))
-        is_whole = (
-            length <= TINY * max(map(abs, diagonal + beside), default=0.0)
+        values, vectors = numpy.linalg.eigh(_tridiagonal(diagonal, off_diagonal))
+        is_exhausted = (
+            length <= TINY * max(map(abs, diagonal + off_diagonal), default=0.0)
             or len(basis) == start.numel()
         )
-        yield values, vectors[0] ** 2, abs(vectors[-1]) * (0.0 if is_whole else length)
-        if is_whole:
+        yield values, vectors[0] ** 2, abs(vectors[-1]) * (0.0 if is_exhausted else length)
+        if is_exhausted:
             return
-        beside.append(length)
+        off_diagonal.append(length)
         basis.append(vector / length)
 
 
@@ -54,15 +54,15 @@ def top_eigenvalues(
     steps: int,
     generator: torch.Generator,
 ) -> tuple[float, ...]:
-    """The eigenvalues of largest size, until each is known to a relative error or the steps are
-    over.
+    """The eigenvalues of largest absolute value, until each has the requested relative error or the
+    steps are used up.
     """
     top: list[float] = []
-    for values, _, off in ritz(product, signs(like, generator), steps):
+    for values, _, errors in ritz(product, signs(like, generator), steps):
         chosen = numpy.argsort(-abs(values))[:count]
         top = [float(values[index]) for index in chosen]
         if len(values) > 2 * count and all(
-            off[index] <= error * abs(values[index]) for index in chosen
+            errors[index] <= error * abs(values[index]) for index in chosen
         ):
             break
     return tuple(top)
@@ -71,16 +71,16 @@ def top_eigenvalues(
 def density(
     product: Product, like: Tensor, *, probes: int, steps: int, generator: torch.Generator
 ) -> tuple[tuple[float, float], ...]:
-    """Eigenvalues and the share of all that each stands for; the shares add up to one."""
-    found: list[tuple[float, float]] = []
+    """Eigenvalues and the share of the spectrum that each represents; the shares add up to one."""
+    nodes: list[tuple[float, float]] = []
     for _ in range(probes):
         *_, (values, weights, _) = ritz(product, signs(like, generator), steps)
-        found += [
+        nodes += [
             (float(value), float(weight) / probes)
             for value, weight in zip(values, weights, strict=True)
         ]
-    return tuple(sorted(found))
+    return tuple(sorted(nodes))
 
 
-def _tridiagonal(diagonal: list[float], beside: list[float]) -> Any:
-    return numpy.diag(diagonal) + numpy.diag(beside, 1) + numpy.diag(beside, -1)
+def _tridiagonal(diagonal: list[float], off_diagonal: list[float]) -> Any:
+    return numpy.diag(diagonal) + numpy.diag(off_diagonal, 1) + numpy.diag(off_diagonal, -1)

@@ -1,4 +1,4 @@
-"""A model perturbed for the time of a context: other weights in a layer, other inputs to it."""
+"""Temporary changes of a model inside a context: other weights in a layer, other inputs to it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Change = Callable[[Tensor], Tensor]
 
 @contextmanager
 def twice_differentiable(model: nn.Module) -> Iterator[None]:
-    """The model runs alone, in eval mode and full precision, by operators with a second derivative;
-    the state of random generators is restored.
+    """Run the model exclusively, in eval mode and full precision, with operators that have a second
+    derivative; the state of random generators is restored.
 
-    Fused attention has none, and the fast path of nn.TransformerEncoder passes its layers by.
+    Fused attention has no second derivative, and the fast path of nn.TransformerEncoder bypasses
+    its layers.
     """
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     devices = [device] if device.type == "cuda" else []
@@ -36,7 +37,9 @@ def twice_differentiable(model: nn.Module) -> Iterator[None]:
 
 
 def seed_generators(device: torch.device, seed: int) -> None:
-    """Seed the CPU's generator and that of the model's device; other devices keep theirs."""
+    """Seed the CPU's generator and that of the model's device; those of other devices are not
+    changed.
+    """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -55,7 +58,7 @@ def _no_fast_path() -> Iterator[None]:
 
 @contextmanager
 def weights_replaced(weights: Mapping[tuple[nn.Module, str], Tensor]) -> Iterator[None]:
-    """Parameters of modules replaced by other values; where modules share one, only those named
+    """Replace parameters of modules by other values; where modules share one, only those named
     change.
     """
     before = [(module, name, module._parameters[name]) for module, name in weights]
@@ -70,8 +73,8 @@ def weights_replaced(weights: Mapping[tuple[nn.Module, str], Tensor]) -> Iterato
 
 @contextmanager
 def inputs_changed(changes: Mapping[nn.Module, Change]) -> Iterator[None]:
-    """Layers whose input goes through a function first, at every call; integers, such as tokens, do
-    not.
+    """Apply a function to the input of layers at every call; integer inputs, such as tokens, are
+    not changed.
     """
     handles = []
     try:
@@ -97,8 +100,8 @@ def _input_hook(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[st
 
 
 def with_gradients(work: Workload) -> Workload:
-    """The workload, or one with a copy of the model where its weights were made under
-    torch.inference_mode(): they have no gradients.
+    """The workload, or one with a copy of the model where its weights were created under
+    torch.inference_mode(), since such weights have no gradients.
     """
     return (
         work.copied() if any(weight.is_inference() for weight in work.model.parameters()) else work

@@ -1,4 +1,4 @@
-"""The trace of a matrix that is only known by what it does to vectors. Hutchinson's estimate, and
+"""The trace of a matrix that is only known by its products with vectors: Hutchinson's estimate, and
 Hutch++.
 
 Hutch++: Meyer, Musco, Musco, Woodruff: "Hutch++: Optimal Stochastic Trace Estimation", 2021.
@@ -15,7 +15,7 @@ Product = Callable[[Tensor], Tensor]  # of the matrix with a flat vector
 
 
 def signs(like: Tensor, generator: torch.Generator) -> Tensor:
-    """A random vector of ones and minus ones."""
+    """A random vector of +1 and -1."""
     drawn = torch.randint(0, 2, like.shape, generator=generator)
     return drawn.to(like.device, like.dtype) * 2 - 1
 
@@ -27,8 +27,8 @@ def hutchinson(product: Product, like: Tensor, generator: torch.Generator) -> fl
 
 
 def hutch_plus_plus(product: Product, like: Tensor, rank: int, generator: torch.Generator) -> float:
-    """The trace within the `rank` directions that matter most, exactly, and one of `rank` probes
-    each of what is left.
+    """The exact trace within `rank` dominant directions, plus the mean of `rank` probes of the
+    remainder.
 
     Takes three products for each rank. Where the rank is the size, the trace is exact.
     """
@@ -46,5 +46,5 @@ def hutch_plus_plus(product: Product, like: Tensor, rank: int, generator: torch.
     return exact + rest / rank
 
 
-def _dot(one: Tensor, other: Tensor) -> float:
-    return float((one.double() * other.double()).sum())
+def _dot(left: Tensor, right: Tensor) -> float:
+    return float((left.double() * right.double()).sum())

@@ -1,5 +1,5 @@
-"""Which layers are judged: those with a weight that can be rounded, that are asked for, and that
-run.
+"""Select the layers to estimate: those with a weight that can be rounded, that are requested, and
+that run.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from ..model.layers import channel_of
 from ..workload import Workload
 from .subject import Layer
 
-NEVER_RUNS = "it never ran on the batches that were looked at, so that rounding it changes nothing"
+NEVER_RUNS = "it never ran on the sampled batches, so rounding it changes nothing"
 
 
 def candidates(work: Workload) -> list[tuple[str, nn.Module]]:
-    """Every layer of a kind that has a weight to round."""
-    found = [
+    """Every layer of a kind with a weight to round."""
+    layers = [
         (name, module)
         for name, module in work.model.named_modules()
         if channel_of(module) is not None
     ]
-    if not found:
+    if not layers:
         raise MeasureError(
             f"{work.name} has no layer with a weight that can be rounded; it takes a linear layer, "
             "a convolution or an embedding."
         )
-    return found
+    return layers
 
 
 def chosen(
-    found: Iterable[tuple[str, nn.Module]],
+    layers: Iterable[tuple[str, nn.Module]],
     patterns: str | Iterable[str] | None,
     *,
     what: str = "a weight that can be rounded",
 ) -> dict[str, nn.Module]:
-    """Those that a pattern such as 'layer4.*' picks, itself or as a part of what it picks; all
-    without a pattern.
+    """The layers that match a pattern such as 'layer4.*' or are inside a match; all without a
+    pattern.
     """
-    modules = dict(found)
+    modules = dict(layers)
     if patterns is None:
         return modules
-    wanted: set[str] = set()
+    selected: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        picked = {
+        matches = {
             name
             for name in modules
             if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
         }
-        if not picked:
+        if not matches:
             near = get_close_matches(pattern.replace("*", ""), list(modules), n=3, cutoff=0.4)
             hint = (
                 f"; the nearest are {', '.join(near)}"
@@ -61,19 +61,19 @@ def chosen(
                 else f"; the first is '{next(iter(modules))}'"
             )
             raise MeasureError(f"the pattern '{pattern}' matches no layer with {what}{hint}.")
-        wanted |= picked
-    return {name: module for name, module in modules.items() if name in wanted}
+        selected |= matches
+    return {name: module for name, module in modules.items() if name in selected}
 
 
-def why_not(module: nn.Module) -> str | None:
-    """Why a layer cannot be judged, if it cannot."""
+def obstacle(module: nn.Module) -> str | None:
+    """Why a layer cannot be estimated; None where it can."""
     weight = module._parameters.get("weight")
     if weight is None:
         return "its weight is computed from others at each call; bake it in first"
     if weight.dtype not in (torch.float32, torch.float64):
         return (
-            f"its weight is in {str(weight.dtype).removeprefix('torch.')} already; the model is "
-            "judged in fp32"
+            f"its weight is in {str(weight.dtype).removeprefix('torch.')} already; estimates "
+            "need the model in fp32"
         )
     if weight.numel() == 0:
         return "its weight is empty"
@@ -83,9 +83,9 @@ def why_not(module: nn.Module) -> str | None:
 
 
 def usable_layers(modules: dict[str, nn.Module]) -> dict[str, Layer]:
-    """The layers that can be judged."""
+    """The layers that can be estimated."""
     return {
         name: Layer(name, module, channel_of(module) or 0)
         for name, module in modules.items()
-        if why_not(module) is None
+        if obstacle(module) is None
     }

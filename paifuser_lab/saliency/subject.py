@@ -1,4 +1,6 @@
-"""What estimators work on: the layers that can be rounded, batches, and what rounding changes."""
+"""What estimators work on: the layers that can be rounded, batches, and the changes that rounding
+makes.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from ..workload.data import Batch as Batch
 from ..workload.data import SampledBatches
 from .perturb import Change, inputs_changed, seed_generators, weights_replaced
 
-RANGE_BATCHES = 16  # that say between what values an int8 layer's inputs lie
+RANGE_BATCHES = 16  # to find the ranges of int8 layers' inputs
 
 
 class Key(NamedTuple):
-    """A layer in a format; no format stands for the layer itself."""
+    """A layer in a format; an empty format means the layer itself."""
 
     layer: str
     format: str
@@ -31,8 +33,8 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer with a weight; `channel` is the dimension of its output channels, which have scales
-    of their own.
+    """A layer with a weight; `channel` is the dimension of its output channels, which have a scale
+    each.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Subject:
     formats: tuple[str, ...]
     batches: SampledBatches
     seed: int = 0
-    error: float = 0.2  # the relative standard error that is asked for
+    error: float = 0.2  # the requested relative standard error
     ranges: dict[str, Range] = field(default_factory=dict)
     _changes: dict[Key, Tensor] = field(default_factory=dict)
 
@@ -66,8 +68,8 @@ class Subject:
         """Every layer in every format."""
         return [Key(layer, name) for layer in self.layers for name in self.formats]
 
-    def answer(self, batch: Batch) -> Any:
-        """The model's answer; a model that draws random numbers draws the same ones each time."""
+    def output(self, batch: Batch) -> Any:
+        """The model's output; a model that draws random numbers draws the same ones each time."""
         seed_generators(self.work.device, self.seed + (batch.number or 0))
         try:
             return batch.inputs.clone()(self.work.model)
@@ -78,31 +80,31 @@ class Subject:
                 else "on its inputs"
             )
             raise MeasureError(
-                f"{self.work.name} fails {where}: {first_line(error).rstrip('.')}; mend that batch."
+                f"{self.work.name} fails {where}: {first_line(error).rstrip('.')}; fix that batch."
             ) from error
 
-    def plain_answer(self, batch: Batch) -> Any:
-        """The answer of the model as it is; it has to be one of numbers."""
-        answer = self.answer(batch)
-        if has_nan(answer):
+    def checked_output(self, batch: Batch) -> Any:
+        """The output of the unchanged model; raises where it holds a NaN."""
+        output = self.output(batch)
+        if has_nan(output):
             model = self.work.model
-            where = describe(model, first_nan(model, lambda: self.answer(batch)))
+            where = describe(model, first_nan(model, lambda: self.output(batch)))
             raise MeasureError(
-                f"{self.work.name} answers NaN on batch {batch.number}, first at {where}; mend "
+                f"{self.work.name} outputs NaN on batch {batch.number}, first at {where}; fix "
                 "that layer."
             )
-        return answer
+        return output
 
     def loss(self, batch: Batch) -> Tensor:
-        """The loss on a batch, as the graph that led to it."""
-        answer = self.answer(batch)
+        """The loss on a batch, with its graph."""
+        output = self.output(batch)
         try:
-            loss = self.work.loss(answer, batch.target)  # type: ignore[misc]
+            loss = self.work.loss(output, batch.target)  # type: ignore[misc]
         except Exception as error:
             raise MeasureError(
                 f"the loss of {self.work.name} fails on batch {batch.number}: "
                 f"{first_line(error).rstrip('.')}; "
-                "it is called as loss(answer, target)."
+                "it is called as loss(output, target)."
             ) from error
         loss = torch.as_tensor(loss)
         if loss.numel() != 1:
@@ -112,16 +114,16 @@ class Subject:
             )
         return loss.reshape(())
 
-    def plain_loss(self, batch: Batch) -> float:
-        """The loss of the model as it is; it has to be a number."""
-        return self.checked(self.loss(batch), batch)
+    def checked_loss(self, batch: Batch) -> float:
+        """The loss of the unchanged model as a float; raises where it is not finite."""
+        return self.checked_value(self.loss(batch), batch)
 
-    def checked(self, loss: Tensor, batch: Batch) -> float:
-        """The loss as a number, or an error if it is none."""
+    def checked_value(self, loss: Tensor, batch: Batch) -> float:
+        """The loss as a float; raises where it is not finite."""
         value = float(loss.detach())
         if not math.isfinite(value):
             raise MeasureError(
-                f"the loss of {self.work.name} is {value} on batch {batch.number}; mend the model "
+                f"the loss of {self.work.name} is {value} on batch {batch.number}; fix the model "
                 "or leave that batch out."
             )
         return value
@@ -130,7 +132,7 @@ class Subject:
     def changed(
         self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]
     ) -> Iterator[None]:
-        """Some layers with other weights, and some with their inputs changed."""
+        """Use other weights in some layers, and change the inputs of some."""
         replaced = {
             (self.layers[name].module, self.layers[name].parameter): weight
             for name, weight in weights.items()
@@ -141,9 +143,7 @@ class Subject:
 
     @contextmanager
     def rounded(self, key: Key) -> Iterator[None]:
-        """One layer in a format: its weights rounded and, where the format does so, what it
-        is given.
-        """
+        """Round one layer to a format: its weights and, where the format does so, its inputs."""
         layer = self.layers[key.layer]
         rounding = self.input_rounding(key)
         with self.changed(
@@ -153,7 +153,7 @@ class Subject:
             yield
 
     def weight_change(self, key: Key) -> Tensor:
-        """What a format changes in a layer's weights."""
+        """The change that a format makes to a layer's weights."""
         if key not in self._changes:
             layer = self.layers[key.layer]
             self._changes[key] = (
@@ -162,7 +162,9 @@ class Subject:
         return self._changes[key]
 
     def input_rounding(self, key: Key) -> Change | None:
-        """What a format does to a layer's inputs; None where it leaves them."""
+        """The rounding that a format applies to a layer's inputs; None where it does not round
+        them.
+        """
         number = format_of(key.format)
         if key.format == "fp8":  # by rows: the last dimension, or a convolution's channels
             channels = -1 - len(getattr(self.layers[key.layer].module, "kernel_size", ()))
@@ -174,8 +176,8 @@ class Subject:
         return self.ranges[key.layer].rounded
 
     def watch(self) -> dict[str, int]:
-        """Run a few batches: how often each layer is called, and between what values its inputs
-        lie.
+        """Run a few batches: count each layer's calls, and find the ranges of the layers'
+        inputs.
         """
         calls = dict.fromkeys(self.layers, 0)
         has_int8 = any(
@@ -188,7 +190,7 @@ class Subject:
         try:
             with self.changed({}, {name: self._widen(name) for name in self.layers}):
                 for index in range(min(self.batches.available, RANGE_BATCHES if has_int8 else 1)):
-                    self.answer(self.batches[index])
+                    self.output(self.batches[index])
         finally:
             for handle in handles:
                 handle.remove()
@@ -197,7 +199,7 @@ class Subject:
     def _widen(self, name: str) -> Change:
         def widen(values: Tensor) -> Tensor:
             if values.numel():
-                low, high = (float(one) for one in values.detach().aminmax())
+                low, high = (float(edge) for edge in values.detach().aminmax())
                 known = self.ranges.get(name, Range(low, high))
                 self.ranges[name] = Range(min(low, known.low), max(high, known.high))
             return values

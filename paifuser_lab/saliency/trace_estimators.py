@@ -1,9 +1,9 @@
-"""Three ways to probe for the traces of all layers' blocks, and which is cheapest for what it is
-worth.
+"""Three methods to probe for the traces of all layers' blocks, and the choice of the cheapest for
+its variance.
 
-Joint: a vector for all layers in one pass, with what lies between layers as noise. Layer by layer:
-a pass each, with less noise. Hutch++: a dozen passes each, for an answer that a hundred plain
-probes would give. What a way costs is its seconds times its variance: both are measured, on the
+Joint: a vector for all layers in one pass, with the cross terms between layers as noise. Layer by
+layer: a pass each, with less noise. Hutch++: a dozen passes each, for the precision of a hundred
+plain probes. The cost of a method is its seconds times its variance: both are measured, on the
 model at hand.
 """
 
@@ -20,11 +20,11 @@ import torch
 from .curvature import Slope, dot
 from .probes import hutch_plus_plus, hutchinson, signs
 
-PILOTS = 3  # probes of each way before one is chosen
+PILOT_PROBES = 3  # probes of each method before one is chosen
 RANK = 4
-PAYS_FROM = 16  # plain probes that a layer would need, before Hutch++ is tried
+MIN_PROBES_FOR_HUTCH = 16  # plain probes that a layer needs before Hutch++ is tried
 
-Way = Callable[[Slope, list[str], torch.Generator], dict[str, float]]
+ProbeMethod = Callable[[Slope, list[str], torch.Generator], dict[str, float]]
 
 
 def joint(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
@@ -36,7 +36,7 @@ def joint(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[s
 
 
 def layer_by_layer(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
-    """One pass a layer."""
+    """One pass for each layer."""
     return {
         name: hutchinson(partial(slope.product, name), slope.points[name][0], generator)
         for name in layers
@@ -44,21 +44,23 @@ def layer_by_layer(slope: Slope, layers: list[str], generator: torch.Generator) 
 
 
 def hutch(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
-    """Three passes a layer for each of `RANK` directions."""
+    """Three passes for each layer and each of `RANK` directions."""
     return {name: hutch_plus_plus(*flat_block(slope, name), RANK, generator) for name in layers}
 
 
 def flat_block(
     slope: Slope, name: str
 ) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
-    """A layer's block of the Hessian as a product of flat vectors, and a vector of its kind."""
+    """A layer's block of the Hessian as a product of flat vectors, and its weight as a flat
+    vector.
+    """
     weight = slope.points[name][0]
     return lambda vector: slope.product(
         name, vector.reshape(weight.shape)
     ).flatten(), weight.detach().flatten()
 
 
-NAMES: dict[Way, str] = {
+NAMES: dict[ProbeMethod, str] = {
     joint: "all layers at once",
     layer_by_layer: "layer by layer",
     hutch: "Hutch++ layer by layer",
@@ -67,10 +69,10 @@ NAMES: dict[Way, str] = {
 
 @dataclass(frozen=True)
 class Pilot:
-    """A few probes of one way: what they took, and what they said."""
+    """A few probes of one method: their time and their results."""
 
-    way: Way
-    seconds: float  # a probe
+    method: ProbeMethod
+    seconds: float  # for one probe
     probes: dict[str, list[float]]  # by layer
 
     @property
@@ -79,45 +81,48 @@ class Pilot:
         return {name: fmean(values) for name, values in self.probes.items()}
 
     def spread(self, traces: dict[str, float]) -> float:
-        """The relative variance of a probe, in the middle over layers; a trace of nothing has
-        none.
-        """
+        """The relative variance of a probe, the median over layers; 0 for a trace of 0."""
         return median(
             variance(values) / traces[name] ** 2 if traces[name] else 0.0
             for name, values in self.probes.items()
         )
 
     def cost(self, traces: dict[str, float]) -> float:
-        """Seconds to a relative variance of one."""
+        """The seconds to a relative variance of one."""
         return self.seconds * self.spread(traces)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The way that was chosen, why, and the traces that the pilots have already given."""
+class ProbeChoice:
+    """The chosen method, a note on why, and the traces from the pilot probes."""
 
-    way: Way
-    why: str
+    method: ProbeMethod
+    note: str
     means: dict[str, float]
 
 
-def choose(slope: Slope, layers: list[str], error: float, generator: torch.Generator) -> Choice:
-    """Try the ways on one batch."""
+def choose_method(
+    slope: Slope, layers: list[str], error: float, generator: torch.Generator
+) -> ProbeChoice:
+    """Try the methods on one batch."""
     by_layer = _pilot(layer_by_layer, slope, layers, generator)
     traces = by_layer.means
     pilots = [_pilot(joint, slope, layers, generator), by_layer]
-    if by_layer.spread(traces) / error**2 > PAYS_FROM:
+    if by_layer.spread(traces) / error**2 > MIN_PROBES_FOR_HUTCH:
         pilots.append(_pilot(hutch, slope, layers, generator))
     best = min(pilots, key=lambda pilot: pilot.cost(traces))
     facts = "; ".join(
-        f"{NAMES[one.way]} {one.seconds:.2g} s a probe, spread {one.spread(traces) ** 0.5:.2f}"
-        for one in pilots
+        f"{NAMES[pilot.method]} {pilot.seconds:.2g} s a probe, "
+        f"spread {pilot.spread(traces) ** 0.5:.2f}"
+        for pilot in pilots
     )
-    return Choice(best.way, f"trace: probed {NAMES[best.way]} ({facts})", traces)
+    return ProbeChoice(best.method, f"trace: probed {NAMES[best.method]} ({facts})", traces)
 
 
-def _pilot(way: Way, slope: Slope, layers: list[str], generator: torch.Generator) -> Pilot:
+def _pilot(
+    method: ProbeMethod, slope: Slope, layers: list[str], generator: torch.Generator
+) -> Pilot:
     began = time.perf_counter()
-    found = [way(slope, layers, generator) for _ in range(PILOTS)]
-    seconds = (time.perf_counter() - began) / PILOTS
-    return Pilot(way, seconds, {name: [one[name] for one in found] for name in layers})
+    results = [method(slope, layers, generator) for _ in range(PILOT_PROBES)]
+    seconds = (time.perf_counter() - began) / PILOT_PROBES
+    return Pilot(method, seconds, {name: [result[name] for result in results] for name in layers})

@@ -1,9 +1,9 @@
 """An interactive optimisation of one model.
 
-session   recipes chosen, applied and measured; queries answered; the state that views show
-history   undo, redo, and the records kept of each recipe
-queries   what a view can ask for: sensitivity, importance, coupling, allocation and others
-state     what there is to show at one moment
+session   chooses, applies and measures recipes, runs queries, and holds the state of the views
+history   undo, redo, and the cached records of each recipe
+queries   what a view can request: sensitivity, importance, coupling, allocation and others
+state     an immutable snapshot of what the views show
 worker    a state with listeners, and a thread that runs jobs
 """
 

@@ -1,5 +1,5 @@
-"""The recipes of a session in the order in which they were chosen, with undo and redo; and the
-records of them that are kept.
+"""The recipes of a session in the order they were chosen, with undo and redo, and a cache of their
+records.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from typing import Generic, TypeVar
 
 from ..recipe import Recipe
 
-MOST_RECORDS = 32  # comparisons, and as many profiles
+MAX_RECORDS = 32  # comparisons, and as many profiles
 
 T = TypeVar("T")
 
 
 class History:
-    """The first recipe is the model as it is, and cannot be undone."""
+    """Past and undone recipes; the first is the empty recipe (the unchanged model) and stays."""
 
     def __init__(self, first: Recipe) -> None:
         self._past, self._future = [first], list[Recipe]()
 
     @property
     def first(self) -> Recipe:
-        """The recipe of the model as it is."""
+        """The empty recipe: the unchanged model."""
         return self._past[0]
 
     @property
     def current(self) -> Recipe:
-        """The recipe that is chosen."""
+        """The chosen recipe."""
         return self._past[-1]
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class History:
         return bool(self._future)
 
     def push(self, recipe: Recipe) -> bool:
-        """Choose a recipe, after which nothing can be redone; whether it is another one."""
+        """Choose a recipe and clear the redo list; False if it is already the current one."""
         if recipe == self.current:
             return False
         self._past.append(recipe)
@@ -52,21 +52,21 @@ class History:
         return True
 
     def undo(self) -> bool:
-        """Go back to the recipe before; whether there was one."""
+        """Return to the previous recipe; False if there is none."""
         if self.can_undo:
             self._future.append(self._past.pop())
             return True
         return False
 
     def redo(self) -> bool:
-        """Choose again what was undone last; whether there was something."""
+        """Choose the last undone recipe again; False if there is none."""
         if self.can_redo:
             self._past.append(self._future.pop())
             return True
         return False
 
     def withdraw(self, recipe: Recipe, *, can_redo: bool) -> bool:
-        """Take the recipe out where it is the current one; whether it was."""
+        """Remove the recipe if it is the current one; False if it is not."""
         if recipe != self.current or not self.can_undo:
             return False
         self._past.pop()
@@ -75,9 +75,7 @@ class History:
 
 
 class RecordCache(Generic[T]):
-    """Records by recipe; of too many, the one that was used least recently is dropped, never the
-    first recipe's.
-    """
+    """Records by recipe. Past `MAX_RECORDS` the oldest is dropped, never the first recipe's."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -90,17 +88,17 @@ class RecordCache(Generic[T]):
         return isinstance(recipe, Recipe) and recipe.digest in self._records
 
     def get(self, recipe: Recipe) -> T | None:
-        """The record of a recipe, if it is kept."""
+        """The record of a recipe; None if it is not cached."""
         return self._records.get(recipe.digest)
 
     def put(self, recipe: Recipe, record: T) -> None:
-        """Keep the record of a recipe."""
+        """Cache the record of a recipe."""
         records, first = self._records, self._history.first.digest
         records[recipe.digest] = record
         records.move_to_end(recipe.digest)
-        while len(records) > MOST_RECORDS:
+        while len(records) > MAX_RECORDS:
             del records[next(digest for digest in records if digest != first)]
 
     def drop(self, recipe: Recipe) -> None:
-        """Forget the record of a recipe."""
+        """Remove the record of a recipe."""
         self._records.pop(recipe.digest, None)

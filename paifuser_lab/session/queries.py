@@ -1,8 +1,7 @@
-"""What a session's worker can find out about the model without the recipe: one query each, by its
-name.
+"""The queries that a session's worker runs on the model without the recipe, by name.
 
-A query yields records as it finds them, by the name under which the state has them; what was
-yielded is kept, however the query ends.
+A query yields its records as they are computed, by the name under which the state has them; what
+was yielded is kept, however the query ends.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
 from ..workload import Workload, running
 
-JUDGING = 0.6  # of the seconds for a plan, for how much each layer matters
-STOPPED = (
-    "the planning was stopped while layers were judged; what was judged is kept, and the next plan "
-    "goes on from there."
+SENSITIVITY_SHARE = 0.6  # of the seconds for a plan
+PLANNING_STOPPED = (
+    "planning was stopped while the sensitivity of the layers was estimated; the estimates are "
+    "kept, and the next plan continues from them."
 )
-STAIRS_S = 4.0  # for how long a layer takes at each width, where that was not measured before
-Found = dict[str, Any]  # records, by the name under which the state has them
+STAIRCASE_S = 4.0  # to time each layer at each width, where that was not measured before
+Records = dict[str, Any]  # by the name under which the state has them
 
 
 @dataclass(frozen=True)
 class QueryContext:
-    """What a query may use: the workload, its time, and the records that are known so far."""
+    """What a query may use: the workload, its seconds, and the records known so far."""
 
     work: Workload
     seconds: float
@@ -42,26 +41,26 @@ class QueryContext:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _sensitivity(context: QueryContext) -> Iterator[Found]:
-    found = saliency.sensitivity(
+def _sensitivity(context: QueryContext) -> Iterator[Records]:
+    sensitivity = saliency.sensitivity(
         context.work, seconds=context.seconds, should_stop=context.should_stop
     )
-    if found is not None and found.rows:
-        yield {"sensitivity": found}
+    if sensitivity is not None and sensitivity.rows:
+        yield {"sensitivity": sensitivity}
 
 
-def _importance(context: QueryContext) -> Iterator[Found]:
-    found = saliency.importance(
+def _importance(context: QueryContext) -> Iterator[Records]:
+    importance = saliency.importance(
         context.work, seconds=context.seconds, should_stop=context.should_stop
     )
-    if found is not None and found.rows:
-        yield {"importance": found}
+    if importance is not None and importance.rows:
+        yield {"importance": importance}
     yield from _coupling(context)
 
 
-def _coupling(context: QueryContext) -> Iterator[Found]:
-    """Which channels go together, and what the model costs without some of them: found once, since
-    the model as it is stays.
+def _coupling(context: QueryContext) -> Iterator[Records]:
+    """Coupled channels and the cost of the model without some of them; computed once, since the
+    unchanged model stays the same.
     """
     if context.known["coupling"] is not None and context.known["cut_cost"] is not None:
         return
@@ -71,63 +70,59 @@ def _coupling(context: QueryContext) -> Iterator[Found]:
         cost = cut_cost(context.work.model, structure, context.known["baseline"])
         yield {"cut_cost": cost}
         with running(context.work.model):  # no other model runs meanwhile
-            cost = cost.with_stairs(stairs(structure, seconds=STAIRS_S))
+            cost = cost.with_stairs(stairs(structure, seconds=STAIRCASE_S))
         yield {"cut_cost": cost}
 
 
-def _allocation(context: QueryContext) -> Iterator[Found]:
-    """A format for each layer within the limits that `options` are; what an earlier plan judged is
-    not judged again.
+def _allocation(context: QueryContext) -> Iterator[Records]:
+    """A format for each layer within the limits in `options`; sensitivities estimated for an
+    earlier plan are reused.
     """
-    judged = saliency.sensitivity(
+    sensitivity = saliency.sensitivity(
         context.work,
         formats=[name for name in FORMATS if name != "fp32"],
         methods=(GUIDE,),
-        seconds=JUDGING * context.seconds,
+        seconds=SENSITIVITY_SHARE * context.seconds,
         resume=context.known["judged"],
         should_stop=context.should_stop,
     )
-    yield {"judged": judged}
-    if judged.is_interrupted:
-        raise MeasureError(STOPPED)
-    rest = (1 - JUDGING) * context.seconds
+    yield {"judged": sensitivity}
+    if sensitivity.is_interrupted:
+        raise MeasureError(PLANNING_STOPPED)
+    remaining = (1 - SENSITIVITY_SHARE) * context.seconds
     yield {
         "allocation": plan_precision(
             context.work,
-            sensitivity=judged,
-            seconds=rest,
+            sensitivity=sensitivity,
+            seconds=remaining,
             should_stop=context.should_stop,
             **context.options,
         )
     }
 
 
-def _achieved(context: QueryContext) -> Iterator[Found]:
-    """What one point of the plan really does, the uniform ones counted after those of the
-    frontier.
-    """
-    plan, place = context.known["allocation"], context.options["place"]
-    if plan is None or place >= len(plan.everything) or plan.everything[place].achieved is not None:
+def _achieved(context: QueryContext) -> Iterator[Records]:
+    """Measure one point of the plan; uniform points are numbered after those of the frontier."""
+    plan, index = context.known["allocation"], context.options["place"]
+    if plan is None or index >= len(plan.everything) or plan.everything[index].achieved is not None:
         return
     count = len(plan.points)
-    ours = (
-        {"points": [place], "uniform": False}
-        if place < count
-        else {"points": [], "uniform": [place - count]}
+    selection = (
+        {"points": [index], "uniform": False}
+        if index < count
+        else {"points": [], "uniform": [index - count]}
     )
-    yield {"allocation": achieved(context.work, plan, seconds=context.seconds, **ours)}
+    yield {"allocation": achieved(context.work, plan, seconds=context.seconds, **selection)}
 
 
-def _fusion(context: QueryContext) -> Iterator[Found]:
-    """What could run as one, of the model as it is; one that is stopped before all is timed tells
-    nothing.
-    """
+def _fusion(context: QueryContext) -> Iterator[Records]:
+    """What can be fused in the unchanged model; nothing if stopped before all sites are timed."""
     with suppress(StoppedError):
         yield {"fusions": fusing.fusions(context.work, should_stop=context.should_stop)}
 
 
-def _attention(context: QueryContext) -> Iterator[Found]:
-    """What attention to a part of the keys costs, in the kind that `options` say."""
+def _attention(context: QueryContext) -> Iterator[Records]:
+    """The cost of sparse attention of the kind in `options`."""
     yield {
         "attention_cost": attention_cost(
             context.work,
@@ -140,16 +135,16 @@ def _attention(context: QueryContext) -> Iterator[Found]:
 
 @dataclass(frozen=True)
 class Query:
-    """Something to find out about the model, and how it is found."""
+    """A computation about the model that a session can run."""
 
     name: str
     status: str
-    """What the state's status is meanwhile."""
+    """The state's status while it runs."""
     subject: str
-    """What the status line says is being found."""
+    """What the status line says is computed."""
     seconds: float
-    """How long it takes where nobody says."""
-    find: Callable[[QueryContext], Iterator[Found]]
+    """Its default duration."""
+    find: Callable[[QueryContext], Iterator[Records]]
 
 
 SENSITIVITY = Query(
@@ -181,5 +176,5 @@ QUERIES = {
 
 
 def subject_of(status: str) -> str:
-    """What is being found while the state has this status; '' where no query has it."""
+    """The subject of the query with this status; '' if no query has it."""
     return next((query.subject for query in QUERIES.values() if query.status == status), "")

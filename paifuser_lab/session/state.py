@@ -1,4 +1,4 @@
-"""What a session has to show at one moment."""
+"""A snapshot of what a session has to show."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORDS = (
 
 @dataclass(frozen=True)
 class State:
-    """What there is to show at one moment; a new one for each change."""
+    """A snapshot of what there is to show; each change makes a new one."""
 
     recipe: Recipe
     variant: Variant | None = None
@@ -43,38 +43,38 @@ class State:
     profile: Profile | None = None
     sensitivity: Sensitivity | None = None
     importance: Importance | None = None
-    coupling: Coupling | None = None  # of the model as it is, as is the cost
+    coupling: Coupling | None = None  # of the unchanged model, as is `cut_cost`
     cut_cost: CutCost | None = None
     allocation: Allocation | None = None
-    fusions: FusionMap | None = None  # of the model as it is, as is the cost of attention
+    fusions: FusionMap | None = None  # of the unchanged model, as is `attention_cost`
     attention_cost: AttentionCost | None = None
-    judged: Sensitivity | None = None  # that a plan of formats was guided by
-    status: str = "idle"  # or applying, measuring, profiling, or a query's
+    judged: Sensitivity | None = None  # that the allocation was planned with
+    status: str = "idle"  # or applying, measuring, profiling, or the status of a query
     done: int = 0
     total: int = 0
     error: str | None = None
     can_undo: bool = False
     can_redo: bool = False
     records: Mapping[str, Any] = field(default_factory=dict)
-    """What queries found that has no field of its own."""
+    """Results of queries that have no field of their own."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether the worker is at it."""
+        """Whether the worker is running a job."""
         return self.status != "idle"
 
     def with_record(self, name: str, record: Any) -> State:
-        """The state with what a query found; None takes it away."""
+        """The state with a query's record; None removes it."""
         if name in RECORDS:
             return replace(self, **{name: record})
         return replace(self, records={**self.records, name: record})
 
     def record(self, name: str) -> Any:
-        """What a query found, by its name; None where it is not known."""
+        """The record of a query by its name; None if it is not known."""
         return getattr(self, name) if name in RECORDS else self.records.get(name)
 
 
-def known_records(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What queries found, as the fields of a state."""
-    others = {name: record for name, record in found.items() if name not in RECORDS}
-    return {name: found.get(name) for name in RECORDS} | {"records": others}
+def known_records(records: Mapping[str, Any]) -> dict[str, Any]:
+    """The records of queries as the fields of a state."""
+    others = {name: record for name, record in records.items() if name not in RECORDS}
+    return {name: records.get(name) for name in RECORDS} | {"records": others}

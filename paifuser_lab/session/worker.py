@@ -19,7 +19,7 @@ Listener = Callable[[State], None]
 
 
 class StateWorker(ABC):
-    """A state with listeners, and a thread that runs one job after another while there are any.
+    """A state with listeners, and a thread that runs jobs one after another while there are any.
 
     A subclass decides what the next job is.
     """
@@ -34,15 +34,15 @@ class StateWorker(ABC):
 
     @property
     @abstractmethod
-    def _is_wanted(self) -> bool: ...
+    def _has_jobs(self) -> bool: ...
 
     @abstractmethod
     def _job(self) -> Callable[[], None]:
-        """The next job, called under the lock where there is one."""
+        """The next job; called under the lock, only if `_has_jobs`."""
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Drop what was kept, when the session is closed and its worker has ended."""
+    def _clear(self) -> None:
+        """Drop cached models, when the session is closed and its worker has ended."""
 
     @property
     def state(self) -> State:
@@ -51,21 +51,19 @@ class StateWorker(ABC):
             return self._state
 
     def wait(self, timeout: float | None = None) -> State:
-        """Wait until the worker has nothing left to do, or the session was closed and the worker
-        has ended.
-        """
+        """Wait until the worker has no jobs left, or has ended after the session was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._worker is None, timeout)
             return self._state
 
     def observe(self, listener: Listener) -> Callable[[], None]:
-        """Have the listener called with every new state, in the thread that made it; calling the
-        result ends that.
+        """Call the listener with every new state, in the thread that made it; call the result to
+        stop.
         """
 
         def end() -> None:
             with self._lock:
-                self._listeners = [one for one in self._listeners if one is not listener]
+                self._listeners = [other for other in self._listeners if other is not listener]
 
         with self._lock:
             self._listeners.append(listener)
@@ -86,38 +84,38 @@ class StateWorker(ABC):
             self._worker.start()
 
     def _work(self) -> None:
-        """Run jobs until there are none; an error ends the worker, not whoever waits for it."""
+        """Run jobs until there are none; an error ends the worker, and `wait` still returns."""
         try:
             while job := self._next_job():
                 job()
         except BaseException as error:
             logger.exception("the worker of the session failed; the next choice has a new one")
-            self._rest_now(error=error_message(error))
+            self._finish_worker(error=error_message(error))
 
     def _next_job(self) -> Callable[[], None] | None:
         with self._lock:
-            if self._is_wanted:
+            if self._has_jobs:
                 return self._job()
-            self._rest_now()
+            self._finish_worker()
             return None
 
-    def _rest_now(self, **changes: Any) -> None:
-        """The worker ends."""
+    def _finish_worker(self, **changes: Any) -> None:
+        """End the worker and set an idle state."""
         with self._changed:
             self._worker = None
             self._changed.notify_all()
             if self._is_closed:
-                self._forget()
+                self._clear()
             if self._state.is_busy or changes:
                 self._set(replace(self._state, status="idle", done=0, total=0, **changes))
 
 
 def error_message(error: BaseException) -> str:
-    """An error or an interrupt in one sentence."""
+    """One sentence for an error or an interrupt."""
     if not isinstance(error, Exception):
         return (
             f"The model was interrupted while it ran ({type(error).__name__}); nothing was "
-            "changed; ask for it again."
+            "changed; try again."
         )
     return (
         str(error)
@@ -128,21 +126,21 @@ def error_message(error: BaseException) -> str:
 
 @contextmanager
 def each_second(call: Callable[[int], object]) -> Iterator[None]:
-    """`call(1)` after one second, `call(2)` after two, from a thread of its own, until the block is
-    left.
+    """Run `call(1)` after one second, `call(2)` after two, and so on, in a separate thread, until
+    the block is left.
     """
-    is_over = threading.Event()
+    is_done = threading.Event()
 
     def count() -> None:
         seconds = 0
-        while not is_over.wait(1.0):
+        while not is_done.wait(1.0):
             seconds += 1
             call(seconds)
 
-    counting = threading.Thread(target=count, name="seconds", daemon=True)
-    counting.start()
+    thread = threading.Thread(target=count, name="seconds", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        is_over.set()
-        counting.join()
+        is_done.set()
+        thread.join()

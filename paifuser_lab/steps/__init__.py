@@ -1,21 +1,21 @@
-"""The steps of a recipe, one file a kind: what a step does, its options, and how it is applied
-again.
+"""The steps of a recipe, one file per kind: its options, how it is applied, and how it is rebuilt
+from a saved folder.
 
-step           what every step is: options, `apply`, `rebuild`, and how two of a kind join
-training_step  what the steps that train share
+step           the base class: options, `apply`, `rebuild`, and how two of a kind are joined
+training_step  the base class of the steps that train
 fold           batch-norm folded into the layers before it
 layout         images in channels-last order
-prune          channels removed, those that matter least
+prune          the least important channels removed
 shorten        whole blocks removed
 attention      attention to some of the keys, or a Swin's windows in one pass
 distill        training to reproduce the original's outputs
 qat            quantization-aware training
 precision      formats of the model and of its layers: bf16, fp8, int8, int4-weights
-fuse           layers run as one with the operators that follow them
+fuse           layers fused with the operators that follow them
 backend        the engine that runs the model
 
-`BUILT_IN` is their registry: a name in a recipe, and where its class is. Other packages add theirs
-by the entry point `paifuser_lab.steps`.
+`BUILT_IN` is their registry: a name in a recipe, and the path of its class. Other packages add
+steps by the entry point `paifuser_lab.steps`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BUILT_IN = {
 
 
 def step_names() -> tuple[str, ...]:
-    """Every kind of step there is, the built-in ones first."""
+    """The kinds of all installed steps, the built-in ones first."""
     return (*BUILT_IN, *(name for name in _installed() if name not in BUILT_IN))
 
 
@@ -54,8 +54,8 @@ def step_class(kind: str) -> type[Step]:
     """The class of a kind of step."""
     if kind in BUILT_IN:
         module, _, name = BUILT_IN[kind].partition(":")
-        found: type[Step] = getattr(importlib.import_module(module, __name__), name)
-        return found
+        step: type[Step] = getattr(importlib.import_module(module, __name__), name)
+        return step
     if kind in _installed():
         return _from_entry_point(kind)
     near = get_close_matches(kind, step_names(), n=1)
@@ -74,8 +74,8 @@ def _from_entry_point(kind: str) -> type[Step]:
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Step) and loaded.kind == kind):
         raise RecipeError(
-            f"{entry.value}, installed as step '{kind}', is not a Step of that kind; tell its "
-            "package's authors."
+            f"{entry.value}, installed as step '{kind}', is not a Step of that kind; report it to "
+            "its package's authors."
         )
     return loaded
 

@@ -1,4 +1,4 @@
-"""Attend otherwise: to a part of the keys, or within a Swin's windows in one pass."""
+"""Sparse attention to a part of the keys, or a Swin's windows in one pass."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 from ..attention import (
     Attending,
     Sparsity,
+    drops_padding,
     evaluate_layers,
     evaluate_sparse,
     exact,
@@ -22,7 +23,6 @@ from ..attention import (
     lists_from_data,
     make_fused,
     make_sparse,
-    packs_texts,
 )
 from ..errors import StepError
 from ..records import AttentionKind
@@ -33,10 +33,10 @@ class Attention(Step):
     """Let layers attend to a part of the keys, in blocks of 64; a Swin's blocks attend within their
     windows in one pass.
 
-    `topk` takes the best blocks for each block of queries, scored anew at each call; `block` those
+    `topk` selects the best blocks for each block of queries, scored at each call; `block` those
     that are best on the data here; `window` the nearest ones, and in a Swin its windows, exactly.
     `keep` is a share of the blocks up to 1, and from 2 on their number. A layer that would not be
-    faster stays as it is unless `even_if_slower`.
+    faster stays unchanged unless `even_if_slower`.
     """
 
     kind: ClassVar[str] = "attention"
@@ -62,7 +62,7 @@ class Attention(Step):
         return keep
 
     @model_validator(mode="after")
-    def _keeps_something(self) -> Attention:
+    def _check_keep(self) -> Attention:
         if self.keep is None and self.by != "window":
             raise ValueError(
                 f"kind {self.by} needs a keep, such as keep: 0.25 for a quarter of the keys"
@@ -75,7 +75,7 @@ class Attention(Step):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was chosen, under the names that a recipe has."""
+        """The options that are not defaults, under their names in a recipe."""
         return self.model_dump(exclude_defaults=True, exclude={"why"}, mode="json", by_alias=True)
 
     @property
@@ -84,8 +84,8 @@ class Attention(Step):
         return f"attention{of} ({self.by})" if of else "attention in windows"
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer one takes the place of one of its kind or for the same layers; else each does
-        its own layers.
+        """The newer one if it has the same kind or the same layers; else each changes its own
+        layers.
         """
         return newer if self.by == newer.by or self.layers == newer.layers else None
 
@@ -94,8 +94,8 @@ class Attention(Step):
         return Sparsity(self.by, 1.0 if self.keep is None else self.keep)
 
     def apply(self, draft: Draft) -> None:
-        """Find what attends, choose, judge each layer beside what it was, and change those that
-        gain.
+        """Find the layers that attend, choose, evaluate each against its original, and change those
+        that gain.
         """
         seen = find_attention(draft.module, draft.work.inputs, self.by)
         windows = (
@@ -104,9 +104,11 @@ class Attention(Step):
             else []
         )
         chosen, stay = self._chosen(draft.module, seen, windows)
-        draft.remembered = {"windows": self._fuse(draft, [one for one in chosen if one in windows])}
-        draft.remembered["sparse"] = self._thin_out(
-            draft, seen, [one for one in chosen if one not in windows]
+        draft.remembered = {
+            "windows": self._fuse(draft, [layer for layer in chosen if layer in windows])
+        }
+        draft.remembered["sparse"] = self._make_sparse(
+            draft, seen, [layer for layer in chosen if layer not in windows]
         )
         draft.notes += [f"'{layer}' stays: {seen.reasons[layer]}" for layer in stay]
 
@@ -117,8 +119,8 @@ class Attention(Step):
             layer for layer in (*remembered["windows"], *remembered["sparse"]) if layer not in names
         ]:
             raise StepError(
-                f"there is no layer '{missing[0]}', which attends otherwise in the model that was "
-                "saved"
+                f"there is no layer '{missing[0]}', whose attention was changed in the model that "
+                "was saved"
             )
         for layer in remembered["windows"]:
             make_fused(draft.module, layer)
@@ -133,7 +135,7 @@ class Attention(Step):
     def _chosen(
         self, model: nn.Module, seen: Attending, windows: list[str]
     ) -> tuple[list[str], list[str]]:
-        """The layers that are to attend otherwise, and those that were meant and cannot."""
+        """The layers to change, and those that were selected and cannot be changed."""
         able = [*windows, *(seen.able if self.keep is not None else ())]
         if not able:
             raise StepError(_nothing(seen, self.by))
@@ -144,7 +146,9 @@ class Attention(Step):
             }
         stay = set(_within(able, self._named(model, self.protect)))
         meant = set(seen.reasons) - {
-            layer for layer in seen.reasons if any(layer.startswith(f"{one}.") for one in windows)
+            layer
+            for layer in seen.reasons
+            if any(layer.startswith(f"{window}.") for window in windows)
         }
         meant &= (
             set(_within(list(seen.reasons), self._named(model, self.layers)))
@@ -153,8 +157,8 @@ class Attention(Step):
         )
         if not picked - stay:
             raise StepError(
-                "every layer that could attend otherwise is protected; protect fewer, or leave the "
-                "step out."
+                "every layer whose attention could be changed is protected; protect fewer, or "
+                "leave the step out."
             )
         return [layer for layer in able if layer in picked - stay], [
             layer for layer in seen.reasons if layer in meant
@@ -167,7 +171,7 @@ class Attention(Step):
         ]
 
     def _fuse(self, draft: Draft, layers: list[str]) -> list[str]:
-        """Let Swin's blocks attend in one pass: those that are faster so, and output the same."""
+        """Let Swin's blocks attend in one pass if that is faster and the output is the same."""
         changed = copy.deepcopy(draft.module)
         layers = [layer for layer in layers if not is_fused(draft.module.get_submodule(layer))]
         for layer in layers:
@@ -195,14 +199,14 @@ class Attention(Step):
                 )
         return done
 
-    def _thin_out(self, draft: Draft, seen: Attending, layers: list[str]) -> dict[str, Any]:
-        """Let layers attend to a part of the keys: those that are clearly faster so."""
+    def _make_sparse(self, draft: Draft, seen: Attending, layers: list[str]) -> dict[str, Any]:
+        """Let layers attend to a part of the keys if that is clearly faster."""
         sparsity = self._sparsity
         fixed = lists_from_data(draft.module, draft.work, layers, sparsity)
         evaluated = evaluate_sparse(
             {layer: seen.calls[layer] for layer in layers}, sparsity, fixed, draft.should_stop
         )
-        packing = [name for name, module in draft.module.named_modules() if packs_texts(module)]
+        packing = [name for name, module in draft.module.named_modules() if drops_padding(module)]
         done: dict[str, Any] = {}
         for layer, result in evaluated.items():
             if result.is_clearly_faster or self.even_if_slower:
@@ -220,15 +224,15 @@ class Attention(Step):
                 )
         padded = [layer for layer in done if any(call.is_padded for call in seen.calls[layer])]
         draft.notes += [
-            _unpacked(encoder)
+            _padding_note(encoder)
             for encoder in packing
             if padded and (not encoder or parts(padded, [encoder]))
         ]
         return done
 
 
-def _unpacked(encoder: str) -> str:
-    """What changes where torch's encoder took the padding out of its texts, and put 0 instead."""
+def _padding_note(encoder: str) -> str:
+    """The note on torch's encoder, which drops padding and outputs 0 there when unchanged."""
     name = f"'{encoder}'" if encoder else "torch's encoder"
     return (
         f"{name} answered 0 at the padding, and outputs something else there now; leave the "
@@ -237,8 +241,8 @@ def _unpacked(encoder: str) -> str:
 
 
 def _within(names: list[str], picked: Iterable[str]) -> list[str]:
-    """Those of some names that were picked, are a part of what was, or hold it as their
-    attention.
+    """The names that were picked, are part of a picked one, or have a picked one as their
+    `attention`.
     """
     whole = list(picked)
     return list(
@@ -249,7 +253,7 @@ def _within(names: list[str], picked: Iterable[str]) -> list[str]:
 
 
 def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -> list[str]:
-    """The layers of a pattern that can attend otherwise; an error where none can."""
+    """The layers of a pattern whose attention can be changed; raises if there are none."""
     picked = matching(
         [name for name, _ in model.named_modules() if name], pattern, what="attention"
     )

@@ -1,5 +1,5 @@
-"""Choose what runs the model: eager torch, Inductor, ONNX Runtime or OpenVINO, and with how many
-threads.
+"""Selects the engine that runs the model: eager torch, Inductor, ONNX Runtime or OpenVINO, and its
+number of threads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from ..arguments import MOST_THREADS
+from ..arguments import MAX_THREADS
 from ..engines import build_engine, engine_names
 from ..errors import StepError
 from ..records import counted
@@ -20,8 +20,8 @@ OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime", "bf16": "openvino"}
 
 
 class Backend(Step):
-    """Let an engine output in the model's stead; it is called as before, keyword arguments and dict
-    outputs included.
+    """Let an engine run the model; it is called as before, including keyword arguments and dict
+    outputs.
     """
 
     kind: ClassVar[str] = "backend"
@@ -32,7 +32,7 @@ class Backend(Step):
     threads: int | None = Field(
         default=None,
         ge=1,
-        le=MOST_THREADS,
+        le=MAX_THREADS,
         strict=True,
         description="threads of one call; as torch is set where it is left out",
     )
@@ -62,7 +62,7 @@ class Backend(Step):
 
     @property
     def allowed_error(self) -> float | None:
-        """Nothing but rounding, unless the engine may round to 16 bits."""
+        """The tolerance of rounding; None if the engine may round to 16 bits."""
         return None if self.bf16 else self.tolerance
 
     @property
@@ -80,7 +80,7 @@ class Backend(Step):
         return f"{self.name}{chosen}{threads}"
 
     def joined(self, newer: Self) -> Self | None:
-        """Only one engine can output: the newer."""
+        """The newer step, as only one engine can run the model."""
         return newer
 
     def apply(self, draft: Draft) -> None:

@@ -1,5 +1,5 @@
-"""Let a changed model learn from the original: its outputs, softened by a temperature, and what its
-layers do.
+"""Trains a changed model to reproduce the original: its outputs, softened by a temperature, and the
+outputs of its layers.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Layers = list[str] | Literal["auto"]
 class Distill(TrainingStep):
     """Train a pruned, folded or otherwise changed model to output as the original does.
 
-    The original runs in eval mode; its outputs for train data in a list are kept in memory while
-    they are small, others are taken anew each epoch.
+    The original runs in eval mode; its outputs for train data in a list are cached while they are
+    small, others are computed anew each epoch.
     """
 
     kind: ClassVar[str] = "distill"
@@ -73,11 +73,11 @@ class Distill(TrainingStep):
     )
 
     def apply(self, draft: Draft) -> None:
-        """Find what can be compared, then train."""
+        """Find the outputs to compare, then train."""
         check_trainable(draft.module, self.kind)
         batches = self.batches(draft)
         features, attention = (
-            self._layers(draft, asked) for asked in (self.features, self.attention)
+            self._layers(draft, patterns) for patterns in (self.features, self.attention)
         )
         teacher = Teacher(draft.work.model, list(dict.fromkeys([*features, *attention])))
         first = teacher.teach(batches.first())
@@ -99,31 +99,31 @@ class Distill(TrainingStep):
         self.train(draft, objective, lessons, extra=projections if len(projections) else None)
         draft.notes += _notes(objective, teacher)
 
-    def _layers(self, draft: Draft, asked: Layers) -> list[str]:
-        """The layers that are compared; both models have them under one name."""
+    def _layers(self, draft: Draft, patterns: Layers) -> list[str]:
+        """The layers to compare; both models have them under the same name."""
         own = dict(draft.module.named_modules())
         names = [name for name, _ in draft.work.model.named_modules() if name and name in own]
-        if asked == "auto":
+        if patterns == "auto":
             return self._stages(draft, own)
         return list(
             dict.fromkeys(
-                layer for pattern in asked for layer in matching(names, pattern, what=self.kind)
+                layer for pattern in patterns for layer in matching(names, pattern, what=self.kind)
             )
         )
 
     def _stages(self, draft: Draft, own: Collection[str]) -> list[str]:
-        """The ends of the original's stages; an error where it has none."""
-        if found := [name for name in stages(draft.work.model, draft.work.inputs) if name in own]:
-            return found
+        """The ends of the original's stages; raises if there are none."""
+        if layers := [name for name in stages(draft.work.model, draft.work.inputs) if name in own]:
+            return layers
         raise StepError(
-            "auto finds no stage, as no layer outputs with channels at several places; name "
+            "auto finds no stage, as no layer outputs channels at several positions; name "
             "layers, or leave it out."
         )
 
 
 @dataclass(frozen=True)
 class _Objective:
-    """What is made small."""
+    """The loss that is minimised."""
 
     step: Distill
     kinds: Kinds
@@ -134,14 +134,13 @@ class _Objective:
     teacher: Teacher
 
     def __call__(self, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
-        """The distance of the output to a batch; `target` is a lesson, or the labels where examples
+        """The distance of the output for a batch; `target` is a lesson, or the labels if examples
         are blended.
         """
         if not self.step.blend:
             return self._distance(model, inputs, target, self.loss)
-        if not any(
-            map(is_blendable, inputs.tensors)
-        ):  # the last batch of a loader may hold a single example
+        # the last batch of a loader may hold a single example
+        if not any(map(is_blendable, inputs.tensors)):
             return self._distance(model, inputs, self.teacher.lesson(inputs, target), self.loss)
         blend = blend_of(inputs)
         blended = blend(inputs)
@@ -170,27 +169,27 @@ class _Objective:
 def _check(
     model: nn.Module,
     own: Mapping[str, Tensor],
-    taught: Mapping[str, Tensor],
+    original: Mapping[str, Tensor],
     features: Sequence[str],
     attention: Sequence[str],
 ) -> None:
-    """Every layer that is compared outputs in both models, with as many places."""
+    """Check that every compared layer has an output in both models, of the same positions."""
     for layer in (*features, *attention):
-        if layer not in own or layer not in taught:
+        if layer not in own or layer not in original:
             raise StepError(
-                f"{describe(model, layer)} outputs with no floating-point tensor; leave it out."
+                f"{describe(model, layer)} outputs no floating-point tensor; leave it out."
             )
-        differing(model, layer, own[layer], taught[layer])
+        differing(model, layer, own[layer], original[layer])
     for layer in attention:
         if own[layer].ndim < 3:
             raise StepError(
-                f"{describe(model, layer)} outputs with channels alone, at no places; leave it out "
+                f"{describe(model, layer)} outputs channels alone, without positions; leave it out "
                 "of attention."
             )
 
 
 def _notes(objective: _Objective, teacher: Teacher) -> list[str]:
-    """What was compared, and with what."""
+    """The notes on what was compared."""
     kinds = {
         path.lstrip(".") or "its outputs": dimension for path, dimension in objective.kinds.items()
     }
@@ -198,8 +197,8 @@ def _notes(objective: _Objective, teacher: Teacher) -> list[str]:
         f"{path} as {'values' if dimension is None else 'classes'}"
         for path, dimension in kinds.items()
     ]
-    for what, layers in (("features", objective.features), ("attention", objective.attention)):
-        matched += [f"{what} of {', '.join(layers)}"] if layers else []
+    for name, layers in (("features", objective.features), ("attention", objective.attention)):
+        matched += [f"{name} of {', '.join(layers)}"] if layers else []
     notes = [f"learned from the original: {'; '.join(matched)}"]
     if objective.step.blend:
         notes.append(

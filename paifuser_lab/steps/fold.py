@@ -1,6 +1,4 @@
-"""Fold batch-norm into the convolution or linear layer before it: the same output with one operator
-fewer.
-"""
+"""Folds batch-norm into the convolution or linear layer before it; the output is the same."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ class Fold(Step):
         return "fold batch-norm"
 
     def joined(self, newer: Self) -> Self | None:
-        """Doing it again changes nothing."""
+        """The newer step, as folding twice changes nothing."""
         return newer
 
     def apply(self, draft: Draft) -> None:
-        """Fold what can be folded and say what stays."""
+        """Fold what can be folded and note what stays."""
         inputs = draft.work.inputs.clone()
         with running(draft.module):
             graph = observe(draft.module, lambda: inputs(draft.module))

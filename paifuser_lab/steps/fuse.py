@@ -1,5 +1,5 @@
-"""Run layers as one with what follows them: a sum, an activation. On a CPU their weights are packed
-for the processor, too.
+"""Fuses layers with what follows them: a sum, an activation. On a CPU it also packs their weights
+for the processor.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .step import Draft, Step, matching
 
 
 class Fuse(Step):
-    """Run every layer as one with what follows it where that is quicker here; a place is named by
-    its layer.
+    """Fuse every layer with what follows it where that is faster here; a site is named by its
+    layer.
 
-    Each place is tried on its input in the example run, timed both ways and compared with
-    the layers apart. Places switched off stay apart; those switched on run as one even where that
-    is slower. Training, compiling and exporting see the layers apart.
+    Each site is run on its input in the example run, timed fused and unfused, and compared with
+    the unfused layers. Sites that are switched off stay unfused; those switched on are fused even
+    where that is slower. Training, compilation and export see the unfused layers.
 
     Several such steps act as one. A later step does what it does alone and keeps what the earlier
-    ones fused and switched, but for what it names itself: its `off` takes apart what they fused,
-    its `on` and the patterns of its `layers` lift their `off`.
+    ones fused and switched, except for what it names itself: its `off` unfuses what they fused, its
+    `on` and the patterns of its `layers` undo their `off`.
     """
 
     kind: ClassVar[str] = "fuse"
@@ -41,9 +41,9 @@ class Fuse(Step):
     )
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Fuse:
+    def _check_switches(self) -> Fuse:
         if both := set(self.off) & set(self.on):
-            raise ValueError(f"'{sorted(both)[0]}' is both on and off; say one of them")
+            raise ValueError(f"'{sorted(both)[0]}' is both on and off; choose one")
         return self
 
     @property
@@ -51,22 +51,22 @@ class Fuse(Step):
         return f"fuse · {len(self.off)} off" if self.off else "fuse"
 
     def joined(self, newer: Self) -> Self | None:
-        """Both as one step, the newer switches over the older ones; None where patterns cannot say
-        that.
+        """Both as one step, the newer switches before the older ones; None if patterns cannot
+        express that.
         """
         lifting = [*newer.on, *_named(newer.layers)]
-        off = [one for one in self.off if one not in lifting]
-        if any(_may_overlap(one, other) for one in off for other in lifting):
+        off = [pattern for pattern in self.off if pattern not in lifting]
+        if any(_may_overlap(pattern, other) for pattern in off for other in lifting):
             return None
         merged = {
             "layers": _merged(self.layers, newer.layers),
             "off": _merged(off, newer.off),
-            "on": _merged([one for one in self.on if one not in newer.off], newer.on),
+            "on": _merged([pattern for pattern in self.on if pattern not in newer.off], newer.on),
         }
         return self.model_copy(update={**merged, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Find the places, try them, and let those run as one that gain by it."""
+        """Find the sites, evaluate them, and fuse those that gain."""
         done = fuse(draft.module, draft.work, _choice_of((*draft.earlier, self)), draft.should_stop)
         draft.remembered = done.remembered
         draft.notes += [done.fusions.summary.rstrip("."), *done.fusions.notes]
@@ -77,69 +77,69 @@ class Fuse(Step):
         if done.folded:
             draft.notes.append(f"folded {counted(len(done.folded), 'batch-norm layer')}")
         apart = defaultdict(list)
-        for one in done.fusions.fusions:
-            if one.standing == "apart":
-                apart[one.reason].append(one.place)
+        for site in done.fusions.fusions:
+            if site.standing == "apart":
+                apart[site.reason].append(site.place)
         draft.notes += [_apart(places, reason) for reason, places in apart.items()]
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Let the same places run as one, and no others."""
+        """Fuse the same sites, and no others."""
         fuse_again(draft.module, remembered)
 
 
 def _named(layers: list[str]) -> list[str]:
-    """The patterns that name some of the places; '*' alone names none of them in particular."""
-    return [one for one in layers if one != "*"]
+    """The patterns that name particular sites; '*' does not."""
+    return [pattern for pattern in layers if pattern != "*"]
 
 
 def _merged(older: list[str], newer: list[str]) -> list[str]:
-    return [*older, *(one for one in newer if one not in older)]
+    return [*older, *(pattern for pattern in newer if pattern not in older)]
 
 
-def _may_overlap(one: str, other: str) -> bool:
-    """Whether one place may fit both patterns."""
+def _may_overlap(first: str, second: str) -> bool:
+    """Whether a site may match both patterns."""
     return (
-        fnmatchcase(one, other)
-        or fnmatchcase(other, one)
-        or all(set("*?[") & set(pattern) for pattern in (one, other))
+        fnmatchcase(first, second)
+        or fnmatchcase(second, first)
+        or all(set("*?[") & set(pattern) for pattern in (first, second))
     )
 
 
 def _choice_of(steps: Iterable[Step]) -> Choice:
-    """What the `fuse` steps of a recipe say together, the later ones over the earlier ones."""
+    """The combined choice of the `fuse` steps of a recipe, the later ones over the earlier ones."""
     switches = [step for step in steps if isinstance(step, Fuse)]
 
-    def picked(places: list[str]) -> tuple[set[str], set[str], set[str]]:
-        wanted, off, on = set[str](), set[str](), set[str]()
+    def picked(sites: list[str]) -> tuple[set[str], set[str], set[str]]:
+        selected, off, on = set[str](), set[str](), set[str]()
         for step in switches:
             named, newly_off, newly_on = (
-                _picked(_named(step.layers), places),
-                _picked(step.off, places),
-                _picked(step.on, places),
+                _picked(_named(step.layers), sites),
+                _picked(step.off, sites),
+                _picked(step.on, sites),
             )
-            wanted |= _picked(step.layers, places)
+            selected |= _picked(step.layers, sites)
             off = (off - named - newly_on) | newly_off
             on = (on | newly_on) - newly_off
-        return wanted, off, on
+        return selected, off, on
 
     return Choice(
-        lambda places: picked(places)[0],
-        lambda places: picked(places)[1],
-        lambda places: picked(places)[2],
+        lambda sites: picked(sites)[0],
+        lambda sites: picked(sites)[1],
+        lambda sites: picked(sites)[2],
     )
 
 
-def _apart(places: list[str], reason: str) -> str:
-    """Why places stay apart, those of one reason together."""
-    if len(places) == 1:
-        return f"'{places[0]}' stays apart: {reason}"
-    return f"'{places[0]}' and {len(places) - 1} more stay apart: {reason}"
+def _apart(sites: list[str], reason: str) -> str:
+    """A note on why sites stay unfused, those of one reason together."""
+    if len(sites) == 1:
+        return f"'{sites[0]}' stays apart: {reason}"
+    return f"'{sites[0]}' and {len(sites) - 1} more stay apart: {reason}"
 
 
-def _picked(patterns: list[str], places: list[str]) -> set[str]:
-    """The places that patterns pick; '*' may pick none."""
+def _picked(patterns: list[str], sites: list[str]) -> set[str]:
+    """The sites that patterns match; '*' may match none."""
     return {
-        one
+        site
         for pattern in patterns
-        for one in (places if pattern == "*" else matching(places, pattern, what="fuse"))
+        for site in (sites if pattern == "*" else matching(sites, pattern, what="fuse"))
     }

@@ -1,4 +1,4 @@
-"""Keep images channels-last in memory, which is what most convolution code is fastest with."""
+"""Keeps images channels-last in memory, which is fastest in most convolution code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Layout(Step):
         return "channels last"
 
     def joined(self, newer: Self) -> Self | None:
-        """Doing it again changes nothing."""
+        """The newer step, as converting twice changes nothing."""
         return newer
 
     def apply(self, draft: Draft) -> None:

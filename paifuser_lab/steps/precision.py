@@ -1,4 +1,4 @@
-"""Choose the format of a model, or of some of its layers."""
+"""Selects the format of a model, or of some of its layers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Precision(Step):
     """Run the model in one format, and the layers that match a pattern in another; later
     patterns win.
 
-    The model's inputs and outputs keep the type they had: they are cast at its boundary. In int8 a
-    layer rounds its input too, to ranges found on data; values stay int8 between such
-    layers. `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer
-    multiplies few rows by the stored integers, which is fast and in bf16; every other call makes
-    the weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
+    The model's inputs and outputs keep their dtype: they are cast at its boundary. In int8 a layer
+    rounds its input too, to ranges calibrated on data; values stay int8 between such layers.
+    `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer multiplies few
+    rows by the stored integers, which is fast and in bf16; every other call dequantizes the
+    weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
     `amp-bf16` and `amp-fp16` weights stay, and each operator has the format that suits it, as under
     torch.autocast.
     """
@@ -71,7 +71,7 @@ class Precision(Step):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> Precision:
+    def _check_options(self) -> Precision:
         if self.default is None and not self.layers:
             raise ValueError("give a default or layers")
         return self
@@ -85,8 +85,8 @@ class Precision(Step):
         )
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer default, and the newer choice for each pattern; one that comes again counts as
-        the last.
+        """One step with the newer default, and the newer format for each pattern; a repeated
+        pattern moves to the end.
         """
         kept = {
             pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers
@@ -95,8 +95,8 @@ class Precision(Step):
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Put quantized layers in place, then cast the rest, with a conversion at the
-        boundary of every region that changes.
+        """Insert quantized layers, then cast the rest, with a conversion at the boundary of every
+        region that changes.
         """
         chosen = self._chosen(draft.module)
         if not chosen and self.default not in CONVERTED:
@@ -124,8 +124,8 @@ class Precision(Step):
         )
 
     def apply_unseen(self, draft: Draft) -> None:
-        """As `apply`, for a model of which no inputs are known: it is not run, and formats that
-        need data are refused.
+        """Apply to a model without known inputs: it is not run, and formats that need data are
+        refused.
         """
         chosen = self._chosen(draft.module)
         whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
@@ -141,7 +141,7 @@ class Precision(Step):
         )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Put the same quantized layers in place, and cast the rest."""
+        """Insert the same quantized layers, and cast the rest."""
         chosen = self._chosen(draft.module)
         if remembered:
             restore_layers(draft.module, remembered)
@@ -150,8 +150,8 @@ class Precision(Step):
         )
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:
-        """The format of each layer with weights that the default or a pattern picks, itself or a
-        part of it.
+        """The format of each layer with weights for which the default or a pattern sets one, by
+        its name or a parent's.
         """
         names = [name for name, _ in model.named_modules() if name]
         owners = [name for name in names if _has_own_floats(model.get_submodule(name))]
@@ -201,9 +201,7 @@ class Precision(Step):
 def _check_shared(
     model: nn.Module, chosen: dict[str, str], surrounding: str, original: str
 ) -> None:
-    """A weight is stored once: layers that share it cannot have it in two formats (under autocast
-    it stays as it was).
-    """
+    """Refuse two formats for one weight that layers share (under autocast it keeps its format)."""
     names = {layer: chosen.get(layer, surrounding) for layer, _ in model.named_modules()}
     stored = {layer: original if name in AUTOCAST else name for layer, name in names.items()}
     for first, *others in owners_of_weights(model).values():
@@ -217,7 +215,7 @@ def _check_shared(
 
 
 def _format_of(module: nn.Module) -> str:
-    """The format that most of the model is in, by its first weight."""
+    """The format of the model's first weight."""
     first = next(
         (tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()),
         torch.float32,
@@ -233,9 +231,9 @@ def _format_of(module: nn.Module) -> str:
 def _regions(
     module: nn.Module, name: str, chosen: dict[str, str], surrounding: str
 ) -> Iterator[tuple[str, str]]:
-    """The largest parts of the model that are in one format other than that around them.
+    """The largest parts of the model that are in one format other than the surrounding one.
 
-    A layer whose parts differ is walked into; weights of its own keep the format around it.
+    A layer whose parts differ is split; its own weights keep the surrounding format.
     """
     prefix = f"{name}." if name else ""
     inner = {

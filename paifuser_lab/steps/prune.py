@@ -1,5 +1,5 @@
-"""Remove channels, heads and features that matter least; what is left answers as if they were
-zero.
+"""Removes the channels, heads and features that matter least; the output is that of the model with
+zeros in their place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 from ..errors import StepError
 from ..pruning.groups import Structure, couple, cut_again, cut_and_remember
 from ..pruning.groups.cut_notes import cut_notes, first_reason, weight_count, why_not_cut
-from ..pruning.groups.proof import Proven, Wanted, prove
+from ..pruning.groups.proof import Proven, Removals, prove
 from ..pruning.groups.scores import Scores, UnitScores, default_importance, unit_scores
 from ..pruning.groups.select import LEAST_KEPT, kept_units, least, shares_by_score
 from ..pruning.refit import Repair, refit_model, repairs_for, shrunk_layers
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 else:
     Importance = Literal[tuple(CHANNEL_ESTIMATORS)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
-Kept = Annotated[float, Field(gt=0, le=1)]
+KeptShare = Annotated[float, Field(gt=0, le=1)]
 ROUND_TO = 8
 
 
 class Prune(Step):
-    """Make layers narrower: of each group of channels that go together, those that matter least go.
+    """Make layers narrower: from each group of coupled channels, remove those that matter least.
 
-    Every cut is compared with the model with zeros in place of what was cut; one that differs is
-    left out, and the notes say why. Only then the layers that are left are brought to answer as
-    before the cut, where there is data for that; `repair: []` leaves them.
+    Every cut is compared with the model with zeros in place of what is cut; a cut that differs is
+    not made, and the notes say why. Then the remaining layers are refit to reproduce the output
+    before the cut, if there is data for that; `repair: []` skips this.
     """
 
     kind: ClassVar[str] = "prune"
@@ -69,7 +69,7 @@ class Prune(Step):
         default={}, description="pattern of dotted paths → another ratio; later patterns win"
     )
     protect: list[str] = Field(default=[], description="patterns of layers that keep every channel")
-    limits: dict[str, Kept] = Field(
+    limits: dict[str, KeptShare] = Field(
         default={},
         description="pattern of dotted paths → the least share to keep of the original's channels; "
         "later patterns win",
@@ -98,7 +98,7 @@ class Prune(Step):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> Prune:
+    def _check_options(self) -> Prune:
         if self.ratio is None and not self.layers and self.to is None:
             raise ValueError("give a ratio, a target with `to`, or layers")
         if self.ratio is not None and self.to is not None:
@@ -123,8 +123,8 @@ class Prune(Step):
         )
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer ratio or target, and the newer ratio for each pattern; one that comes again
-        counts as the last.
+        """One step with the newer ratio or target, and the newer ratio for each pattern; a repeated
+        pattern moves to the end.
         """
         kept = {
             pattern: ratio for pattern, ratio in self.layers.items() if pattern not in newer.layers
@@ -135,25 +135,25 @@ class Prune(Step):
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Find what goes together, choose, prove, cut."""
+        """Couple channels into groups, choose, check against zeros, cut and refit."""
         before = weight_count(draft.module)
         structure = couple(draft.module, draft.work.inputs)
         shares = self._shares(draft.module, structure)
         with running(draft.module):
             scores = self._scores(draft, structure)
-        wanted, proven, target = self._proven(draft, structure, shares, scores.groups)
+        to_remove, proven, target = self._proven(draft, structure, shares, scores.groups)
         if not proven.accepted:
             raise StepError(
                 f"no channel of it can be removed; {first_reason(structure, proven, list(shares))}."
             )
-        removed = {unit for index in proven.accepted for unit in wanted[index]}
+        removed = {unit for index in proven.accepted for unit in to_remove[index]}
         repairs = repairs_for(self.repair, draft.work)
         original = copy.deepcopy(draft.module) if repairs else draft.module
         draft.remembered = cut_and_remember(draft.module, structure, removed, proven.left_alone)
         after = weight_count(draft.module)
         importance = self.importance or default_importance(draft.work)
         draft.notes += (
-            cut_notes(structure, wanted, proven, importance, before, after) + scores.notes
+            cut_notes(structure, to_remove, proven, importance, before, after) + scores.notes
         )
         if repairs:
             lost = shrunk_layers(original, draft.module, structure, removed)
@@ -164,13 +164,11 @@ class Prune(Step):
             )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Take the same places from the same weights."""
+        """Remove the same channels from the same weights."""
         cut_again(draft.module, remembered)
 
     def _shares(self, model: nn.Module, structure: Structure) -> dict[int, float | None]:
-        """For each group that can lose units the share that it was given by name; None where it was
-        not.
-        """
+        """For each group that can lose units its share set by name; None if no pattern names it."""
         names = [name for name, _ in model.named_modules()]
         protected = {
             layer for pattern in self.protect for layer in matching(names, pattern, what="prune")
@@ -200,23 +198,23 @@ class Prune(Step):
         structure: Structure,
         shares: dict[int, float | None],
         scores: list[Scores],
-    ) -> tuple[Wanted, Proven, ChosenWidths | None]:
-        """The units to remove of each group, those that were proven, and the target; others make up
-        for what is refused on the way to it.
+    ) -> tuple[Removals, Proven, ChosenWidths | None]:
+        """The units to remove of each group, those that passed the check, and the target; units of
+        other groups replace refused ones on the way to the target.
         """
         refused: dict[int, str] = {}
         while True:
             kept, target = self._kept(draft, structure, shares, scores)
-            wanted = {
+            to_remove = {
                 index: least(structure, index, scores[index], units)
                 for index, units in kept.items()
             }
-            proven = prove(draft.module, draft.work.inputs, structure, wanted)
+            proven = prove(draft.module, draft.work.inputs, structure, to_remove)
             is_done = target is None or not proven.refused
             refused |= proven.refused
             if is_done:
                 proven.refused = refused
-                return wanted, proven, target
+                return to_remove, proven, target
             shares = {index: share for index, share in shares.items() if index not in refused}
 
     def _kept(
@@ -226,8 +224,8 @@ class Prune(Step):
         shares: dict[int, float | None],
         scores: list[Scores],
     ) -> tuple[dict[int, int], ChosenWidths | None]:
-        """How many units each group keeps that loses some; where only layers are named, the others
-        keep theirs.
+        """The number of units that each group keeps, if it loses some; if only layers are named,
+        the others keep all.
         """
         groups, free = structure.groups, [index for index, share in shares.items() if share is None]
         kept = {
@@ -239,7 +237,7 @@ class Prune(Step):
         if self.to is not None:
             ((goal, share),) = self.to.items()
             limits = self._limits(draft.module, structure, free, LEAST_KEPT)
-            ways = WidthOptions(
+            options = WidthOptions(
                 kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to
             )
             target = choose_widths(
@@ -248,7 +246,7 @@ class Prune(Step):
                 structure,
                 scores,
                 Target(goal, share),
-                ways,
+                options,
                 count=draft.threads,
             )
             kept = target.kept
@@ -261,8 +259,8 @@ class Prune(Step):
                 self._limits(draft.module, structure, free, 0.0),
             )
             for index in free:
-                wished = kept_units(groups[index], common[index], self.round_to or ROUND_TO)
-                kept[index] = max(wished, min(fewest[index], groups[index].width))
+                width = kept_units(groups[index], common[index], self.round_to or ROUND_TO)
+                kept[index] = max(width, min(fewest[index], groups[index].width))
         return {
             index: units for index, units in kept.items() if units < groups[index].width
         }, target
@@ -270,7 +268,7 @@ class Prune(Step):
     def _limits(
         self, model: nn.Module, structure: Structure, groups: Iterable[int], least_share: float
     ) -> dict[int, float]:
-        """The least share of each group that is to be kept."""
+        """The least share of each group that has to be kept."""
         names = [name for name, _ in model.named_modules()]
         limits = dict.fromkeys(groups, least_share)
         for pattern, share in self.limits.items():

@@ -1,5 +1,5 @@
-"""Quantization-aware training: layers learn while they are rounded, and end as the quantized layers
-that `precision` makes.
+"""Quantization-aware training: layers are trained while they are rounded, and become the quantized
+layers of `precision`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ Name = Literal["fp32", "int8", "int8-weights", "int4-weights"]
 
 
 class Qat(TrainingStep):
-    """Train a model with its layers rounded, so that it outputs as the original does when they are
-    integers.
+    """Train a model with its layers rounded, so that the integer layers reproduce the original's
+    output.
 
-    While it trains, a layer outputs with what the int8 layer that it becomes computes, to the bit;
-    gradients go straight through the roundings. It ends with the same layers, and so the same
-    exported file, as `precision`: only with weights and ranges that were learned. Layers in fp32
-    are trained along.
+    In training, the output of a layer is exactly that of the int8 layer that it becomes; gradients
+    pass straight through the roundings. The result has the same layers, and so exports to the same
+    file, as `precision`, but with trained weights and ranges. Layers in fp32 are trained along.
     """
 
     kind: ClassVar[str] = "qat"
@@ -89,8 +88,8 @@ class Qat(TrainingStep):
         return " · ".join((f"qat {self.default}", *named, counted(self.epochs, "epoch")))
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer options, and the newer choice for each pattern; one that comes again counts as
-        the last.
+        """One step with the newer options, and the newer format for each pattern; a repeated
+        pattern moves to the end.
         """
         kept = {
             pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers
@@ -99,7 +98,7 @@ class Qat(TrainingStep):
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Round the layers, train, and put the live layers in place."""
+        """Round the layers, train, and insert the quantized layers."""
         check_trainable(draft.module, self.kind)
         if self.hard and draft.work.loss is None:
             raise StepError(
@@ -131,11 +130,11 @@ class Qat(TrainingStep):
             draft.notes += int8_notes(draft.work, draft.module, len(int8), calibration, data)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Put the same quantized layers in place."""
+        """Insert the same quantized layers."""
         restore_layers(draft.module, remembered)
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:
-        """The format of each layer with a weight; those that are to stay in fp32 are left out."""
+        """The format of each layer with a weight, without those that stay in fp32."""
         names = [name for name, _ in model.named_modules() if name]
         owners = [
             name
@@ -172,8 +171,8 @@ class Qat(TrainingStep):
 
 @dataclass(frozen=True)
 class _Objective:
-    """What is made small: how far the output is from the original's, and the workload's own loss
-    with its weight.
+    """The loss that is minimised: the distance of the output from the original's, and the
+    workload's own loss with its weight.
     """
 
     kinds: Kinds
@@ -194,7 +193,7 @@ class _Objective:
 
 
 def _notes(trained: QatModel, layers: Mapping[str, str]) -> list[str]:
-    """Which layers learn to be what."""
+    """The notes on which layers are trained in which format."""
     notes: list[str] = []
     for name, count in Counter(layers.values()).items():
         steps = "with their ranges and scales" if name == "int8" else "with their scales"

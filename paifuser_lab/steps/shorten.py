@@ -1,5 +1,5 @@
-"""Leave out whole residual blocks: what is left answers as if the weights of those blocks were
-zero.
+"""Removes whole residual blocks; the output is that of the model with the weights of those blocks
+zeroed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MOST_EXAMPLES = 64
 
 
 class Shorten(Step):
-    """Make the network shorter: blocks that add to their input are left out, those that are named
-    or those that do least harm.
+    """Make the network shorter by removing residual blocks: those that are named, or those that
+    change the output least.
 
-    A block can go where it answers its input when its weights are zero. The shorter model is
-    compared with the model with zeros in those blocks; one that differs is an error, and nothing is
-    changed. Only then the layers behind them are brought to answer as before, where there is data
-    for that; `repair: []` leaves them.
+    A block can be removed if it returns its input when its weights are zero. The shorter model is
+    compared with the model with those blocks zeroed; if it differs, an error is raised and nothing
+    is changed. Then the layers behind them are refit to reproduce the previous output, if there is
+    data for that; `repair: []` skips this.
     """
 
     kind: ClassVar[str] = "shorten"
@@ -51,7 +51,7 @@ class Shorten(Step):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> Shorten:
+    def _check_options(self) -> Shorten:
         if self.ratio is None and not self.layers:
             raise ValueError("give a ratio or layers")
         return self
@@ -63,9 +63,7 @@ class Shorten(Step):
         )
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer ratio, and all the layers that either names; one that comes again counts
-        once.
-        """
+        """One step with the newer ratio, and all the layers that either names, each once."""
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
         return self.model_copy(
             update=changed
@@ -73,7 +71,7 @@ class Shorten(Step):
         )
 
     def apply(self, draft: Draft) -> None:
-        """Find what can go, choose, prove, leave out."""
+        """Find the blocks, choose, check against zeros, remove and refit."""
         blocks = find_blocks(draft.module, draft.work.inputs)
         named, stay = self._named(draft.module, blocks)
         chosen = [*named, *self._least(draft, blocks, named)]
@@ -101,7 +99,7 @@ class Shorten(Step):
             )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Leave out the same blocks."""
+        """Remove the same blocks."""
         names = {name for name, _ in draft.module.named_modules()}
         if missing := [layer for layer in remembered["blocks"] if layer not in names]:
             raise StepError(
@@ -110,8 +108,8 @@ class Shorten(Step):
         leave_out(draft.module, Blocks(free=remembered["blocks"]), list(remembered["blocks"]))
 
     def _named(self, model: nn.Module, blocks: Blocks) -> tuple[list[str], list[str]]:
-        """The blocks that the patterns pick, the outermost that can go; and what they picked beside
-        those, which stays.
+        """The outermost removable blocks that the patterns match; and the other matches, which
+        stay.
         """
         chosen: dict[str, None] = {}
         stay: dict[str, None] = {}
@@ -139,7 +137,7 @@ class Shorten(Step):
         return _outermost(list(chosen), blocks), list(stay)
 
     def _least(self, draft: Draft, blocks: Blocks, named: list[str]) -> list[str]:
-        """Beside those that are named as many as the ratio asks for."""
+        """As many blocks as the ratio requires besides those that are named."""
         if self.ratio is None:
             return []
         inputs, protected = draft.work.inputs, self._protected(draft.module)
@@ -152,12 +150,12 @@ class Shorten(Step):
             alone = {layer: obstacle(draft.module, inputs, blocks, [layer]) for layer in rest}
             blocks.refused |= {layer: reason for layer, reason in alone.items() if reason}
             rest = [layer for layer, reason in alone.items() if reason is None]
-        went = sum(_is_inside(layer, named) for layer in blocks.innermost)
-        count = floor(self.ratio * len(blocks.innermost) + 0.5) - went
+        removed = sum(_is_inside(layer, named) for layer in blocks.innermost)
+        count = floor(self.ratio * len(blocks.innermost) + 0.5) - removed
         if not named and (not rest or count < 1):
             raise StepError(_nothing(draft.module, blocks, rest, protected))
         samples = samples_of(draft.work, MOST_EXAMPLES)
-        found = least_harm(
+        errors = least_harm(
             draft.module,
             samples.inputs,
             blocks,
@@ -168,9 +166,9 @@ class Shorten(Step):
         )
         draft.notes += [
             f"without '{layer}' as well the answer is {error:.2g} away"
-            for layer, error in found.items()
+            for layer, error in errors.items()
         ]
-        return list(found)
+        return list(errors)
 
     def _protected(self, model: nn.Module) -> set[str]:
         names = [name for name, _ in model.named_modules() if name]
@@ -180,7 +178,7 @@ class Shorten(Step):
 
 
 def _check(model: nn.Module, inputs: Inputs, blocks: Blocks, chosen: list[str]) -> None:
-    """An error that names the block where the shorter model is not the one with zeros."""
+    """Check that the shortened model's output equals that of the model with zeroed blocks."""
     together = obstacle(model, inputs, blocks, chosen)
     if together is None:
         return
@@ -191,7 +189,7 @@ def _check(model: nn.Module, inputs: Inputs, blocks: Blocks, chosen: list[str]) 
 
 
 def _outermost(layers: list[str], blocks: Blocks) -> list[str]:
-    """Of these layers the blocks that can go and lie in no other that goes."""
+    """The removable blocks among these layers that lie in no other one."""
     free = [layer for layer in layers if layer in blocks.free]
     return [
         layer
@@ -205,7 +203,7 @@ def _is_inside(layer: str, blocks: Iterable[str]) -> bool:
 
 
 def _holds(block: str, layers: set[str]) -> bool:
-    """Whether one of these layers is the block, a part of it, or what it is a part of."""
+    """Whether one of these layers is the block, a part of it, or contains it."""
     return _is_inside(block, layers) or any(layer.startswith(f"{block}.") for layer in layers)
 
 
@@ -214,7 +212,7 @@ def _listed(layers: Iterable[str]) -> str:
 
 
 def _nothing(model: nn.Module, blocks: Blocks, rest: list[str], protected: set[str]) -> str:
-    """Why a ratio leaves out no block."""
+    """Why a ratio removes no block."""
     if rest:
         return (
             f"it has {counted(len(blocks.innermost), 'block')} that can go, of which that share is "

@@ -1,4 +1,4 @@
-"""What a step is, and the draft that it changes."""
+"""The base class of steps, and the draft that a step changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..workload import Workload
 class Draft:
     """The copy that a recipe is being applied to.
 
-    `module` holds the weights and always runs eagerly; `engine`, where a step set one, outputs
-    calls in its stead.
+    `module` holds the weights and always runs eagerly; `engine`, if a step has set one, runs calls
+    instead.
     """
 
     work: Workload
@@ -29,21 +29,16 @@ class Draft:
     engine: nn.Module | None = None
     threads: int = field(default_factory=torch.get_num_threads)
     notes: list[str] = field(default_factory=list)
-    remembered: dict[str, Any] = field(
-        default_factory=dict
-    )  # what the step needs to be done again without choosing; plain data
-    earlier: tuple[
-        Step, ...
-        # the recipe's steps that were applied before; known while a step is applied, not when
-        # rebuilt
-    ] = ()
-    should_stop: Callable[[], bool] = lambda: (
-        False
-    )  # what takes long asks now and then, and raises StoppedError
+    # what the step needs to be rebuilt without choosing again; plain data
+    remembered: dict[str, Any] = field(default_factory=dict)
+    # the recipe's earlier steps; set while a step is applied, not while it is rebuilt
+    earlier: tuple[Step, ...] = ()
+    # slow steps poll it and raise StoppedError
+    should_stop: Callable[[], bool] = lambda: False
 
     @property
     def model(self) -> nn.Module:
-        """What outputs calls."""
+        """The module that runs calls."""
         return self.module if self.engine is None else self.engine
 
 
@@ -56,66 +51,59 @@ class Step(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: ClassVar[str]
-    tolerance: ClassVar[float | None] = (
-        None  # the relative L2 error that an exact step may make against the draft before it
-    )
-    is_last: ClassVar[bool] = False  # no step can come after it
-    is_late: ClassVar[bool] = (
-        False  # it takes the layers as they are: after it comes only what is last
-    )
-    leaves_module: ClassVar[bool] = (
-        False  # it does not change the module itself, which then need not be copied for it
-    )
+    # the relative L2 error that an exact step may make against the draft before it
+    tolerance: ClassVar[float | None] = None
+    is_last: ClassVar[bool] = False  # no step can follow it
+    is_late: ClassVar[bool] = False  # only a last step can follow it
+    leaves_module: ClassVar[bool] = False  # it does not change the module, so that none is copied
     why: str | None = Field(
         default=None, description="a remark for people; it does not change what the step does"
     )
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was chosen, without defaults and without the remark."""
+        """The options that are not defaults, without the remark."""
         return self.model_dump(exclude_defaults=True, exclude={"why"}, mode="json")
 
     @property
     def label(self) -> str:
-        """The step as a chip shows it."""
+        """The text of the step's chip."""
         return self.kind
 
     @property
     def allowed_error(self) -> float | None:
-        """What the step may change of the output; None where it is not meant to be exact."""
+        """The tolerance of the step; None if it is not meant to be exact."""
         return self.tolerance
 
     def joined(self, newer: Self) -> Self | None:
-        """This step and a newer one of its kind as one; None where each has to be done by
+        """This step and a newer one of its kind as one step; None if each has to be applied by
         itself.
         """
         return None
 
     def apply(self, draft: Draft) -> None:
-        """Change the draft, which is this step's own; an error drops it whole."""
-        raise TypeError(
-            f"step '{self.kind}' does not say how it is applied; define apply(self, draft)"
-        )
+        """Change the draft, which belongs to this step; it is discarded on an error."""
+        raise TypeError(f"step '{self.kind}' cannot be applied; define apply(self, draft)")
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Give the draft the structure that `apply` once gave it, from what it remembered; the
-        weights are loaded afterwards.
+        """Give the draft the structure that `apply` gave it, from `remembered`; the weights are
+        loaded afterwards.
 
-        It neither measures, trains, nor reads data or the values of weights, which are not yet
-        those that were saved. A step that only changes values does nothing here; one that decides
-        by its input puts its decisions, as plain data, into `draft.remembered` when it is
-        applied. A step that does not say is applied.
+        It neither measures, trains, nor reads data or the values of weights, which are not yet the
+        saved ones. A step that only changes values does nothing here; one that decides by its input
+        stores its decisions, as plain data, in `draft.remembered` when it is applied. By default
+        the step is applied.
         """
         self.apply(draft)
 
 
 def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
-    """The layers whose dotted path fits a pattern such as 'layer4.*'; an error that names the
-    nearest where none does.
+    """The layers whose dotted path matches a pattern such as 'layer4.*'; if there are none, an
+    error that suggests similar names.
     """
     names = list(names)
-    if found := [name for name in names if fnmatchcase(name, pattern)]:
-        return found
+    if layers := [name for name in names if fnmatchcase(name, pattern)]:
+        return layers
     near = get_close_matches(
         pattern.replace("*", ""), [name for name in names if name], n=3, cutoff=0.4
     )
@@ -124,10 +112,10 @@ def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
 
 
 def parts(names: Iterable[str], picked: Iterable[str]) -> list[str]:
-    """Those of the layers that were picked, or are a part of one that was."""
+    """The layers that were picked, or are part of a picked one."""
     whole = tuple(picked)
     return [
         name
         for name in names
-        if name in whole or name.startswith(tuple(f"{one}." for one in whole))
+        if name in whole or name.startswith(tuple(f"{layer}." for layer in whole))
     ]

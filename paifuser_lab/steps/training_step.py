@@ -1,4 +1,4 @@
-"""What every step that trains has: options of training, a checkpoint, notes on the run."""
+"""The base class of steps that train: options of training, a checkpoint, notes on the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from ..errors import StepError
 from ..quantization import QuantizedLayer
 from ..records import counted
-from ..training import Batches, Kept, Objective, Trained, Training, train
+from ..training import Batches, CheckpointFile, Objective, Trained, Training, train
 from ..training.fingerprints import data_fingerprint, loss_fingerprint, model_fingerprint
 from .step import Draft, Step
 
@@ -19,11 +19,11 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 class TrainingStep(Training, Step):
-    """A step that trains: its options are those of `Training` and its own."""
+    """A step that trains; it has the options of `Training` and its own."""
 
     @property
     def plan(self) -> Training:
-        """How it trains."""
+        """The options of training alone."""
         return Training(**{name: getattr(self, name) for name in Training.model_fields})
 
     @property
@@ -31,18 +31,18 @@ class TrainingStep(Training, Step):
         return f"{self.kind} {counted(self.epochs, 'epoch')}"
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer options win: training once more is another number of epochs."""
+        """One step with the newer options: training again is another number of epochs."""
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
         return self.model_copy(update=changed | {"why": None})
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """It changes values alone."""
+        """Do nothing: training changes values only."""
 
     def batches(self, draft: Draft) -> Batches:
         """The train data of the workload."""
         if draft.work.train is None:
             raise StepError(
-                "it has nothing to learn from; give the workload data: Workload(model, inputs, "
+                "it has no train data; give the workload data: Workload(model, inputs, "
                 "train=[(inputs, target), …])."
             )
         return Batches(draft.work.train, draft.work.device)
@@ -57,14 +57,13 @@ class TrainingStep(Training, Step):
         before_step: Callable[[float], None] | None = None,
         known_by: Sequence[str] = (),
     ) -> Trained:
-        """Train the draft, on from where an earlier run of the same training ended, and note how it
-        went.
+        """Train the draft, resuming an interrupted run of the same training, and note how it went.
 
-        What the training depends on besides the workload, the draft and the options is stated in
-        `known_by`.
+        `known_by` identifies what the training depends on besides the workload, the draft and the
+        options.
         """
         before = draft.work.evaluate(draft.module)
-        kept = Kept(
+        checkpoint_file = CheckpointFile(
             self.kind,
             self.model_dump_json(exclude={"why"}),
             *self._known_by(draft, batches),
@@ -76,7 +75,7 @@ class TrainingStep(Training, Step):
             objective,
             self.plan,
             extra=extra,
-            kept=kept,
+            checkpoint_file=checkpoint_file,
             should_stop=draft.should_stop,
             before_step=before_step,
         )
@@ -88,7 +87,7 @@ class TrainingStep(Training, Step):
         return trained
 
     def _known_by(self, draft: Draft, batches: Batches) -> list[str]:
-        """What tells this training from every other."""
+        """What identifies this training."""
         work = draft.work
         models = [model_fingerprint(model, work.inputs) for model in (work.model, draft.module)]
         return [
@@ -101,10 +100,10 @@ class TrainingStep(Training, Step):
 
 
 def check_trainable(model: nn.Module, kind: str) -> None:
-    """Say so where the weights are rounded already."""
+    """Raise an error if weights are rounded or in 16 bits."""
     for name, layer in model.named_modules():
         if isinstance(layer, QuantizedLayer):
-            instead = "let one qat say all of it" if kind == "qat" else "or use qat instead"
+            instead = "put all of it into one qat" if kind == "qat" else "or use qat instead"
             raise StepError(
                 f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' "
                 f"before precision, {instead}."
@@ -118,7 +117,7 @@ def check_trainable(model: nn.Module, kind: str) -> None:
 
 
 def _training_notes(trained: Trained) -> list[str]:
-    """Notes on how it went."""
+    """The notes on a training."""
     steps = counted(len(trained.losses), "step")
     went = (
         f"loss {trained.first_loss:.4g} → {trained.last_loss:.4g} in "

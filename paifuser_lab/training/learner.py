@@ -1,4 +1,4 @@
-"""A model with its optimizer: it takes steps, and can be put back to an earlier moment. Stands on
+"""A model with its optimizer: takes steps, and can be restored to an earlier state. Built on
 torch.optim and torch.amp.
 """
 
@@ -20,7 +20,7 @@ LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Value(NamedTuple):
-    """A weight or buffer, and where it is."""
+    """A weight or buffer, and the module that holds it."""
 
     name: str
     holder: nn.Module
@@ -29,7 +29,7 @@ class Value(NamedTuple):
 
 
 class Learner:
-    """What is trained, by what optimizer, and how the loss is scaled."""
+    """The trained modules, their optimizer, and the gradient scaler."""
 
     def __init__(
         self, model: nn.Module, extra: nn.Module | None, plan: Training, device: torch.device
@@ -49,15 +49,14 @@ class Learner:
             ],
             plan,
         )
-        self.weights = [
-            weight for group in groups for weight in group["params"]
-        ]  # in the optimizer's order
+        # in the optimizer's order
+        self.weights = [weight for group in groups for weight in group["params"]]
         self.optimizer = _optimizer(groups, plan)
         self.scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "fp16")
         self.skipped = 0
 
     def loss(self, objective: Callable[[], Tensor]) -> Tensor:
-        """The loss, in the precision that is wanted."""
+        """The loss, computed in the plan's precision."""
         self.optimizer.zero_grad(set_to_none=True)
         lower = LOWER.get(self.plan.precision)
         with (
@@ -67,8 +66,8 @@ class Learner:
             return objective()
 
     def take_step(self, loss: Tensor, rate: float) -> bool:
-        """Follow the gradient where it is finite; whether it is, or only was too large for fp16,
-        whose loss is then scaled less.
+        """Take an optimizer step and return whether training can go on: if the gradient is finite,
+        or overflowed only in fp16, whose loss scale is then lowered.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -83,26 +82,24 @@ class Learner:
         return is_finite or self.scaler.is_enabled()
 
     def tensors(self, *, with_optimizer: bool = True) -> dict[str, Tensor]:
-        """A copy of every value that training changes, by name; on the CPU, where there is more
-        room.
-        """
-        found = {value.name: value.tensor for value in self._values()}
+        """A copy of every tensor that training changes, by name, on the CPU."""
+        tensors = {value.name: value.tensor for value in self._values()}
         known = self.optimizer.state_dict()["state"] if with_optimizer else {}
         for index, state in known.items():
-            found |= {
-                f"optimizer/{index}/{key}": held
-                for key, held in state.items()
-                if isinstance(held, Tensor)
+            tensors |= {
+                f"optimizer/{index}/{key}": value
+                for key, value in state.items()
+                if isinstance(value, Tensor)
             }
-        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in found.items()}
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
-    def put_back(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, float]) -> None:
-        """Take on the values of another moment."""
+    def restore(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, float]) -> None:
+        """Restore the values of an earlier state."""
         with torch.no_grad():
             for name, holder, key, value in self._values():
                 if value.shape == tensors[name].shape:
                     value.copy_(tensors[name])
-                else:  # a buffer that its layer makes anew
+                else:  # a buffer that its layer replaces
                     holder._buffers[key] = tensors[name].to(value.device)
         state = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**state, "state": self._optimizer_state(tensors)})
@@ -110,7 +107,7 @@ class Learner:
             self.scaler.load_state_dict(dict(scaler))
 
     def fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether these values are of a model like this one."""
+        """Whether these values belong to a model of the same shapes and dtypes."""
         return all(
             name in tensors
             and tensors[name].dtype == value.dtype
@@ -119,20 +116,20 @@ class Learner:
         )
 
     def _optimizer_state(self, tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-        """What the optimizer knew of each weight, laid out in memory like the weight."""
-        found: dict[int, dict[str, Tensor]] = {}
+        """The optimizer's state of each weight, with the weight's memory format."""
+        states: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 _, index, key = name.split("/")
                 weight = self.weights[int(index)]
                 is_like = tensor.shape == weight.shape and tensor.ndim > 0
-                found.setdefault(int(index), {})[key] = (
+                states.setdefault(int(index), {})[key] = (
                     torch.empty_like(weight).copy_(tensor) if is_like else tensor.clone()
                 )
-        return found
+        return states
 
     def _values(self) -> Iterator[Value]:
-        """Every weight and buffer, those that are not saved with the model too."""
+        """Every weight and buffer, including non-persistent buffers."""
         for part, module in self.parts.items():
             for name, value in (*module.named_parameters(), *module.named_buffers()):
                 path, _, key = name.rpartition(".")
@@ -140,7 +137,7 @@ class Learner:
 
 
 def _groups(weights: list[nn.Parameter], plan: Training) -> list[dict[str, Any]]:
-    """Matrices decay; what has one dimension, such as a norm's scale, does not."""
+    """Parameter groups: matrices with weight decay, and one-dimensional weights without."""
     matrices = [weight for weight in weights if weight.ndim > 1]
     vectors = [weight for weight in weights if weight.ndim <= 1]
     both = [

@@ -1,8 +1,8 @@
-"""The training loop: deterministic for a seed, ended at any step, gone on with from there.
+"""The training loop: deterministic for a seed, can be interrupted at any step and resumed.
 
-The random numbers of a step come from seed, epoch and step alone, the learning rate from how much
-is done: so weights, buffers and optimizer are all there is to keep, and a run that was killed ends
-with the same weights, on a CPU to the bit, as one that was not.
+The random numbers of a step depend on seed, epoch and step alone, the learning rate on the share of
+steps done: so weights, buffers and optimizer are the whole state, and a run that was killed and
+resumed ends with the same weights, on a CPU to the bit, as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..workload.data import Batches
 from .learner import Learner
 from .plan import Training
 from .result import Trained
-from .resume import Kept
+from .resume import CheckpointFile
 from .run import BeforeStep, Hooks, Objective, OnEpoch, Run
 
 
@@ -30,17 +30,17 @@ def train(
     plan: Training,
     *,
     extra: nn.Module | None = None,
-    kept: Kept | None = None,
+    checkpoint_file: CheckpointFile | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_epoch: OnEpoch | None = None,
     before_step: BeforeStep | None = None,
 ) -> Trained:
     """Train a model in place, and `extra` along with it; frozen parameters stay as they are.
 
-    Whatever ends it early leaves the last sound moment in the model and in `kept`, from where the
-    same call goes on. All that training changes has to be a parameter or a buffer. `before_step` is
-    called with the share of the steps that is done, in training mode, and may change modes. Random
-    state, modes and gradients are afterwards as they were.
+    When it ends early, by an error or a stop, the last valid checkpoint is in the model and in
+    `checkpoint_file`, from where the same call resumes. Everything that training changes has to be
+    a parameter or a buffer. `before_step` is called with the share of the steps that is done, in
+    training mode, and may change modes. Random state, modes and gradients are restored afterwards.
     """
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     parts = [model] if extra is None else [model, extra]
@@ -49,9 +49,13 @@ def train(
         on_epoch or Hooks.on_epoch,
         before_step or Hooks.before_step,
     )
-    with _as_before(parts), torch.inference_mode(False), torch.enable_grad():
+    with _training_mode(parts), torch.inference_mode(False), torch.enable_grad():
         run = Run(
-            Learner(model, extra, plan, device), Batches.of(batches, device), objective, kept, hooks
+            Learner(model, extra, plan, device),
+            Batches.of(batches, device),
+            objective,
+            checkpoint_file,
+            hooks,
         )
         with progress("training", plan.epochs * run.batches.count) as shown:
             run.learn(shown)
@@ -59,8 +63,8 @@ def train(
 
 
 @contextmanager
-def _as_before(parts: list[nn.Module]) -> Iterator[None]:
-    """In training mode; modes and gradients are put back whatever happens."""
+def _training_mode(parts: list[nn.Module]) -> Iterator[None]:
+    """Set training mode; modes and gradients are restored on exit."""
     modes = [(module, module.training) for part in parts for module in part.modules()]
     gradients = [(weight, weight.grad) for part in parts for weight in part.parameters()]
     try:

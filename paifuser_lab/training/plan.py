@@ -1,6 +1,4 @@
-"""How long, how fast and in what precision a model is trained: the options that every step that
-trains has.
-"""
+"""The options of every step that trains: how long, at what learning rate and in what precision."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-LOWEST = 1 / 25  # of the learning rate, where a rise begins
+LOWEST = 1 / 25  # of the learning rate, at the start of the warm-up
 RISES = {"one-cycle": 0.3, "cosine": 0.0, "constant": 0.0}
 
 
@@ -47,7 +45,7 @@ class Training(BaseModel):
     )
 
     def rate_at(self, progress: float) -> float:
-        """The learning rate when this share (0–1) of the steps is done."""
+        """The learning rate after this share (0–1) of the steps."""
         rise = RISES[self.schedule] if self.warm_up is None else self.warm_up
         if progress < rise:
             return self.learning_rate * (LOWEST + (1 - LOWEST) * progress / rise)

@@ -1,4 +1,4 @@
-"""What came of a training."""
+"""The result of a training."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from statistics import fmean
 
 @dataclass(frozen=True)
 class Trained:
-    """How the loss went, and how much of it was done before by a run that ended early."""
+    """The losses of a training, and what an interrupted run had done before."""
 
     losses: tuple[float, ...]  # of each step
     epochs: int
-    seconds: float  # of training, those of earlier runs with it
-    began_at: int = 0  # steps that an earlier run had done
-    is_kept: bool = False  # nothing was left to be done
-    skipped: int = 0  # steps whose gradient was past fp16
+    seconds: float  # of training, including earlier runs
+    began_at: int = 0  # the steps that an earlier run had done
+    is_kept: bool = False  # whether an earlier run had finished it
+    skipped: int = 0  # the steps whose gradient overflowed in fp16
     notes: tuple[str, ...] = ()
 
     @property
     def first_loss(self) -> float:
-        """The mean over the first tenth of the steps."""
+        """The mean loss over the first tenth of the steps."""
         return fmean(self.losses[: self._tenth])
 
     @property
     def last_loss(self) -> float:
-        """The mean over the last tenth of the steps."""
+        """The mean loss over the last tenth of the steps."""
         return fmean(self.losses[-self._tenth :])
 
     @property

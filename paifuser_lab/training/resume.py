@@ -1,5 +1,5 @@
-"""Where a training keeps how far it has come, in the user's cache: written whole or not at all, and
-believed only when its hash agrees.
+"""The checkpoint file of a training, in the user's cache: written whole or not at all, and read
+only if its hash matches.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ from ..model.weights import weights_hash, write_tensors
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A training between two steps: `epoch` epochs and `step` steps of the next one are done."""
+class Checkpoint:
+    """A training between steps: `epoch` epochs and `step` steps of the next are done."""
 
-    tensors: dict[
-        str, Tensor
-    ]  # of the model, of what is trained along and of the optimizer, by name
+    # of the model, of the module trained along with it and of the optimizer, by name
+    tensors: dict[str, Tensor]
     epoch: int = 0
     step: int = 0
     losses: tuple[float, ...] = ()  # of each step
     scaler: dict[str, float] = field(default_factory=dict)  # of the loss, in fp16
-    skipped: int = 0  # steps whose gradient was past fp16
+    skipped: int = 0  # the steps whose gradient overflowed in fp16
     seconds: float = 0.0
     is_done: bool = False
 
     @property
     def bytes(self) -> int:
-        """How much memory its tensors take."""
+        """The memory of its tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-VERSION = 1  # raise it when equal options no longer train to equal weights
-MOST_BYTES = 2 << 30  # of all that is kept; what was not used for longest goes first
+VERSION = 1  # increment when equal options no longer train to equal weights
+MOST_BYTES = 2 << 30  # of all files; those not used for longest are deleted first
 
 
-class Kept:
-    """`Kept(what, of, what)` is the place for the one training that is made of that; `notes` says
-    what went wrong with it.
+class CheckpointFile:
+    """The checkpoint file of the training that is identified by these texts; `notes` reports what
+    failed.
     """
 
     def __init__(self, *made_of: str) -> None:
@@ -55,28 +54,27 @@ class Kept:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         return self._folder() / f"{self.key[:32]}.safetensors"
 
-    def load(self) -> Moment | None:
-        """How far it came; None where nothing is kept, or what is kept is damaged."""
+    def load(self) -> Checkpoint | None:
+        """The last checkpoint; None if there is none or it is damaged."""
         try:
             return self._read() if self.path.is_file() else None
-        except OSError:  # there is no such folder, as `save` will say
+        except OSError:  # there is no such folder, as `save` will note
             return None
-        except (
-            Exception
-        ) as error:  # the reader of safetensors raises whatever a damaged file makes it trip over
-            self._note(f"what an earlier run kept is damaged and was ignored ({first_line(error)})")
+        # safetensors raises many kinds of errors for a damaged file
+        except Exception as error:
+            self._note(
+                f"the checkpoint of an earlier run is damaged and was ignored ({first_line(error)})"
+            )
             return None
 
-    def save(self, moment: Moment) -> None:
-        """Keep a moment in place of the one before; where that fails the training goes on
-        without.
-        """
-        facts = json.dumps({name: getattr(moment, name) for name in _FACTS})
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint over the last one; if that fails, training continues without."""
+        facts = json.dumps({name: getattr(checkpoint, name) for name in _FACTS})
         contents = {
-            name: tensor.detach().cpu().contiguous() for name, tensor in moment.tensors.items()
+            name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()
         }
         try:
             with replacing(self.path) as temporary:
@@ -86,11 +84,11 @@ class Kept:
             self._tidy()
         except (FileError, OSError) as error:
             self._note(
-                f"it could not be kept ({first_line(error).rstrip('.')}); set PAIFUSER_CACHE to a "
-                "folder that can be written"
+                f"the checkpoint could not be written ({first_line(error).rstrip('.')}); set "
+                "PAIFUSER_CACHE to a folder that can be written"
             )
 
-    def _read(self) -> Moment:
+    def _read(self) -> Checkpoint:
         from safetensors import safe_open
 
         with safe_open(self.path, framework="pt") as file:
@@ -100,17 +98,15 @@ class Kept:
         if metadata.get("digest") != _digest(facts, tensors):
             raise FileError("it does not have the hash that was stored with it")
         os.utime(self.path)
-        return _moment(tensors, json.loads(facts))
+        return _checkpoint(tensors, json.loads(facts))
 
     def _folder(self) -> Path:
         folder = cache_folder("training")
-        folder.chmod(0o700)  # models are their owner's
+        folder.chmod(0o700)  # models are private to their owner
         return folder
 
     def _tidy(self) -> None:
-        """Throw away what was not used for longest, until the rest is small enough; never the
-        newest.
-        """
+        """Delete the files that were not used for longest; never the newest."""
         newest_first = sorted(
             self._folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True
         )
@@ -128,8 +124,8 @@ class Kept:
 _FACTS = ("epoch", "step", "losses", "scaler", "skipped", "seconds", "is_done")
 
 
-def _moment(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Moment:
-    return Moment(tensors, **{**facts, "losses": tuple(facts["losses"])})
+def _checkpoint(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(tensors, **{**facts, "losses": tuple(facts["losses"])})
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:

@@ -1,4 +1,4 @@
-"""A training under way: step after step, each whole or not at all."""
+"""A training in progress: step after step, each complete or undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng
 from .learner import Learner
 from .result import Trained
-from .resume import Kept, Moment
+from .resume import Checkpoint, CheckpointFile
 
 Objective = Callable[[nn.Module, Inputs, Any], Tensor]  # calls the model itself: `inputs(model)`
 OnEpoch = Callable[[int, int, float], None]  # epoch, epochs, mean loss
@@ -31,7 +31,7 @@ SAVE_EVERY_S = 20.0
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that a training calls on the way."""
+    """Functions that a training calls."""
 
     should_stop: Callable[[], bool] = lambda: False
     on_epoch: OnEpoch = lambda epoch, epochs, loss: None
@@ -39,8 +39,8 @@ class Hooks:
 
 
 class Run:
-    """How far a training has come, and the last sound moment, to which whatever ends it early puts
-    it back.
+    """The progress of a training, and its last valid checkpoint, which is restored when the
+    training ends early.
     """
 
     def __init__(
@@ -48,55 +48,55 @@ class Run:
         learner: Learner,
         batches: Batches,
         objective: Objective,
-        kept: Kept | None,
+        checkpoint_file: CheckpointFile | None,
         hooks: Hooks,
     ) -> None:
-        self.learner, self.batches, self.objective, self.kept, self.hooks = (
+        self.learner, self.batches, self.objective, self.checkpoint_file, self.hooks = (
             learner,
             batches,
             objective,
-            kept,
+            checkpoint_file,
             hooks,
         )
         self.model, self.plan = learner.parts["model"], learner.plan
         self.epoch = self.step = 0
         self.losses: list[float] = []
         self.seconds, self.since = 0.0, time.monotonic()
-        self.sound = self._moment()
-        self._go_on_from_kept()
-        self.began_at, self.was_done = len(self.losses), self.sound.is_done
+        self.valid = self._take_checkpoint()
+        self._resume()
+        self.began_at, self.was_done = len(self.losses), self.valid.is_done
 
     def learn(self, shown: Progress) -> None:
-        """Do all that is left to do."""
+        """Run all remaining steps."""
         shown.advance(self.began_at)
         try:
             while self.epoch < self.plan.epochs:
-                self._one_epoch(shown)
+                self._run_epoch(shown)
         except KeyboardInterrupt:
-            self._go_back()
-            raise KeyboardInterrupt(self._how_far()) from None
+            self._restore()
+            raise KeyboardInterrupt(self._interruption()) from None
         except BaseException:
-            self._go_back()
+            self._restore()
             raise
 
     def trained(self) -> Trained:
-        """What came of it."""
-        notes = () if self.kept is None else tuple(self.kept.notes)
+        """The result of the training."""
+        notes = () if self.checkpoint_file is None else tuple(self.checkpoint_file.notes)
         losses, skipped = tuple(self.losses), self.learner.skipped
         return Trained(
             losses,
             self.plan.epochs,
-            self.sound.seconds,
+            self.valid.seconds,
             self.began_at,
             self.was_done,
             skipped,
             notes,
         )
 
-    def _one_epoch(self, shown: Progress) -> None:
+    def _run_epoch(self, shown: Progress) -> None:
         saved = time.monotonic()
         with closing(self.batches.epoch(self.plan.seed, self.epoch, self.step)) as left:
-            while self._one_step(left):
+            while self._run_step(left):
                 shown.advance(
                     doing=(
                         f"epoch {self.epoch + 1} · loss {self.losses[-1]:.4g} · rate "
@@ -104,7 +104,7 @@ class Run:
                     )
                 )
                 if time.monotonic() - saved > SAVE_EVERY_S:
-                    self._keep()
+                    self._save()
                     saved = time.monotonic()
         if not self.step:
             raise StepError(
@@ -112,34 +112,34 @@ class Run:
                 "through only once?"
             )
         done, self.epoch, self.step = self.losses[len(self.losses) - self.step :], self.epoch + 1, 0
-        self._keep()
+        self._save()
         self.hooks.on_epoch(self.epoch, self.plan.epochs, fmean(done))
 
-    def _one_step(self, left: Iterator[Batch]) -> bool:
-        """Learn from the next batch; whether there was one."""
+    def _run_step(self, iterator: Iterator[Batch]) -> bool:
+        """Train on the next batch; returns whether there was one."""
         with QUIET, preserve_rng(self.learner.device):
             try:
-                batch = next(left, None)
-            except PaifuserError:  # the data's fault: what was learned until now is sound
-                self._keep()
+                batch = next(iterator, None)
+            except PaifuserError:  # raised by the data: the weights are still valid
+                self._save()
                 raise
             if batch is None:
                 return False
             if self.hooks.should_stop():
-                self._keep()
-                raise StoppedError(self._how_far())
+                self._save()
+                raise StoppedError(self._interruption())
             self.hooks.before_step(self._progress)
-            self._learn_from(batch)
+            self._train_on(batch)
         return True
 
-    def _learn_from(self, batch: Batch) -> None:
+    def _train_on(self, batch: Batch) -> None:
         try:
             loss = self.learner.loss(
                 lambda: self.objective(self.model, batch.inputs.clone(), batch.target)
             )
             value = self._checked(loss)
             if not self.learner.take_step(loss, self._rate):
-                raise StepError(self._broken("gradient became infinite"))
+                raise StepError(self._not_finite("gradient became infinite"))
         except PaifuserError:
             raise
         except Exception as error:
@@ -150,14 +150,14 @@ class Run:
         self.step += 1
 
     def _checked(self, loss: Any) -> float:
-        """The value of a loss that can be followed."""
+        """The value of a loss, which must be one finite number with a gradient."""
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            what = (
+            problem = (
                 f"has shape {tuple(loss.shape)}"
                 if isinstance(loss, Tensor)
                 else f"is a {type(loss).__name__}"
             )
-            raise StepError(f"the loss {what}; let it be one number, such as the mean.")
+            raise StepError(f"the loss {problem}; let it be one number, such as the mean.")
         if not loss.requires_grad:
             raise StepError(
                 "the loss does not depend on any weight that can be trained; is it cut off by "
@@ -165,44 +165,44 @@ class Run:
             )
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise StepError(self._broken(f"loss became {value}"))
+            raise StepError(self._not_finite(f"loss became {value}"))
         return value
 
-    def _broken(self, what: str) -> str:
-        """The sentence on a loss that cannot be followed: where, what is left of the training, and
+    def _not_finite(self, problem: str) -> str:
+        """The message about a loss that is not finite: where, what remains of the training, and
         what to try.
         """
         if not self.losses:
             return (
-                f"the {what} in the first step; look for a NaN or an infinity in the train data "
+                f"the {problem} in the first step; look for a NaN or an infinity in the train data "
                 "and the targets."
             )
         at = (
-            f"step {self.sound.step} of epoch {self.sound.epoch + 1}"
-            if self.sound.step
-            else counted(self.sound.epoch, "epoch")
+            f"step {self.valid.step} of epoch {self.valid.epoch + 1}"
+            if self.valid.step
+            else counted(self.valid.epoch, "epoch")
         )
-        left = (
+        remainder = (
             f"what was learned until after {at} is kept"
-            if self.sound.losses
+            if self.valid.losses
             else "nothing of it is kept"
         )
         return (
-            f"the {what} in {self._where()}, and {left}; try a learning_rate below "
+            f"the {problem} in {self._where()}, and {remainder}; try a learning_rate below "
             f"{self.plan.learning_rate:g}, or a longer warm_up."
         )
 
     def _where(self) -> str:
         return f"epoch {self.epoch + 1}, step {self.step + 1} of {self.batches.count}"
 
-    def _how_far(self) -> str:
-        """The sentence on an end before the end."""
+    def _interruption(self) -> str:
+        """The message about an interruption."""
         epochs = counted(self.plan.epochs, "epoch")
         inside = (
             f"step {self.step} of {self.batches.count} in epoch {self.epoch + 1} of "
             f"{self.plan.epochs}"
         )
-        again = "" if self.kept is None else "; apply it again to go on from there"
+        again = "" if self.checkpoint_file is None else "; apply it again to go on from there"
         return f"stopped after {inside if self.step else f'{self.epoch} of {epochs}'}{again}."
 
     @property
@@ -214,12 +214,12 @@ class Run:
     def _rate(self) -> float:
         return self.plan.rate_at(self._progress)
 
-    def _moment(self) -> Moment:
+    def _take_checkpoint(self) -> Checkpoint:
         is_done = self.epoch >= self.plan.epochs
         tensors = self.learner.tensors(with_optimizer=not is_done)
         seconds = self.seconds + time.monotonic() - self.since
         scaler = dict(self.learner.scaler.state_dict())
-        return Moment(
+        return Checkpoint(
             tensors,
             self.epoch,
             self.step,
@@ -230,29 +230,29 @@ class Run:
             is_done,
         )
 
-    def _keep(self) -> None:
-        """Where it stands is sound: keep it in memory, and on disk where it has a place."""
-        self.sound = self._moment()
-        if self.kept is not None:
-            self.kept.save(self.sound)
+    def _save(self) -> None:
+        """Take a checkpoint in memory, and on disk if there is a file."""
+        self.valid = self._take_checkpoint()
+        if self.checkpoint_file is not None:
+            self.checkpoint_file.save(self.valid)
 
-    def _go_on_from_kept(self) -> None:
-        found = None if self.kept is None else self.kept.load()
-        if found is not None and self.kept is not None:
-            if self.learner.fits(found.tensors):
-                self.sound, self.seconds = found, found.seconds
-                self._go_back()
+    def _resume(self) -> None:
+        checkpoint = None if self.checkpoint_file is None else self.checkpoint_file.load()
+        if checkpoint is not None and self.checkpoint_file is not None:
+            if self.learner.fits(checkpoint.tensors):
+                self.valid, self.seconds = checkpoint, checkpoint.seconds
+                self._restore()
             else:
-                self.kept.notes.append(
-                    "what an earlier run kept is of another model and was ignored"
+                self.checkpoint_file.notes.append(
+                    "the checkpoint of an earlier run is of another model and was ignored"
                 )
 
-    def _go_back(self) -> None:
-        """To the last sound moment."""
+    def _restore(self) -> None:
+        """Restore the last valid checkpoint."""
         self.epoch, self.step, self.losses = (
-            self.sound.epoch,
-            self.sound.step,
-            list(self.sound.losses),
+            self.valid.epoch,
+            self.valid.step,
+            list(self.valid.losses),
         )
-        self.learner.skipped = self.sound.skipped
-        self.learner.put_back(self.sound.tensors, self.sound.scaler)
+        self.learner.skipped = self.valid.skipped
+        self.learner.restore(self.valid.tensors, self.valid.scaler)

@@ -1,9 +1,9 @@
 """Strided 1×1 convolutions of few channels, trained without writing past the end of their gradient.
 
-Where such a convolution is computed channels-last, oneDNN (as torch 2.13 has it, on processors with
-AVX2) writes the gradient of its weight in full vectors, past the end of the buffer where there are
-fewer input channels than a vector holds: the process ends with "corrupted size vs. prev_size", or
-goes on with another tensor's values changed. Computed contiguous it does not.
+Computed channels-last, oneDNN (as in torch 2.13, on processors with AVX2) writes the weight's
+gradient in full vectors, past the end of the buffer if there are fewer input channels than a vector
+holds: the process aborts with "corrupted size vs. prev_size", or continues with another tensor's
+values changed. Computed contiguous it does not.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ VECTOR = 16  # numbers of fp32 in the widest vector
 
 
 class ContiguousStridedPointwise(TorchFunctionMode):
-    """While it is on, such convolutions are computed contiguous on a CPU; all else is left
-    alone.
-    """
+    """While active, such convolutions are computed contiguous on a CPU; all else is unchanged."""
 
     def __torch_function__(
         self,
@@ -33,16 +31,16 @@ class ContiguousStridedPointwise(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if function is functional.conv2d and len(args) >= 2 and _is_affected(*args, **kwargs):
-            args = (*(_contiguous(one) for one in args[:2]), *args[2:])
+            args = (*(_contiguous(tensor) for tensor in args[:2]), *args[2:])
         return function(*args, **kwargs)
 
 
 def _is_affected(
-    given: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, *_: Any, **__: Any
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, *_: Any, **__: Any
 ) -> bool:
     is_strided = any(step != 1 for step in (stride if isinstance(stride, Sequence) else (stride,)))
     return (
-        given.device.type == "cpu"
+        x.device.type == "cpu"
         and weight.shape[2:] == (1, 1)
         and weight.shape[1] < VECTOR
         and is_strided
@@ -50,8 +48,8 @@ def _is_affected(
 
 
 def _contiguous(tensor: Tensor) -> Tensor:
-    """With the strides of a contiguous tensor in dimensions of size 1, too, which `contiguous`
-    leaves as they are.
+    """A tensor with contiguous strides also in dimensions of size 1, which `contiguous` leaves
+    unchanged.
     """
     return (
         tensor.reshape(-1).view(tensor.shape)

@@ -1,11 +1,11 @@
-"""A changed copy of a model.
+"""Variants: changed copies of a model.
 
-variant.py         what it holds, and how it is saved and loaded
-apply_recipe.py    makes it: a recipe's steps on a copy, each checked
-cache.py           those made lately, the one place that keeps whole models
-folder/            the files of a saved one
-open.py            a workload by name, or from a folder
-quantize.py        a quantized model in one line
+variant.py         the class, and how it is saved and loaded
+apply_recipe.py    applies a recipe's steps to a copy and checks each
+cache.py           the variants created last, the only cache of whole models
+folder/            the files of a saved variant
+open.py            loads a workload by name, or from a folder
+quantize.py        quantizes a model in one call
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Apply a recipe to a copy of a workload's model. The user's own model is never touched.
+"""Apply a recipe to a copy of a workload's model; the user's own model is never changed.
 
-Each step works on a copy of what the step before it made, is checked on the example inputs, and is
-dropped whole if it fails. What a recipe's first steps made is kept, so that undoing, redoing and
-going on from there are quick.
+Each step works on a copy of the previous step's result, is checked on the example inputs, and is
+discarded if it fails. The results of a recipe's first steps are cached, so that undo, redo and
+longer recipes are fast.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from ..recipe import Recipe, checked_recipe
 from ..records import StepReport
 from ..steps import Draft, Step
 from ..workload import Workload, outside_inference, running, workload_of
-from .cache import keep, longest_kept, prefix_keys
+from .cache import keep, longest_cached, prefix_keys
 from .variant import Variant, model_copy
 
-INT8_TOLERANCE = 0.05  # where it rounds to integers, and a last bit before decides to which
-HALF_TOLERANCE = 0.1  # what an exact step may differ by where the draft already computes in 16 bits
+INT8_TOLERANCE = 0.05  # rounding to integers amplifies differences in the last bit before it
+HALF_TOLERANCE = 0.1  # the tolerance of an exact step if the draft already computes in 16 bits
 
 
 @outside_inference
 def apply(
     work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None
 ) -> Variant:
-    """Make a variant: a copy of the workload's model with every step of the recipe applied and
-    checked, or an error and no change.
+    """Create a variant: a copy of the workload's model with every step of the recipe applied and
+    checked. If a step fails, an error is raised and nothing is changed.
 
-    A step that takes long asks `should_stop` now and then, and ends with a StoppedError; applied
-    again it goes on from there.
+    Slow steps poll `should_stop` and raise StoppedError; applied again, the recipe resumes from
+    the steps that are done.
     """
     work, recipe = workload_of(work), checked_recipe(recipe)
     reference = work.output()
     keys = prefix_keys(work, recipe, reference)
-    done, variant = longest_kept(work.variants, keys)
+    done, variant = longest_cached(work.variants, keys)
     if variant is None:
         module = model_copy(work)
         variant = Variant(work, recipe[:0], module, module, torch.get_num_threads())
@@ -55,17 +55,16 @@ def apply(
             variant = _apply_step(variant, recipe[: index + 1], reference, should_stop)
             keep(work.variants, keys[index + 1], variant)
             shown.advance(doing=recipe.steps[index].label)
-    is_same = (
-        variant.recipe.to_text() == recipe.to_text()
-    )  # else it is the same model, chosen for other reasons
+    # Otherwise it is the same model with other remarks.
+    is_same = variant.recipe.to_text() == recipe.to_text()
     return variant if is_same else replace(variant, recipe=recipe)
 
 
 def _apply_step(
     before: Variant, recipe: Recipe, reference: Any, should_stop: Callable[[], bool] | None
 ) -> Variant:
-    """One step further: on a copy, timed, checked against the draft before it and against the
-    baseline's shape.
+    """Apply one step to a copy, timed, and check it against the previous draft and the
+    reference.
     """
     step = recipe.steps[-1]
     began = time.perf_counter()
@@ -107,8 +106,8 @@ def _apply_step(
 def _reason(problem: Exception, module: nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return (
-            "it is scripted or traced, and its layers cannot be changed any more (give the model "
-            "that it was made from)"
+            "it is scripted or traced, so its layers can no longer be changed (give the model "
+            "that it was created from)"
         )
     return f"{type(problem).__name__}: {first_line(problem)}"
 
@@ -118,12 +117,12 @@ def _refused(step: Step, before: Variant) -> str:
 
 
 def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
-    """The relative error against the baseline; an exact step is held to its tolerance against the
-    draft before it.
+    """The relative error against the reference; an exact step must also stay within its tolerance
+    of the previous draft.
     """
-    output = _answer(draft.work, draft.model)
-    if found := not_finite(reference, output):
-        raise StepError(f"its answer holds {found}; choose a wider format or leave the step out.")
+    output = _output(draft.work, draft.model)
+    if invalid := not_finite(reference, output):
+        raise StepError(f"its output holds {invalid}; choose a wider format or leave the step out.")
     try:
         if step.allowed_error is not None:
             _check_exact(step.allowed_error, before, draft, output)
@@ -137,26 +136,26 @@ def _check_exact(allowed: float, before: Variant, draft: Draft, output: Any) -> 
         allowed = max(allowed, HALF_TOLERANCE)
     if any(isinstance(layer, QuantizedLayer) for layer in before.module.modules()):
         allowed = max(allowed, INT8_TOLERANCE)
-    error, _ = output_error(_answer(before.work, before.model), output)
+    error, _ = output_error(_output(before.work, before.model), output)
     if not error <= allowed:
         raise StepError(
-            f"it should be exact, and its answer differs by {error:.1e} (allowed {allowed:.0e})"
+            f"it should be exact, and its output differs by {error:.1e} (allowed {allowed:.0e})"
             f"{_why_not_exact(before, draft)}; nothing was changed."
         )
 
 
 def _why_not_exact(before: Variant, draft: Draft) -> str:
-    """The known reason why an engine computes other integers than the live layers."""
+    """The known reason why an engine computes other integers than the eager layers."""
     is_int8 = any(isinstance(layer, Int8Layer) for layer in before.module.modules())
     if not (draft.engine is not None and is_int8 and saturates()):
         return ""
     return (
         ": this processor has no VNNI, and without it engines add pairs of int8 products in 16 "
         "bits, where large ones "
-        "saturate, which the live layers avoid; leave 'backend' out, or the layers in fp32"
+        "saturate, which the eager layers avoid; leave 'backend' out, or the layers in fp32"
     )
 
 
-def _answer(work: Workload, model: nn.Module) -> Any:
+def _output(work: Workload, model: nn.Module) -> Any:
     with running(model):
         return work.inputs.clone()(model)

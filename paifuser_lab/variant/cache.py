@@ -1,7 +1,7 @@
-"""The models that recipes made lately, by the steps so far: few enough, in little enough memory.
+"""The cache of variants by the steps applied so far, bounded in number and in memory.
 
-It is the one place that keeps whole models. Undo, redo and a longer recipe find theirs here, and
-what was given up is applied again.
+It is the only cache of whole models: undo, redo and longer recipes look their models up here; an
+evicted one is created again by applying its steps.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ..workload import Workload
 from .variant import Variant
 
 MOST_KEPT = 12
-SHARE_OF_MEMORY = 0.2  # of the machine's, or of the GPU's, for what is kept
+SHARE_OF_MEMORY = 0.2  # of the machine or the GPU, for the cached models
 
 
 def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
-    """The variant that was made of a recipe, where it is still kept; `apply` makes it anew where
-    its weights were changed since.
+    """The cached variant of a recipe, if there is one; `apply` creates it anew if its weights were
+    changed since.
     """
-    kept: list[Variant] = list(work.variants.values())
-    for variant in reversed(kept):
+    variants: list[Variant] = list(work.variants.values())
+    for variant in reversed(variants):
         if variant.recipe.digest == recipe.digest:
             return replace(variant, recipe=recipe)
     return None
 
 
 def prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[str]:
-    """A key for each prefix of the recipe: the model's weights, build and answer, the steps so far,
-    and torch's threads.
+    """A key for each prefix of the recipe: the model's weights, structure and output, the steps so
+    far, and torch's number of threads.
     """
     base = (
         f"{weights_hash(work.model)} {answer_hash(reference)} {work.model} "
@@ -48,43 +48,43 @@ def prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[str]:
     return [f"{base} {recipe[:count].digest}" for count in range(len(recipe) + 1)]
 
 
-def longest_kept(kept: OrderedDict[str, Variant], keys: list[str]) -> tuple[int, Variant | None]:
-    """The longest prefix that was made before and has not been changed by hand since."""
+def longest_cached(cache: OrderedDict[str, Variant], keys: list[str]) -> tuple[int, Variant | None]:
+    """The longest cached prefix whose variant has not been changed by hand since."""
     for count in range(len(keys) - 1, -1, -1):
-        variant = kept.get(keys[count])
+        variant = cache.get(keys[count])
         if variant is None:
             continue
         if weights_hash(variant.module) == variant.weights_hash:
-            kept.move_to_end(keys[count])
+            cache.move_to_end(keys[count])
             return count, variant
-        del kept[keys[count]]
+        del cache[keys[count]]
     return 0, None
 
 
-def keep(kept: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
-    """Keep a variant in place of those that were not used for longest."""
-    variant.weights_hash  # noqa: B018 (taken now, to see later whether somebody changed the weights)
-    kept[key] = variant
+def keep(cache: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
+    """Add a variant to the cache and evict those that were not used for longest."""
+    variant.weights_hash  # noqa: B018 (computed now, to detect later changes of the weights)
+    cache[key] = variant
     budget = _budget(variant.work.device)
-    while len(kept) > MOST_KEPT or (len(kept) > 2 and held_bytes(kept) > budget):
-        kept.popitem(last=False)
+    while len(cache) > MOST_KEPT or (len(cache) > 2 and held_bytes(cache) > budget):
+        cache.popitem(last=False)
 
 
-def held_bytes(kept: OrderedDict[str, Variant]) -> int:
-    """The memory of all models that are kept: a model that several share is counted once, and what
-    an engine or packed weights repeat of it is counted too.
+def held_bytes(cache: OrderedDict[str, Variant]) -> int:
+    """The memory of all cached models: a model that several variants share counts once; copies in
+    engines or packed weights count too.
     """
-    modules = {id(variant.module): variant.module for variant in kept.values()}
+    modules = {id(variant.module): variant.module for variant in cache.values()}
     engines = {
         id(variant.model): variant.module
-        for variant in kept.values()
+        for variant in cache.values()
         if isinstance(variant.model, Engine) and type(variant.model) is not Engine
     }
     return sum(map(_module_bytes, modules.values())) + sum(map(weights_bytes, engines.values()))
 
 
 def _module_bytes(module: nn.Module) -> int:
-    """Weights and buffers, and a packed copy beside them where layers have made one."""
+    """The bytes of weights and buffers, and of packed copies if layers have any."""
     packed = sum(
         weights_bytes(layer)
         for layer in module.modules()
@@ -94,7 +94,7 @@ def _module_bytes(module: nn.Module) -> int:
 
 
 def _budget(device: torch.device) -> float:
-    """How many bytes may be kept where the models are."""
+    """The number of bytes that may be cached on a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory * SHARE_OF_MEMORY
     return psutil.virtual_memory().total * SHARE_OF_MEMORY

@@ -1,4 +1,4 @@
-"""A workload by name, or the compressed model that a folder holds."""
+"""Loads a workload by name, or a compressed model from a folder."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def load(
     trust: bool = False,
     **options: Any,
 ) -> Workload:
-    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
+    """Load a workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
     `package.module:function`; or from a folder.
 
-    Equal seeds give equal weights. A function decides on its batch itself. Options go to the
-    function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    Equal seeds give equal weights. A function chooses its batch size itself. Options are passed to
+    the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
 
-    A folder that `variant.save` wrote gives the compressed model, engine and all, with the
-    original's inputs, data and metric; the original is built by the name that the folder holds, or
-    is `work`. A name of the zoo is never a folder: write `./resnet18`. `Variant.load(folder)` gives
-    it with its recipe and its original, for comparisons.
+    A folder written by `variant.save` gives the compressed model with its engine and the original's
+    inputs, data and metric; the original is built by the name in the folder, or is `work`. A name
+    of the zoo is never a folder: write `./resnet18`. `Variant.load(folder)` also gives the recipe
+    and the original, for comparisons.
 
     A function that you name is called. One that a folder names is code that a file chose: it is
-    called with `trust=True`, or where its module was already yours (see the module `trust`).
+    called with `trust=True`, or if its module is one of yours that is already imported (see the
+    module `trust`).
     """
     if not isinstance(name, str | Path):
         raise WorkloadError(
             f"A {type(name).__name__} is no name; load takes a model's name or a folder, and a "
-            "model is wrapped: "
-            f"lab.Workload(model, inputs)."
+            "model is wrapped: lab.Workload(model, inputs)."
         )
     if not _means_folder(name):
         if work is not None:
@@ -54,7 +54,10 @@ def load(
                 "leave `work` out."
             )
         return load_by_name(
-            str(name), weights=weights, **_given(batch=batch, seed=seed, device=device), **options
+            str(name),
+            weights=weights,
+            **_without_none(batch=batch, seed=seed, device=device),
+            **options,
         )
     if weights is not None:
         raise FileError(
@@ -65,22 +68,22 @@ def load(
         work,
         trained=False,
         trust=trust,
-        **_given(batch=batch, seed=seed, device=device),
+        **_without_none(batch=batch, seed=seed, device=device),
         **options,
     ).workload
 
 
-def _given(**chosen: Any) -> dict[str, Any]:
+def _without_none(**chosen: Any) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _means_folder(name: str | Path) -> bool:
-    """Whether a folder is meant: by its type, by how it is written, or because it is there and no
+    """Whether a name means a folder: by its type or spelling, or because the folder exists and no
     model has that name.
     """
     if isinstance(name, Path):
         return True
     if name in models() or name.startswith("hf:"):
         return False
-    is_written_so = name.startswith(".") or os.sep in name
-    return is_folder(name) or (":" not in name and (is_written_so or folder_exists(name)))
+    is_path = name.startswith(".") or os.sep in name
+    return is_folder(name) or (":" not in name and (is_path or folder_exists(name)))

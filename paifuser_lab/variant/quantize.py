@@ -1,4 +1,4 @@
-"""One line for who wants no more than the usual thing."""
+"""Quantizes a model with the usual options in one call."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .variant import Variant
 
 WEIGHTS_ALONE = (
     "quantize_model was given no data: weights alone are rounded, the model computes as before and "
-    "nothing was checked by "
-    "running it; for int8 that is faster give batches: quantize_model(model, data)"
+    "nothing was checked by running it; for int8 that is faster give batches: "
+    "quantize_model(model, data)"
 )
 
 
@@ -35,23 +35,23 @@ def quantize_model(
     layers: Mapping[str, str] | None = None,
     batches: int = 4,
 ) -> Variant:
-    """A quantized copy of a model: in int8, ranges found on the first batches of `data` and errors
-    made up for, or, without data, with its weights alone in int8: `quantize_model(model).model(x)`.
+    """A quantized copy of a model: in int8, with ranges calibrated on the first batches of `data`
+    and compensated errors, or, without data, with int8 weights: `quantize_model(model).model(x)`.
 
-    A batch is what the model is called with, or a pair of that and its target. `layers` chooses
-    other formats by pattern.
+    A batch is the model's input, or a pair of input and target. `layers` sets other formats by
+    pattern.
     """
     if data is None:
         return _weights_alone(
             model, {"default": precision or "int8-weights", "layers": dict(layers or {})}
         )
-    taken = [_as_pair(batch) for batch in islice(data, batches)]
-    if not taken:
+    pairs = [_as_pair(batch) for batch in islice(data, batches)]
+    if not pairs:
         raise WorkloadError(
             "quantize_model was given no data; give it at least one batch of what the model is "
             "called with."
         )
-    work = Workload(model, Inputs.of(taken[0][0]), train=taken)
+    work = Workload(model, Inputs.of(pairs[0][0]), train=pairs)
     options = {
         "default": precision or "int8",
         "layers": dict(layers or {}),
@@ -62,8 +62,8 @@ def quantize_model(
 
 
 def _weights_alone(model: nn.Module, options: Mapping[str, Any]) -> Variant:
-    """Without data a model cannot be run: weights are rounded, and neither ranges nor the error of
-    the answer are known.
+    """Round the weights only: without data the model cannot be run, so ranges and the output error
+    are unknown.
     """
     recipe, began = Recipe([{"precision": dict(options)}]), time.perf_counter()
     step, work = recipe.steps[0], Workload(model, Inputs())

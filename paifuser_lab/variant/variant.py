@@ -1,6 +1,6 @@
-"""A changed copy of a model, made by applying a recipe. The user's own model is never touched.
+"""The Variant: a copy of a model, changed by a recipe; the user's own model is never changed.
 
-`apply` makes it; here is what it holds, and how it is saved and loaded.
+`apply` creates it; this module has its fields, and how it is saved and loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .folder import original_of, read_folder, rebuild, sketch_of, write_folder
 
 @dataclass(frozen=True)
 class Variant:
-    """A model with a recipe applied: `variant.model` is called like the model it came from."""
+    """A model with a recipe applied; `variant.model` is called like the original model."""
 
     work: Workload
     recipe: Recipe
@@ -34,30 +34,26 @@ class Variant:
     model: nn.Module
     threads: int
     reports: tuple[StepReport, ...] = ()
-    remembered: tuple[
-        dict[str, Any], ...
-    ] = ()  # of each step: what it needs to be done again without choosing
+    remembered: tuple[dict[str, Any], ...] = ()  # what each step needs to be rebuilt
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the steps said they did."""
+        """The notes of all steps."""
         return tuple(note for report in self.reports for note in report.notes)
 
     @cached_property
     def fusions(self) -> FusionMap | None:
-        """Which places run as one, where a step `fuse` looked for them."""
-        found = [
+        """The fused sites, if a step `fuse` searched for them."""
+        maps = [
             remembered["map"]
             for step, remembered in zip(self.recipe, self.remembered, strict=True)
             if step.kind == "fuse"
         ]
-        return FusionMap.model_validate(found[-1]) if found else None
+        return FusionMap.model_validate(maps[-1]) if maps else None
 
     @property
     def has_own_threads(self) -> bool:
-        """Whether a backend fixed the number of threads; otherwise it runs with as many as torch is
-        set to.
-        """
+        """Whether a backend fixed the number of threads; otherwise torch's setting applies."""
         return isinstance(self.model, Engine)
 
     @property
@@ -79,20 +75,19 @@ class Variant:
 
     @property
     def build_s(self) -> float:
-        """How long it took to make."""
+        """The seconds that its steps took."""
         return sum(report.seconds for report in self.reports)
 
     @cached_property
     def weights_hash(self) -> str:
-        """The hash of the weights as they were made."""
+        """The hash of the weights when the variant was created."""
         return weights_hash(self.module)
 
     def save(self, folder: str | Path, report: Record | None = None) -> Path:
-        """Write the model into a folder, from which `lab.load(folder)` has it again to the bit.
+        """Save the model in a folder, from which `lab.load(folder)` restores it exactly.
 
-        The folder holds recipe, structure, weights, hashes of these and a report: the one that is
-        given, such as a comparison; else one about these weights that lies there, or what was
-        checked when the recipe was applied.
+        The folder holds recipe, structure, weights, their hashes and a report: the given one, such
+        as a comparison; else an existing one about these weights, or the checks of `apply`.
         """
         origin = self.work.origin
         named = Recipe(
@@ -114,36 +109,37 @@ class Variant:
         trust: bool = False,
         **chosen: Any,
     ) -> Variant:
-        """The variant that a folder holds: of `work` where it is given, else of the original built
-        by the name in the folder.
+        """The variant in a folder: of `work` if given, else of the original built by the name in
+        the folder.
 
         Nothing in the folder is executed: the code is the original's and that of the steps. An
         original that the folder names as `package.module:function` is imported and called only with
         `trust=True`, or where the module `trust` allows it without. With `trained=False` the
-        original is not trained, and is no baseline. `chosen` is what `lab.load` takes: batch, seed,
-        device, and options of the original.
+        original is not trained, and is no baseline. `chosen` are the options of `lab.load`: batch,
+        seed, device, and options of the original.
         """
         if work is not None and chosen:
             raise WorkloadError(
-                f"{', '.join(chosen)} belongs to the original, which was given; leave it out."
+                f"{', '.join(chosen)} belongs to the original, which was given as work; leave it "
+                "out."
             )
-        found = read_folder(folder)
+        saved = read_folder(folder)
         original = (
             workload_of(work)
             if work is not None
-            else original_of(found, trained=trained, trust=trust, **chosen)
+            else original_of(saved, trained=trained, trust=trust, **chosen)
         )
-        if work is None and trained and weights_hash(original.model) != found.saved.original_hash:
+        if work is None and trained and weights_hash(original.model) != saved.saved.original_hash:
             raise FileError(
                 f"{folder} was made from other weights than {original.name} has here; give the "
-                "original, which comparisons need: "
-                f"Variant.load(folder, original). lab.load(folder) does without it."
+                "original, which comparisons need: Variant.load(folder, original). "
+                "lab.load(folder) does without it."
             )
-        draft = rebuild(found, original, model_copy(original))
-        reports = tuple(step.report for step in found.saved.steps)
-        remembered = tuple(step.remembered for step in found.saved.steps)
+        draft = rebuild(saved, original, model_copy(original))
+        reports = tuple(step.report for step in saved.saved.steps)
+        remembered = tuple(step.remembered for step in saved.saved.steps)
         return cls(
-            original, found.recipe, draft.module, draft.model, draft.threads, reports, remembered
+            original, saved.recipe, draft.module, draft.model, draft.threads, reports, remembered
         )
 
     def _saved(self) -> SavedModel:
@@ -168,13 +164,11 @@ class Variant:
 
     @property
     def _was_run(self) -> bool:
-        """Whether the steps were checked on example inputs; `quantize_model` without data has
-        none.
-        """
-        return all(one.relative_error is not None for one in self.reports)
+        """Whether the steps were checked on inputs; `quantize_model` without data has none."""
+        return all(report.relative_error is not None for report in self.reports)
 
     def _checked(self) -> Measurement:
-        """What is known without measuring."""
+        """The measurement as far as known without timing."""
         return Measurement(
             name=self.recipe.label,
             steps=tuple(step.label for step in self.recipe),
@@ -192,7 +186,7 @@ class Variant:
 
 
 def model_copy(work: Workload, module: nn.Module | None = None) -> nn.Module:
-    """A copy of the workload's model, or of what a step made of it, that shares nothing with it."""
+    """A deep copy of the workload's model, or of a step's result."""
     try:
         return copied(module or work.model).eval()
     except Exception as error:

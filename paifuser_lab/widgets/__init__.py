@@ -1,16 +1,15 @@
 """Panels for a notebook: the whole workbench, and each view alone.
 
-section.py          what a section is: one view, its record, and what it asks for
+section.py          a section: one view, its record, and its requests and queries
 tabs/               the sections, one file each
 panel.py            the widget of a view
-recipe_panel.py     the widget of a recipe
 workbench.py        all sections of one model in one widget
-presenter.py        what the workbench's page is sent for a state
-details.py          facts and reasons of a layer, and the steps that would help
-recipe_edits.py     edits of a recipe that several clicks lead to
-wire.py             values as the page takes them
-linker.py           ES modules of `widgets/` as the one text that a panel sends
-lifetime.py         how long a widget that works in the background lives
+presenter.py        what the workbench's page is sent for a state; the widget of a recipe
+details.py          facts and reasons of a layer, and suggested steps
+recipe_edits.py     edits of a recipe that several sections share
+wire.py             encodes values for the page
+linker.py           bundles the ES modules of `widgets/` into the one text that a panel sends
+lifetime.py         how long a widget with a background worker lives
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ __all__ = ["Panel", "Workbench", "show"]
 
 
 def show(record: Record | Recipe) -> Panel:
-    """The widget of a record, with its figure inside it for where no widget can live."""
+    """The widget of a record; it contains a figure for places that cannot run widgets."""
     if isinstance(record, Recipe):
         return RecipePanel(record)
     section = section_of(record)
     if section is None:
-        known = sorted(one.record.__name__ for one in sections() if one.record)
+        names = sorted(known.record.__name__ for known in sections() if known.record)
         raise TypeError(
             f"There is no widget for a {type(record).__name__}; there are widgets for "
-            f"{', '.join(known)} and Recipe."
+            f"{', '.join(names)} and Recipe."
         )
     panel: Panel = section.panel(record) if section.panel else Panel(section.name, record)
     return panel

@@ -1,6 +1,4 @@
-"""What the workbench shows of one layer: its facts and the reasons for its time; and the steps that
-would help the model.
-"""
+"""What the workbench shows of one layer (facts, and reasons for its time), and suggested steps."""
 
 from __future__ import annotations
 
@@ -19,17 +17,17 @@ from ..records import (
 )
 from ..session.state import State
 
-MOST_OFFERS = 4
+MAX_OFFERS = 4
 
 
 def layer_details(profile: Profile, layer: str, baseline: Profile | None) -> dict[str, Any]:
-    """Facts and reasons of a layer; of the whole model where none is selected."""
+    """Facts and reasons of a layer, or of the whole model if none is selected."""
     row = profile.get(layer) or (baseline.get(layer) if baseline else None)
     if row is None:
         return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
     if layer in profile:
         explanation = explain(profile, layer, against=baseline if baseline is not profile else None)
-    # it went, or an engine runs it: what is known of it is from before, what was done is not
+    # removed, or inside an engine: explain its baseline row, with the steps applied since
     else:
         explanation = explain(
             (baseline or profile).model_copy(update={"applied": profile.applied}), layer
@@ -54,7 +52,7 @@ def layer_details(profile: Profile, layer: str, baseline: Profile | None) -> dic
 
 
 def offers(state: State) -> list[dict[str, Any]]:
-    """The steps that would help what runs now, the best first."""
+    """Suggested steps for the current profile, the best first."""
     profile = state.profile or state.baseline
     if profile is None or len(profile) == 1:
         return []
@@ -67,14 +65,14 @@ def offers(state: State) -> list[dict[str, Any]]:
             "why": reason.sentence,
             "is_taken": _is_taken(reason.step, state.recipe),
         }
-        for reason in explain(profile).advice[:MOST_OFFERS]
+        for reason in explain(profile).advice[:MAX_OFFERS]
         if reason.step
     ]
 
 
-def as_measured(found: list[dict[str, Any]], state: State) -> list[dict[str, Any]]:
-    """Offers in milliseconds of the latency that is shown: a profile taken on a busy machine would
-    promise more than there is.
+def as_measured(offers: list[dict[str, Any]], state: State) -> list[dict[str, Any]]:
+    """Scale the offers' savings to the measured latency: a profile taken on a busy machine would
+    overstate them.
     """
     compared, profile = state.comparison, state.profile or state.baseline
     now = (
@@ -91,23 +89,25 @@ def as_measured(found: list[dict[str, Any]], state: State) -> list[dict[str, Any
         or not now.latency_ms
         or now.latency_ms >= profile.total_ms
     ):
-        return found
+        return offers
     share = now.latency_ms / profile.total_ms
-    return [one | {"saves_ms": one["saves_ms"] and one["saves_ms"] * share} for one in found]
+    return [
+        offer | {"saves_ms": offer["saves_ms"] and offer["saves_ms"] * share} for offer in offers
+    ]
 
 
 def current(compared: Comparison) -> Measurement | None:
-    """The measurement of the recipe; None where only the model as it is was measured."""
+    """The measurement of the recipe; None if only the baseline was measured."""
     return next((row for row in compared.rows if row.steps), None)
 
 
 def _advice(reason: Reason) -> str:
-    """The step as its chip will show it, and what it is worth."""
+    """The step's label and its estimated saving."""
     return reason.advised(Recipe([reason.step])[0].label) if reason.step else ""
 
 
 def _is_taken(offered: dict[str, dict[str, Any]], recipe: Recipe) -> bool:
-    """Whether the recipe has the step, with what is offered among its options."""
+    """Whether the recipe has the step with the offered options."""
     (kind, options), *_ = offered.items()
     return any(step.kind == kind and options.items() <= step.options.items() for step in recipe)
 
@@ -122,6 +122,6 @@ def _facts(row: LayerProfile) -> list[dict[str, str]]:
         "weights": readable_count(row.total_parameters) if row.total_parameters else "",
         "moved": readable_bytes(row.total_bytes) if row.total_bytes else "",
         "held at most": readable_bytes(row.peak_bytes) if row.peak_bytes else "",
-        "operators": ", ".join(one.name for one in row.operators[:6]),
+        "operators": ", ".join(operator.name for operator in row.operators[:6]),
     }
     return [{"name": name, "value": value} for name, value in facts.items() if value]

@@ -1,8 +1,8 @@
-"""How long a widget that works in the background lives: as long as somebody refers to it, or it is
-shown and nothing replaced it.
+"""Lifetime of a widget with a background worker: as long as it is referenced, or shown and not
+replaced.
 
-ipywidgets refers to every widget until it is closed, so that one which was made and forgotten would
-keep its model for ever.
+ipywidgets references every widget until it is closed, so that an abandoned widget would keep its
+model in memory.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from ipywidgets.widgets import widget as registry
 Value = TypeVar("Value")
 
 
-def let_go(widget: ipywidgets.Widget) -> None:
-    """Have ipywidgets and the kernel refer to a widget weakly: it goes, and its views with it, when
-    nobody else does.
+def release(widget: ipywidgets.Widget) -> None:
+    """Make ipywidgets and the kernel reference a widget weakly: it and its views are collected when
+    nothing else references it.
     """
     _instances().pop(widget.model_id, None)
-    widget.comm.on_msg(weakly(widget._handle_msg))
+    widget.comm.on_msg(weak_call(widget._handle_msg))
 
 
 def hold(widget: ipywidgets.Widget) -> None:
-    """Have ipywidgets refer to a widget until it is closed, as it does to any other: it is shown,
-    perhaps by no name.
+    """Make ipywidgets reference a widget until it is closed, as it does any other: it is shown,
+    perhaps without a variable.
     """
     _instances()[widget.model_id] = widget
 
 
 def held() -> list[ipywidgets.Widget]:
-    """The widgets that ipywidgets refers to."""
+    """The widgets that ipywidgets references."""
     return list(_instances().values())
 
 
-def weakly(method: Callable[[Value], None]) -> Callable[[Value], None]:
-    """A method's call that does not keep its object, and is nothing once that has gone."""
+def weak_call(method: Callable[[Value], None]) -> Callable[[Value], None]:
+    """A call of a method that references its object weakly; does nothing once it is collected."""
     reference = weakref.WeakMethod(method)
 
     def call(value: Value) -> None:
-        if (living := reference()) is not None:
-            living(value)
+        if (bound := reference()) is not None:
+            bound(value)
 
     return call
 
 
 def _instances() -> dict[str, Any]:
-    found: dict[str, Any] = registry._instances
-    return found
+    instances: dict[str, Any] = registry._instances
+    return instances

@@ -1,5 +1,5 @@
-"""Link an ES module and what it imports into one text: a panel sends its module as text, and a
-module without an address cannot import its neighbours.
+"""Bundle an ES module and its imports into one text: a panel sends its module as text, and a module
+without a URL cannot import other files.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ EXPORT = re.compile(
     r"^export\s+((?:async\s+)?(?:function\*?|const|class)\s+)([A-Za-z_$][\w$]*)", re.M
 )
 LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\s*[(:,.])|export\b(?!\s*[:,.]))", re.M)
-COMMENT = re.compile(
-    r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S
-)  # types and their prose are for readers, not for the wire
-CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a type in the middle of a line
+# comments and JSDoc types are for readers, not sent
+COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S)
+CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a JSDoc type within a line
 FIRST_STYLES = ("shared/theme.css", "shared/grid.css", "workbench/workbench.css")
 
 
 def front_end(view: str) -> tuple[str, str]:
-    """The module that the panel of a view sends, without what only other views need, and the style
-    of all panels.
+    """The module of a view's panel, with only what this view needs, and the style sheet of all
+    panels.
     """
     return _front_end(view, sections())
 
 
 def style_name() -> str:
-    """The class that the style is for. A saved notebook brings the style of its day, which must
-    neither replace nor reach this one.
+    """The CSS class that the style applies to. A saved notebook brings an older style, which must
+    neither replace this one nor apply to current panels.
     """
     return _style_name(_style(sections()))
 
 
 def linked(entry: str, root: Path, elsewhere: Mapping[str, Path] | None = None) -> str:
-    """One module out of an entry's text and all that it imports.
+    """Bundle an entry's text and all its imports into one module.
 
-    Each module becomes the scope of a function that returns its exports, before the modules that
-    need it: private names may repeat. Folders that are not in the root are `elsewhere`, by name.
+    Each module becomes a function scope that returns its exports, placed before the modules that
+    import it, so private names may repeat. `elsewhere` maps the names of folders outside the root
+    to their paths.
     """
     modules = _Modules(root, elsewhere or {})
     entry, default = re.subn(r"^export default\b", "const panel =", entry, flags=re.M)
@@ -60,21 +60,19 @@ def linked(entry: str, root: Path, elsewhere: Mapping[str, Path] | None = None) 
 
 
 def slim(text: str) -> str:
-    """A text without indentation, empty lines and lines of comment; what stands between backticks
-    stays as it is.
-    """
-    kept, is_quoted = [], False
+    """Remove indentation, empty lines and comment lines; text between backticks stays unchanged."""
+    lines, is_quoted = [], False
     for line in text.splitlines():
         stripped = line if is_quoted else line.strip()
         if is_quoted or (stripped and not stripped.startswith("//")):
-            kept.append(stripped)
+            lines.append(stripped)
         is_quoted ^= line.count("`") % 2 == 1
-    return "\n".join(kept) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 @dataclass
 class _Modules:
-    """The modules that were read so far, by their variable, each as one statement."""
+    """The modules read so far, by their variable, each as one statement."""
 
     root: Path
     elsewhere: Mapping[str, Path]
@@ -82,7 +80,7 @@ class _Modules:
     paths: dict[str, Path] = field(default_factory=dict)
 
     def body(self, text: str, path: Path, importers: tuple[Path, ...]) -> str:
-        """A module's statements after its imports as constants; what it imports is added first."""
+        """A module's statements with its imports as constants; adds the imported modules first."""
         above = (*importers, path)
         imports = [
             f"const {{ {_destructured(names)} }} = {self._add(target, above)};\n"
@@ -101,32 +99,32 @@ class _Modules:
         return "".join(imports) + statements + ending
 
     def _add(self, target: str, above: tuple[Path, ...]) -> str:
-        """The variable of a module, which is read when it is first imported."""
+        """The variable of a module; reads the module at its first import."""
         importer = above[-1]
         path = self._located(importer.parent, target)
         if path in above:
             raise FileError(
-                f"{path.name} imports itself through {', '.join(one.name for one in above)}."
+                f"{path.name} imports itself through {', '.join(module.name for module in above)}."
             )
         variable = self._variable(path)
         if self.paths.setdefault(variable, path) != path:
             raise FileError(
-                f"{path} and {self.paths[variable]} have one name; rename one of their folders."
+                f"{path} and {self.paths[variable]} have the same name; rename one of the folders."
             )
         if variable not in self.scopes:
             try:
                 text = path.read_text(encoding="utf-8")
             except OSError as error:
-                who = importer.name if len(above) > 1 else "The panel"
+                source = importer.name if len(above) > 1 else "The panel"
                 raise FileError(
-                    f"{who} needs {path.name}, which cannot be read: {error}."
+                    f"{source} needs {path.name}, which cannot be read: {error}."
                 ) from error
             body = self.body(text, path, above)
             self.scopes[variable] = f"const {variable} = (() => {{\n{body}}})();"
         return variable
 
     def _located(self, folder: Path, target: str) -> Path:
-        """The file of an import; a section that lies elsewhere imports `../shared/` from here."""
+        """The file of an import; `../shared/` outside the root is the root's own folder."""
         path = Path(os.path.normpath(folder / target))
         if path.parent in (self.root / name for name in self.elsewhere):
             return self.elsewhere[path.parent.name] / path.name
@@ -142,33 +140,33 @@ class _Modules:
 @cache
 def _front_end(view: str, known: tuple[Section, ...]) -> tuple[str, str]:
     style = _style(known)
-    name = _style_name(style)
-    in_workbench = [one for one in known if one.title] if view == "workbench" else []
+    style_class = _style_name(style)
+    in_workbench = [section for section in known if section.title] if view == "workbench" else []
     imports = [
-        f'import {{ {camel(one)} }} from "./{one}/index.js";'
-        for one in (view, *(section.name for section in in_workbench))
+        f'import {{ {camel(name)} }} from "./{name}/index.js";'
+        for name in (view, *(section.name for section in in_workbench))
     ]
-    made = camel(view)
+    panel = camel(view)
     if view == "workbench":
-        made = f"{made}([{', '.join(_entry(one) for one in in_workbench)}])"
+        panel = f"{panel}([{', '.join(_entry(section) for section in in_workbench)}])"
     entry = [
         'import { rendering } from "./shared/rendering.js";',
         *imports,
-        f'export default {{ render: rendering({made}, "{name}") }};',
+        f'export default {{ render: rendering({panel}, "{style_class}") }};',
     ]
-    elsewhere = {one.name: one.folder for one in known if one.folder}
+    elsewhere = {section.name: section.folder for section in known if section.folder}
     module = linked("\n".join(entry) + "\n", asset("widgets"), elsewhere)
-    return module, style.replace(".pf-panel", f".pf-panel.{name}")
+    return module, style.replace(".pf-panel", f".pf-panel.{style_class}")
 
 
 def camel(view: str) -> str:
-    """What the module of a view calls its function: `sideBySide` of `side_by_side`."""
+    """The exported function of a view's module: `sideBySide` of `side_by_side`."""
     first, *others = view.split("_")
     return first + "".join(word.capitalize() for word in others)
 
 
 def _entry(section: Section) -> str:
-    """What the workbench's page knows of a section: its declaration and its view."""
+    """A section as a JavaScript object for the workbench's page: its declaration and its view."""
     facts = {
         "name": section.name,
         "title": section.title,
@@ -181,14 +179,19 @@ def _entry(section: Section) -> str:
 
 @cache
 def _style(known: tuple[Section, ...]) -> str:
-    """The style sheets of all folders, what others build on first."""
+    """The style sheets of all folders, those that others build on first."""
     root = asset("widgets")
     sheets = [root / name for name in FIRST_STYLES]
     shared = sorted((root / "shared").glob("*.css"))
     others = [*sorted(root.glob("*/*.css"))]
-    elsewhere = [sheet for one in known if one.folder for sheet in sorted(one.folder.glob("*.css"))]
+    elsewhere = [
+        sheet
+        for section in known
+        if section.folder
+        for sheet in sorted(section.folder.glob("*.css"))
+    ]
     ordered = dict.fromkeys([*sheets, *shared, *others, *elsewhere])
-    return slim("\n".join(COMMENT.sub("", one.read_text(encoding="utf-8")) for one in ordered))
+    return slim("\n".join(COMMENT.sub("", sheet.read_text(encoding="utf-8")) for sheet in ordered))
 
 
 def _style_name(style: str) -> str:
@@ -196,6 +199,6 @@ def _style_name(style: str) -> str:
 
 
 def _destructured(names: str) -> str:
-    """`a, b as c` of an import as an object pattern takes it: `a, b: c`."""
+    """An import list as an object pattern: `a, b as c` → `a, b: c`."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     return ", ".join(re.sub(r"\s+as\s+", ": ", name) for name in listed)

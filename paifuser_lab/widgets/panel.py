@@ -1,5 +1,5 @@
-"""A panel: one widget that shows one view, with a picture of the same record for where no widget
-can live. Stands on anywidget.
+"""A panel: one widget that shows one view, with a picture of the same record for places that cannot
+run widgets. Built on anywidget.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..records.workload_name import workload_key
 from .linker import front_end, style_name
 from .section import packed
 
-LONGEST_TABLE = 40_000
+MAX_TABLE_LENGTH = 40_000  # characters of HTML
 
 
 class Panel(anywidget.AnyWidget):  # type: ignore[misc]
-    """A view of a record. `panel.selected` is the chosen layer: set it, or `panel.observe(...,
+    """A view of a record. `panel.selected` is the selected layer: set it, or `panel.observe(...,
     "selected")`.
 
-    Panels about one workload object share the selection: a click in one selects in the others.
+    Panels of the same workload share the selection: a click in one selects in the others.
     """
 
     view = traitlets.Unicode(help="which view is drawn").tag(sync=True)
@@ -43,9 +43,8 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self.record = record
         self._esm, self._css = front_end(view)
         data = packed(record) if record is not None else {}
-        super().__init__(
-            view=view, data=data, _anywidget_id=style_name(), **traits
-        )  # by this id one style replaces another
+        # anywidget replaces an older style sheet with the same id
+        super().__init__(view=view, data=data, _anywidget_id=style_name(), **traits)
         key = workload_key(workload or getattr(record, "workload", ""))
         self._companions: WeakSet[Panel] = PANELS.setdefault(key, WeakSet()) if key else WeakSet()
         self._companions.add(self)
@@ -59,11 +58,11 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     def figure(self, *, dark: bool = False) -> Drawing:
         """The same record as a matplotlib figure."""
         if self.record is None or type(self.record).__name__ not in DRAWERS:
-            raise TypeError(f"There is no drawing of {self!r} yet.")
+            raise TypeError(f"{self!r} has no matplotlib figure.")
         return figure(self.record, dark=dark)
 
     def twin(self) -> str:
-        """The same as HTML that needs no widget: the record's figure and its table."""
+        """Static HTML for places without widgets: the record's figure and its table."""
         parts = []
         if type(self.record).__name__ in DRAWERS:
             shown = self.figure()._repr_mimebundle_()
@@ -73,8 +72,8 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         return "".join(parts)
 
     def brief_twin(self) -> str:
-        """The twin that travels beside a living widget and delays its display: one picture, and
-        the table where it is short.
+        """The static HTML sent along with the live widget: one picture, and the table if it is
+        short, since a large twin delays the display.
         """
         picture = ""
         if type(self.record).__name__ in DRAWERS:
@@ -84,7 +83,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         shown_table = table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
         return picture + (
             shown_table
-            if len(shown_table) <= LONGEST_TABLE
+            if len(shown_table) <= MAX_TABLE_LENGTH
             else f"<pre>{html.escape(repr(self))}; its table is its frame</pre>"
         )
 

@@ -1,4 +1,4 @@
-"""What the workbench's page is sent for each state of a session, as plain values."""
+"""The values that the workbench's page is sent for each state of a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .section import Section, packed, sections
 
 
 class RecipePanel(Panel):
-    """The steps in order, each with why it was chosen."""
+    """The widget of a recipe: its steps in order, each with its reason."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__("recipe", workload=recipe.workload or "")
@@ -34,38 +34,38 @@ class RecipePanel(Panel):
 
 
 def chips(recipe: Recipe) -> list[dict[str, Any]]:
-    """What a page needs to know of each step."""
+    """Label, kind and reason of each step."""
     return [{"label": step.label, "kind": step.kind, "why": step.why or ""} for step in recipe]
 
 
 class Presenter:
-    """A workload's fixed facts, and what the page is sent for each state."""
+    """Computes what the page is sent for each state, with a cache of unchanged parts."""
 
     def __init__(self, work: Workload) -> None:
         self.work = work
-        self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self._cache: dict[str, tuple[tuple[Any, ...], Any]] = {}
         self._views: dict[str, Any] = {}
         self._stamps = 0
 
     @cached_property
     def fixed(self) -> dict[str, Any]:
-        """What does not change."""
+        """The values that never change."""
         return {
             "workload": self.work.name,
             "machine": hardware().label,
-            "inputs": ", ".join("×".join(map(str, one.shape)) for one in self.work.inputs.tensors),
+            "inputs": ", ".join("×".join(map(str, x.shape)) for x in self.work.inputs.tensors),
             "parameters": sum(weight.numel() for weight in self.work.model.parameters()),
         }
 
     def state(self, state: State) -> dict[str, Any]:
-        """What the page is sent for a state: what all of it shows, and each section's part."""
-        values = self.fixed | self._run(state)
+        """The state trait: the common values, and each section's part."""
+        values = self.fixed | self._common(state)
         for section in sections():
             values |= section.state(state, self)
         return values
 
     def views(self, state: State) -> dict[str, Any] | None:
-        """What the sections show of a state; None where that is what they showed before."""
+        """The data of the sections' views; None if they are the same objects as before."""
         views: dict[str, Any] = {}
         for section in sections():
             name, sources = section.name, section.sources_in(state)
@@ -84,28 +84,28 @@ class Presenter:
         return None if is_same else views
 
     def profile(self, profile: Profile) -> dict[str, Any]:
-        """What the layer table shows."""
+        """The data of the layer table."""
         return packed(profile)
 
     def detail(self, state: State, layer: str) -> dict[str, Any]:
-        """Facts and reasons of a layer, or of the whole model where none is selected."""
+        """Facts and reasons of a layer, or of the whole model if none is selected."""
         profile = state.profile or state.baseline
         return layer_details(profile, layer, state.baseline) if profile is not None else {}
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
-        """What `make` returns, made anew only when one of its sources is another object:
-        states come many times a second.
+        """The cached result of `make`, computed again only when one of its sources is another
+        object: states come many times a second.
         """
-        before, value = self._kept.get(name, ((), None))
+        before, value = self._cache.get(name, ((), None))
         if len(before) != len(sources) or any(
-            one is not other for one, other in zip(before, sources, strict=True)
+            old is not new for old, new in zip(before, sources, strict=True)
         ):
             value = make()
-            self._kept[name] = (sources, value)
+            self._cache[name] = (sources, value)
         return value
 
-    def _run(self, state: State) -> dict[str, Any]:
-        """The header, the recipe, what the worker does, and what would help."""
+    def _common(self, state: State) -> dict[str, Any]:
+        """The header, the recipe, the worker's progress, and suggested steps."""
         has_data = self.work.metric is not None and self.work.test is not None
         sources = (state.profile, state.baseline, state.recipe)
         return {
@@ -125,8 +125,8 @@ class Presenter:
         }
 
     def _packed(self, section: Section, *sources: Any) -> dict[str, Any] | None:
-        """A view's data with a number by which the page knows them again when views are sent anew:
-        what a pointer holds stays as it is.
+        """A view's data with a number by which the page recognises unchanged data when views are
+        sent again, so that a drag in progress is not interrupted.
         """
         data = section.pack(*sources)
         self._stamps += 1
@@ -134,7 +134,7 @@ class Presenter:
 
 
 def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
-    """The header: each figure as it was and as it is now."""
+    """The header: each figure before and now."""
     compared = state.comparison
     before = compared[compared.baseline] if compared else None
     now = current(compared) if compared and len(state.recipe) else before
@@ -167,7 +167,7 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
 
 
 def refused(state: State) -> str | None:
-    """Why what runs now is past its recipe's limit."""
+    """Why the current variant exceeds its recipe's limit; None if it does not."""
     now = current(state.comparison) if state.comparison and len(state.recipe) else None
     return now.refused if now else None
 

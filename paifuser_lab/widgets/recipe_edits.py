@@ -1,5 +1,5 @@
-"""Edits of a recipe that several clicks lead to: options of a step, a choice for some layers taken
-back, and a step that goes.
+"""Edits of a recipe that several sections share: set the options of a step, remove layers from a
+step, and remove a step.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from ..recipe import Recipe
 
 
 def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -> Recipe:
-    """The recipe in which the step of a kind has these options, where it stood; None takes the step
-    away.
+    """The recipe in which the step of a kind has these options, in the same position; None removes
+    the step.
     """
-    places = [place for place, step in enumerate(recipe) if step.kind == kind]
-    if options is not None and not places:
+    indices = [index for index, step in enumerate(recipe) if step.kind == kind]
+    if options is not None and not indices:
         return recipe.with_step({kind: dict(options)})
-    steps: list[Any] = [step for place, step in enumerate(recipe) if place not in places[1:]]
-    if places:
-        steps[places[0] : places[0] + 1] = [] if options is None else [{kind: dict(options)}]
+    steps: list[Any] = [step for index, step in enumerate(recipe) if index not in indices[1:]]
+    if indices:
+        steps[indices[0] : indices[0] + 1] = [] if options is None else [{kind: dict(options)}]
     return recipe.of(steps)
 
 
 def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequence[str]) -> Recipe:
-    """The recipe with what was chosen for some layers taken back; a step that says nothing more,
-    not even one of `alone`, goes.
+    """The recipe without the choices for some layers. A step is removed if no layer and none of the
+    options `alone` remains.
     """
     steps: list[Any] = []
     for step in recipe:
@@ -42,9 +42,9 @@ def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequen
 
 
 def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
-    """The recipe without its step of that place; where it has moved since somebody saw it there, it
-    is found by what it is called.
+    """The recipe without the step at an index, or without the nearest step with this label: it may
+    have moved since the page was drawn.
     """
-    called = [place for place, step in enumerate(recipe) if step.label == label]
-    gone = min(called, key=lambda place: abs(place - index), default=None) if label else index
-    return recipe.of([step for place, step in enumerate(recipe) if place != gone])
+    labelled = [at for at, step in enumerate(recipe) if step.label == label]
+    removed = min(labelled, key=lambda at: abs(at - index), default=None) if label else index
+    return recipe.of([step for at, step in enumerate(recipe) if at != removed])

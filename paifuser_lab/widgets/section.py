@@ -1,5 +1,5 @@
-"""What a section of the workbench is: one view, the record that it shows, and what it asks for. One
-declaration each in `tabs/`, which the workbench, `lab.show` and the linker go by.
+"""A section of the workbench: one view, the record that it shows, its requests and queries. Each is
+declared in `tabs/`; the workbench, `lab.show` and the linker use these declarations.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Request = dict[str, Any]
 
 
 class Bench(Protocol):
-    """What a section's request may use of the workbench."""
+    """The part of the workbench that a request handler may use."""
 
     session: Session
 
     @property
     def recipe(self) -> Recipe:
-        """What is chosen; set it to choose a whole recipe."""
+        """The chosen recipe; set it to choose another one."""
 
     @recipe.setter
     def recipe(self, recipe: Recipe) -> None: ...
 
 
 class Context(Protocol):
-    """What a section's part of the state may use beside the session's state."""
+    """What `Section.state` may use beside the session's state."""
 
     work: Workload
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
-        """What `make` returns, made anew only when one of its sources is another object."""
+        """The result of `make`, computed again only when one of its sources is another object."""
 
 
 def _no_layers(record: Any) -> Iterable[str]:
@@ -54,45 +54,45 @@ def _no_state(state: State, context: Context) -> Data:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A view and all that belongs to it; register it, and the workbench has it."""
+    """A view and all that belongs to it; `register` adds it to the workbench."""
 
     name: str
-    """The view's name on the wire, and of its folder of ES modules."""
+    """The view's name, for the page and as the folder of its ES modules."""
     record: type[Record] | None = None
-    """Which record it shows; `lab.show` finds the view by it."""
+    """The record type that it shows; `lab.show` selects the view by it."""
     pack: Callable[..., Data | None] = dumped
-    """A record as the page takes it; it is given what `sources` returns."""
+    """Encodes the record for the page; its arguments are the result of `sources`."""
     panel: Callable[[Any], Any] | None = None
-    """The widget of a record alone, where something can be chosen in it."""
+    """The widget of a record alone, if something can be chosen in it."""
     title: str = ""
-    """Its heading in the workbench; '' where the workbench does not have it."""
+    """Its heading in the workbench; '' if the workbench does not show it."""
     tab: str = ""
-    """The tab that holds it; '' for a tab of its own."""
+    """The tab that contains it; '' for its own tab."""
     is_wide: bool = False
-    """Whether it is not about one layer, and takes the place of the details."""
+    """Whether it is about the whole model, and replaces the layer details."""
     is_always_shown: bool = False
-    """Whether it is there before its record is: it is where that is asked for."""
+    """Whether it is shown before its record is known, since it has the button that requests it."""
     is_kept_while_busy: bool = False
-    """Whether it stays as it is while the worker is busy."""
+    """Whether its data stay unchanged while the worker is busy."""
     record_name: str = ""
-    """What the state calls its record; '' where that is the section's name."""
+    """The name of its record in the state; '' if that is the section's name."""
     sources: Callable[[State], tuple[Any, ...]] | None = None
-    """What it is packed from in the workbench, where that is not its record alone."""
+    """The arguments of `pack` in the workbench, if not its record alone."""
     state: Callable[[State, Context], Data] = _no_state
-    """What it adds to the state on the wire."""
+    """What it adds to the state that the page is sent."""
     requests: Mapping[str, Callable[[Bench, Request], None]] = field(default_factory=dict)
-    """What the page may ask for: how a click edits the recipe, or what is to be found."""
+    """Handlers of the page's requests: a click edits the recipe or starts a query."""
     queries: tuple[Query, ...] = ()
-    """How its record is found by the session's worker."""
+    """The session's queries that compute its record."""
     follow_up: str = ""
-    """The query that comes next where somebody sets its record."""
+    """The query to run after its record is set from outside."""
     layers: Callable[[Any], Iterable[str]] = _no_layers
-    """The layers that a record names, which the model of a workbench must have."""
+    """The layers that a record names; the workbench's model must have them."""
     folder: Path | None = None
-    """Its ES modules, where they are not in `widgets/`."""
+    """The folder of its ES modules, if not in `widgets/`."""
 
     def sources_in(self, state: State) -> tuple[Any, ...]:
-        """What it is packed from; it is not shown where all of that is None."""
+        """The arguments of `pack`; the section is not shown if all are None."""
         if self.sources is not None:
             return self.sources(state)
         return (state.record(self.record_name or self.name),)
@@ -108,27 +108,28 @@ def sections() -> tuple[Section, ...]:
 
 def section_of(record: Record) -> Section | None:
     """The section that shows a record of this type."""
-    return next((one for one in sections() if one.record is type(record)), None)
+    return next((section for section in sections() if section.record is type(record)), None)
 
 
 def packed(record: Record) -> Data:
-    """What the view of a record is sent."""
+    """The data of a record's view."""
     section = section_of(record)
     data = section.pack(record) if section is not None else dumped(record)
     return data or {}
 
 
 def register(section: Section) -> None:
-    """Add a section; its name, its record and its requests must be its own."""
+    """Add a section; its name, record type and requests must be unique."""
     for other in sections():
         if other.name == section.name or (section.record and other.record is section.record):
             raise PaifuserError(
                 f"There is a section '{other.name}' already that shows {other.record}; give "
                 f"'{section.name}' another name and another record."
             )
-        if both := sorted(section.requests.keys() & other.requests.keys()):
+        if shared := sorted(section.requests.keys() & other.requests.keys()):
             raise PaifuserError(
-                f"'{section.name}' and '{other.name}' both answer '{both[0]}'; rename one of them."
+                f"'{section.name}' and '{other.name}' both answer '{shared[0]}'; rename one "
+                "of them."
             )
     for query in section.queries:
         if QUERIES.setdefault(query.name, query) is not query:
@@ -137,6 +138,6 @@ def register(section: Section) -> None:
 
 
 def unregister(name: str) -> None:
-    """Take a section and its own queries away again."""
+    """Remove a section and its queries."""
     for query in _SECTIONS.pop(name).queries:
         QUERIES.pop(query.name, None)

@@ -1,4 +1,4 @@
-"""Values as the page takes them: few-valued names are numbered, columns of numbers are buffers."""
+"""Encode values for the page: repeated names as codes, columns of numbers as binary buffers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..records import Record
 
 
 def dumped(record: Record) -> dict[str, Any]:
-    """A record as JSON has it, with its title."""
+    """A record as JSON values, with its title."""
     data: dict[str, Any] = record.model_dump(mode="json")
     return data | {"title": getattr(record, "title", repr(record))}
 
 
 def numbered(values: Iterable[str]) -> dict[str, Any]:
-    """Each different value once, and for each row which of them."""
+    """The distinct values, and for each row the index of its value."""
     listed = list(values)
     names = list(dict.fromkeys(listed))
-    place = {name: index for index, name in enumerate(names)}
+    code = {name: index for index, name in enumerate(names)}
     return {
         "names": names,
-        "codes": numpy.asarray([place[value] for value in listed], "<u2").tobytes(),
+        "codes": numpy.asarray([code[value] for value in listed], "<u2").tobytes(),
     }
 
 
 def floats(values: Iterable[float | None]) -> bytes:
-    """float32, where NaN is what is not known."""
+    """float32; NaN for None."""
     return numpy.asarray(
         [math.nan if value is None else value for value in values], "<f4"
     ).tobytes()
@@ -41,14 +41,14 @@ def integers(values: Iterable[int]) -> bytes:
 
 
 def exact(values: Iterable[float]) -> bytes:
-    """float64, the numbers of Python."""
+    """float64, like Python's own numbers."""
     return numpy.asarray(list(values), "<f8").tobytes()
 
 
 def ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
-    """Rows of different lengths: how many each has, and all of them."""
+    """Rows of different lengths: the length of each, and all values."""
     listed = list(rows)
     return {
         "count": integers(len(row) for row in listed),
-        "value": integers(one for row in listed for one in row),
+        "value": integers(value for row in listed for value in row),
     }

@@ -1,4 +1,4 @@
-"""The whole bench in one widget: see, choose, watch the measured effect, undo, save the recipe."""
+"""The workbench widget: see the layers, choose steps, watch the measured effect, undo, save."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..session import Session
 from ..session.state import State
 from ..variant import Variant
 from ..workload import Workload, workload_of
-from .lifetime import held, hold, let_go, weakly
+from .lifetime import held, hold, release, weak_call
 from .panel import Panel
 from .presenter import Presenter
 from .recipe_edits import without
@@ -44,8 +44,8 @@ R = TypeVar("R", bound=Record)
 
 
 class SectionRecord(Generic[R]):
-    """An attribute of the workbench: the record of a section, where it is known. Set it to show one
-    that you have.
+    """An attribute of the workbench: the record of a section, or None. Set it to show a record that
+    you have.
     """
 
     def __init__(self, section: str) -> None:
@@ -81,12 +81,12 @@ class Workbench(Panel):
     """`lab.Workbench(work)`: click, or set `bench.recipe`, and read `bench.variant`,
     `bench.comparison`, `bench.profile`.
 
-    `bench.selected` is the chosen layer. `bench.wait()` waits until what was chosen is measured.
-    The worker profiles and measures in the background; the model that you gave is never changed.
+    `bench.selected` is the selected layer. `bench.wait()` waits until the recipe is measured. The
+    worker profiles and measures in the background; your model is never changed.
 
-    A workbench lives as long as something refers to it: a variable, or in a notebook the output
-    that shows it. One that is shown by no name is closed when the next one of the same model is
-    made, as by running its cell again. What a closed one had kept is free.
+    A workbench lives as long as it is referenced: by a variable, or in a notebook by the output
+    that shows it. If only an output references it, it is closed when the next one of the same
+    model is made, as by running its cell again. Closing it frees what it cached.
     """
 
     state = traitlets.Dict(help="header, recipe, what the worker does, and the error there is").tag(
@@ -110,19 +110,19 @@ class Workbench(Panel):
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
         work = workload_of(work)
         _replace_earlier(work)
-        self._drawn: Profile | None = None
+        self._shown_profile: Profile | None = None
         self.session = Session(work, rounds=rounds, seconds=seconds)
         weakref.finalize(self, self.session.close)
         self.presenter = Presenter(work)
         super().__init__(
             "workbench", workload=work.name, state=self.presenter.state(self.session.state)
         )
-        self._stop_listening = self.session.observe(weakly(self._on_state))
+        self._stop_listening = self.session.observe(weak_call(self._on_state))
         self._on_state(self.session.state)
 
     @property
     def recipe(self) -> Recipe:
-        """What is chosen; set it to choose a whole recipe."""
+        """The chosen recipe; set it to choose another one."""
         return self.session.recipe
 
     @recipe.setter
@@ -131,45 +131,43 @@ class Workbench(Panel):
 
     @property
     def variant(self) -> Variant | None:
-        """The model with the recipe applied, as soon as it is."""
+        """The model with the recipe applied; None until it is."""
         return self.session.state.variant
 
     @property
     def comparison(self) -> Comparison | None:
-        """The measured effect, as far as it is known."""
+        """The measured effect, as far as it is measured."""
         return self.session.state.comparison
 
     @property
     def profile(self) -> Profile | None:
-        """The layers of what runs now, as far as they are known."""
+        """The profile of the current variant, or None."""
         return self.session.state.profile
 
     @property
     def coupling(self) -> Coupling | None:
-        """Which channels are removed together, known once their importance was asked for."""
+        """Which channels are removed together; known once their importance was requested."""
         return self.session.state.coupling
 
     @property
     def cut_cost(self) -> CutCost | None:
-        """What the model as it is would cost with fewer channels, known together with
-        `coupling`.
-        """
+        """What the original model would cost with fewer channels; known along with `coupling`."""
         return self.session.state.cut_cost
 
     def open(self) -> None:
-        """Open the way to the page; ipywidgets would refer to the workbench from here on, shown or
-        not.
+        """Open the comm to the page, and undo the reference that ipywidgets adds even if the
+        workbench is not shown.
         """
         super().open()
-        let_go(self)
+        release(self)
 
     def wait(self, timeout: float | None = None) -> State:
-        """Wait until nothing is left to apply or to measure."""
+        """Wait until nothing is left to apply or measure."""
         return self.session.wait(timeout)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Where no widget can live, what it would have come to: the layers and the measured
-        effect.
+        """The widget; where widgets cannot run, static HTML of the layers and the measured effect,
+        after waiting for both.
         """
         if not is_static():
             hold(self)
@@ -180,21 +178,21 @@ class Workbench(Panel):
         return shown | {"text/html": measured + shown["text/html"]}
 
     def close(self, *, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """End the worker and the widget; when Python itself ends, the globals that this needs are
-        gone, and nobody is notified.
+        """End the worker and the widget; does nothing at interpreter exit, when the globals that it
+        needs no longer exist.
         """
         if is_ending():
             return
-        if hasattr(self, "_stop_listening"):  # else it was never whole
+        if hasattr(self, "_stop_listening"):  # else `__init__` failed
             self._stop_listening()
             self.session.close()
         super().close()
 
     def _on_state(self, state: State) -> None:
-        """Send what changed, and only that; large things only when they are others."""
+        """Send what changed; large values only when they are other objects."""
         profile = state.profile or state.baseline
-        if profile is not None and profile is not self._drawn:
-            self._drawn = self.record = profile
+        if profile is not None and profile is not self._shown_profile:
+            self._shown_profile = self.record = profile
             self.data = self.presenter.profile(profile)
             self._on_selected()
         views = self.presenter.views(state)
@@ -210,13 +208,12 @@ class Workbench(Panel):
 
     @traitlets.observe("requests")
     def _on_requests(self, change: Any) -> None:
-        """Serve what the page asked for, in order, each once; what goes wrong is shown in place,
-        and the widget lives on.
+        """Handle the page's requests in order, each once; an error is shown in the page.
 
-        An answer and that it was served go out as one message: between two, the page would show
-        what it foresaw beside what came.
+        The result and `served` are sent as one message: between two messages, the page would
+        show its own expectation beside the result.
         """
-        for request in sorted(change["new"], key=lambda one: one["id"]):
+        for request in sorted(change["new"], key=lambda request: request["id"]):
             if request["id"] <= self.served:
                 continue
             with self.session.paused(), self.hold_sync():
@@ -231,17 +228,17 @@ class Workbench(Panel):
                 self.served = request["id"]
 
     def _serve(self, request: dict[str, Any]) -> None:
-        answers = self._answers()
-        if request["do"] not in answers:
+        handlers = self._handlers()
+        if request["do"] not in handlers:
             raise PaifuserError(
-                f"The workbench does not know '{request['do']}'; it knows {', '.join(answers)}."
+                f"The workbench does not know '{request['do']}'; it knows {', '.join(handlers)}."
             )
-        answers[request["do"]](request)
+        handlers[request["do"]](request)
 
-    def _answers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
-        """What the page may ask for: of the recipe and the session here, and of the sections."""
+    def _handlers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """Handlers of the page's requests: the workbench's own, and those of the sections."""
         session = self.session
-        answers: dict[str, Callable[[dict[str, Any]], Any]] = {
+        handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "choose": lambda request: session.choose(request["step"]),
             "drop": lambda request: session.set_recipe(
                 without(self.recipe, int(request["index"]), str(request.get("label", "")))
@@ -252,17 +249,17 @@ class Workbench(Panel):
             "measure": lambda request: session.measure_again(),
             "dismiss": lambda request: session.set_error(None),
             "save": lambda request: self._save(),
-            "code": lambda request: self._note(code=self.recipe.as_code()),
+            "code": lambda request: self._add_to_state(code=self.recipe.as_code()),
         }
         for section in sections():
-            answers |= {name: partial(answer, self) for name, answer in section.requests.items()}
-        return answers
+            handlers |= {name: partial(handler, self) for name, handler in section.requests.items()}
+        return handlers
 
     def _save(self) -> None:
         path = self.recipe.save(Path("recipe.yaml"))
-        self._note(saved=path.name)
+        self._add_to_state(saved=path.name)
 
-    def _note(self, **notes: str) -> None:
+    def _add_to_state(self, **notes: str) -> None:
         self.state = self.state | notes
 
     def __repr__(self) -> str:
@@ -270,24 +267,24 @@ class Workbench(Panel):
 
 
 def _replace_earlier(work: Workload) -> None:
-    """Let go of the workbenches of this model that only their outputs refer to: a cell that is run
-    again makes a new one.
+    """Release the workbenches of this model that only an output references: a cell that runs again
+    makes a new one.
     """
-    for one in held():
+    for widget in held():
         if (
-            isinstance(one, Workbench)
-            and one.session.work.name == work.name
-            and str(one.session.work.model) == str(work.model)
+            isinstance(widget, Workbench)
+            and widget.session.work.name == work.name
+            and str(widget.session.work.model) == str(work.model)
         ):
-            let_go(one)
+            release(widget)
 
 
 def check_layers(record: Any, section: Section, work: Workload) -> None:
-    """Refuse a record of another model."""
+    """Raise if the record is of another model."""
     known = {name for name, _ in work.model.named_modules()}
-    if strangers := [layer for layer in section.layers(record) if layer not in known]:
-        what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(record).__name__).lower()
+    if unknown := [layer for layer in section.layers(record) if layer not in known]:
+        record_type = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(record).__name__).lower()
         raise WorkloadError(
-            f"The {what} of {record.workload} has a layer '{strangers[0]}' that {work.name} has "
-            "not; give one of the same model."
+            f"The {record_type} of {record.workload} has a layer '{unknown[0]}' that {work.name} "
+            "does not have; give a record of the same model."
         )

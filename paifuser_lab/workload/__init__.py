@@ -1,12 +1,12 @@
-"""What everything works on: a model, inputs and, where known, data, loss and metric.
+"""Workloads: a model, inputs and, where known, data, loss and metric.
 
-workload    the class, its inputs, and what counts as one
-checks      what a workload cannot be, each an error
-eval_mode   a model run for a result, flags and buffers put back
-load        a workload by name, from the zoo or a function
+workload    the class, its inputs, and the workload of a variant
+checks      what a workload must satisfy, each check an error of its own
+eval_mode   runs a model in eval mode; flags and buffers are restored
+load        loads a workload by name, from the zoo or a function
 trust       which functions named in a file are called without being trusted
-data        batches, sampling, and the batch that is wrong, by index
-seeding     the random state, set and restored
+data        batches, sampling, and errors that name the batch
+seeding     sets and restores the random state
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a workload cannot be: each check is one clear error, made before anything is changed."""
+"""Checks of a workload: each raises one clear error, before anything is changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Checked(Protocol):
 
 
 def checked_name(name: str) -> str:
-    """A name that can be saved and shown."""
+    """Return a name that can be saved and shown; else raise."""
     if not isinstance(name, str):
         raise WorkloadError(f"{name!r} cannot name a workload; a name is text, such as 'resnet18'.")
     if not is_encodable(name):
@@ -44,7 +44,7 @@ def checked_name(name: str) -> str:
 
 
 def check_names(work: Checked) -> None:
-    """Every name of a layer, parameter or buffer can be written into a file."""
+    """Check that every name of a layer, parameter or buffer can be written into a file."""
     named = (
         *work.model.named_modules(),
         *work.model.named_parameters(),
@@ -59,8 +59,8 @@ def check_names(work: Checked) -> None:
 
 
 def check_runs_live(work: Checked) -> None:
-    """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode,
-    and its layers are gone.
+    """Refuse a module of torch.export: it is a graph in a fixed mode, which cannot be put into eval
+    mode and has no layers.
     """
     if any(
         isinstance(module, GraphModule) and "eval" in vars(module)
@@ -73,7 +73,7 @@ def check_runs_live(work: Checked) -> None:
 
 
 def check_materialised(work: Checked) -> None:
-    """Every weight has a shape and values."""
+    """Check that every weight has a shape and values."""
     for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
         if is_lazy(tensor):
             raise WorkloadError(
@@ -88,7 +88,7 @@ def check_materialised(work: Checked) -> None:
 
 
 def check_inputs(work: Checked) -> None:
-    """The inputs have values, an example at least, and are on the device of the model."""
+    """Check that the inputs have values, at least one example, and the model's device."""
     for tensor in work.inputs.tensors:
         if tensor.is_meta:
             raise WorkloadError(
@@ -107,12 +107,11 @@ def check_inputs(work: Checked) -> None:
 
 
 def check_plain(name: str, output: Any) -> None:
-    """The output has values that can be compared."""
+    """Check that the values of the output can be compared."""
     if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves(output)):
         raise WorkloadError(
-            f"{name} answers with a nested tensor, whose values cannot be compared; let its "
-            "forward return a padded one "
-            f"(torch.nested.to_padded_tensor)."
+            f"{name} outputs a nested tensor, whose values cannot be compared; let its forward "
+            "return a padded one (torch.nested.to_padded_tensor)."
         )
 
 

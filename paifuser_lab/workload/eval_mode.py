@@ -1,4 +1,4 @@
-"""A model run for a result: in eval mode, without gradients, with flags and buffers put back."""
+"""Runs a model for its output: in eval mode, without gradients; flags and buffers are restored."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from threading import RLock
 import torch
 from torch import Tensor, nn
 
-# One thread runs models at a time: a workbench does so in the background while a cell may do the
-# same, perhaps with the same model. Its flags and buffers, torch's profiler and its modes,
-# exporting and compiling are the whole process's, and two timings would disturb each other.
+# One thread runs models at a time: a workbench runs them in the background while a cell may do the
+# same, perhaps with the same model. Its flags and buffers, torch's profiler and modes, export and
+# compilation are global to the process, and concurrent timings would disturb each other.
 QUIET = RLock()
 
 
 @contextmanager
 def running(model: nn.Module) -> Iterator[None]:
-    """In eval mode and without gradients, while no other thread runs one; flags and buffers are put
-    back whatever happens.
+    """Put a model into eval mode without gradients, while no other thread runs one; flags and
+    buffers are restored even after an error.
     """
     with QUIET:
         yield from _running(model)
@@ -42,8 +42,8 @@ def _running(model: nn.Module) -> Iterator[None]:
 
 
 def _put_buffers_back(module: nn.Module, buffers: dict[str, Tensor | None]) -> None:
-    """A forward may have put a new tensor, or a new name, in a buffer's place; compiled script
-    cannot have new names.
+    """Restore buffers where a forward has replaced a tensor or added a name; a ScriptModule cannot
+    have new names.
     """
     if isinstance(module, torch.jit.ScriptModule):
         for name, buffer in buffers.items():
@@ -53,10 +53,10 @@ def _put_buffers_back(module: nn.Module, buffers: dict[str, Tensor | None]) -> N
     module._buffers.update(buffers)
 
 
-def is_equal(one: Tensor, other: Tensor) -> bool:
+def is_equal(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors have the same values, sparse ones too."""
     return (
-        torch.equal(one, other)
-        if one.layout is torch.strided
-        else torch.equal(one.to_dense(), other.to_dense())
+        torch.equal(first, second)
+        if first.layout is torch.strided
+        else torch.equal(first.to_dense(), second.to_dense())
     )

@@ -1,5 +1,5 @@
-"""A workload by name: from the zoo, from a transformers config, or from a function of the user's
-own.
+"""Loads a workload by name: from the zoo, from a transformers config, or from a function of the
+user's.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def load(
     device: str = "cpu",
     **options: Any,
 ) -> Workload:
-    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
+    """Load a workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
     `package.module:function`.
 
-    Equal seeds give equal weights. A function decides on its batch itself. `data` is a
-    `package.module:function` that gives the batches to learn from and those to judge by, in place
-    of any that the model comes with.
+    Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
+    `package.module:function` that returns the train and test batches, in place of any that the
+    model comes with.
 
-    Options go to the function, or to the transformers config (`load("hf:bert",
+    Options are passed to the function, or to the transformers config (`load("hf:bert",
     num_hidden_layers=2)`).
     """
     check_count("batch", batch, error=WorkloadError)
-    wanted = device_of(device)
+    target = device_of(device)
     if name.startswith("hf:"):
         work = _from_transformers(name, batch, seed, options)
     elif ":" in name:
@@ -56,8 +56,8 @@ def load(
     if weights is not None:
         load_weights(work.model, weights)
     if data is not None:
-        work.train, work.test = _data_of(data, seed)
-    return work if wanted == work.device else work.to(wanted)
+        work.train, work.test = _load_data(data, seed)
+    return work if target == work.device else work.to(target)
 
 
 def load_named_in_file(
@@ -70,19 +70,19 @@ def load_named_in_file(
     device: str,
     options: dict[str, Any],
 ) -> Workload:
-    """A workload by a name that a file holds: a function only where `trust` says so, or as the
-    module `trust` allows.
+    """Load a workload by a name in a file: a function only with `trust`, or as the module `trust`
+    allows.
     """
     if trust or not names_function(name):
         return load(name, batch=batch, seed=seed, device=device, **options)
-    work = _made_by(followed(name, source), name, seed, options)
+    work = _workload_from(followed(name, source), name, seed, options)
     work.origin = _origin(name, batch, seed, options)
-    wanted = device_of(device)
-    return work if wanted == work.device else work.to(wanted)
+    target = device_of(device)
+    return work if target == work.device else work.to(target)
 
 
 def _origin(name: str, batch: int, seed: int, options: dict[str, Any]) -> Origin | None:
-    """How to load it again; None where an option is no plain data, which a file could hold."""
+    """How to load the workload again; None if an option is not JSON data."""
     try:
         is_plain = json.loads(json.dumps(options)) == options
     except (TypeError, ValueError):
@@ -120,8 +120,8 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
 
 
 def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], None]:
-    """Shows how far training has come, from the first epoch on: models that need none show
-    nothing.
+    """A callback that shows the progress of training from the first epoch on, so that models
+    without training show nothing.
     """
     shown: list[Progress] = []
 
@@ -135,27 +135,27 @@ def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
     with _current_folder_importable():
-        return _made_by(imported(name), name, seed, options)
+        return _workload_from(imported(name), name, seed, options)
 
 
-def _made_by(
+def _workload_from(
     function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]
 ) -> Workload:
-    made = _answer_of(function, name, seed, options)
-    if isinstance(made, Workload):
-        return made
-    if isinstance(made, tuple) and len(made) == 2:
-        return Workload(made[0], made[1], name=name.partition(":")[2])
+    result = _call_function(function, name, seed, options)
+    if isinstance(result, Workload):
+        return result
+    if isinstance(result, tuple) and len(result) == 2:
+        return Workload(result[0], result[1], name=name.partition(":")[2])
     raise WorkloadError(
-        f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its "
+        f"{name} returned {type(result).__name__}; return a Workload, or a pair of a model and its "
         "inputs."
     )
 
 
-def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Any:
-    """What a function of the user's own returns; what it raises is described by its name and its
-    options.
-    """
+def _call_function(
+    function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]
+) -> Any:
+    """The result of a user's function; an error is reported with its name and options."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
@@ -163,25 +163,25 @@ def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict
         except PaifuserError:
             raise
         except Exception as error:
-            given = (
+            suffix = (
                 f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}"
                 if options
                 else ""
             )
             reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
             raise WorkloadError(
-                f"{name!r} fails when called{given or ' without options'} ({reason}); correct it."
+                f"{name!r} fails when called{suffix or ' without options'} ({reason}); correct it."
             ) from error
 
 
-def _data_of(name: str, seed: int) -> tuple[Any, Any]:
-    """Train and test batches from a function."""
+def _load_data(name: str, seed: int) -> tuple[Any, Any]:
+    """The train and test batches from a function."""
     with _current_folder_importable():
-        made = _answer_of(imported(name), name, seed, {})
-    if isinstance(made, tuple) and len(made) == 2:
-        return made
+        data = _call_function(imported(name), name, seed, {})
+    if isinstance(data, tuple) and len(data) == 2:
+        return data
     raise WorkloadError(
-        f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, "
+        f"{name} returned {type(data).__name__}; as data, return a pair: batches to learn from, "
         "and to judge by."
     )
 
@@ -210,7 +210,7 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
             inputs = _inputs_or_advice(model, name, batch)
     except PaifuserError:
         raise
-    except Exception as error:  # it checks options by whatever their use raises
+    except Exception as error:  # the config raises whatever the use of a wrong option raises
         raise UnknownModelError(
             f"transformers cannot make {name!r}: {first_line(error)}"
         ) from error
@@ -229,7 +229,7 @@ def _inputs_or_advice(model: Any, name: str, batch: int) -> dict[str, Tensor]:
 
 
 def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
-    """Plausible inputs for a transformers model, from what its config says it reads."""
+    """Plausible inputs for a transformers model, by its config."""
     config, key = model.config, model.main_input_name
     if key == "pixel_values":
         size = getattr(config, "image_size", 224)

@@ -1,5 +1,5 @@
-"""Random numbers that are a function of seed, epoch and step alone, so that a training that goes on
-needs no stored random state.
+"""Random numbers that depend on seed, epoch and step alone, so that a resumed training needs no
+stored random state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 def seed_of(*what: int) -> int:
-    """One seed made of several numbers."""
+    """One seed derived from several numbers."""
     return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=7).digest())
 
 
@@ -32,7 +32,7 @@ def seed_all(device: torch.device, *what: int) -> None:
 
 @contextmanager
 def preserve_rng(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn inside leaves the random state of torch, numpy and Python as it was."""
+    """Restore the random state of torch, numpy and Python on exit."""
     numbers, choices = numpy.random.get_state(), random.getstate()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -44,14 +44,12 @@ def preserve_rng(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def seeded_generators(loader: Any, seed: int) -> Iterator[None]:
-    """A loader that has random generators of its own draws from these as the seed says; they are
-    put back.
-    """
+    """Seed the random generators that a loader and its samplers own; they are restored on exit."""
     holders = [loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler"))]
     own = {
-        id(one): one
+        id(generator): generator
         for holder in holders
-        if isinstance(one := getattr(holder, "generator", None), torch.Generator)
+        if isinstance(generator := getattr(holder, "generator", None), torch.Generator)
     }
     states = [(generator, generator.get_state()) for generator in own.values()]
     for generator in own.values():

@@ -1,4 +1,4 @@
-"""A model together with what is needed to judge it: example inputs and, where known, loss, data and
+"""A model with what is needed to evaluate it: example inputs and, where known, loss, data and
 metric.
 """
 
@@ -35,23 +35,23 @@ from .checks import (
 from .eval_mode import is_equal, running
 
 Loss = Callable[[Any, Any], Tensor]
-Options = dict[str, dict[str, Any]]  # a step's name, and what was chosen for it
+Options = dict[str, dict[str, Any]]  # a step's name, and its options
 Metric = Callable[[Callable[..., Any], Any], float]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Example inputs, as a call takes them."""
+    """Example inputs: the arguments of a call."""
 
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inputs: Any) -> Inputs:
-        """A tensor is one argument, a tuple or list several, a dict keyword arguments."""
+        """Inputs of a tensor (one argument), a tuple or list (several), or a dict (keywords)."""
         if isinstance(inputs, Inputs):
             return inputs
-        if isinstance(inputs, Mapping):  # a tokenizer's answer is no dict
+        if isinstance(inputs, Mapping):  # a tokenizer's output is no dict
             return cls(kwargs=dict(inputs))
         return cls(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,))
 
@@ -61,7 +61,7 @@ class Inputs:
         return Inputs(args, kwargs)
 
     def clone(self) -> Inputs:
-        """A copy that a model may scribble on."""
+        """A copy that a model may modify in place."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     @cached_property
@@ -71,7 +71,7 @@ class Inputs:
 
     @cached_property
     def tensors(self) -> list[Tensor]:
-        """The tensors in them, in order."""
+        """All tensors of the inputs, in order."""
         if self.is_flat:
             return [*self.args, *self.kwargs.values()]
         return [
@@ -81,19 +81,19 @@ class Inputs:
         ]
 
     def __call__(self, model: Callable[..., Any]) -> Any:
-        """The model's answer to these inputs; one that comes piece by piece, such as tokens, is
-        taken to its end.
+        """The model's output for these inputs; a generator, such as of tokens, is exhausted to a
+        list.
         """
-        answer = model(*self.args, **self.kwargs)
-        return list(answer) if isinstance(answer, GeneratorType) else answer
+        output = model(*self.args, **self.kwargs)
+        return list(output) if isinstance(output, GeneratorType) else output
 
 
 class Workload:
-    """What every tool takes: a model, example inputs and, where known, loss, train and test data
-    and a metric.
+    """The subject of every tool: a model, example inputs and, where known, loss, train and test
+    data and a metric.
 
-    The model is used as it is and never changed: it runs in eval mode, without gradients, and its
-    training flags and buffers are put back afterwards.
+    The model is never changed: it runs in eval mode, without gradients, and its training flags and
+    buffers are restored afterwards.
     """
 
     def __init__(
@@ -115,13 +115,10 @@ class Workload:
         self.name: str = WorkloadName(checked_name(name or type(model).__name__))
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
-        self.origin: Origin | None = None  # how `load` made it, where it did
-        self.applied: tuple[
-            Options, ...
-        ] = ()  # the steps that a recipe changed the model by, where one did
-        self.variants: OrderedDict[str, Any] = (
-            OrderedDict()
-        )  # what was made of it, kept by `apply`, gone when it goes
+        self.origin: Origin | None = None  # how to load it again, if `load` created it
+        self.applied: tuple[Options, ...] = ()  # the recipe steps that the model was changed by
+        # What `apply` made of it, in a cache that lives as long as the workload.
+        self.variants: OrderedDict[str, Any] = OrderedDict()
         check_names(self)
         check_runs_live(self)
         check_materialised(self)
@@ -133,12 +130,12 @@ class Workload:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's weights are (the CPU for a model without any)."""
+        """The device of the model's weights (the CPU for a model without any)."""
         return next((tensor.device for tensor in self.model.parameters()), torch.device("cpu"))
 
     @property
     def metric_name(self) -> str | None:
-        """What the metric is called."""
+        """The name of the metric."""
         return (
             None
             if self.metric is None
@@ -146,7 +143,7 @@ class Workload:
         )
 
     def output(self) -> Any:
-        """The model's answer to its example inputs, checked: a failure or a NaN names the layer
+        """The model's output for its example inputs, checked: an error or a NaN names the layer
         where it began.
         """
         inputs = self.inputs.clone()
@@ -166,33 +163,36 @@ class Workload:
         return output
 
     def evaluate(self, model: Callable[..., Any] | None = None) -> float | None:
-        """The metric of a model (its own, unless another is given) on the test data; None where
-        either is unknown.
+        """The metric of a model (the workload's own by default) on the test data; None if there is
+        no metric or no test data.
         """
         if self.metric is None or self.test is None:
             return None
-        judged = model or self.model
-        module = judged if isinstance(judged, nn.Module) else self.model
+        evaluated = model or self.model
+        module = evaluated if isinstance(evaluated, nn.Module) else self.model
 
         def predict(batch: Any) -> Any:
             with _user_code(
                 f"{self.name} fails on its test data",
                 "see that each batch has what the model takes",
             ):
-                answer = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(judged)
-            return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), answer)
+                output = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(evaluated)
+            return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), output)
 
-        what = f"metric '{self.metric_name}' of {self.name} fails"
-        with running(module), _user_code(what, "mend it: it is called as metric(predict, test)"):
+        problem = f"metric '{self.metric_name}' of {self.name} fails"
+        with (
+            running(module),
+            _user_code(problem, "correct it: it is called as metric(predict, test)"),
+        ):
             return float(self.metric(predict, self.test))
 
     def to(self, device: str | torch.device) -> Self:
         """The same workload on another device, with a copy of the model."""
         device = device_of(device)
-        moved = self.copied()
-        moved.model = moved.model.to(device)
-        moved.inputs = self.inputs.map(lambda tensor: tensor.to(device))
-        return moved
+        work = self.copied()
+        work.model = work.model.to(device)
+        work.inputs = self.inputs.map(lambda tensor: tensor.to(device))
+        return work
 
     def copied(self) -> Self:
         """The same workload with a copy of the model."""
@@ -210,7 +210,7 @@ class Workload:
 
 @contextmanager
 def _user_code(what: str, remedy: str) -> Iterator[None]:
-    """Whatever the user's code raises names what it was called for."""
+    """Wrap an exception of the user's code into an error that names what it was called for."""
     try:
         yield
     except PaifuserError:
@@ -222,7 +222,7 @@ def _user_code(what: str, remedy: str) -> Iterator[None]:
 
 
 class Derived(Protocol):
-    """What was made from a workload, such as a variant, and can be looked at like one."""
+    """What was derived from a workload, such as a variant, and can be inspected like one."""
 
     @property
     def workload(self) -> Workload: ...
@@ -232,30 +232,29 @@ class Derived(Protocol):
 
 
 def workload_of(subject: Workload | Derived) -> Workload:
-    """The workload that a tool was handed, or the one that what it was handed makes; a bare model
-    is none.
+    """The workload of a tool's subject: the subject itself or its `workload`; a bare model raises.
 
-    Every public function that takes a workload begins with it.
+    Every public function that takes a workload begins with this call.
     """
     if isinstance(subject, Workload):
         return subject
-    made = None if isinstance(subject, nn.Module) else getattr(subject, "workload", None)
-    if not isinstance(made, Workload):
+    work = None if isinstance(subject, nn.Module) else getattr(subject, "workload", None)
+    if not isinstance(work, Workload):
         kind = type(subject).__name__
         raise WorkloadError(
             f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or "
             "lab.load(name)."
         )
-    return made
+    return work
 
 
-# What was called under torch.inference_mode() and makes models or needs gradients: what it makes is
-# to be trained and changed later.
+# Decorates what creates models or needs gradients: a caller may be in torch.inference_mode(), whose
+# tensors can be neither trained nor changed later.
 outside_inference = torch.inference_mode(False)
 
 
 def changed_buffers(work: Workload) -> tuple[str, ...]:
-    """The buffers that the model's forward writes to, by name."""
+    """The names of the buffers that the model's forward writes to."""
     before = {name: buffer.detach().clone() for name, buffer in work.model.named_buffers()}
     inputs = work.inputs.clone()
     with running(work.model):

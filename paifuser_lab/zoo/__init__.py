@@ -1,5 +1,5 @@
-"""Models by name, and small real data to train them on: `zoo.build("resnet18")`, nothing to
-download.
+"""Models by name, and small data sets to train them on, without downloads:
+`zoo.build("resnet18")`.
 
     convolutional      resnet.py  mobilenet.py  convnext.py
     attention          vit.py  swin.py  bert.py
@@ -8,11 +8,11 @@ download.
     trained here       trained.py (which model learns from which data), training.py (the loop),
                        pretrained.py (weights in the package), cache.py (weights of other seeds)
     data and metrics   data.py  streets.py  maps.py  metrics.py
-    shared             parts.py (what a workload is made of), weights.py (seeded, plausible weights)
+    shared             parts.py (the parts of a workload), weights.py (seeded, plausible weights)
 
-A new model is one new file and one line in `_MODELS`. The file holds a function for the model and
-one for its tiny sibling, named as here with underscores (`swin_t`, `swin_t_tiny`), each taking the
-batch size and returning `Parts`.
+A new model is one file and one line in `_MODELS`. The file has a function for the model and one for
+its tiny version, named as here with underscores (`swin_t`, `swin_t_tiny`); each takes the batch
+size and returns `Parts`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def build(
     trained: bool = True,
     on_epoch: Callable[[int, int, float], None] | None = None,
 ) -> Parts:
-    """Give me the model of this name with example inputs, and with data where it has some.
+    """Build the model of this name with example inputs, and with data if it has some.
 
     The same name and seed give the same weights to the bit. Models with data (`resnet18-digits` …)
     come trained: the weights of seed 0 are in the package; with another seed they train the first
@@ -77,18 +77,15 @@ def build(
     if name not in names():
         raise UnknownModelError(_unknown(name))
     if batch < 1:
-        raise WorkloadError(
-            f"{name!r} was asked for with batch={batch}: a batch holds at least one example, give "
-            "1 or more."
-        )
+        raise WorkloadError(f"batch={batch} is not possible for {name!r}; give 1 or more.")
     if name in _TRAINED:
         from .trained import build_trained
 
         return build_trained(name, batch=batch, seed=seed, trained=trained, on_epoch=on_epoch)
     module = import_module(f".{(_MODELS | _TINY)[name]}", __name__)
-    make: Callable[[int], Parts] = getattr(module, name.replace("-", "_"))
+    build_model: Callable[[int], Parts] = getattr(module, name.replace("-", "_"))
     with seeded(seed), torch.enable_grad():
-        return make(batch)
+        return build_model(batch)
 
 
 def _unknown(name: str) -> str:

@@ -29,7 +29,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Every token attends to every other that is not padding."""
+    """Self-attention over all tokens that are not padding."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class SelfAttention(nn.Module):
         self.project = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Mix the tokens by their likeness."""
+        """Multi-head attention with a padding mask."""
         query, key, value = (self._split(layer, x) for layer in (self.query, self.key, self.value))
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         out: torch.Tensor = self.project(mixed.transpose(1, 2).flatten(2))
@@ -52,7 +52,7 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then a perceptron, each added to its input and normalised after."""
+    """A post-norm transformer layer: attention, then an MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -64,14 +64,14 @@ class Layer(nn.Module):
         self.norm2 = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Add what the branches find to what came in."""
+        """Add both branches to the input."""
         x = self.norm1(x + self.attention(x, mask))
         out: torch.Tensor = self.norm2(x + self.mlp(x))
         return out
 
 
 class Bert(nn.Module):
-    """A stack of layers over token embeddings, and a summary of the first token."""
+    """A stack of layers over token embeddings, and a pooled output of the first token."""
 
     def __init__(self, *, vocabulary: int, length: int, width: int, depth: int, heads: int) -> None:
         super().__init__()

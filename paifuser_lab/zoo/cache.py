@@ -1,6 +1,4 @@
-"""Trained weights kept on disk: written whole or not at all, and believed only when their SHA-256
-agrees.
-"""
+"""Trained weights kept on disk: written atomically, and read only if their SHA-256 matches."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ import platformdirs
 import safetensors.torch
 import torch
 
-# Raise it when a trained model's architecture, data or training changes: old weights are then left
-# unread.
+# Increase it when a trained model's architecture, data or training changes: old weights are then
+# ignored.
 VERSION = 1
 
 Weights = dict[str, torch.Tensor]
@@ -34,7 +32,7 @@ def path_for(name: str, seed: int) -> Path:
 
 
 def load_or_make(name: str, seed: int, make: Callable[[], Weights]) -> Weights:
-    """The weights from the cache, or freshly made where there are none or the file is damaged."""
+    """The weights from the cache, or made anew if there are none or the file is damaged."""
     path = path_for(name, seed)
     weights = _read(path)
     if weights is not None:
@@ -71,7 +69,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """No reader ever sees half a file."""
+    """Write atomically, so that no reader sees a partial file."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

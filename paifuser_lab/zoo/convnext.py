@@ -12,13 +12,13 @@ class ChannelNorm(nn.LayerNorm):
     """Layer-norm over the channels of an image."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise every pixel by itself."""
+        """Normalise each pixel over its channels."""
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class Block(nn.Module):
-    """A 7×7 depthwise convolution and a two-layer perceptron on every pixel, scaled and added to
-    the input.
+    """A 7×7 depthwise convolution and a two-layer MLP on every pixel, scaled and added to the
+    input.
     """
 
     def __init__(self, width: int) -> None:
@@ -28,12 +28,12 @@ class Block(nn.Module):
         self.expand = nn.Linear(width, 4 * width)
         self.gelu = nn.GELU()
         self.project = nn.Linear(4 * width, width)
-        # The paper starts at 1e-6; at that size an untrained branch would be invisible to every
-        # tool that inspects it.
+        # The paper starts at 1e-6, at which the output of an untrained branch would be negligible
+        # in every analysis.
         self.layer_scale = nn.Parameter(torch.empty(width).uniform_(0.1, 0.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the branch finds to what came in."""
+        """Add the branch to the input."""
         branch: torch.Tensor = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
         branch = self.project(self.gelu(self.expand(branch))) * self.layer_scale
         return x + branch.permute(0, 3, 1, 2)

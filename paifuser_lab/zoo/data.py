@@ -1,6 +1,4 @@
-"""Small real data, ready to train on: handwritten digits (from scikit-learn), painted streets and
-maps.
-"""
+"""Small data sets: handwritten digits (from scikit-learn), and synthetic streets and maps."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from .streets import scenes
 
 
 def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, Batches]:
-    """1,797 handwritten digits as (train, test) batches: four fifths to learn from, every digit in
-    both alike.
+    """1,797 handwritten digits as (train, test) batches: four fifths for training, stratified by
+    digit.
     """
     images, labels = _digit_arrays()
     tests = _stratified(labels, every=5, seed=seed)
@@ -36,15 +34,15 @@ def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, 
 def hard_digits(
     *, batch: int = 60, side: int = 16, copies: int = 4, seed: int = 0
 ) -> tuple[Batches, Batches]:
-    """The same digits made hard (turned, moved, resized, cluttered, noisy), each `copies` times, as
-    (train, test) batches.
+    """The same digits distorted (rotated, shifted, scaled, cluttered, noisy), each `copies` times,
+    as (train, test) batches.
     """
     images, labels = _digit_arrays()
     tests = _stratified(labels, every=5, seed=seed)
     small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
     classes = torch.from_numpy(labels).long()
     generator = torch.Generator().manual_seed(seed)
-    learned, judged = (
+    train, test = (
         _batches(
             distorted(small[part], side=side, copies=copies, generator=generator),
             classes[part].repeat_interleave(copies),
@@ -52,31 +50,33 @@ def hard_digits(
         )
         for part in (~tests, tests)
     )
-    return _shuffled(learned, generator), judged
+    return _shuffled(train, generator), test
 
 
 def streets(
     *, train: int = 480, test: int = 120, batch: int = 24, side: int = 64, seed: int = 0
 ) -> tuple[Batches, Batches]:
-    """Painted street scenes with a class for every pixel, as (train, test) batches;
+    """Synthetic street scenes with a class for every pixel, as (train, test) batches;
     `streets.CLASSES` names the classes.
 
-    Every scene to learn from comes twice, the second time mirrored.
+    Every training scene comes twice, the second time mirrored.
     """
     images, labels = scenes(train + test, side=side, seed=seed)
     pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
-    learned, truth = (
+    train_pixels, train_classes = (
         torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1)
         for part in (pixels, classes)
     )
-    return _batches(learned, truth, batch), _batches(pixels[train:], classes[train:], batch)
+    return _batches(train_pixels, train_classes, batch), _batches(
+        pixels[train:], classes[train:], batch
+    )
 
 
 def maps(
     *, train: int = 64, test: int = 32, batch: int = 8, side: int = 128, seed: int = 0
 ) -> tuple[Batches, Batches]:
-    """Painted maps with a class for every pixel, which the map's legend tells, as (train, test)
-    batches.
+    """Synthetic maps with a class for every pixel, to be read from the map's legend, as (train,
+    test) batches.
     """
     images, labels = sheets(train + test, side=side, seed=seed)
     pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
@@ -93,7 +93,7 @@ def _digit_arrays() -> tuple[Any, Any]:
 
 
 def _stratified(labels: Any, *, every: int, seed: int) -> torch.Tensor:
-    """Which examples are kept for the test: one in `every`, of each class alike."""
+    """A mask of the test examples: one in `every`, stratified by class."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     is_test = np.zeros(len(labels), dtype=bool)
@@ -102,17 +102,17 @@ def _stratified(labels: Any, *, every: int, seed: int) -> torch.Tensor:
 
 
 def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
-    """The same examples in another order, so that the copies of one do not share a batch."""
+    """The examples in random order, so that the copies of one do not share a batch."""
     inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
     order = torch.randperm(len(inputs), generator=generator)
     return _batches(inputs[order], targets[order], len(batches[0][0]))
 
 
 def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
-    """Batches of equal size; examples that do not fill a last one are left out."""
+    """Batches of equal size; a smaller last one is left out."""
     if not 1 <= batch <= len(inputs):
         raise WorkloadError(
-            f"A batch of {batch} does not fit a set of {len(inputs)} examples: give 1 to "
+            f"A batch of {batch} does not fit a set of {len(inputs)} examples; give 1 to "
             f"{len(inputs)}."
         )
     count = len(inputs) // batch

@@ -1,10 +1,9 @@
-"""Painted maps with a legend: what a colour stands for is said in one place of each map and asked
-in all others.
+"""Synthetic maps whose legend defines the class of each colour.
 
-The colours are drawn anew for every map, and which kind of land has which colour too. So no look at
-a place and its neighbours tells its class: the legend has to be found, in it the swatch of the same
-colour, and on that the pattern of the kind. It is synthetic and made for this: a model of it has to
-attend far, and what it loses without shows in its metric.
+Colours and their assignment to kinds of land are random for every map, so a pixel's neighbourhood
+does not determine its class: a model has to find the legend, in it the swatch of the same colour,
+and on it the pattern of the kind. So it has to attend over long distances, and its metric drops if
+it cannot.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ CLASSES = (*KINDS, "legend")
 LEGEND = len(KINDS)
 LEAST_SIDE = 32
 
-_PEN = 4  # pixels after which a pattern repeats; the legend stands on a grid of as many
+_PERIOD = 4  # pixels after which a pattern repeats, and the grid of the legend's position
 _REGIONS = 9
-_APART = 0.25  # how far two colours of a map are apart, in the channel that tells them best
-_INK = 0.25  # of the colour's light
+_MIN_DISTANCE = 0.25  # of two colours of a map, in the channel where they differ most
+_INK = 0.25  # brightness of the pattern relative to its swatch
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -34,31 +33,31 @@ def sheets(count: int, *, side: int = 128, seed: int = 0) -> tuple[Floats, Ints]
     """Paint this many maps: images (count, 3, side, side) of about 0–1, and the class of every
     pixel.
     """
-    if side < LEAST_SIDE or side % _PEN:
+    if side < LEAST_SIDE or side % _PERIOD:
         raise WorkloadError(
-            f"A map of {side} pixels a side has no room for its legend: give a multiple of {_PEN} "
+            f"A map with side={side} has no room for its legend; give a multiple of {_PERIOD} "
             f"from {LEAST_SIDE} on."
         )
     rng = np.random.default_rng(seed)
-    painted = [_sheet(rng, side) for _ in range(count)]
+    painted = [_map(rng, side) for _ in range(count)]
     return np.stack([image for image, _ in painted]), np.stack([labels for _, labels in painted])
 
 
 def pattern(kind: int, side: int) -> npt.NDArray[np.bool_]:
-    """Where the ink is on the swatch of a kind: lines, checks or dots."""
+    """The mask of the pattern on the swatch of a kind: lines, checks or dots."""
     down, right = np.ogrid[:side, :side]
     inked = (
-        down % _PEN == 0,
-        right % _PEN == 0,
-        (down + right) % _PEN == 0,
-        (down - right) % _PEN == 0,
+        down % _PERIOD == 0,
+        right % _PERIOD == 0,
+        (down + right) % _PERIOD == 0,
+        (down - right) % _PERIOD == 0,
         (down // 2 + right // 2) % 2 == 0,
         (down % 2 == 0) & (right % 2 == 0),
     )
     return np.broadcast_to(inked[kind], (side, side))
 
 
-def _sheet(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
+def _map(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
     colours = _colours(rng)
     labels = _regions(rng, side)
     image = colours[labels]
@@ -67,18 +66,18 @@ def _sheet(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
 
 
 def _colours(rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """One for each kind, no two alike."""
-    found: list[Any] = []
-    while len(found) < len(KINDS):
+    """Draw a colour for each kind, all clearly different."""
+    colours: list[Any] = []
+    while len(colours) < len(KINDS):
         drawn = rng.uniform(0.1, 0.95, size=3)
-        if all(np.abs(drawn - other).max() > _APART for other in found):
-            found.append(drawn)
-    return np.stack(found)
+        if all(np.abs(drawn - other).max() > _MIN_DISTANCE for other in colours):
+            colours.append(drawn)
+    return np.stack(colours)
 
 
 def _regions(rng: np.random.Generator, side: int) -> Ints:
-    """Each place belongs to the nearest of some centres, along wavy borders; each kind has a centre
-    or more.
+    """Draw regions: each pixel belongs to the nearest of some centres, with wavy borders; each kind
+    has at least one centre.
     """
     kinds = np.concatenate(
         [np.arange(len(KINDS)), rng.integers(0, len(KINDS), _REGIONS - len(KINDS))]
@@ -102,21 +101,21 @@ def _legend(
     labels: Ints,
     colours: npt.NDArray[np.float64],
 ) -> None:
-    """A row of swatches somewhere on the map, in any order."""
+    """Draw a row of swatches at a random position and in random order."""
     side = len(labels)
-    swatch = max(1, side // (8 * _PEN)) * _PEN
+    swatch = max(1, side // (8 * _PERIOD)) * _PERIOD
     top, left = (
-        _PEN * int(rng.integers(0, (side - room) // _PEN + 1))
+        _PERIOD * int(rng.integers(0, (side - room) // _PERIOD + 1))
         for room in (swatch, swatch * len(KINDS))
     )
-    for place, kind in enumerate(rng.permutation(len(KINDS))):
-        part = np.s_[top : top + swatch, left + place * swatch : left + (place + 1) * swatch]
+    for index, kind in enumerate(rng.permutation(len(KINDS))):
+        part = np.s_[top : top + swatch, left + index * swatch : left + (index + 1) * swatch]
         image[part] = colours[kind] * np.where(pattern(int(kind), swatch), _INK, 1.0)[..., None]
         labels[part] = LEGEND
 
 
 def _printed(rng: np.random.Generator, image: npt.NDArray[np.float64]) -> Floats:
-    """In the light of a lamp to one side, with grain."""
+    """Add uneven lighting and noise."""
     slope = rng.uniform(-0.1, 0.1, size=2)
     down, right = np.ogrid[-1 : 1 : len(image) * 1j, -1 : 1 : len(image) * 1j]
     light = rng.uniform(0.8, 1.05) * (1 + slope[0] * down + slope[1] * right)

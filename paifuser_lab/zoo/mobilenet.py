@@ -35,7 +35,7 @@ class ConvUnit(nn.Sequential):
 
 
 class InvertedResidual(nn.Module):
-    """Widen, filter every channel by itself, narrow again; add the input where shapes allow it."""
+    """Expand, depthwise convolution, project; with a shortcut if the shapes allow it."""
 
     def __init__(self, channels: int, width: int, *, stride: int, expansion: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class InvertedResidual(nn.Module):
         self.norm = damp(nn.BatchNorm2d(width)) if self.has_shortcut else nn.BatchNorm2d(width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform, and add to the input where shapes allow it."""
+        """The branch, added to the input if the shapes allow it."""
         branch: torch.Tensor = self.norm(self.project(self.depthwise(self.expand(x))))
         return x + branch if self.has_shortcut else branch
 

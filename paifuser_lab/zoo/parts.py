@@ -1,4 +1,4 @@
-"""The parts of a workload of the zoo, and how a model gets its example inputs."""
+"""The parts of a workload of the zoo, and example inputs for models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Parts:
-    """A model with example inputs and, where it has some, the data, loss and metric to judge it
-    by.
-    """
+    """A model with example inputs and, if it has some, its data, loss and metric."""
 
     model: nn.Module
     inputs: torch.Tensor | tuple[Any, ...] | dict[str, Any]

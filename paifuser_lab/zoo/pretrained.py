@@ -20,7 +20,7 @@ from ..errors import FileError
 
 FOLDER = Path(__file__).with_name("pretrained")
 SEED = 0
-LARGEST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 
 
 def read(name: str, seed: int) -> dict[str, torch.Tensor] | None:
@@ -57,10 +57,10 @@ def path_of(name: str) -> Path:
 
 def write(name: str, weights: Mapping[str, torch.Tensor], metric: float) -> bool:
     """Write a model's weights and their record; False, and nothing, if they are larger than
-    `LARGEST_BYTES`.
+    `MAX_BYTES`.
     """
     data = safetensors.torch.save({key: value.contiguous() for key, value in weights.items()})
-    if len(data) > LARGEST_BYTES:
+    if len(data) > MAX_BYTES:
         return False
     FOLDER.mkdir(exist_ok=True)
     path_of(name).write_bytes(data)

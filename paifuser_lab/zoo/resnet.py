@@ -27,7 +27,7 @@ class BasicBlock(nn.Module):
         self.relu2 = nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the branch finds to what came in."""
+        """Add the branch to the shortcut."""
         branch: torch.Tensor = self.relu1(self.bn1(self.conv1(x)))
         branch = self.bn2(self.conv2(branch))
         out: torch.Tensor = self.relu2(branch + self.downsample(x))
@@ -53,7 +53,7 @@ class Bottleneck(nn.Module):
         self.relu3 = nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the branch finds to what came in."""
+        """Add the branch to the shortcut."""
         branch: torch.Tensor = self.relu1(self.bn1(self.conv1(x)))
         branch = self.relu2(self.bn2(self.conv2(branch)))
         branch = self.bn3(self.conv3(branch))

@@ -23,7 +23,7 @@ class ConvUnit(nn.Sequential):
 
 
 class SeparableUnit(nn.Sequential):
-    """Filter every channel by itself, then mix the channels."""
+    """A depthwise convolution, then a 1×1 convolution."""
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
         super().__init__(
@@ -32,7 +32,7 @@ class SeparableUnit(nn.Sequential):
 
 
 class PyramidPooling(nn.Module):
-    """Give every position the context of its surroundings, from near to the whole image."""
+    """Pyramid pooling: add context at several scales, up to the whole image, to every position."""
 
     def __init__(self, width: int, grids: tuple[int, ...]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class PyramidPooling(nn.Module):
         self.merge = ConvUnit(width + share * len(grids), width, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Concatenate each position with its surroundings."""
+        """Concatenate each position with its context at every scale."""
         surroundings = [_resize(level(x), x) for level in self.levels]
         out: torch.Tensor = self.merge(torch.cat([x, *surroundings], dim=1))
         return out

@@ -1,5 +1,5 @@
-"""A vision transformer that gives every pixel a class: small patches, so many tokens that attention
-is most of its time.
+"""A vision transformer for segmentation, with small patches: many tokens, so attention takes most
+of its time.
 """
 
 from __future__ import annotations
@@ -15,32 +15,30 @@ from .vit import Block
 _OCTAVES = 4
 
 
-class Places(nn.Module):
-    """The position of a token, as a share of the image: the same vectors serve images of every
-    size.
-    """
+class PositionEmbedding(nn.Module):
+    """Embeddings of positions relative to the image's size, so that images of every size work."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.project = nn.Linear(4 * _OCTAVES, width)
 
     def forward(self, tokens: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-        """Add its position to each token."""
+        """Add the position embedding to each token."""
         down = _waves(rows, tokens)[:, None].expand(-1, columns, -1)
         right = _waves(columns, tokens)[None].expand(rows, -1, -1)
-        places: torch.Tensor = self.project(torch.cat([down, right], dim=-1).flatten(0, 1))
-        return tokens + places
+        positions: torch.Tensor = self.project(torch.cat([down, right], dim=-1).flatten(0, 1))
+        return tokens + positions
 
 
 class SegViT(nn.Module):
-    """Tokens of all patches attend to each other, and each gives its patch's pixels; image sides
-    are multiples of the patch.
+    """A transformer over patches, each of which outputs its pixels; image sides are multiples of
+    the patch.
     """
 
     def __init__(self, *, patch: int, width: int, depth: int, heads: int, classes: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
-        self.places = Places(width)
+        self.places = PositionEmbedding(width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes * patch**2)
@@ -59,9 +57,9 @@ class SegViT(nn.Module):
 
 
 def _waves(count: int, like: torch.Tensor) -> torch.Tensor:
-    """Positions as sine waves of falling length."""
-    place = (torch.arange(count, device=like.device, dtype=torch.float32) + 0.5) / count
-    angle = place[:, None] * math.pi * 2.0 ** torch.arange(_OCTAVES, device=like.device)
+    """Sine and cosine features of positions, at several frequencies."""
+    position = (torch.arange(count, device=like.device, dtype=torch.float32) + 0.5) / count
+    angle = position[:, None] * math.pi * 2.0 ** torch.arange(_OCTAVES, device=like.device)
     return torch.cat([angle.sin(), angle.cos()], dim=-1).to(like.dtype)
 
 
@@ -73,5 +71,5 @@ def segvit(batch: int) -> Parts:
 
 
 def segvit_tiny(batch: int) -> Parts:
-    """A narrow, shallow one on 64×64 images: 256 tokens."""
+    """A narrow, shallow SegViT on 64×64 images: 256 tokens."""
     return image_parts(SegViT(patch=4, width=32, depth=2, heads=1, classes=7), batch=batch, side=64)

@@ -1,8 +1,7 @@
-"""Painted street scenes with a class for every pixel: small, endless, and free of any download.
+"""Synthetic street scenes with a class for every pixel, generated without downloads.
 
-Drawn back to front like a stage set. Greys of road, pavement, walls and cars overlap on purpose,
-and light, haze and grain change from scene to scene, so that colour alone does not tell the classes
-apart.
+Scenes are drawn back to front. Greys of road, pavement, walls and cars overlap on purpose, and
+light, haze and grain change from scene to scene, so that colour alone does not determine the class.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def _scene(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
 
 
 class _Canvas:
-    """The scene so far, and where the street runs: from the bottom edge to a vanishing point on the
-    horizon.
+    """The image and labels drawn so far, and the street, which runs from the bottom edge to a
+    vanishing point on the horizon.
     """
 
     def __init__(self, rng: np.random.Generator, side: int) -> None:
@@ -62,7 +61,7 @@ class _Canvas:
     def paint(
         self, label: int, colour: Any, top: float, bottom: float, left: float, right: float
     ) -> None:
-        """Fill a rectangle of the image, and label it with its class."""
+        """Fill a rectangle of the image and of the labels."""
         rows = slice(max(0, round(top)), max(0, round(bottom)))
         columns = slice(max(0, round(left)), max(0, round(right)))
         self.image[rows, columns] = colour
@@ -75,7 +74,7 @@ class _Canvas:
 
 @dataclass(frozen=True)
 class _Strip:
-    """Where a strip of ground meets the bottom edge."""
+    """The position of a strip of ground at the bottom edge."""
 
     centre: float
     half_width: float

@@ -8,12 +8,12 @@ from torch import nn
 
 from .parts import Parts, image_parts
 
-# Far enough down that a masked pair gets no weight, and still a number in every precision.
+# low enough that a masked pair gets no weight, and finite in every precision
 _MASKED = -100.0
 
 
 class WindowAttention(nn.Module):
-    """Every token attends to the others in its window, with a learned bias for their distance."""
+    """Self-attention within windows, with a learned relative position bias."""
 
     def __init__(self, width: int, heads: int, window: int) -> None:
         super().__init__()
@@ -27,9 +27,7 @@ class WindowAttention(nn.Module):
         self.position_index: torch.Tensor
 
     def forward(self, windows: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Mix the tokens of each window; `mask` holds one matrix a window of an image, or is
-        None.
-        """
+        """Attend within each window; `mask` holds a matrix per window of an image, or is None."""
         qkv: torch.Tensor = self.qkv(windows).unflatten(-1, (3, self.heads, -1))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         bias = self.position_bias[self.position_index].permute(2, 0, 1).unsqueeze(0)
@@ -37,8 +35,8 @@ class WindowAttention(nn.Module):
             images = windows.shape[0] // mask.shape[0]
             bias = (bias + mask.unsqueeze(1)).repeat(images, 1, 1, 1)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        # Backends of the attention lay out their result differently; a bare view would tie an
-        # exported program to one of them.
+        # Attention backends return different memory layouts; a plain view would tie an exported
+        # program to one of them.
         out: torch.Tensor = self.project(
             mixed.transpose(1, 2).clone(memory_format=torch.contiguous_format).flatten(2)
         )
@@ -46,9 +44,7 @@ class WindowAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Window attention on a shifted image, then a perceptron, each normalised before and added
-    after.
-    """
+    """A pre-norm block: attention in shifted windows, then an MLP."""
 
     def __init__(self, width: int, heads: int, *, side: int, window: int, is_shifted: bool) -> None:
         super().__init__()
@@ -66,9 +62,7 @@ class Block(nn.Module):
         self.mask: torch.Tensor | None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the branches find to what came in; images are (batch, height, width,
-        channels).
-        """
+        """Add both branches to the input, which is (batch, height, width, channels)."""
         x = x + self._attend(self.norm1(x))
         out: torch.Tensor = x + self.mlp(self.norm2(x))
         return out
@@ -83,7 +77,7 @@ class Block(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Four neighbouring tokens become one of twice the width."""
+    """Merge four neighbouring tokens into one of twice the width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -160,7 +154,7 @@ def _relative_positions(window: int) -> torch.Tensor:
 
 
 def _shift_mask(side: int, window: int, shift: int) -> torch.Tensor:
-    """After the roll a window may hold pieces of opposite edges, which must not see each other."""
+    """The mask between tokens of one window that the roll brought together from opposite edges."""
     position = torch.arange(side)
     piece = (position >= side - window).long() + (position >= side - shift).long()
     pieces = (3 * piece[:, None] + piece[None, :]).reshape(1, side, side, 1)

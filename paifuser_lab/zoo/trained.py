@@ -1,4 +1,4 @@
-"""What the trained models learn, and from what: a row a model.
+"""The trained models: architecture, data, metric and training settings of each.
 
 `python -m paifuser_lab.zoo.trained [NAME …]` (`make weights`) trains them again and writes the
 weights that come with the package.
@@ -28,22 +28,21 @@ from .weights import RELU_GAIN, initialise, seeded
 
 
 @dataclass(frozen=True)
-class Course:
-    """How one model is trained and judged."""
+class TrainingSetup:
+    """How one model is trained and evaluated."""
 
     model: Callable[[], nn.Module]
     data: Callable[[], tuple[Batches, Batches]]
     metric: Callable[[Callable[..., Any], Batches], float]
     epochs: int
     learning_rate: float
-    lessons: Callable[[], tuple[Batches, Batches]] | None = (
-        None  # smaller images to learn from, where the data's are large
-    )
-    weights: str = ""  # the course whose weights these are, where it learns none of its own
+    # smaller images to train on, if those of `data` are large
+    train_data: Callable[[], tuple[Batches, Batches]] | None = None
+    weights: str = ""  # the model whose trained weights are used, if it is not trained itself
 
 
 def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """How surprised the scores are by the right classes."""
+    """The cross-entropy loss."""
     return F.cross_entropy(scores, target)
 
 
@@ -51,29 +50,29 @@ def _digit_resnet(width: int) -> nn.Module:
     return ResNet(BasicBlock, (2, 2, 2, 2), width=width, classes=10, channels=1, small_images=True)
 
 
-_MAPS = Course(
+_MAPS = TrainingSetup(
     partial(SegViT, patch=4, width=64, depth=3, heads=2, classes=7),
     data.maps,
     mean_iou,
     epochs=12,
     learning_rate=3e-3,
-    lessons=partial(data.maps, train=2048, test=16, batch=16, side=32, seed=1),
+    train_data=partial(data.maps, train=2048, test=16, batch=16, side=32, seed=1),
 )
 
-COURSES = {
-    "resnet18-digits": Course(
+SETUPS = {
+    "resnet18-digits": TrainingSetup(
         partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3
     ),
-    "resnet18-digits-tiny": Course(
+    "resnet18-digits-tiny": TrainingSetup(
         partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3
     ),
-    "resnet18-hard-digits": Course(
+    "resnet18-hard-digits": TrainingSetup(
         partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3
     ),
-    "segnet-streets": Course(
+    "segnet-streets": TrainingSetup(
         partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3
     ),
-    "unet-streets": Course(
+    "unet-streets": TrainingSetup(
         partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3
     ),
     "segvit-maps": _MAPS,
@@ -86,20 +85,20 @@ COURSES = {
 def build_trained(
     name: str, *, batch: int, seed: int, trained: bool, on_epoch: OnEpoch | None
 ) -> Parts:
-    """The model with its data, loss and metric, trained unless asked otherwise."""
-    course = COURSES[name]
+    """The model with its data, loss and metric; trained unless `trained` is false."""
+    setup = SETUPS[name]
     with seeded(seed):
-        model = course.model()
+        model = setup.model()
         initialise(model, gain=RELU_GAIN)
-        train_batches, test_batches = course.data()
+        train_batches, test_batches = setup.data()
     if trained:
-        weights_name = course.weights or name
+        weights_name = setup.weights or name
         weights = pretrained.read(weights_name, seed)
         if weights is None:
             weights = cache.load_or_make(
                 weights_name,
                 seed,
-                lambda: _learn(model, course, train_batches, seed, on_epoch),
+                lambda: _train(model, setup, train_batches, seed, on_epoch),
             )
         model.load_state_dict(weights)
     return Parts(
@@ -108,21 +107,21 @@ def build_trained(
         loss=cross_entropy,
         train=train_batches,
         test=test_batches,
-        metric=course.metric,
+        metric=setup.metric,
     )
 
 
-def _learn(
-    model: nn.Module, course: Course, batches: Batches, seed: int, on_epoch: OnEpoch | None
+def _train(
+    model: nn.Module, setup: TrainingSetup, batches: Batches, seed: int, on_epoch: OnEpoch | None
 ) -> cache.Weights:
-    if course.lessons is not None:
-        batches, _ = course.lessons()
+    if setup.train_data is not None:
+        batches, _ = setup.train_data()
     train(
         model,
         batches,
         cross_entropy,
-        epochs=course.epochs,
-        learning_rate=course.learning_rate,
+        epochs=setup.epochs,
+        learning_rate=setup.learning_rate,
         seed=seed,
         on_epoch=on_epoch,
     )
@@ -130,19 +129,19 @@ def _learn(
 
 
 def _examples(batches: Batches, count: int) -> torch.Tensor:
-    """The first images of the test set, over again where more are asked for than there are."""
+    """The first images of the test set, repeated if it has fewer."""
     images = torch.cat([inputs for inputs, _ in batches])
     return images[torch.arange(count) % len(images)]
 
 
 def main(names: Sequence[str] = ()) -> None:
     """Train models, all by default, and write the weights that come with the package."""
-    for name in names or [name for name, course in COURSES.items() if not course.weights]:
-        course = COURSES[name]
+    for name in names or [name for name, setup in SETUPS.items() if not setup.weights]:
+        setup = SETUPS[name]
         parts = build_trained(name, batch=1, seed=pretrained.SEED, trained=False, on_epoch=None)
-        train_batches, test_batches = course.data()
-        weights = _learn(parts.model, course, train_batches, pretrained.SEED, None)
-        metric = course.metric(parts.model.eval(), test_batches)
+        train_batches, test_batches = setup.data()
+        weights = _train(parts.model, setup, train_batches, pretrained.SEED, None)
+        metric = setup.metric(parts.model.eval(), test_batches)
         note = "" if pretrained.write(name, weights, metric) else ", too large: left out"
         sys.stdout.write(f"{name}: metric {metric:.4f}{note}\n")
 

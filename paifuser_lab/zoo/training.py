@@ -1,4 +1,4 @@
-"""One plain training loop: AdamW, one learning-rate cycle, no surprises."""
+"""A plain training loop with AdamW and a one-cycle learning rate."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def train(
 ) -> None:
     """Train the model in place; `on_epoch(epoch, epochs, mean loss)` is called after each epoch.
 
-    The caller's random state is left alone. An interrupt, or whatever `on_epoch` raises, stops the
-    training; the model then keeps what it has learned and is back in the mode, training or not,
-    that it came in.
+    The caller's random state is unchanged. An interrupt, or an exception of `on_epoch`, stops the
+    training; the model then keeps its weights and returns to its former training or eval mode.
     """
     was_training = model.training
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01)

@@ -1,4 +1,4 @@
-"""U-Net (Ronneberger et al., 2015): down to the meaning, up to the pixels, with bridges across."""
+"""U-Net (Ronneberger et al., 2015): an encoder and a decoder with skip connections."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class ConvUnit(nn.Sequential):
 
 
 class Up(nn.Module):
-    """Double the resolution and join what the way down saw there."""
+    """Double the resolution and join the encoder's features of that resolution."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
         self.upsample = nn.ConvTranspose2d(channels, width, 2, stride=2)
         self.conv = ConvUnit(2 * width, width)
 
-    def forward(self, x: torch.Tensor, bridge: torch.Tensor) -> torch.Tensor:
-        """Merge the coarse with the fine."""
-        out: torch.Tensor = self.conv(torch.cat([bridge, self.upsample(x)], dim=1))
+    def forward(self, x: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
+        """Upsample, concatenate with the skip connection, convolve."""
+        out: torch.Tensor = self.conv(torch.cat([skip, self.upsample(x)], dim=1))
         return out
 
 
@@ -54,12 +54,12 @@ class UNet(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """A score for every class at every pixel."""
         x: torch.Tensor = self.stem(images)
-        bridges = []
+        skips = []
         for down in self.down:
-            bridges.append(x)
+            skips.append(x)
             x = down(self.pool(x))
         for up in self.up:
-            x = up(x, bridges.pop())
+            x = up(x, skips.pop())
         scores: torch.Tensor = self.head(x)
         return scores
 

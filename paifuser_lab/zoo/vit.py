@@ -10,7 +10,7 @@ from .parts import Parts, image_parts
 
 
 class Attention(nn.Module):
-    """Every token attends to every other."""
+    """Multi-head self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Attention(nn.Module):
         self.project = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Mix the tokens by their likeness."""
+        """Attend over all tokens."""
         qkv: torch.Tensor = self.qkv(x).unflatten(-1, (3, self.heads, -1))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value)
@@ -28,7 +28,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron, each normalised before and added after."""
+    """A pre-norm transformer block: attention, then an MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the branches find to what came in."""
+        """Add both branches to the input."""
         x = x + self.attention(self.norm1(x))
         out: torch.Tensor = x + self.mlp(self.norm2(x))
         return out
 
 
 class VisionTransformer(nn.Module):
-    """An image as a sequence of patches; a class token reads it."""
+    """An image as a sequence of patches, classified from a class token."""
 
     def __init__(
         self, *, side: int, patch: int, width: int, depth: int, heads: int, classes: int

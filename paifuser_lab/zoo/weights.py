@@ -1,8 +1,8 @@
 """Random weights that are the same in every process, and that behave like trained ones.
 
 Trained networks have batch-norms that are not the identity; a fold that ignored them would still be
-exact on a fresh `nn.BatchNorm2d`. So every norm is drawn away from the identity, and the fan-in
-rule keeps activations of sane scale.
+exact on a new `nn.BatchNorm2d`. So every norm is drawn away from the identity, and the fan-in
+rule keeps activations at a reasonable scale.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def initialise(model: nn.Module, *, gain: float = 1.0) -> None:
-    """Draw every weight from the current random state; `gain` makes up for what the activation
-    takes away.
+    """Draw every weight from the current random state; `gain` compensates for the activation.
 
     Parameters that belong to a model's own classes (position embeddings, layer scales) are drawn
     where they are made.
@@ -49,7 +48,7 @@ def initialise(model: nn.Module, *, gain: float = 1.0) -> None:
 
 
 def damp(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
-    """The last norm of a residual branch starts small, so that many branches added up do not
+    """Start the last norm of a residual branch small, so that the sum of many branches does not
     explode.
     """
     nn.init.constant_(norm.weight, RESIDUAL_SCALE)

@@ -1,5 +1,5 @@
-"""A one-shot detector in the manner of YOLOv8: split blocks, a two-way neck, separate heads for
-boxes and classes.
+"""A one-shot detector like YOLOv8: C2f blocks, a two-way neck, separate heads for boxes and
+classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ConvUnit(nn.Sequential):
 
 
 class Bottleneck(nn.Module):
-    """Two 3×3 convolutions, around a shortcut where one is wanted."""
+    """Two 3×3 convolutions with an optional shortcut."""
 
     def __init__(self, width: int, *, has_shortcut: bool) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class Bottleneck(nn.Module):
             damp(norm)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform, and add to the input where a shortcut is wanted."""
+        """The branch, added to the input if there is a shortcut."""
         branch: torch.Tensor = self.conv2(self.conv1(x))
         return x + branch if self.has_shortcut else branch
 
 
 class SplitBlock(nn.Module):
-    """C2f: half of the channels pass by, the others go through bottlenecks, and every stage of them
-    is kept.
+    """C2f: half of the channels bypass the bottlenecks, and the outputs of all bottlenecks are
+    concatenated.
     """
 
     def __init__(self, channels: int, width: int, depth: int, *, has_shortcut: bool) -> None:
@@ -50,7 +50,7 @@ class SplitBlock(nn.Module):
         self.merge = ConvUnit(width // 2 * (2 + depth), width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Join the untouched half with every stage of the other."""
+        """Concatenate the bypassed half with every bottleneck's output."""
         stages = list(self.split(x).chunk(2, dim=1))
         for block in self.blocks:
             stages.append(block(stages[-1]))
@@ -59,9 +59,7 @@ class SplitBlock(nn.Module):
 
 
 class FastPyramid(nn.Module):
-    """SPPF: the same pooling three times over, so that each place sees three sizes of
-    surroundings.
-    """
+    """SPPF: the same pooling three times, for context at three sizes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -70,7 +68,7 @@ class FastPyramid(nn.Module):
         self.merge = ConvUnit(width * 2, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Concatenate each position with its surroundings."""
+        """Concatenate each position with its context."""
         levels = [self.narrow(x)]
         for _ in range(3):
             levels.append(self.pool(levels[-1]))
@@ -91,14 +89,14 @@ class Backbone(nn.Module):
         self.pyramid = FastPyramid(16 * width)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Look at the image at three scales."""
+        """The features at the three strides."""
         fine = self.stage2(self.stage1(self.stem(images)))
         middle = self.stage3(fine)
         return fine, middle, self.pyramid(self.stage4(middle))
 
 
 class Neck(nn.Module):
-    """Semantics flow up to the fine scales, then positions flow back down to the coarse ones."""
+    """Features flow up to the fine scales, then back down to the coarse ones."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -123,8 +121,8 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """At one scale: how far each edge of the box is, as a distribution over `bins` steps, and what
-    is inside it.
+    """The head of one scale: the distance of each box edge as a distribution over `bins` steps, and
+    the class scores.
     """
 
     def __init__(
@@ -169,8 +167,8 @@ class Yolo(nn.Module):
         probabilities.
         """
         features = self.neck(*self.backbone(images))
-        found = [head(feature) for head, feature in zip(self.heads, features, strict=True)]
-        boxes, scores = zip(*found, strict=True)
+        outputs = [head(feature) for head, feature in zip(self.heads, features, strict=True)]
+        boxes, scores = zip(*outputs, strict=True)
         return {"boxes": torch.cat(boxes, dim=1), "scores": torch.cat(scores, dim=1)}
 
 

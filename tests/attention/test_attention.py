@@ -1,5 +1,5 @@
-"""The step `attention` and what it costs: every layer that gains, what would be slower is said,
-undone to the bit.
+"""The step `attention` and lab.attention_cost: layers that gain are changed, slower ones are noted,
+and undo is exact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_attention(work, **options):
     return lab.apply(work, lab.Recipe([{"attention": options}]))
 
 
-def test_the_step_changes_every_layer_that_gains_and_says_by_how_much(work, times):
+def test_the_step_changes_every_layer_that_gains_and_reports_by_how_much(work, times):
     variant = with_attention(work, keep=0.4)
     assert list(variant.remembered[0]["sparse"]) == ["blocks.0.attention", "blocks.1.attention"]
     assert variant.notes[0].startswith("'blocks.0.attention' attends to 40% of the keys, 0.")
@@ -47,7 +47,7 @@ def test_the_step_changes_every_layer_that_gains_and_says_by_how_much(work, time
     assert weights_hash(variant.module) == weights_hash(work.model)
 
 
-def test_what_would_be_slower_stays_and_that_is_said(work, times):
+def test_a_layer_that_would_be_slower_stays_and_is_reported(work, times):
     times["after"] = 1.96
     variant = with_attention(work, keep=0.4)
     assert variant.reports[0].relative_error == 0 and not variant.remembered[0]["sparse"]
@@ -59,7 +59,7 @@ def test_what_would_be_slower_stays_and_that_is_said(work, times):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_folder_attends_as_it_did(work, times, kind, tmp_path):
+def test_a_loaded_variant_has_the_same_output(work, times, kind, tmp_path):
     variant = with_attention(work, kind=kind, keep=2)
     variant.save(tmp_path / "made")
     times["after"] = 99.0  # nothing is timed again
@@ -70,13 +70,13 @@ def test_a_saved_folder_attends_as_it_did(work, times, kind, tmp_path):
         )
 
 
-def test_a_folder_of_another_model_says_which_layer_is_missing(work, times, tmp_path):
+def test_loading_with_another_model_names_the_missing_layer(work, times, tmp_path):
     with_attention(work, keep=0.4).save(tmp_path / "made")
     other = lab.Workload(
         nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 5)), work.inputs.args[0]
     )
     with pytest.raises(
-        FileError, match=r"there is no layer 'blocks\.0\.attention', which attends otherwise"
+        FileError, match=r"there is no layer 'blocks\.0\.attention', whose attention was changed"
     ):
         lab.Variant.load(tmp_path / "made", other)
 
@@ -90,7 +90,7 @@ def test_layers_are_picked_and_protected(work, times):
     ]
 
 
-def test_a_newer_step_takes_the_place_of_one_of_its_kind_or_for_its_layers():
+def test_a_newer_step_replaces_one_of_the_same_kind_or_layers():
     recipe = lab.Recipe([{"attention": {"keep": 0.5}}])
     assert (
         recipe.with_step({"attention": {"keep": 0.25, "layers": ["a"]}}).label
@@ -107,7 +107,7 @@ def test_a_newer_step_takes_the_place_of_one_of_its_kind_or_for_its_layers():
     assert "kind: window" in text and lab.Recipe.from_text(text).to_text() == text
 
 
-def test_a_later_step_says_anew_what_a_layer_attends_to(work, times):
+def test_a_later_step_overrides_the_sparsity_of_a_layer(work, times):
     once = with_attention(work, kind="window", keep=2)
     steps = [
         {"attention": {"kind": "topk", "keep": 0.4}},
@@ -134,10 +134,10 @@ class Twice(nn.Module):
 
     def forward(self, x):
         query = x.unflatten(2, (2, 16)).transpose(1, 2)
-        made = [
-            F.scaled_dot_product_attention(query, one, one) for one in (query[:, :, ::2], query)
+        outputs = [
+            F.scaled_dot_product_attention(query, keys, keys) for keys in (query[:, :, ::2], query)
         ]
-        return sum(made).transpose(1, 2).flatten(2)
+        return sum(outputs).transpose(1, 2).flatten(2)
 
 
 def of(*layers):
@@ -166,22 +166,22 @@ def test_a_layer_that_attends_to_several_lengths_keeps_no_list_and_the_others_do
     )
 
 
-def test_a_layer_is_judged_by_all_of_its_calls(times):
+def test_a_layer_is_evaluated_over_all_of_its_calls(times):
     work = of(Twice())
     calls = find_attention(work.model, work.inputs).able["1"]
-    found = evaluate.evaluate_sparse({"1": calls}, Sparsity("topk", 2), {"1": None})["1"]
+    result = evaluate.evaluate_sparse({"1": calls}, Sparsity("topk", 2), {"1": None})["1"]
     errors = [evaluate.error_of(call, Sparsity("topk", 2), None) for call in calls]
-    assert errors[0] == 0 < errors[1] == found.error  # two blocks are all of the first call
-    assert (found.before_ms, found.after_ms) == (4.0, 2.0)
+    assert errors[0] == 0 < errors[1] == result.error  # two blocks are all of the first call
+    assert (result.before_ms, result.after_ms) == (4.0, 2.0)
 
 
 @pytest.mark.filterwarnings(
     "ignore:The PyTorch API of nested tensors"
 )  # torch's own encoder, as it was
-def test_zeros_that_torch_put_at_the_padding_are_told_where_they_go(times):
+def test_a_note_reports_that_padding_is_no_longer_zero(times):
     model, args, kwargs = encoder()
     padded, whole = (
-        lab.Workload(model, {"src": args[0], **one}, name="encoder") for one in (kwargs, {})
+        lab.Workload(model, {"src": args[0], **options}, name="encoder") for options in (kwargs, {})
     )
     variant = with_attention(padded, keep=2)
     assert variant.notes[-1].startswith(
@@ -199,8 +199,8 @@ MISTAKES = {
     "all is protected": (
         {"keep": 0.5, "protect": ["*"]},
         StepError,
-        "every layer that could attend otherwise is protected; protect fewer, or leave the step "
-        "out",
+        "every layer whose attention could be changed is protected; protect fewer, or leave the "
+        "step out",
     ),
     "keep is none": ({"keep": 0}, RecipeError, "keep = 0"),
     "keep is between": (
@@ -248,7 +248,7 @@ def test_a_mistake_is_one_clear_sentence(name, work):
         with_attention(work, **options)
 
 
-def test_a_model_without_attention_or_with_too_little_says_so():
+def test_a_model_without_attention_or_with_too_few_keys_is_refused():
     line = lab.Workload(nn.Linear(4, 4), torch.randn(2, 4), name="line")
     with pytest.raises(
         StepError, match="no layer of it calls torch's scaled_dot_product_attention"
@@ -256,26 +256,29 @@ def test_a_model_without_attention_or_with_too_little_says_so():
         with_attention(line, keep=0.5)
     with pytest.raises(StepError, match=r"'blocks\.0\.attention': 17 keys are one block of 64"):
         with_attention(lab.load("vit-s-tiny"), keep=0.5)
-    asked = lab.Workload(
+    with_weights = lab.Workload(
         Attended(batch_first=True), {"x": torch.randn(2, 200, 32), "need_weights": True}
     )
     with pytest.raises(
         StepError, match="asked for the weights of its attention; call it with need_weights=False"
     ):
-        with_attention(asked, keep=0.5)
+        with_attention(with_weights, keep=0.5)
 
 
-def test_whoever_stops_it_changes_nothing(work, times):
+def test_a_stopped_step_changes_nothing(work, times):
     recipe = lab.Recipe([{"attention": {"keep": 0.4}}])
     with pytest.raises(StoppedError, match="while layers were timed; nothing was changed"):
         lab.apply(work, recipe, should_stop=lambda: True)
 
 
-def test_what_it_costs_is_judged_share_by_share(work):
+def test_the_cost_is_measured_for_each_share(work):
     cost = lab.attention_cost(work, keeps=(0.25, 1, 0.5), seconds=0.1)
     assert cost.keeps == (1.0, 0.5, 0.25) and cost.kind == "topk"
     assert cost.errors[0] == 0 < cost.errors[1] < cost.errors[2]
-    assert [one.layer for one in cost.sparse_layers] == ["blocks.0.attention", "blocks.1.attention"]
+    assert [layer.layer for layer in cost.sparse_layers] == [
+        "blocks.0.attention",
+        "blocks.1.attention",
+    ]
     first = cost.layers[0]
     assert (first.heads, first.queries, first.keys, first.is_causal) == (2, 257, 257, False)
     assert first.errors[0] == 0 < first.errors[1] < first.errors[2]
@@ -284,7 +287,7 @@ def test_what_it_costs_is_judged_share_by_share(work):
     assert variant.reports[0].relative_error == pytest.approx(cost.errors[2], rel=1e-3)
 
 
-def test_what_attends_to_less_already_is_held_against_attention_to_all(work):
+def test_the_cost_of_a_sparse_variant_is_measured_against_dense_attention(work):
     variant = with_attention(work, keep=0.25, even_if_slower=True)
     cost = lab.attention_cost(variant, keeps=(1.0, 0.25), seconds=0.1)
     assert cost.errors == lab.attention_cost(work, keeps=(1.0, 0.25), seconds=0.1).errors
@@ -311,9 +314,9 @@ def test_the_metric_is_taken_where_there_is_one(work):
     ) != pytest.approx(cost.values[1])
 
 
-def test_what_was_judged_before_a_stop_is_kept(work):
-    asked = iter([False, False, True, True])
-    cost = lab.attention_cost(work, keeps=(1.0, 0.5, 0.25), should_stop=lambda: next(asked, True))
+def test_shares_that_were_evaluated_before_a_stop_are_kept(work):
+    stops = iter([False, False, True, True])
+    cost = lab.attention_cost(work, keeps=(1.0, 0.5, 0.25), should_stop=lambda: next(stops, True))
     assert cost.keeps == (1.0, 0.5) and not cost.latency_ms and "it was stopped" in cost.note
     with pytest.raises(StoppedError):
         lab.attention_cost(work, should_stop=lambda: True)
@@ -329,7 +332,7 @@ def test_a_model_without_such_layers_has_no_cost():
         lab.attention_cost(lab.load("vit-s-tiny"), keeps=(2.0,))
 
 
-def test_a_session_looks_at_it_and_undoes_the_step_to_the_bit(work, times, monkeypatch):
+def test_a_session_queries_the_cost_and_undoes_the_step_exactly(work, times, monkeypatch):
     monkeypatch.setattr(room, "PROFILE_S", 0.05)
     session = Session(work, rounds=1, seconds=0.1)
     try:
@@ -343,9 +346,9 @@ def test_a_session_looks_at_it_and_undoes_the_step_to_the_bit(work, times, monke
         session.undo()
         assert session.wait(PATIENCE).variant.weights_hash == weights_hash(work.model)
         with torch.no_grad():
-            answer = session.state.variant.model(*work.inputs.args)
+            output = session.state.variant.model(*work.inputs.args)
         torch.testing.assert_close(
-            answer, work.model.eval()(*work.inputs.args).detach(), rtol=0, atol=0
+            output, work.model.eval()(*work.inputs.args).detach(), rtol=0, atol=0
         )
     finally:
         session.close()
@@ -355,7 +358,7 @@ def test_the_step_is_registered():
     assert step_class("attention").kind == "attention"
 
 
-def test_each_share_is_told_with_the_number_of_threads_that_suits_it_best(work, monkeypatch):
+def test_each_share_is_reported_with_its_fastest_number_of_threads(work, monkeypatch):
     taken = {
         " · 1": 4.0,
         " · 2": 3.0,
@@ -364,14 +367,14 @@ def test_each_share_is_told_with_the_number_of_threads_that_suits_it_best(work, 
         "0.1 · 1": 2.0,
         "0.1 · 2": 9.0,
     }
-    asked = []
+    timed = []
 
-    def rounds_in_turn(candidates, **how):
-        asked.extend((one.name, one.threads) for one in candidates)
+    def rounds_in_turn(candidates, **options):
+        timed.extend((candidate.name, candidate.threads) for candidate in candidates)
         yield {name: Samples(rounds_ms=[ms]) for name, ms in taken.items()}
 
     monkeypatch.setattr(costing, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(costing, "rounds_in_turn", rounds_in_turn)
-    found = lab.attention_cost(work, keeps=[1.0, 0.1], seconds=0.1)
-    assert asked == [(name, int(name[-1])) for name in taken]
-    assert (found.dense_ms, found.latency_ms) == (3.0, (5.0, 2.0))
+    cost = lab.attention_cost(work, keeps=[1.0, 0.1], seconds=0.1)
+    assert timed == [(name, int(name[-1])) for name in taken]
+    assert (cost.dense_ms, cost.latency_ms) == (3.0, (5.0, 2.0))

@@ -1,5 +1,5 @@
-"""Attention to a part of the keys: of all blocks it is torch's own, of some it is torch's under a
-mask of them.
+"""Attention to a part of the keys: with all blocks it equals torch's, with some it equals torch's
+under a mask of them.
 """
 
 from __future__ import annotations
@@ -28,39 +28,43 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 )  # torch's own encoder, as it was
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
-def test_all_blocks_are_the_attention_it_was(name, kind, monkeypatch):
+def test_attention_to_all_blocks_equals_dense_attention(name, kind, monkeypatch):
     """Not by taking the short way: every block is listed, and the lists are attended to."""
     monkeypatch.setattr(attention, "is_all", lambda key, sparsity: False)
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
-    made = sparse(model, inputs, Sparsity(kind, 1.0))
+    sparse_model = sparse(model, inputs, Sparsity(kind, 1.0))
     with torch.no_grad():
-        wanted, found = (seen_tokens(kwargs, inputs.clone()(one)) for one in (model, made))
-    assert output_error(wanted, found)[0] < 1e-5
-    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(
-        made
+        expected, output = (
+            seen_tokens(kwargs, inputs.clone()(module)) for module in (model, sparse_model)
+        )
+    assert output_error(expected, output)[0] < 1e-5
+    assert sparse_model.state_dict().keys() == model.state_dict().keys() and weights_hash(
+        sparse_model
     ) == weights_hash(model)
 
 
 @pytest.mark.parametrize(
     "name", ["the zoo's ViT", "torch's layer, causal", "GPT-2, padded on the left", "BERT, padded"]
 )
-def test_less_than_all_is_something_else_and_all_again_is_what_it_was(name):
+def test_sparse_attention_differs_and_make_dense_restores_the_output(name):
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
-    made = sparse(model, inputs, Sparsity("topk", 0.25))
+    sparse_model = sparse(model, inputs, Sparsity("topk", 0.25))
     with torch.no_grad():
-        wanted, found = (seen_tokens(kwargs, inputs.clone()(one)) for one in (model, made))
-        assert 1e-4 < output_error(wanted, found)[0] < 1
-        make_dense(made)
-        assert output_error(wanted, seen_tokens(kwargs, inputs.clone()(made)))[0] < 1e-5
+        expected, output = (
+            seen_tokens(kwargs, inputs.clone()(module)) for module in (model, sparse_model)
+        )
+        assert 1e-4 < output_error(expected, output)[0] < 1
+        make_dense(sparse_model)
+        assert output_error(expected, seen_tokens(kwargs, inputs.clone()(sparse_model)))[0] < 1e-5
 
 
 def pairs_of(kept, queries, keys):
-    """Of lists of blocks, which query sees which key: (batch, heads, queries, keys)."""
+    """The query-key pairs of lists of blocks: (batch, heads, queries, keys)."""
     seen = torch.zeros(*kept.shape[:2], queries, keys, dtype=torch.bool)
     for batch, head, row in torch.cartesian_prod(
-        *(torch.arange(one) for one in kept.shape[:3])
+        *(torch.arange(size) for size in kept.shape[:3])
     ).tolist():
         for block in kept[batch, head, row].tolist():
             if block >= 0:
@@ -74,15 +78,15 @@ def pairs_of(kept, queries, keys):
 
 
 def best_of(query, key, count, shown, is_causal=False):
-    """The blocks of the highest product of means, of those with a pair that is shown; the own one
-    first where its queries see different ones.
+    """The blocks of the highest product of means, among those with a visible pair; the own block
+    first if its queries see different keys.
     """
     rows, columns = blocks_of(query.shape[2]), blocks_of(key.shape[2])
     kept = torch.full((*query.shape[:2], rows, count), -1)
     for batch, head, row in torch.cartesian_prod(
-        *(torch.arange(one) for one in kept.shape[:3])
+        *(torch.arange(size) for size in kept.shape[:3])
     ).tolist():
-        mine = query[batch, head, row * BLOCK : (row + 1) * BLOCK].mean(0)
+        query_mean = query[batch, head, row * BLOCK : (row + 1) * BLOCK].mean(0)
         scores = {}
         for column in range(columns):
             near = slice(column * BLOCK, (column + 1) * BLOCK)
@@ -91,7 +95,7 @@ def best_of(query, key, count, shown, is_causal=False):
                     is_causal or (shown is not None and differs(shown[batch, head], row))
                 )
                 scores[column] = (
-                    float("inf") if is_own else float(mine @ key[batch, head, near].mean(0))
+                    float("inf") if is_own else float(query_mean @ key[batch, head, near].mean(0))
                 )
         best = sorted(sorted(scores, key=scores.__getitem__, reverse=True)[:count])
         kept[batch, head, row, : len(best)] = torch.tensor(best)
@@ -100,12 +104,12 @@ def best_of(query, key, count, shown, is_causal=False):
 
 def differs(shown, row):
     """Whether the queries of a block see different keys of their own block."""
-    mine = slice(row * BLOCK, (row + 1) * BLOCK)
-    return bool((shown[mine, mine] != shown[mine, mine][0]).any())
+    own = slice(row * BLOCK, (row + 1) * BLOCK)
+    return bool((shown[own, own] != shown[own, own][0]).any())
 
 
 def under_a_mask(query, key, value, seen):
-    """torch's attention to what is seen; zeros where that is nothing."""
+    """torch's attention to the visible keys; zeros for queries that see none."""
     blind = ~seen.any(-1, keepdim=True)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=seen | blind).masked_fill(
         blind, 0.0
@@ -135,7 +139,7 @@ shapes = st.fixed_dictionaries(
     kind=st.sampled_from(["topk", "window"]),
     rule=st.sampled_from(["none", "causal", "mask", "added"]),
 )
-def test_attention_to_a_part_is_torchs_under_a_mask_of_its_blocks(seed, shape, kind, rule):
+def test_sparse_attention_equals_torchs_under_a_block_mask(seed, shape, kind, rule):
     torch.manual_seed(seed)
     tokens, count = shape["tokens"], min(shape["count"], blocks_of(shape["tokens"]))
     query, key, value = torch.randn(3, shape["batch"], shape["heads"], tokens, 16).unbind(0)
@@ -151,7 +155,7 @@ def test_attention_to_a_part_is_torchs_under_a_mask_of_its_blocks(seed, shape, k
         "mask": mask,
         "added": torch.zeros(mask.shape).masked_fill(~mask, float("-inf")),
     }.get(rule)
-    found = attention.attend(
+    output = attention.attend(
         query, key, value, given_mask, 0.0, rule == "causal", sparsity=sparsity
     )
     kept = (
@@ -160,16 +164,16 @@ def test_attention_to_a_part_is_torchs_under_a_mask_of_its_blocks(seed, shape, k
         else around(query, count, rule == "causal")
     )
     seen = pairs_of(kept, tokens, tokens) & (torch.ones_like(causal) if shown is None else shown)
-    torch.testing.assert_close(found, under_a_mask(query, key, value, seen), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output, under_a_mask(query, key, value, seen), rtol=1e-4, atol=1e-5)
 
 
 def around(query, count, is_causal):
-    """So many blocks around each one, or up to it, inside the text."""
+    """`count` blocks around each block, or up to it, within the text."""
     rows = blocks_of(query.shape[2])
     kept = torch.full((rows, count), -1)
     for row in range(rows):
         first = min(max(0, row - (count - 1 if is_causal else count // 2)), rows - count)
-        listed = [one for one in range(first, first + count) if one <= row or not is_causal]
+        listed = [block for block in range(first, first + count) if block <= row or not is_causal]
         kept[row, : len(listed)] = torch.tensor(listed)
     return kept.expand(*query.shape[:2], -1, -1)
 
@@ -182,12 +186,10 @@ def around(query, count, is_causal):
     is_left=st.booleans(),
     kind=st.sampled_from(["topk", "window"]),
 )
-def test_a_padded_text_is_attended_to_as_the_text_without_its_padding(
+def test_attention_to_a_padded_text_equals_that_to_the_text_alone(
     seed, shape, missing, is_left, kind
 ):
-    """As many blocks as are kept of the padded text; those that are nowhere else but in the padding
-    do not count.
-    """
+    """As many blocks as are kept of the padded text; blocks of padding alone do not count."""
     torch.manual_seed(seed)
     tokens, count = shape["tokens"], min(shape["count"], blocks_of(shape["tokens"]))
     query, key, value = torch.randn(3, 1, shape["heads"], tokens, 16).unbind(0)
@@ -195,32 +197,28 @@ def test_a_padded_text_is_attended_to_as_the_text_without_its_padding(
     visible = torch.zeros(1, 1, 1, tokens, dtype=torch.bool)
     visible[..., there] = True
     sparsity = Sparsity(kind, count) if count > 1 else Sparsity(kind, 1 / blocks_of(tokens))
-    found = attention.attend(query, key, value, visible, sparsity=sparsity)[:, :, there]
-    mine = [one[:, :, there] for one in (query, key, value)]
+    output = attention.attend(query, key, value, visible, sparsity=sparsity)[:, :, there]
+    parts = [tensor[:, :, there] for tensor in (query, key, value)]
     if count >= blocks_of(tokens):
-        wanted = F.scaled_dot_product_attention(*mine)
+        expected = F.scaled_dot_product_attention(*parts)
     else:
-        there_are = min(count, blocks_of(tokens - missing))
-        kept = (
-            best_of(*mine[:2], there_are, None)
-            if kind == "topk"
-            else around(mine[0], there_are, False)
-        )
-        wanted = under_a_mask(*mine, pairs_of(kept, tokens - missing, tokens - missing))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        most = min(count, blocks_of(tokens - missing))
+        kept = best_of(*parts[:2], most, None) if kind == "topk" else around(parts[0], most, False)
+        expected = under_a_mask(*parts, pairs_of(kept, tokens - missing, tokens - missing))
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_shared_heads_are_attended_to_as_often_as_there_are_queries():
+def test_grouped_query_attention_equals_repeated_heads():
     query, key, value = (
         torch.randn(1, 4, 200, 16),
         torch.randn(1, 2, 200, 16),
         torch.randn(1, 2, 200, 16),
     )
     sparsity = Sparsity("topk", 0.5)
-    found = attention.attend(query, key, value, enable_gqa=True, sparsity=sparsity)
-    repeated = [one.repeat_interleave(2, 1) for one in (key, value)]
+    output = attention.attend(query, key, value, enable_gqa=True, sparsity=sparsity)
+    repeated = [tensor.repeat_interleave(2, 1) for tensor in (key, value)]
     torch.testing.assert_close(
-        found, attention.attend(query, *repeated, sparsity=sparsity), rtol=0, atol=0
+        output, attention.attend(query, *repeated, sparsity=sparsity), rtol=0, atol=0
     )
 
 
@@ -253,25 +251,25 @@ HIDDEN = {  # queries, keys, mask, whether causal
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", HIDDEN)
-def test_no_query_is_left_without_keys_that_sees_some(name, kind):
+def test_every_query_that_sees_keys_keeps_some(name, kind):
     queries, keys, mask, is_causal = HIDDEN[name]
     torch.manual_seed(0)
     query, key = torch.randn(1, 2, queries, 16), torch.randn(1, 2, keys, 16)
     fixed = torch.tensor([[[6, 7]] * blocks_of(520)] * 2).int()  # the last ones of the keys
-    found = attention.attend(
+    output = attention.attend(
         query, key, key, mask, is_causal=is_causal, sparsity=Sparsity(kind, 2), fixed=fixed
     )
     whole = F.scaled_dot_product_attention(query, key, key, mask, is_causal=is_causal)
-    assert whole.abs().sum(-1).min() > 0 and found.abs().sum(-1).min() > 0
+    assert whole.abs().sum(-1).min() > 0 and output.abs().sum(-1).min() > 0
 
 
 def test_lists_for_more_keys_fall_back_on_the_nearest_of_fewer():
     query, key = torch.randn(1, 1, 512, 16), torch.randn(1, 1, 200, 16)
     fixed = torch.tensor([[[0, 5]] * 4 + [[6, 7]] * 4]).int()
-    found = attention.attend(query, key, key, sparsity=Sparsity("block", 2), fixed=fixed)
+    output = attention.attend(query, key, key, sparsity=Sparsity("block", 2), fixed=fixed)
     kept = torch.tensor([[[[0, -1]] * 4 + [[1, 2], [1, 2], [2, 3], [2, 3]]]])
     torch.testing.assert_close(
-        found, under_a_mask(query, key, key, pairs_of(kept, 512, 200)), rtol=1e-4, atol=1e-5
+        output, under_a_mask(query, key, key, pairs_of(kept, 512, 200)), rtol=1e-4, atol=1e-5
     )
 
 
@@ -279,18 +277,18 @@ def test_lists_for_more_keys_fall_back_on_the_nearest_of_fewer():
 def test_a_mask_does_not_make_causal_attention_look_ahead(kind):
     query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
     call = {"attn_mask": hiding((1, 1, 1, 200), slice(0, 190)), "is_causal": True}
-    found = attention.attend(
+    output = attention.attend(
         query, key, value, **call, sparsity=Sparsity(kind, 3), fixed=torch.zeros(2, 4, 1).int()
     )
     assert (
-        found[:, :, 0] - value[:, :, 0]
+        output[:, :, 0] - value[:, :, 0]
     ).abs().max() < 1e-5  # the first query sees the first key, and no other
     assert "a mask and is_causal at once" in attention.why_dense(
         query, key, value, call["attn_mask"], True
     )
 
 
-PLAIN = {  # a call that is another one, said otherwise
+PLAIN = {  # a call, and the same call with its arguments repeated
     "one padding for all keys": lambda q, k, v: (
         (q, k, v, torch.ones(2, 1, 1, 1, dtype=torch.bool)),
         (q, k, v),
@@ -301,31 +299,33 @@ PLAIN = {  # a call that is another one, said otherwise
     ),
     "keys of one head": lambda q, k, v: (
         (q, k[:, :1], v[:, :1]),
-        (q, *(one[:, :1].repeat(1, 2, 1, 1) for one in (k, v))),
+        (q, *(tensor[:, :1].repeat(1, 2, 1, 1) for tensor in (k, v))),
     ),
     "keys of one batch": lambda q, k, v: (
         (q, k[:1], v[:1]),
-        (q, *(one[:1].repeat(2, 1, 1, 1) for one in (k, v))),
+        (q, *(tensor[:1].repeat(2, 1, 1, 1) for tensor in (k, v))),
     ),
 }
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_torch_repeats_is_repeated(name):
-    given, same = PLAIN[name](*torch.randn(3, 2, 2, 200, 16).unbind(0))
-    found, wanted = (attention.attend(*one, sparsity=Sparsity("topk", 3)) for one in (given, same))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+def test_arguments_that_torch_broadcasts_are_broadcast(name):
+    call, repeated = PLAIN[name](*torch.randn(3, 2, 2, 200, 16).unbind(0))
+    output, expected = (
+        attention.attend(*args, sparsity=Sparsity("topk", 3)) for args in (call, repeated)
+    )
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
     assert (
-        output_error(F.scaled_dot_product_attention(*same), found)[0] > 1e-4
+        output_error(F.scaled_dot_product_attention(*repeated), output)[0] > 1e-4
     )  # and to a part it is
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0])
-def test_a_scale_that_turns_the_best_into_the_worst_is_for_all_keys(scale):
+def test_a_scale_that_is_not_positive_attends_to_all_keys(scale):
     query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
-    found = attention.attend(query, key, value, scale=scale, sparsity=Sparsity("topk", 2))
+    output = attention.attend(query, key, value, scale=scale, sparsity=Sparsity("topk", 2))
     torch.testing.assert_close(
-        found, F.scaled_dot_product_attention(query, key, value, scale=scale), rtol=0, atol=0
+        output, F.scaled_dot_product_attention(query, key, value, scale=scale), rtol=0, atol=0
     )
     assert (
         attention.why_dense(query, key, value, scale=scale) == f"its scale is {scale}, not above 0"
@@ -333,12 +333,12 @@ def test_a_scale_that_turns_the_best_into_the_worst_is_for_all_keys(scale):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_batch_is_answered_by_an_empty_one(kind):
-    none = torch.randn(0, 2, 200, 16)
+def test_the_output_of_an_empty_batch_is_empty(kind):
+    empty = torch.randn(0, 2, 200, 16)
     fixed = torch.zeros(2, 4, 2).int()
     assert (
-        attention.attend(none, none, none, sparsity=Sparsity(kind, 2), fixed=fixed).shape
-        == none.shape
+        attention.attend(empty, empty, empty, sparsity=Sparsity(kind, 2), fixed=fixed).shape
+        == empty.shape
     )
 
 
@@ -346,20 +346,20 @@ def test_dropout_drops_and_the_rest_is_scaled():
     query = torch.randn(1, 2, 200, 16)
     kept = torch.arange(4, dtype=torch.int32).expand(1, 2, 4, 4)
     ones = torch.ones(1, 2, 200, 16)
-    made = compose(query, query, ones, kept, None, False, 0.25, dropout=0.5)
-    assert made.std() > 0.01 and abs(made.mean() - 1) < 0.1  # without dropout each would be 1
+    output = compose(query, query, ones, kept, None, False, 0.25, dropout=0.5)
+    assert output.std() > 0.01 and abs(output.mean() - 1) < 0.1  # without dropout each would be 1
 
 
 @pytest.mark.parametrize("name", ["the zoo's ViT", "BERT, padded", "GPT-2"])
-def test_gradients_flow_and_are_those_of_attention_to_all_where_all_is_kept(name, monkeypatch):
+def test_gradients_with_all_blocks_equal_those_of_dense_attention(name, monkeypatch):
     monkeypatch.setattr(attention, "is_all", lambda key, sparsity: False)
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
-    made = sparse(model, inputs, Sparsity("topk", 1.0))
-    for one in (model, made):
-        seen_tokens(kwargs, inputs.clone()(one)).square().mean().backward()
+    sparse_model = sparse(model, inputs, Sparsity("topk", 1.0))
+    for module in (model, sparse_model):
+        seen_tokens(kwargs, inputs.clone()(module)).square().mean().backward()
     for (layer_name, weight), other in zip(
-        model.named_parameters(), made.parameters(), strict=True
+        model.named_parameters(), sparse_model.parameters(), strict=True
     ):
         if weight.grad is not None:
             torch.testing.assert_close(
@@ -370,15 +370,15 @@ def test_gradients_flow_and_are_those_of_attention_to_all_where_all_is_kept(name
 @pytest.mark.parametrize(
     "name", ["the zoo's ViT", "the zoo's BERT, padded", "torch's layer, causal", "BERT", "GPT-2"]
 )
-def test_it_compiles_whole_and_exports(name):
+def test_a_sparse_model_compiles_as_one_graph_and_exports(name):
     model, args, kwargs = MODELS[name]()
-    made = sparse(model, Inputs(args, kwargs), Sparsity("topk", 0.5))
+    sparse_model = sparse(model, Inputs(args, kwargs), Sparsity("topk", 0.5))
     with torch.no_grad():
-        wanted = seen_tokens({}, made(*args, **kwargs))
-        compiled = torch.compile(made, fullgraph=True, backend="eager")
-        assert output_error(wanted, seen_tokens({}, compiled(*args, **kwargs)))[0] < 1e-5
-        program = torch.export.export(made, args, kwargs)
-        assert output_error(wanted, seen_tokens({}, program.module()(*args, **kwargs)))[0] < 1e-5
+        expected = seen_tokens({}, sparse_model(*args, **kwargs))
+        compiled = torch.compile(sparse_model, fullgraph=True, backend="eager")
+        assert output_error(expected, seen_tokens({}, compiled(*args, **kwargs)))[0] < 1e-5
+        program = torch.export.export(sparse_model, args, kwargs)
+        assert output_error(expected, seen_tokens({}, program.module()(*args, **kwargs)))[0] < 1e-5
         assert not [
             node for node in program.graph.nodes if "paifuser" in str(node.target)
         ]  # any runtime can run it
@@ -386,23 +386,27 @@ def test_it_compiles_whole_and_exports(name):
 
 def test_copies_and_pickles_attend_to_the_same():
     model, args, _ = vision_model()
-    made = sparse(model, Inputs(args), Sparsity("block", 0.4))
+    sparse_model = sparse(model, Inputs(args), Sparsity("block", 0.4))
     with torch.no_grad():
-        for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-            torch.testing.assert_close(other(*args), made(*args), rtol=0, atol=0)
+        for other in (copy.deepcopy(sparse_model), pickle.loads(pickle.dumps(sparse_model))):
+            torch.testing.assert_close(other(*args), sparse_model(*args), rtol=0, atol=0)
 
 
 def test_batch_and_length_may_change():
     model, _, _ = text()
-    made = {
+    models = {
         kind: sparse(model, Inputs((torch.randint(0, 50, (2, 200)),)), Sparsity(kind, 0.5))
         for kind in KINDS
     }
     with torch.no_grad():
-        for kind, one in made.items():
-            assert one(torch.randint(0, 50, (3, 130)))["last_hidden_state"].shape == (3, 130, 32)
+        for kind, sparse_model in models.items():
+            assert sparse_model(torch.randint(0, 50, (3, 130)))["last_hidden_state"].shape == (
+                3,
+                130,
+                32,
+            )
             short = torch.randint(0, 50, (1, 60))
-            assert output_error(model(short), one(short))[0] < 1e-6, (
+            assert output_error(model(short), sparse_model(short))[0] < 1e-6, (
                 kind
             )  # one block is all there is
         with pytest.warns(

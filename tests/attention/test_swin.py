@@ -1,6 +1,4 @@
-"""Swin's attention in one pass: the same numbers from the same weights, whatever the image, the
-shift and the library.
-"""
+"""Swin's attention in one pass: the same output, for any image, shift and library."""
 
 from __future__ import annotations
 
@@ -59,29 +57,31 @@ def windowed(model):
 
 
 def fused(model):
-    made = copy.deepcopy(model)
+    fused_model = copy.deepcopy(model)
     for name in windowed(model):
-        make_fused(made, name)
-    assert sum(map(is_fused, made.modules())) == 4
-    return made
+        make_fused(fused_model, name)
+    assert sum(map(is_fused, fused_model.modules())) == 4
+    return fused_model
 
 
-def answer(model, images):
-    found = model(images)
-    return found if isinstance(found, torch.Tensor) else found.last_hidden_state
+def output_of(model, images):
+    output = model(images)
+    return output if isinstance(output, torch.Tensor) else output.last_hidden_state
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_one_pass_gives_the_same_numbers_and_the_same_gradients(name):
+def test_one_pass_has_the_same_output_and_gradients(name):
     model, images = MODELS[name]()
-    made = fused(model)
-    assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
-    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(
-        made
+    fused_model = fused(model)
+    assert output_error(output_of(model, images), output_of(fused_model, images))[0] < 1e-5
+    assert fused_model.state_dict().keys() == model.state_dict().keys() and weights_hash(
+        fused_model
     ) == weights_hash(model)
-    for one in (model, made):
-        answer(one, images).square().mean().backward()
-    for (layer, weight), other in zip(model.named_parameters(), made.parameters(), strict=True):
+    for module in (model, fused_model):
+        output_of(module, images).square().mean().backward()
+    for (layer, weight), other in zip(
+        model.named_parameters(), fused_model.parameters(), strict=True
+    ):
         if weight.grad is not None:
             torch.testing.assert_close(other.grad, weight.grad, rtol=1e-3, atol=1e-6, msg=layer)
 
@@ -94,7 +94,7 @@ def test_one_pass_gives_the_same_numbers_and_the_same_gradients(name):
     is_shifted=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_block_answers_as_it_did(batch, windows, heads, is_shifted, seed):
+def test_the_output_of_any_block_is_unchanged(batch, windows, heads, is_shifted, seed):
     torch.manual_seed(seed)
     block = Block(16 * heads, heads, side=7 * windows, window=7, is_shifted=is_shifted).eval()
     holder = nn.Sequential(copy.deepcopy(block))
@@ -106,48 +106,50 @@ def test_any_block_answers_as_it_did(batch, windows, heads, is_shifted, seed):
 
 def test_a_bias_that_changes_is_seen():
     model, images = of_the_zoo()
-    made = fused(model)
+    fused_model = fused(model)
     with torch.no_grad():
-        answer(made, images)
-        for one in (model, made):
-            one.stages[0][1].attention.position_bias.add_(1.0 * torch.arange(169)[:, None])
-        assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
-        for one in (model, made):
-            one.stages[0][1].attention.position_bias.data = torch.linspace(-3, 3, 169)[:, None]
-        assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
-        made.half().float()
-        assert output_error(answer(model, images), answer(made, images))[0] < 1e-2
+        output_of(fused_model, images)
+        for module in (model, fused_model):
+            module.stages[0][1].attention.position_bias.add_(1.0 * torch.arange(169)[:, None])
+        assert output_error(output_of(model, images), output_of(fused_model, images))[0] < 1e-5
+        for module in (model, fused_model):
+            module.stages[0][1].attention.position_bias.data = torch.linspace(-3, 3, 169)[:, None]
+        assert output_error(output_of(model, images), output_of(fused_model, images))[0] < 1e-5
+        fused_model.half().float()
+        assert output_error(output_of(model, images), output_of(fused_model, images))[0] < 1e-2
         small = images[
             :1, :, :56
         ]  # of another height and batch, which the block itself takes as well
-        tokens = made.stages[0](made.patch_norm(made.patches(small).permute(0, 2, 3, 1)))
+        tokens = fused_model.stages[0](
+            fused_model.patch_norm(fused_model.patches(small).permute(0, 2, 3, 1))
+        )
         assert tokens.shape == (1, 14, 28, 16)
 
 
 @pytest.mark.parametrize("name", ["zoo", "transformers"])
-def test_copies_pickles_and_compiled_models_answer_the_same(name):
+def test_copies_pickles_and_compiled_models_have_the_same_output(name):
     model, images = MODELS[name]()
-    made = fused(model)
+    fused_model = fused(model)
     with torch.no_grad():
-        wanted = answer(made, images)
-        for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-            torch.testing.assert_close(answer(other, images), wanted, rtol=0, atol=0)
-        compiled = torch.compile(made, fullgraph=True, backend="eager")
-        assert output_error(wanted, answer(compiled, images))[0] < 1e-5
-        program = torch.export.export(made, (images,))
-        assert output_error(wanted, answer(program.module(), images))[0] < 1e-5
+        expected = output_of(fused_model, images)
+        for other in (copy.deepcopy(fused_model), pickle.loads(pickle.dumps(fused_model))):
+            torch.testing.assert_close(output_of(other, images), expected, rtol=0, atol=0)
+        compiled = torch.compile(fused_model, fullgraph=True, backend="eager")
+        assert output_error(expected, output_of(compiled, images))[0] < 1e-5
+        program = torch.export.export(fused_model, (images,))
+        assert output_error(expected, output_of(program.module(), images))[0] < 1e-5
 
 
-def test_weights_of_attention_are_refused_in_words():
+def test_a_request_for_attention_weights_is_refused():
     model, images = of_transformers(attn_implementation="eager")
-    made = fused(model)
+    fused_model = fused(model)
     with pytest.raises(
-        StepError, match="no weights to give for output_attentions; leave step 'attention' out"
+        StepError, match="no weights to output for output_attentions; leave step 'attention' out"
     ):
-        made(images, output_attentions=True)
-    made.config.output_attentions = True
+        fused_model(images, output_attentions=True)
+    fused_model.config.output_attentions = True
     with pytest.raises(StepError, match="output_attentions"):
-        made(images)
+        fused_model(images)
 
 
 def test_a_window_that_does_not_fit_the_biases_is_refused():
@@ -188,7 +190,7 @@ def test_the_step_lets_each_block_that_gains_attend_in_one_pass(work, times):
     assert len(variant.notes) == 4
 
 
-def test_a_block_that_is_not_faster_stays_unless_it_is_wanted(work, times):
+def test_a_block_that_is_not_faster_stays_unless_requested(work, times):
     times["after"] = 2.0
     assert (
         with_windows(work).notes[0]
@@ -198,7 +200,7 @@ def test_a_block_that_is_not_faster_stays_unless_it_is_wanted(work, times):
     assert len(with_windows(work, even_if_slower=True).remembered[0]["windows"]) == 4
 
 
-def test_a_block_that_answers_otherwise_stays_and_that_is_said(work, times, monkeypatch):
+def test_a_block_whose_output_differs_stays_and_is_reported(work, times, monkeypatch):
     monkeypatch.setattr(
         "paifuser_lab.attention.windows.biases.mask",
         lambda height, width, window, shift, like: torch.zeros(height * width // 49, 1, 49, 49),
@@ -250,7 +252,7 @@ def test_other_steps_come_after_it(work, times):
     assert any(is_fused(module) for module in variant.module.modules())
 
 
-def test_kept_biases_are_made_anew_after_a_step_that_torch_does_not_count():
+def test_cached_biases_are_recomputed_after_a_step_that_torch_does_not_count():
     table, kept = nn.Parameter(torch.randn(49, 2)), KeptBias()
     call = lambda: kept(table, (8, 8), 4, 2, torch.float32)
     with torch.inference_mode():

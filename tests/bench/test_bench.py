@@ -1,4 +1,4 @@
-"""Benchmarks run and give a record; how fast things are is never asserted."""
+"""Benchmarks run and return a record; no time is ever asserted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paifuser_lab.bench.profile import bench as bench_profile
 
 @pytest.fixture
 def without_compiling(monkeypatch):
-    """Inductor takes seconds to compile; its place is taken by ONNX Runtime and by eager."""
+    """Replace Inductor, which takes seconds to compile, by ONNX Runtime and by eager."""
     monkeypatch.setattr(models, "_options", lambda: [{"name": "onnxruntime", "threads": 1}])
     monkeypatch.setattr(by_hand, "_inductor", lambda model, inputs, count: lambda: inputs(model))
     plan = models.plan
@@ -23,7 +23,7 @@ def without_compiling(monkeypatch):
     )
 
 
-def test_the_models_bench_puts_the_plan_beside_the_engines_by_hand(without_compiling, tmp_path):
+def test_the_models_bench_compares_the_plan_with_the_engines_by_hand(without_compiling, tmp_path):
     measured = bench(("resnet18-tiny", "no-such-model"), seconds=0.5, by_hand=True)
     assert "no-such-model" in measured.failures
     hand = measured.by_hand["resnet18-tiny"]
@@ -35,7 +35,7 @@ def test_the_models_bench_puts_the_plan_beside_the_engines_by_hand(without_compi
     assert ModelsBench.load(measured.save(tmp_path / "bench.json")) == measured
 
 
-def test_the_profile_bench_counts_as_torch_does_and_goes_on_after_a_failure(tmp_path):
+def test_the_profile_bench_counts_as_torch_does_and_continues_after_a_failure(tmp_path):
     measured = bench_profile(("resnet18-tiny", "no-such-model"))
     assert "no-such-model" in measured.failures
     (row,) = measured.rows

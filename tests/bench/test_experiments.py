@@ -1,4 +1,4 @@
-"""The experiments behind the README, the bench of building, and FLOPs beside torch's counter."""
+"""The experiments behind the README, the benchmark of builds, and FLOPs beside torch's counter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paifuser_lab.records import Comparison, Explanation, Measurement, Reason, R
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_flops_are_set_beside_the_plain_counter_and_the_difference_is_named(tmp_path):
+def test_flops_are_compared_with_torchs_counter_and_the_difference_is_named(tmp_path):
     measured = flops.bench(("vit-s-tiny", "no-such-model"))
     (row,) = measured.rows
     assert row.shared == row.torch < row.ours
@@ -30,19 +30,19 @@ def test_flops_are_set_beside_the_plain_counter_and_the_difference_is_named(tmp_
 
 
 def test_builds_take_turns_with_an_empty_cache_and_then_with_the_same_filled(monkeypatch, tmp_path):
-    asked = []
+    calls = []
 
     def build(name, side, cache):
-        asked.append((side, cache.parent, cache.exists()))
+        calls.append((side, cache.parent, cache.exists()))
         cache.mkdir(exist_ok=True)
-        return 10.0 if asked[-1][2] else 20.0
+        return 10.0 if calls[-1][2] else 20.0
 
     monkeypatch.setattr(builds, "build_in_child", build)
     measured = builds.bench(("resnet18-tiny", "no-such-model"), rounds=2)
-    assert [(side, filled) for side, _, filled in asked] == 2 * [
+    assert [(side, filled) for side, _, filled in calls] == 2 * [
         ("fuse", False), ("inductor", False), ("fuse", True), ("inductor", True),
     ]  # fmt: skip
-    assert asked[0][1] == asked[3][1] != asked[4][1]
+    assert calls[0][1] == calls[3][1] != calls[4][1]
     assert [(row.side, row.cold_s, row.warm_s) for row in measured.rows] == [
         ("fuse", (20.0, 20.0), (10.0, 10.0)),
         ("inductor", (20.0, 20.0), (10.0, 10.0)),
@@ -52,39 +52,39 @@ def test_builds_take_turns_with_an_empty_cache_and_then_with_the_same_filled(mon
     assert Record.load(measured.save(tmp_path / "builds.json")) == measured
 
 
-def test_a_build_runs_in_a_process_whose_cache_is_the_folder_that_is_given(monkeypatch, tmp_path):
-    given = {}
+def test_a_build_runs_in_a_process_with_the_given_cache_folder(monkeypatch, tmp_path):
+    called = {}
 
     def run(command, env, **_):
-        given.update(command=command, env=env)
+        called.update(command=command, env=env)
         return subprocess.CompletedProcess(command, 0, stdout="a warning\nbuild_s=2.5\n", stderr="")
 
     monkeypatch.setattr(builds.subprocess, "run", run)
     assert builds.build_in_child("net", "inductor", tmp_path) == 2.5
-    assert given["command"][0] == sys.executable
-    assert given["env"]["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path)
+    assert called["command"][0] == sys.executable
+    assert called["env"]["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path)
     builds.build_in_child("net", "fuse", tmp_path)
-    assert given["env"]["PAIFUSER_CACHE"] == str(tmp_path)
+    assert called["env"]["PAIFUSER_CACHE"] == str(tmp_path)
 
 
-def test_a_build_that_fails_says_why(monkeypatch, tmp_path):
-    ended = subprocess.CompletedProcess(
+def test_a_build_that_fails_reports_the_reason(monkeypatch, tmp_path):
+    process = subprocess.CompletedProcess(
         [], 1, stdout="", stderr="Traceback\nValueError: no compiler\n"
     )
-    monkeypatch.setattr(builds.subprocess, "run", lambda *_, **__: ended)
+    monkeypatch.setattr(builds.subprocess, "run", lambda *_, **__: process)
     with pytest.raises(
         MeasureError, match="Building net by fuse failed in its process: ValueError: no compiler"
     ):
         builds.build_in_child("net", "fuse", tmp_path)
 
 
-def test_what_a_child_does_is_timed_and_told(capsys):
-    builds.tell("resnet18-tiny", "fuse")
+def test_a_child_process_prints_its_build_time(capsys):
+    builds.print_build_time("resnet18-tiny", "fuse")
     assert float(capsys.readouterr().out.strip().removeprefix("build_s=")) > 0
 
 
-def test_an_experiment_that_is_not_known_is_said():
-    with pytest.raises(MeasureError, match="'luck' is no experiment; there are cut, int4"):
+def test_an_unknown_experiment_is_refused():
+    with pytest.raises(MeasureError, match="'luck' is not an experiment; there are cut, int4"):
         experiments.bench("luck")
 
 
@@ -96,26 +96,26 @@ def test_an_experiment_that_is_not_known_is_said():
         ("sums", ["sums in fp32", "sums in int8"]),
     ],
 )
-def test_an_experiment_puts_its_ways_side_by_side(monkeypatch, tmp_path, name, rows):
-    asked = []
+def test_an_experiment_compares_its_variants(monkeypatch, tmp_path, name, rows):
+    calls = []
 
-    def without_applying(work, *, seconds, metric=True, **named):
-        asked.append(named)
+    def fake_compare(work, *, seconds, metric=True, **named):
+        calls.append(named)
         row = Measurement(name="baseline", threads=1)
         return Comparison(
             workload=work.name, machine="here", baseline=row.name, rounds=1, rows=(row,)
         )
 
-    monkeypatch.setattr(experiments, "compare", without_applying)
+    monkeypatch.setattr(experiments, "compare", fake_compare)
     measured = experiments.bench(name, ("resnet18-tiny", "no-such-model"), seconds=0.3)
-    assert [list(named) for named in asked] == [rows]
-    assert all(len(recipe) > 0 for recipe in asked[0].values())
+    assert [list(named) for named in calls] == [rows]
+    assert all(len(recipe) > 0 for recipe in calls[0].values())
     assert "no-such-model" in measured.summary
     assert len(measured.table()) == len(measured.comparisons[0].rows)
     assert Experiment.load(measured.save(tmp_path / "experiment.json")) == measured
 
 
-def test_promises_stand_beside_what_was_achieved(monkeypatch):
+def test_predicted_savings_are_shown_beside_the_measured_ones(monkeypatch):
     reason = Reason(
         topic="format", sentence="it is not channels-last", step={"layout": {}}, saves_ms=1.0
     )
@@ -137,7 +137,9 @@ def test_promises_stand_beside_what_was_achieved(monkeypatch):
         ),
     )
     measured = experiments.bench("promises", ("resnet18-tiny",), seconds=0.3)
-    assert [(one.after, one.predicted) for one in measured.promises] == [("channels last", reason)]
+    assert [(pair.after, pair.predicted) for pair in measured.promises] == [
+        ("channels last", reason)
+    ]
     assert "predicted −1.000 ms" in measured.table()[0]["note"]
 
 
@@ -148,13 +150,13 @@ def test_promises_stand_beside_what_was_achieved(monkeypatch):
         (["fuse", "--builds", "net"], builds, BuildBench(machine="here", rounds=1, rows=())),
     ],
 )
-def test_the_commands_take_a_switch_for_what_is_measured_alone(
+def test_the_commands_have_an_option_for_each_separate_measurement(
     monkeypatch, tmp_path, words, module, record
 ):
     monkeypatch.setattr(module, "bench", lambda names: record if names == ("net",) else None)
     path = tmp_path / "record.json"
-    ended = CliRunner().invoke(command, [*words, "--json", str(path)])
-    assert ended.exit_code == 0, ended.output
+    result = CliRunner().invoke(command, [*words, "--json", str(path)])
+    assert result.exit_code == 0, result.output
     assert Record.load(path) == record
 
 

@@ -1,4 +1,4 @@
-"""The bench of layers that run as one, on small models."""
+"""The benchmark of fused layers, on small models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from paifuser_lab.bench.fuse import FuseBench
 from paifuser_lab.records import Record
 
 
-def test_each_model_is_timed_with_each_recipe_and_what_fails_is_named(monkeypatch, tmp_path):
+def test_each_model_is_timed_with_each_recipe_and_failures_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(fuse, "available_engines", lambda: ("eager",))
     measured = fuse.bench(
         ("swin-t-tiny", "no-such-model", "bert-base-tiny"), batch=1, device=None, seconds=1.0
     )
-    assert [one.workload for one in measured.comparisons] == ["swin-t-tiny", "bert-base-tiny"]
+    names = [comparison.workload for comparison in measured.comparisons]
+    assert names == ["swin-t-tiny", "bert-base-tiny"]
     assert "no-such-model" in measured.summary
     swin = [row["recipe"] for row in measured.table() if row["model"] == "swin-t-tiny"]
     folded = "fold batch-norm → channels last"

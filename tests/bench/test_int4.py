@@ -1,4 +1,4 @@
-"""The bench of int4-weights runs on sizes of nothing and gives a record; what it finds is never
+"""The benchmark of int4-weights runs on tiny sizes and returns a record; its times are never
 asserted.
 """
 
@@ -16,7 +16,7 @@ TINY = {"width": 64, "inner": 96, "blocks": 1, "answers": 40}
 OWN = {EAGER, "eager bf16", "int4", "int4, always integers", "int4, always weights"}
 
 
-def test_every_way_has_its_figures_for_each_number_of_rows_and_an_engine_that_fails_is_noted(
+def test_every_implementation_is_measured_for_each_number_of_rows_and_a_failed_engine_is_recorded(
     tmp_path,
 ):
     measured = bench((1, 40), seconds=0.01, engines=("no-such-engine",), **TINY)
@@ -41,7 +41,7 @@ def test_every_way_has_its_figures_for_each_number_of_rows_and_an_engine_that_fa
 
 def test_the_command_writes_the_record(tmp_path):
     sizes = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
-    made = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         [
             "bench",
@@ -56,5 +56,5 @@ def test_the_command_writes_the_record(tmp_path):
             str(tmp_path / "int4.json"),
         ],
     )
-    assert made.exit_code == 0, made.output
+    assert result.exit_code == 0, result.output
     assert {row.way for row in Int4Bench.load(tmp_path / "int4.json").rows} == OWN

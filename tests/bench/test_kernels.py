@@ -1,5 +1,5 @@
-"""The bench of kernels: all of it but a GPU's own time runs here, on the emulator and with
-stand-ins for graphs and clocks.
+"""The benchmark of kernels: all but a GPU's own time runs here, on the emulator and with fake
+graphs and clocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paifuser_lab.bench.kernels.checking import error_of
 from paifuser_lab.bench.kernels.peers import Peer
 from paifuser_lab.bench.kernels.preflight import probed
 from paifuser_lab.bench.kernels.record import OURS, KernelCase, KernelProbe
-from paifuser_lab.bench.kernels.running import errors_on_made_up_data
+from paifuser_lab.bench.kernels.running import errors_on_synthetic_data
 from paifuser_lab.bench.kernels.timing import calls_of, sets_needed, timed_in_turn
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
@@ -41,7 +41,7 @@ REAL, SMALL = cases(), cases(is_small=True)
 CEILING = Ceiling(threads=1, fp32_gflops=1e5, bf16_gflops=8e5, bandwidth_gbs=4000.0)
 
 
-def measured(**changes):
+def bench_of(**changes):
     case = KernelCase(
         kernel="depthwise", name="3×3", floor_bytes=40_000_000, operations=80_000_000_000
     )
@@ -58,9 +58,9 @@ def measured(**changes):
     return blank.model_copy(update={"cases": (case,), "probes": (KernelProbe(name="lanes"),)})
 
 
-def test_times_are_parts_of_the_ceilings_and_of_the_best_peer(tmp_path):
-    made = measured()
-    (row,) = made.table()
+def test_times_are_relative_to_the_ceilings_and_to_the_best_peer(tmp_path):
+    record = bench_of()
+    (row,) = record.table()
     assert row == {
         "kernel": "depthwise",
         "case": "3×3",
@@ -71,37 +71,37 @@ def test_times_are_parts_of_the_ceilings_and_of_the_best_peer(tmp_path):
         "best peer": "compiled 30.0",
         "times as fast": "1.50 ×",
     }
-    assert made.is_sound
-    assert "1 of 1 probes held" in made.summary and "4.00 TB/s, 800 TFLOP/s" in made.summary
-    assert KernelBench.load(made.save(tmp_path / "bench.json")) == made
+    assert record.is_sound
+    assert "1 of 1 probes held" in record.summary and "4.00 TB/s, 800 TFLOP/s" in record.summary
+    assert KernelBench.load(record.save(tmp_path / "bench.json")) == record
 
 
-def test_a_peer_that_computes_something_else_is_no_peer():
-    made = measured(errors={OURS: 0.9, "compiled": 1e4})
-    assert made.table()[0]["best peer"] == "cuDNN 50.0"
-    assert "compiled strays 10000 times as far" in made.summary
+def test_a_peer_that_computes_something_else_does_not_count():
+    record = bench_of(errors={OURS: 0.9, "compiled": 1e4})
+    assert record.table()[0]["best peer"] == "cuDNN 50.0"
+    assert "compiled has 10000 times the error" in record.summary
 
 
 @pytest.mark.parametrize("error", [1.5, float("inf"), float("nan")])
-def test_an_answer_that_is_wrong_is_said(error, tmp_path):
-    made = measured(errors={OURS: error})
-    assert "WRONG" in made.table()[0]["error / allowed"]
-    assert str(KernelBench.load(made.save(tmp_path / "bench.json"))) == str(made)
-    assert not made.is_sound
+def test_a_wrong_output_is_reported(error, tmp_path):
+    record = bench_of(errors={OURS: error})
+    assert "WRONG" in record.table()[0]["error / allowed"]
+    assert str(KernelBench.load(record.save(tmp_path / "bench.json"))) == str(record)
+    assert not record.is_sound
 
 
-def test_what_failed_is_said_and_what_is_missing_is_a_dash():
-    made = measured(us={}, errors={}, failures={OURS: "no driver"})
+def test_failures_are_reported_and_missing_figures_are_a_dash():
+    record = bench_of(us={}, errors={}, failures={OURS: "no driver"})
     assert [
-        made.table()[0][key] for key in ("error / allowed", "µs", "best peer", "times as fast")
+        record.table()[0][key] for key in ("error / allowed", "µs", "best peer", "times as fast")
     ] == ["–"] * 4
-    assert not made.is_sound
-    assert "depthwise, 3×3: ours: no driver" in made.summary
-    broken = measured().model_copy(update={"probes": (KernelProbe(name="lanes", failure="other"),)})
+    assert not record.is_sound
+    assert "depthwise, 3×3: ours: no driver" in record.summary
+    broken = bench_of().model_copy(update={"probes": (KernelProbe(name="lanes", failure="other"),)})
     assert not broken.is_sound and "probe lanes: other" in broken.summary
 
 
-def test_inputs_take_turns_until_the_cache_has_forgotten_them():
+def test_enough_sets_of_inputs_take_turns_to_exceed_the_cache():
     assert sets_needed(10, 100) == 30
     assert sets_needed(1000, 100) == 1
     assert sets_needed(0, 1 << 40) == 64
@@ -109,20 +109,20 @@ def test_inputs_take_turns_until_the_cache_has_forgotten_them():
     assert len(calls_of([lambda: None] * 20)) == 20
 
 
-def test_candidates_are_timed_in_turn_and_another_begins_each_round():
-    ran = []
-    taken = iter([1.0, 4.0, 6.0, 3.0, 2.0, 5.0])
-    candidates = {"a": (lambda: ran.append("a"), 2), "b": (lambda: ran.append("b"), 4)}
+def test_candidates_are_timed_in_turn_and_each_round_starts_with_the_next():
+    order = []
+    times = iter([1.0, 4.0, 6.0, 3.0, 2.0, 5.0])
+    candidates = {"a": (lambda: order.append("a"), 2), "b": (lambda: order.append("b"), 4)}
 
     def clock(run):
         run()
-        return next(taken)
+        return next(times)
 
     assert timed_in_turn(candidates, clock, 3) == {"a": 1000.0, "b": 1250.0}
-    assert "".join(ran) == "abbaab"
+    assert "".join(order) == "abbaab"
 
 
-def test_errors_are_parts_of_what_is_allowed():
+def test_errors_are_relative_to_the_allowed_error():
     exact = torch.tensor([1.0, 2.0]).double()
     assert error_of(torch.tensor([1.0, 2.5]), exact, 1.0) == 0.5
     assert error_of(torch.tensor([1.0, float("nan")]), exact, 1.0) == float("inf")
@@ -137,21 +137,21 @@ def test_no_real_shape_is_declined(case):
 
 
 def test_floors_are_those_of_the_docstrings():
-    found = {
+    by_name = {
         case.name: (case.operations, case.make(torch.device("meta")), case.kernel) for case in REAL
     }
-    operations, inputs, kernel = found["ResNet-50 64 → 256, residual"]
+    operations, inputs, kernel = by_name["ResNet-50 64 → 256, residual"]
     assert round(floor_bytes(inputs, kernel.empty(*inputs)) / 1e6, 1) == 231.2
     assert round(operations / 1e9, 1) == 6.6
 
 
-def test_without_a_gpu_it_says_what_it_cannot_do(monkeypatch):
+def test_without_a_gpu_the_error_names_the_option_for_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(MeasureError, match=r"no GPU .* nothing can be timed; `--on cpu` holds"):
+    with pytest.raises(MeasureError, match=r"no GPU .* nothing can be timed; `--on cpu` checks"):
         bench()
 
 
-def test_what_is_not_known_is_refused():
+def test_unknown_devices_and_cases_are_refused():
     with pytest.raises(MeasureError, match="gpu or cpu, not on 'tpu'"):
         bench(on="tpu")
     with pytest.raises(
@@ -162,35 +162,35 @@ def test_what_is_not_known_is_refused():
 
 @needs_compiler
 def test_on_a_cpu_the_same_cases_run_in_the_emulator(tmp_path):
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         program.app,
         ["bench", "kernels", "stage 3", "3×3", "--on", "cpu", "--json", str(tmp_path / "b.json")],
     )
-    assert done.exit_code == 0, done.output
-    found = KernelBench.load(tmp_path / "b.json")
-    assert [case.name for case in found.cases] == ["Swin-T stage 3, shifted", "MobileNetV2 3×3"]
-    assert all(0 < case.errors[OURS] <= 1 and not case.us for case in found.cases)
-    assert len(found.probes) == 6 and found.is_sound
-    assert "Nothing was timed" in found.summary
+    assert result.exit_code == 0, result.output
+    record = KernelBench.load(tmp_path / "b.json")
+    assert [case.name for case in record.cases] == ["Swin-T stage 3, shifted", "MobileNetV2 3×3"]
+    assert all(0 < case.errors[OURS] <= 1 and not case.us for case in record.cases)
+    assert len(record.probes) == 6 and record.is_sound
+    assert "Nothing was timed" in record.summary
 
 
 @needs_compiler
-def test_a_kernel_that_writes_nothing_is_wrong_and_the_command_fails(monkeypatch):
+def test_a_kernel_that_writes_nothing_is_wrong_and_fails_the_command(monkeypatch):
     monkeypatch.setattr(running, "emulated", lambda: lambda launch: None)
     monkeypatch.setattr(running, "probed", lambda _: ())
-    done = CliRunner().invoke(program.app, ["bench", "kernels", "3×3", "--on", "cpu"])
-    assert done.exit_code == 1
-    assert "inf WRONG" in done.output
+    result = CliRunner().invoke(program.app, ["bench", "kernels", "3×3", "--on", "cpu"])
+    assert result.exit_code == 1
+    assert "inf WRONG" in result.output
 
 
 @pytest.fixture
-def pretended_gpu(monkeypatch):
-    """Graphs are plain calls and each takes as long as it has calls."""
+def fake_gpu(monkeypatch):
+    """Graphs are plain calls, and each takes as long as it has calls."""
 
     def captured(calls):
         return lambda: [call() for call in calls]
 
-    monkeypatch.setattr(timing, "LEAST_CALLS", 2)
+    monkeypatch.setattr(timing, "MIN_CALLS", 2)
     monkeypatch.setattr(running, "captured", captured)
     monkeypatch.setattr(running, "event_clock", lambda run: float(len(run())))
 
@@ -201,7 +201,7 @@ def with_peers(name, *more):
 
 
 @needs_compiler
-def test_ours_and_every_peer_are_held_to_float64_and_timed(pretended_gpu):
+def test_ours_and_every_peer_are_checked_against_float64_and_timed(fake_gpu):
     def broken():
         raise RuntimeError("no such backend\nand more")
 
@@ -211,7 +211,7 @@ def test_ours_and_every_peer_are_held_to_float64_and_timed(pretended_gpu):
         Peer("same", lambda: peers.pointwise.compose),
         Peer("broken", broken),
         Peer(
-            "turned",
+            "prepared",
             lambda: lambda inputs: peers.pointwise.compose(*inputs),
             prepare=lambda inputs: (inputs,),
             is_aside=True,
@@ -220,11 +220,11 @@ def test_ours_and_every_peer_are_held_to_float64_and_timed(pretended_gpu):
     )
     run = checkout.emulated()
     with run_by(run, "cpu"):
-        found = running._timed(case, CPU, run, 1 << 10, float("inf"))
-    assert found.us == dict.fromkeys((OURS, "same", "turned", "other", "slow"), 1000.0)
-    assert found.asides == ("turned",) and "turned" not in found.errors
-    assert found.errors[OURS] <= 1 and found.errors["same"] < 10 and found.errors["other"] > 30
-    assert found.failures == {"broken": "RuntimeError: no such backend"}
+        result = running._timed(case, CPU, run, 1 << 10, float("inf"))
+    assert result.us == dict.fromkeys((OURS, "same", "prepared", "other", "slow"), 1000.0)
+    assert result.asides == ("prepared",) and "prepared" not in result.errors
+    assert result.errors[OURS] <= 1 and result.errors["same"] < 10 and result.errors["other"] > 30
+    assert result.failures == {"broken": "RuntimeError: no such backend"}
     with run_by(run, "cpu"):
         hurried = running._timed(case, CPU, run, 1 << 10, 0.0)
     assert set(hurried.us) == {OURS}
@@ -232,7 +232,7 @@ def test_ours_and_every_peer_are_held_to_float64_and_timed(pretended_gpu):
 
 
 @needs_compiler
-def test_a_run_on_a_gpu_is_put_together(pretended_gpu, monkeypatch, tmp_path):
+def test_a_run_on_a_gpu_fills_the_record(fake_gpu, monkeypatch, tmp_path):
     chosen = tuple(
         with_peers(name, Peer("same", lambda: peers.depthwise.compose))
         for name in ("MobileNetV2 3×3", "ConvNeXt-T 7×7")
@@ -243,42 +243,42 @@ def test_a_run_on_a_gpu_is_put_together(pretended_gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(running, "cuda_accelerators", lambda names: ((device,), "a word"))
     monkeypatch.setattr(running, "probed", lambda _: (KernelProbe(name="lanes"),))
     monkeypatch.setattr(
-        running, "errors_on_made_up_data", lambda device: errors_on_made_up_data(device)[:1]
+        running, "errors_on_synthetic_data", lambda device: errors_on_synthetic_data(device)[:1]
     )
     monkeypatch.setattr(running, "TOKENS", 128)
     with run_by(checkout.emulated(), "cpu"):
-        found = running._on_gpu(chosen, float("inf"), CPU)
-    assert found.is_sound and found.ran_on == "a GPU" and found.remarks == ("a word",)
-    assert [set(case.us) for case in found.cases] == [{OURS, "same"}] * 2
-    assert {row["times as fast"] for row in found.table()} == {"1.00 ×"}
-    assert KernelBench.load(found.save(tmp_path / "bench.json")) == found
+        record = running._on_gpu(chosen, float("inf"), CPU)
+    assert record.is_sound and record.ran_on == "a GPU" and record.remarks == ("a word",)
+    assert [set(case.us) for case in record.cases] == [{OURS, "same"}] * 2
+    assert {row["times as fast"] for row in record.table()} == {"1.00 ×"}
+    assert KernelBench.load(record.save(tmp_path / "bench.json")) == record
 
 
-def test_a_case_that_fails_as_a_whole_ends_alone_and_an_interrupt_keeps_what_there_is():
-    def look(index, case):
+def test_a_case_that_fails_does_not_end_the_others_and_an_interrupt_keeps_the_results():
+    def measure(index, case):
         if index == 1:
             raise RuntimeError("CUDA error: an illegal memory access\nand more")
         if index == 2:
             raise KeyboardInterrupt
         return running._blank(case, 1)
 
-    found, remarks = running._each(SMALL, look)
-    assert [case.failures for case in found] == [
+    results, remarks = running._each(SMALL, measure)
+    assert [case.failures for case in results] == [
         {},
         {OURS: "RuntimeError: CUDA error: an illegal memory access"},
     ]
-    assert remarks == ("Interrupted: what was complete until then is shown.",)
+    assert remarks == ("Interrupted: the results until then are shown.",)
 
 
-def test_a_fallback_is_no_time_of_ours(pretended_gpu):
+def test_a_fallback_is_not_timed_as_ours(fake_gpu):
     case = with_peers("MobileNetV2 3×3", Peer("same", lambda: peers.depthwise.compose))
 
     def refused(_):
         raise KernelError("no driver")
 
     with run_by(refused, "cpu"):
-        found = running._timed(case, CPU, refused, 1 << 10, float("inf"))
-        assert found.failures == {OURS: "no driver"} and set(found.us) == {"same"}
+        result = running._timed(case, CPU, refused, 1 << 10, float("inf"))
+        assert result.failures == {OURS: "no driver"} and set(result.us) == {"same"}
         late = running._timed(
             case, CPU, lambda launch: launch.arguments[4].zero_(), 1 << 10, float("inf")
         )
@@ -291,8 +291,10 @@ def test_a_fallback_is_no_time_of_ours(pretended_gpu):
     ids=lambda case: case.name,
 )
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_is_given_the_same_windows(case):
-    inputs = tuple(one.float() if isinstance(one, torch.Tensor) else one for one in case.make(CPU))
+def test_flex_attention_computes_the_same_windows(case):
+    inputs = tuple(
+        value.float() if isinstance(value, torch.Tensor) else value for value in case.make(CPU)
+    )
     expected = window_attention.compose(*inputs)
     torch.testing.assert_close(peers._flex_windows(*inputs), expected, rtol=1e-4, atol=1e-5)
 
@@ -301,7 +303,8 @@ def test_a_linear_layer_is_the_same_as_a_convolution():
     for case in SMALL:
         if case.kernel.name == "pointwise":
             inputs = tuple(
-                one.double() if isinstance(one, torch.Tensor) else one for one in case.make(CPU)
+                value.double() if isinstance(value, torch.Tensor) else value
+                for value in case.make(CPU)
             )
             torch.testing.assert_close(peers._convolved(*inputs), case.kernel.compose(*inputs))
 
@@ -311,10 +314,10 @@ SPARSE = [case for case in SMALL if case.kernel.name == "block_sparse_attention"
 
 @pytest.mark.parametrize("case", SPARSE, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_is_given_the_same_blocks(case):
+def test_flex_attention_attends_to_the_same_blocks(case):
     inputs = tuple(
-        one.float() if torch.is_tensor(one) and one.is_floating_point() else one
-        for one in case.make(CPU)
+        value.float() if torch.is_tensor(value) and value.is_floating_point() else value
+        for value in case.make(CPU)
     )
     query, key, _, kept, _, is_causal, _ = inputs
     mask = sparse.for_flex(inputs)[3]
@@ -322,35 +325,35 @@ def test_flex_attention_is_given_the_same_blocks(case):
         3, kept.long() % (kept.shape[2] + 1), 1.0
     )[..., :-1]
     assert mask.to_dense().equal(listed.int())
-    cut = mask.kv_num_blocks.sum().item()
-    assert cut == (kept.shape[1] * kept.shape[2] if is_causal else 0)
-    # Not compiled, FlexAttention goes by the places alone: all blocks, then.
-    everything = tuple(
-        choose_blocks(query, key, density=1.0, is_causal=is_causal) if one is kept else one
-        for one in inputs
+    partial = mask.kv_num_blocks.sum().item()
+    assert partial == (kept.shape[1] * kept.shape[2] if is_causal else 0)
+    # Uncompiled FlexAttention uses the positions alone, hence all blocks.
+    full = tuple(
+        choose_blocks(query, key, density=1.0, is_causal=is_causal) if value is kept else value
+        for value in inputs
     )
-    made = sparse.attend_by_flex(*sparse.for_flex(everything))
-    torch.testing.assert_close(made, case.kernel.compose(*everything), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(made, sparse.attend_to_all(*everything), rtol=1e-4, atol=1e-5)
+    output = sparse.attend_by_flex(*sparse.for_flex(full))
+    torch.testing.assert_close(output, case.kernel.compose(*full), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output, sparse.attend_to_all(*full), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", SPARSE, ids=lambda case: case.name)
-def test_asides_choose_as_the_case_did(case):
+def test_asides_choose_the_same_blocks_as_the_case(case):
     inputs = case.make(CPU)
     assert sparse.choose_and_attend(*inputs).equal(case.kernel.compose(*inputs))
-    attend = sparse.choosing_first(lambda query, key, value, mask, scale: mask.to_dense())
+    attend = sparse.with_choice(lambda query, key, value, mask, scale: mask.to_dense())
     assert attend(*inputs).equal(sparse.for_flex(inputs)[3].to_dense())
 
 
-def test_what_choosing_costs_is_told_by_density():
-    walk, noise = errors_on_made_up_data(CPU)
+def test_the_error_of_choosing_is_reported_by_density():
+    walk, noise = errors_on_synthetic_data(CPU)
     assert walk.errors[1.0] < 0.01 and walk.errors[0.25] < noise.errors[0.25]
     assert str(noise).startswith(
         "Error of attention to chosen blocks by density, independent random numbers"
     )
-    made = measured(asides=("cuDNN",)).model_copy(update={"densities": (walk,)})
-    assert str(walk) in made.summary and "3×3: cuDNN 50.0 µs" in made.summary
-    assert measured(asides=("compiled",)).table()[0]["best peer"] == "cuDNN 50.0"
+    record = bench_of(asides=("cuDNN",)).model_copy(update={"densities": (walk,)})
+    assert str(walk) in record.summary and "3×3: cuDNN 50.0 µs" in record.summary
+    assert bench_of(asides=("compiled",)).table()[0]["best peer"] == "cuDNN 50.0"
 
 
 def test_every_case_has_peers_of_several_kinds():
@@ -374,22 +377,22 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(preflight.CupyRunner, "load", load)
-    found = tuple(preflight._loadable())
+    results = tuple(preflight._loadable())
     assert loaded == [
         (kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets
     ]
-    assert {probe.failure for probe in found} == {"", "KernelError: no kernel image"}
+    assert {probe.failure for probe in results} == {"", "KernelError: no kernel image"}
 
 
-def test_outside_a_checkout_the_probes_say_so(monkeypatch, tmp_path):
+def test_outside_a_checkout_the_probes_fail_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(checkout, "SUPPORT", tmp_path)
     checkout.probes.cache_clear()
     (probe,) = probed("cpu")
-    assert "in a checkout of this project alone" in probe.failure
+    assert "only in a checkout of this project" in probe.failure
     checkout.probes.cache_clear()
 
 
-def test_without_a_compiler_the_emulator_says_so(monkeypatch):
+def test_without_a_compiler_the_emulator_is_refused(monkeypatch):
     checkout.emulator.cache_clear()
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MeasureError, match=r"by g\+\+, which is not installed"):
@@ -397,11 +400,11 @@ def test_without_a_compiler_the_emulator_says_so(monkeypatch):
     checkout.emulator.cache_clear()
 
 
-WHOLE = [case for case in SMALL if case.kernel.name.endswith("_int8")]
+INT8 = [case for case in SMALL if case.kernel.name.endswith("_int8")]
 
 
-@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
-def test_peers_on_whole_numbers_compute_the_same(case):
+@pytest.mark.parametrize("case", INT8, ids=lambda case: case.name)
+def test_peers_of_int8_kernels_compute_the_same(case):
     inputs = case.make(CPU)
     expected = case.kernel.compose(*inputs)
     if case.kernel.name == "pointwise_int8":
@@ -409,14 +412,14 @@ def test_peers_on_whole_numbers_compute_the_same(case):
         in_bf16 = torch.ops.paifuser.pointwise(*int8_cases.as_rows(inputs))
     else:
         in_bf16 = torch.ops.paifuser.depthwise(*int8_cases.as_images(inputs))
-    numbers = (expected.double() - int8_cases.OUT_ZERO) * int8_cases.OUT_SCALE
+    values = (expected.double() - int8_cases.OUT_ZERO) * int8_cases.OUT_SCALE
     is_inside = (expected > -128) & (expected < 127)
     assert is_inside.double().mean() > 0.5
-    torch.testing.assert_close(in_bf16[is_inside].double(), numbers[is_inside], rtol=0.05, atol=0.1)
+    torch.testing.assert_close(in_bf16[is_inside].double(), values[is_inside], rtol=0.05, atol=0.1)
 
 
-@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
-def test_a_step_may_be_its_neighbour_only_midway_between_them(case):
+@pytest.mark.parametrize("case", INT8, ids=lambda case: case.name)
+def test_a_quantized_value_may_be_its_neighbour_only_midway_between_them(case):
     inputs = case.make(CPU)
     expected = case.kernel.compose(*inputs)
     allowed = case.allowed(inputs, expected)

@@ -1,5 +1,5 @@
-"""The figures in README.md and docs/*.md are those of docs/measured, and what has no record is not
-claimed.
+"""The figures in README.md and docs/*.md are those of docs/measured, and nothing without a record
+is claimed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALL = "\n".join(PAGES.values())
 
 
 def block(name: str, folder: Path) -> str:
-    """One block as it is written from a folder, in one line."""
+    """One block as rendered from a folder, in one line."""
     text = f"<!-- measured:{name} -->\n<!-- /measured -->"
     return " ".join(blocks_of(render(text, folder))[name].split())
 
@@ -55,14 +55,14 @@ def comparison(**metrics: float) -> Comparison:
         Measurement(
             name=name,
             threads=1,
-            latency_ms=8.0 / 2**place,
-            speedup=2.0**place,
-            size_bytes=8000 // 2**place,
-            parameters=8000 // 2**place,
-            relative_error=0.01 * place,
+            latency_ms=8.0 / 2**index,
+            speedup=2.0**index,
+            size_bytes=8000 // 2**index,
+            parameters=8000 // 2**index,
+            relative_error=0.01 * index,
             metric=value,
         )
-        for place, (name, value) in enumerate(zip(names, values, strict=True))
+        for index, (name, value) in enumerate(zip(names, values, strict=True))
     ]
     return Comparison(
         workload="net",
@@ -75,11 +75,11 @@ def comparison(**metrics: float) -> Comparison:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_shows_what_the_records_say(page):
+def test_every_page_shows_the_figures_of_the_records(page):
     assert differing(PAGES[page], render(PAGES[page], MEASURED)) == []
 
 
-def test_every_block_that_is_written_stands_in_one_page():
+def test_every_block_appears_in_one_page():
     names = [name for text in PAGES.values() for name in blocks_of(text)]
     assert sorted(names) == sorted(BLOCKS)
 
@@ -94,7 +94,7 @@ PLAIN = re.compile(r"<!-- measured:.*?<!-- /measured -->|```.*?```|`[^`]*`", re.
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_measured_figure_stands_outside_a_block(page):
+def test_no_measured_figure_is_outside_a_block(page):
     assert MEASURED_FIGURE.findall(PLAIN.sub("", PAGES[page])) == []
 
 
@@ -105,7 +105,7 @@ def test_the_readme_s_section_of_results_has_no_figure_of_its_own():
     assert re.findall(r"\d", rest) == []
 
 
-def test_a_record_that_changes_is_seen_in_its_page(tmp_path):
+def test_a_changed_record_changes_its_page(tmp_path):
     for path in MEASURED.glob("*.json"):
         shutil.copy(path, tmp_path)
     changed = json.loads((tmp_path / "widgets.json").read_text(encoding="utf-8"))
@@ -116,7 +116,7 @@ def test_a_record_that_changes_is_seen_in_its_page(tmp_path):
     assert f"Of {changed['data']['clicks']} clicks" in " ".join(rendered.split())
 
 
-def test_a_claim_without_a_record_is_left_out_and_its_command_is_named(tmp_path):
+def test_a_block_without_a_record_names_its_command(tmp_path):
     bare = blocks_of(render(ALL, tmp_path))
     missing = bare.pop("missing")
     assert all(f"`paifuser-lab {command}`" in missing for command in COMMANDS.values())
@@ -133,12 +133,12 @@ def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path)
     assert "| resnet18 | 1.64 × | 1.48 × | 3.21 × |" in block("summary", MEASURED)
 
 
-def test_a_block_that_nothing_writes_is_an_error(tmp_path):
-    with pytest.raises(FileError, match="a block 'speed-of-light' that nothing writes"):
+def test_an_undefined_block_is_an_error(tmp_path):
+    with pytest.raises(FileError, match="a block 'speed-of-light' that is not defined"):
         render("<!-- measured:speed-of-light -->\n<!-- /measured -->", tmp_path)
 
 
-def test_the_command_finds_a_figure_that_is_not_the_record_s_and_corrects_it(tmp_path):
+def test_the_command_finds_a_figure_that_differs_from_the_record_and_corrects_it(tmp_path):
     shutil.copytree(MEASURED, tmp_path / "docs" / "measured")
     for name, text in PAGES.items():
         folder = tmp_path if name == "README.md" else tmp_path / "docs"
@@ -226,8 +226,10 @@ def test_comparisons_of_experiments_are_shown(tmp_path):
     sums = comparison(**{"sums in fp32": 0.9, "sums in int8": 0.9})
     cut = comparison(**{"25%, repaired": 0.98, "25%, as cut": 0.12})
     planned = comparison(int8=0.97, plan_precision=0.99)
-    for name, one in (("sums", sums), ("cut", cut), ("allocation", planned)):
-        Experiment(name=name, machine="here", comparisons=(one,)).save(tmp_path / f"{name}.json")
+    for name, compared in (("sums", sums), ("cut", cut), ("allocation", planned)):
+        Experiment(name=name, machine="here", comparisons=(compared,)).save(
+            tmp_path / f"{name}.json"
+        )
     assert "Of net in ONNX Runtime, one thread: 2.00 × as fast as without." in block(
         "sums", tmp_path
     )
@@ -237,7 +239,7 @@ def test_comparisons_of_experiments_are_shown(tmp_path):
     )
 
 
-def test_peers_are_shown_where_they_took_part(tmp_path):
+def test_peers_are_shown_if_they_were_measured(tmp_path):
     ours, theirs = (
         PruneRow(name="net", verdict=verdict, seconds=1.0) for verdict in ("exact", "timed out")
     )
@@ -273,7 +275,7 @@ def test_agreement_and_segmentation_are_shown(tmp_path):
         Method(name="quadratic", seconds=1.0, samples=3, agreement={"int8": 0.97}),
         Method(name="ablation", seconds=9.0, samples=3),
     )
-    judged = Sensitivity(
+    estimated = Sensitivity(
         workload="net",
         machine="here",
         unit="loss",
@@ -283,7 +285,7 @@ def test_agreement_and_segmentation_are_shown(tmp_path):
         rows=(),
         methods=methods,
     )
-    SensitivityBench(machine="here", records=(judged,)).save(tmp_path / "sensitivity.json")
+    SensitivityBench(machine="here", records=(estimated,)).save(tmp_path / "sensitivity.json")
     assert "`net`: quadratic 0.97 (int8)." in block("sensitivity", tmp_path)
     run = CompressedSeed(
         seed=0, goal=0.18, measured=comparison(**dict(zip(STAGES, (0.5, 0.7, 0.7), strict=True)))

@@ -1,4 +1,4 @@
-"""The bench of pruning runs, tells a wrong cut from a right one, and gives a record."""
+"""The benchmark of pruning detects wrong results and returns a record."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_each_architecture_gets_a_verdict(monkeypatch, tmp_path):
     assert PruneBench.load(measured.save(tmp_path / "bench.json")) == measured
 
 
-def test_a_wrong_cut_is_seen(monkeypatch):
-    right = prune.apply
+def test_a_wrong_result_is_detected(monkeypatch):
+    original_apply = prune.apply
 
     def wrong(work, recipe):
-        variant = right(work, recipe)
+        variant = original_apply(work, recipe)
         with torch.no_grad():
             variant.module.head.weight[0] = variant.module.head.weight[1]
         return variant
@@ -52,13 +52,13 @@ def test_a_wrong_cut_is_seen(monkeypatch):
     assert row.verdict == "wrong"
 
 
-def test_a_peer_that_is_not_there_or_not_known_is_said_before_anything_is_done(monkeypatch):
+def test_a_missing_or_unknown_peer_is_refused_before_anything_is_pruned(monkeypatch):
     monkeypatch.setattr(prune_peer, "import_module", missing)
     monkeypatch.setattr(prune, "_row", lambda *_: pytest.fail("something was pruned"))
     with pytest.raises(MissingExtraError, match=r"pip install 'paifuser-lab\[peers\]'"):
         bench(["plain"], depths=(), peer="torch-pruning")
     with pytest.raises(
-        MeasureError, match="'depgraph' is no peer in pruning; there is torch-pruning"
+        MeasureError, match="'depgraph' is not a peer in pruning; there is torch-pruning"
     ):
         bench(["plain"], depths=(), peer="depgraph")
 
@@ -67,17 +67,17 @@ def missing(name):
     raise ImportError(name)
 
 
-def says(pipe, name, ratio):
+def returns_row(pipe, name, ratio):
     pipe.send("ready")
     pipe.send(PruneRow(name=name, verdict="exact", seconds=0.0))
 
 
-def sleeps(pipe, name, ratio):
+def hangs(pipe, name, ratio):
     pipe.send("ready")
     time.sleep(60)
 
 
-def dies(pipe, name, ratio):
+def crashes(pipe, name, ratio):
     pipe.send("ready")
     os._exit(1)
 
@@ -88,22 +88,22 @@ def dies(pipe, name, ratio):
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
-    ("work", "verdict", "said"),
+    ("work", "verdict", "note"),
     [
-        (says, "exact", ""),
-        (sleeps, "timed out", "it had not returned after 0.5 s"),
-        (dies, "failed", "its process ended without a word"),
+        (returns_row, "exact", ""),
+        (hangs, "timed out", "it had not returned after 0.5 s"),
+        (crashes, "failed", "its process ended without a result"),
     ],
 )
-def test_what_a_process_does_is_told_whatever_it_does(monkeypatch, work, verdict, said):
+def test_the_outcome_of_a_process_is_reported_whatever_it_does(monkeypatch, work, verdict, note):
     monkeypatch.setattr(prune_peer, "_work", work)
     monkeypatch.setattr(prune_peer, "get_all_start_methods", list)
     monkeypatch.setattr(prune_peer, "get_context", lambda _: multiprocessing.get_context("fork"))
-    row = prune_peer._in_time("plain", 0.5, 0.5)
-    assert (row.verdict, row.note) == (verdict, said)
+    row = prune_peer._run_with_timeout("plain", 0.5, 0.5)
+    assert (row.verdict, row.note) == (verdict, note)
 
 
-def test_peers_rows_stand_beside_ours():
+def test_peers_rows_are_shown_beside_ours():
     ours = PruneRow(name="net", verdict="exact", removed_weights=0.7, seconds=1.0)
     theirs = PruneRow(name="net", verdict="timed out", seconds=30.0, note="late")
     record = PruneBench(
@@ -125,11 +125,11 @@ def test_peers_rows_stand_beside_ours():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_peer_prunes_what_it_can():
+def test_the_peer_prunes_the_architectures_that_it_supports():
     pytest.importorskip("torch_pruning", reason="the extra 'peers' is not installed")
     rows = list(
         prune_peer.peer_rows(
-            [one for one in architectures() if one.name in ("plain", "GPT-2")], 0.5
+            [known for known in architectures() if known.name in ("plain", "GPT-2")], 0.5
         )
     )
     verdicts = {row.name: row.verdict for row in rows}

@@ -1,4 +1,4 @@
-"""The bench of ways of judging layers runs and gives a record; what it finds is never asserted."""
+"""The benchmark of sensitivity methods returns a record; its results are never asserted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paifuser_lab.workload.load import load
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_each_method_is_held_against_the_ablation_and_a_failure_does_not_end_it(
+def test_each_method_is_compared_with_the_ablation_and_a_failure_does_not_end_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path
 ):
     monkeypatch.setattr(
@@ -34,13 +34,13 @@ def test_each_method_is_held_against_the_ablation_and_a_failure_does_not_end_it(
     assert SensitivityBench.load(measured.save(tmp_path / "bench.json")) == measured
 
 
-class Flat:
-    """Stands for PyHessian's class: probes of a trace of 1, and what it was asked to look at."""
+class FakeHessian:
+    """A fake of PyHessian's class: its probes have a mean of 1, and it records the parameters."""
 
-    asked: list[list[str]] = []
+    calls: list[list[str]] = []
 
     def __init__(self, model, criterion, data, cuda):
-        self.asked.append(
+        self.calls.append(
             [name for name, weight in model.named_parameters() if weight.requires_grad]
         )
 
@@ -48,13 +48,16 @@ class Flat:
         return [0.5, 1.5] * (maxIter // 2)
 
 
-def test_the_peer_is_asked_layer_by_layer_and_given_as_many_probes_as_our_error_takes(monkeypatch):
+def test_the_peer_runs_layer_by_layer_with_as_many_probes_as_our_error_requires(monkeypatch):
     monkeypatch.setattr(hessian_peer, "load", lambda name: load(name, trained=False))
-    monkeypatch.setattr(hessian_peer, "_pyhessian", lambda: Flat)
+    monkeypatch.setattr(hessian_peer, "_pyhessian", lambda: FakeHessian)
     monkeypatch.setattr(hessian_peer, "ERROR", 2.0)
-    found = hessian_peer.bench(("resnet18-digits-tiny",)).models[0]
-    assert found.layers == 21 and Flat.asked == [[f"{name}.weight"] for name in _layers()]
-    assert found.peer_probes >= 2 * found.layers and found.our_seconds > 0 and found.furthest > 0
+    traced = hessian_peer.bench(("resnet18-digits-tiny",)).models[0]
+    assert traced.layers == 21
+    assert FakeHessian.calls == [[f"{name}.weight"] for name in _layers()]
+    assert (
+        traced.peer_probes >= 2 * traced.layers and traced.our_seconds > 0 and traced.furthest > 0
+    )
 
 
 def _layers() -> list[str]:

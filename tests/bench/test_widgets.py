@@ -1,5 +1,5 @@
-"""The widgets' benchmark where no browser is needed: what it makes of moments, what its notebook
-notes, and what it refuses.
+"""The widgets' benchmark as far as it needs no browser: its arithmetic on time stamps, what its
+notebook records, and what it refuses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from paifuser_lab.bench.jupyterlab import browsing
 from paifuser_lab.bench.probe import Probe
-from paifuser_lab.bench.widgets import WidgetRow, WidgetsBench, _answers, bench
+from paifuser_lab.bench.widgets import WidgetRow, WidgetsBench, _delays, bench
 from paifuser_lab.errors import MeasureError, MissingExtraError
 from paifuser_lab.records import Record
 
@@ -30,21 +30,21 @@ ROW = WidgetRow(
 )
 
 
-def test_an_answer_is_the_first_effect_after_its_cause_and_before_the_next():
-    assert _answers([0, 100, 200], [7, 8, 103, 211]) == [7, 3, 11]
-    assert _answers([0, 100, 200], [-5, 7, 211, 300]) == [7, 11]
+def test_a_delay_ends_with_the_first_effect_before_the_next_cause():
+    assert _delays([0, 100, 200], [7, 8, 103, 211]) == [7, 3, 11]
+    assert _delays([0, 100, 200], [-5, 7, 211, 300]) == [7, 11]
     with pytest.raises(MeasureError, match="Only 1 of 3 changes arrived"):
-        _answers([0, 100, 200], [7])
+        _delays([0, 100, 200], [7])
 
 
-def test_the_goals_stand_under_the_figures(tmp_path):
+def test_the_goals_are_shown_below_the_figures(tmp_path):
     measured = WidgetsBench(machine="here", clicks=3, rows=(ROW,))
     row, goal = measured.table()
     assert row["sum kB"] == "95.0" and goal["sum kB"] == "< 150" and set(goal) == set(row)
     assert Record.load(measured.save(tmp_path / "widgets.json")) == measured
 
 
-def test_the_notebook_s_side_notes_what_it_made_and_what_was_selected(tmp_path):
+def test_the_notebook_records_the_panel_and_the_selections(tmp_path):
     probe = Probe(20)
     with pytest.raises(MeasureError, match="not shown yet"):
         probe.save(str(tmp_path / "stamps.json"))
@@ -69,7 +69,7 @@ def test_the_notebook_s_side_notes_what_it_made_and_what_was_selected(tmp_path):
     )
 
 
-def test_what_measures_nothing_is_refused():
+def test_a_panel_too_small_is_refused():
     with pytest.raises(MeasureError, match="10 rows or more"):
         bench((3,))
 
@@ -85,7 +85,7 @@ def test_without_playwright_the_extra_is_named(monkeypatch):
         pass
 
 
-def test_without_a_browser_the_remedy_is_told(monkeypatch, tmp_path):
+def test_without_a_browser_the_error_names_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("CHROMIUM", str(tmp_path / "none"))
     with pytest.raises(MeasureError, match="name it in the variable CHROMIUM"), browsing():
         pass

@@ -1,4 +1,4 @@
-"""What several browser tests stand on."""
+"""Fixtures of several browser tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.browser import jupyterlab
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
-    """One server and one browser for every test of a file."""
+    """One server and one browser for all tests of a file."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "notebooks").mkdir()
     with (

@@ -36,8 +36,8 @@ __all__ = [
 
 
 def marks() -> list[Any]:
-    """What every browser test is marked with: skipped, with the reason, where there is no Chromium,
-    unless one is required.
+    """The marks of every browser test: skipped with a reason if there is no Chromium, unless it is
+    required.
     """
     is_required = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
     absent = chromium() is None and not is_required
@@ -49,7 +49,7 @@ def marks() -> list[Any]:
 
 
 def quick_copy(name: str, folder: Path, parameters: str) -> None:
-    """One of our notebooks, not yet run, with parameters that take little time."""
+    """Copy one of the repository's notebooks, not run, with parameters that take little time."""
     notebook = nbformat.read(asset(f"notebooks/{name}"), as_version=4)
     (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     cell.source += f"\n{parameters}"

@@ -1,4 +1,4 @@
-"""A notebook that runs in a browser, and what its last cell reports of the Python side."""
+"""A live notebook in a browser, whose last cell reports the state of the Python side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Read = Callable[[], Any]
 
 @contextmanager
 def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
-    """The notebook, run; `read()` runs its last cell, which writes `state.json`."""
+    """Run the notebook; `read()` runs its last cell, which writes `state.json`."""
     server, browser = served
     folder = server.folder / name
     jupyterlab.write_notebook(folder / "live.ipynb", cells)
@@ -37,7 +37,7 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
 def living_panel(
     served: tuple[Any, Any], name: str, cells: Sequence[str]
 ) -> Iterator[tuple[Any, Any, Read]]:
-    """The same with its first panel, drawn; a name that is markup must not have become an image."""
+    """Like `living`, with its first panel; a name with markup must not become an image."""
     with living(served, name, cells) as (shown, read):
         panel = shown.page.locator(".pf-panel").first
         panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
@@ -46,6 +46,6 @@ def living_panel(
 
 
 def keep(shown: Any, name: str) -> None:
-    """A picture of the page, where somebody wants pictures."""
+    """Save a screenshot of the page if screenshots are requested."""
     if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
         shown.page.screenshot(path=Path(folder) / f"{name}.png")

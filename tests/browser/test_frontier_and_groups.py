@@ -9,7 +9,7 @@ from tests.browser.living import keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
-NASTY = "<img src=x onerror=alert(1)>"
+HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ body = nn.Sequential(
     nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()
 )
 model = nn.Sequential()
-model.add_module("NASTY", body)
+model.add_module("HTML_NAME", body)
 model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
 batches = [(torch.randn(8, 3, 16, 16), torch.randint(0, 4, (8,))) for _ in range(2)]
 loss = nn.functional.cross_entropy
@@ -34,7 +34,7 @@ work = lab.Workload(
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 queries.QUERIES["allocation"] = replace(queries.QUERIES["allocation"], seconds=6.0)
 bench
-""".strip().replace("NASTY", NASTY)
+""".strip().replace("HTML_NAME", HTML_NAME)
 READ = """
 state = bench.wait(120)
 report = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe)}
@@ -51,7 +51,7 @@ Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
-def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives(served):
+def test_a_frontier_is_computed_and_a_chosen_point_is_applied_and_measured(served):
     with living_panel(served, "frontier", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Frontier").click()
         panel.get_by_label("what is limited").select_option("size_bytes")
@@ -82,7 +82,7 @@ def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives
         assert read()["steps"] == 0
 
 
-def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_dragged(served):
+def test_groups_are_shown_before_the_cut_and_predictions_while_the_line_is_dragged(served):
     with living_panel(served, "groups", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Importance").click()
         panel.get_by_role("button", name="Find the importance").click()
@@ -91,10 +91,10 @@ def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_drag
         group = page.get_by_role("region", name="what goes together")
         group.get_by_text("Goes together: 16 channels").wait_for(timeout=20_000)
         members = group.get_by_role("button").all_inner_texts()
-        assert any(text.startswith(f"{NASTY}.1") for text in members) and any(
-            text.startswith(f"{NASTY}.3") for text in members
+        assert any(text.startswith(f"{HTML_NAME}.1") for text in members) and any(
+            text.startswith(f"{HTML_NAME}.3") for text in members
         )
-        line = page.get_by_role("slider", name=f"threshold of {NASTY}.0")
+        line = page.get_by_role("slider", name=f"threshold of {HTML_NAME}.0")
         table = page.get_by_role("table", name="what the cut gives")
         assert (
             table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text()
@@ -133,5 +133,5 @@ def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_drag
         kept = int(line.get_attribute("aria-valuetext").split()[0])
         line.press("ArrowUp")
         assert int(line.get_attribute("aria-valuetext").split()[0]) == kept - 1
-        group.get_by_role("button").filter(has_text=f"{NASTY}.3").first.click()
-        assert read()["selected"] == f"{NASTY}.3"
+        group.get_by_role("button").filter(has_text=f"{HTML_NAME}.3").first.click()
+        assert read()["selected"] == f"{HTML_NAME}.3"

@@ -9,7 +9,7 @@ from tests.browser.living import keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
-NASTY = "<img src=x onerror=alert(1)>"
+HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
 import json
 from dataclasses import replace
@@ -39,22 +39,22 @@ class Tokens(nn.Module):
 first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
 body = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(), second, nn.ReLU())
 model = nn.Sequential()
-model.add_module("NASTY", body)
+model.add_module("HTML_NAME", body)
 model.add_module("tail", nn.Sequential(Tokens(), Attention(), nn.Linear(16, 4)))
 work = lab.Workload(model.eval(), torch.randn(1, 3, 24, 24), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 queries.QUERIES["attention"] = replace(queries.QUERIES["attention"], seconds=3.0)
 bench
-""".strip().replace("NASTY", NASTY)
+""".strip().replace("HTML_NAME", HTML_NAME)
 READ = """
 state = bench.wait(120)
 report = {"steps": [{step.kind: step.options} for step in bench.recipe]}
 report |= {"error": state.error, "selected": bench.selected}
 if state.fusions is not None:
-    report["places"] = [one.place for one in state.fusions.fusions]
-    report["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
+    report["places"] = [site.place for site in state.fusions.fusions]
+    report["switchable"] = [site.place for site in state.fusions.fusions if site.can_switch]
 if state.variant is not None and state.variant.fusions is not None:
-    report["did"] = {one.place: one.standing for one in state.variant.fusions.fusions}
+    report["standing"] = {site.place: site.standing for site in state.variant.fusions.fusions}
 if state.attention_cost is not None:
     report["kind"], report["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
     report["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
@@ -62,26 +62,26 @@ Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
-def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(served):
+def test_fusions_are_found_a_switch_fuses_a_site_and_undo_withdraws_it(served):
     with living_panel(served, "fusion", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Fusion").click()
         page = panel.get_by_role("tabpanel", name="Fusion")
         page.get_by_role("button", name="Find what can be fused").click()
         report = read()
-        assert report["error"] is None and f"{NASTY}.0" in report["switchable"]
+        assert report["error"] is None and f"{HTML_NAME}.0" in report["switchable"]
         switches = page.get_by_role("switch")
         assert switches.count() == len(report["places"])
         chips = panel.get_by_label("recipe, in the order in which it is applied")
-        page.get_by_role("switch", name=f"fuse {NASTY}.0").click()
+        page.get_by_role("switch", name=f"fuse {HTML_NAME}.0").click()
         chips.get_by_text("fuse", exact=True).wait_for(timeout=20_000)
         report = read()
         assert (
             report["error"] is None
-            and report["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"]
-            and report["selected"] == f"{NASTY}.0"
+            and report["steps"][-1]["fuse"]["layers"] == [f"{HTML_NAME}.0"]
+            and report["selected"] == f"{HTML_NAME}.0"
         )
-        is_on = page.get_by_role("switch", name=f"fuse {NASTY}.0").get_attribute("aria-checked")
-        assert is_on == str(report["did"][f"{NASTY}.0"] == "fused").lower(), (
+        is_on = page.get_by_role("switch", name=f"fuse {HTML_NAME}.0").get_attribute("aria-checked")
+        assert is_on == str(report["standing"][f"{HTML_NAME}.0"] == "fused").lower(), (
             "what was done is what is shown"
         )
         keep(shown, "fusion-switched")
@@ -124,7 +124,7 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         assert read()["steps"] == []
 
 
-def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becomes_a_step(served):
+def test_the_attention_cost_is_measured_and_a_share_chosen_by_the_slider_is_a_step(served):
     with living_panel(served, "attention", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Attention").click()
         page = panel.get_by_role("tabpanel", name="Attention")

@@ -1,4 +1,4 @@
-"""A threshold of channels is dragged in a living notebook, and Python knows what is kept."""
+"""A channel threshold is dragged in a live notebook, and Python has the kept channels."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ model = nn.Sequential(
 for layer in (model[0], model[2]):
     layer.weight.data *= torch.linspace(0.1, 2, len(layer.weight))[:, None, None, None]
 work = lab.Workload(model, torch.randn(1, 3, 16, 16), name="net")
-found = lab.importance(work, "magnitude")
-panel = lab.show(found)
+importance = lab.importance(work, "magnitude")
+panel = lab.show(importance)
 seen = []
 panel.observe(lambda change: seen.append(change["new"]), "live")
 panel
 """.strip(),
     """
 report = {"threshold": panel.threshold, "kept": panel.kept, "live": seen, "served": panel.served}
-report["expected"] = found.kept(threshold=panel.threshold)
+report["expected"] = importance.kept(threshold=panel.threshold)
 Path("state.json").write_text(json.dumps(report))
 """.strip(),
 ]
@@ -42,7 +42,7 @@ Path("state.json").write_text(json.dumps(report))
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """The panel in a notebook; and what its last cell reports when it is run again."""
+    """The panel in a notebook, and a function that runs its last cell and returns the report."""
     folder = tmp_path_factory.mktemp("importance")
     notebooks = folder / "notebooks"
     jupyterlab.write_notebook(notebooks / "live.ipynb", CELLS)
@@ -54,8 +54,8 @@ def opened(tmp_path_factory):
         assert shown.errors() == []
 
         def read(served):
-            """What Python knows once it has served so many requests; the page sends a message when
-            the one before is answered.
+            """The report after Python has served so many requests; the page sends a message once
+            the previous one is answered.
             """
             for _ in range(20):
                 shown.run_cell(1, timeout_s=60)
@@ -75,7 +75,7 @@ def kept_words(slider):
     return int(slider.get_attribute("aria-valuetext").split()[0])
 
 
-def test_a_dragged_threshold_is_what_python_has_kept(opened):
+def test_a_dragged_threshold_sets_the_kept_channels_in_python(opened):
     shown, read = opened
     mouse = shown.page.mouse
     line = shown.page.get_by_role("slider", name="threshold of 0")
@@ -95,14 +95,16 @@ def test_a_dragged_threshold_is_what_python_has_kept(opened):
     assert len(set(words)) > 3 and sorted(words, reverse=True) == words, "the page follows the hand"
     assert {key: count for key, count in report["kept"].items() if key != "0"} == {"2": 32, "4": 8}
     assert report["served"] == 1, "one gesture is one choice"
-    on_the_way = [one for one in report["live"] if one]
+    during_drag = [message for message in report["live"] if message]
     assert (
-        on_the_way and all(one["layer"] == "0" for one in on_the_way) and report["live"][-1] == {}
+        during_drag
+        and all(message["layer"] == "0" for message in during_drag)
+        and report["live"][-1] == {}
     )
-    assert len(on_the_way) < 60, "not every move is a message"
+    assert len(during_drag) < 60, "not every move is a message"
 
 
-def test_keys_move_the_line_by_a_channel(opened):
+def test_keys_move_the_line_by_one_channel(opened):
     shown, read = opened
     line = shown.page.get_by_role("slider", name="threshold of 0")
     before = read(served=1)["kept"]["0"]
@@ -114,7 +116,7 @@ def test_keys_move_the_line_by_a_channel(opened):
     assert read(served=5)["kept"]["0"] == 64
 
 
-def test_one_threshold_for_all_layers_leaves_the_answer_whole(opened):
+def test_one_threshold_for_all_layers_keeps_the_output_layer_whole(opened):
     shown, read = opened
     slider = shown.page.get_by_role("slider", name="one threshold for all layers")
     box = slider.bounding_box()

@@ -1,4 +1,4 @@
-"""The pictures of the README are taken by one command: the whole workbench, light and dark."""
+"""One command makes the README's screenshots: the whole workbench, light and dark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.browser import jupyterlab
 pytestmark = jupyterlab.marks()
 
 
-def test_the_workbench_is_pictured_in_both_themes(tmp_path):
+def test_screenshots_of_the_workbench_are_made_in_both_themes(tmp_path):
     light, dark = take_pictures(tmp_path, "resnet18-tiny", rounds=1, seconds=0.1)
     assert (light.name, dark.name) == ("workbench-light.png", "workbench-dark.png")
     sizes, brightness = [], []

@@ -17,7 +17,7 @@ pytestmark = jupyterlab.marks()
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_profile_notebook_shows_a_tree_that_folds_and_a_roofline_that_tells(tmp_path, dark):
+def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(tmp_path, dark):
     parameters = os.environ.get("PAIFUSER_NOTEBOOK_PARAMETERS", QUICK)
     jupyterlab.quick_copy("10_profile.ipynb", tmp_path / "notebooks", parameters)
     with (

@@ -17,7 +17,7 @@ from tests.browser.living import keep
 
 pytestmark = jupyterlab.marks()
 
-NASTY = "<img src=x onerror=alert(1)>"
+HTML_NAME = "<img src=x onerror=alert(1)>"
 OPEN = """
 import json
 import torch
@@ -27,12 +27,12 @@ from torch import nn
 torch.manual_seed(0)
 tail = nn.Sequential(nn.Conv2d(16, 16, 3), nn.MaxPool2d(2))
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), tail)
-model.add_module("NASTY", nn.Conv2d(16, 4, 1))
+model.add_module("HTML_NAME", nn.Conv2d(16, 4, 1))
 work = lab.Workload(model, torch.randn(1, 3, 64, 64), name="net")
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 before = lab.apply(bench.session.work, lab.Recipe([])).weights_hash
 bench
-""".strip().replace("NASTY", NASTY)
+""".strip().replace("HTML_NAME", HTML_NAME)
 READ = """
 state = bench.wait(60)
 report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected}
@@ -45,7 +45,7 @@ Path("state.json").write_text(json.dumps(report))
 
 @contextmanager
 def opened(tmp_path, *, dark=False):
-    """A page with the workbench, idle, and a way to read what Python has by now."""
+    """A page with the idle workbench, and a function that reads Python's current state."""
     folder = tmp_path / "notebooks"
     folder.mkdir()
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -71,7 +71,7 @@ def opened(tmp_path, *, dark=False):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
+def test_a_click_makes_a_variant_and_undo_withdraws_it(tmp_path, dark):
     with opened(tmp_path, dark=dark) as (shown, panel, read, folder):
         assert read()["recipe"] == []
         panel.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
@@ -95,21 +95,21 @@ def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
         assert read()["recipe"] == ["fold batch-norm"]
 
 
-def test_a_precision_is_chosen_a_row_at_a_time_and_names_are_only_text(tmp_path):
+def test_a_precision_is_chosen_per_row_and_names_are_escaped(tmp_path):
     with opened(tmp_path) as (shown, panel, read, _):
-        row = panel.get_by_role("row").filter(has_text=NASTY)
+        row = panel.get_by_role("row").filter(has_text=HTML_NAME)
         row.click()
         row.locator("select").select_option("bf16")
         report = read()
         assert (
-            report["recipe"] == [f"{NASTY}: bf16"]
-            and report["selected"] == NASTY
+            report["recipe"] == [f"{HTML_NAME}: bf16"]
+            and report["selected"] == HTML_NAME
             and report["error"] is None
         )
         assert shown.page.locator("img[src=x]").count() == 0
 
 
-def test_the_table_is_sorted_filtered_and_walked_from_the_keyboard(tmp_path):
+def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(tmp_path):
     with opened(tmp_path) as (shown, panel, read, _):
         panel.get_by_role("columnheader", name="self ms").click()
         assert panel.locator("[aria-sort=descending], [aria-sort=ascending]").count() == 1
@@ -117,9 +117,9 @@ def test_the_table_is_sorted_filtered_and_walked_from_the_keyboard(tmp_path):
         shown.page.keyboard.press("/")
         shown.page.keyboard.type("MaxPool")
         shown.page.wait_for_timeout(300)
-        rows = [one.inner_text() for one in panel.get_by_role("row").all()]
-        assert any("MaxPool2d" in one for one in rows) and not any(
-            "BatchNorm2d" in one for one in rows
+        rows = [row.inner_text() for row in panel.get_by_role("row").all()]
+        assert any("MaxPool2d" in text for text in rows) and not any(
+            "BatchNorm2d" in text for text in rows
         )
         shown.page.keyboard.press("Escape")
         shown.page.keyboard.press("ArrowDown")

@@ -44,7 +44,7 @@ def row(shown, place, panel=0):
     )
 
 
-def test_a_page_that_is_loaded_again_shows_the_workbench_as_it_is_and_works_on(served):
+def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
     with living(served, "reload", [MODEL, BENCH, READ_BENCH]) as (shown, read):
         row(shown, 1).click()
         assert read() == {"selected": "0", "recipe": []}
@@ -81,7 +81,7 @@ def test_two_notebooks_at_once_do_not_disturb_each_other(served):
         assert row(two, 3).get_attribute("aria-selected") == "true"
 
 
-def test_when_the_jupyter_kernel_is_restarted_a_panel_says_so_and_is_run_again(served):
+def test_a_panel_reports_a_restarted_jupyter_kernel_and_can_be_run_again(served):
     with living(served, "restart", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, read):
         shown.page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel()"
@@ -99,7 +99,7 @@ def test_when_the_jupyter_kernel_is_restarted_a_panel_says_so_and_is_run_again(s
         assert read() == {"selected": "1", "dots": "1"}
 
 
-def test_without_the_page_s_leave_to_run_cells_what_to_press_is_named(served):
+def test_a_page_that_cannot_run_cells_shows_what_to_press(served):
     with living(served, "plain", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, _):
         shown.page.evaluate(
             "() => { window.pfApp = window.jupyterapp; window.jupyterapp = undefined; }"
@@ -124,7 +124,7 @@ def test_a_click_in_one_view_selects_in_another(served):
         assert read() == {"selected": "3", "dots": "3"}
 
 
-def test_a_click_in_the_map_of_memory_selects_in_the_table(served):
+def test_a_click_in_the_memory_map_selects_in_the_table(served):
     shows = (
         f"{PROFILE}\nfrom paifuser_lab import profiler\ndisplay(panel, "
         "lab.show(profiler.memory_timeline(work)))"
@@ -145,7 +145,7 @@ def test_a_click_in_the_map_of_memory_selects_in_the_table(served):
         )
 
 
-def test_a_panel_that_was_closed_leaves_the_others_alive(served):
+def test_closing_a_panel_leaves_the_others_working(served):
     cells = [MODEL, f"{PROFILE}\ndisplay(panel, dots)", "dots.close()", READ_PANELS]
     with living(served, "closed", cells) as (shown, read):
         shown.page.locator(".pf-roofline").wait_for(state="detached", timeout=10_000)
@@ -155,7 +155,7 @@ def test_a_panel_that_was_closed_leaves_the_others_alive(served):
         assert read()["selected"] == "0"
 
 
-def test_a_callback_of_the_user_s_that_fails_is_logged_and_the_panel_lives_on(served):
+def test_a_failing_user_callback_is_logged_and_the_panel_keeps_working(served):
     failing = (
         "def fail(change):\n    raise ValueError('of my own')\n\npanel.observe(fail, 'selected')"
     )

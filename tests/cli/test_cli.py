@@ -1,4 +1,4 @@
-"""The command line: what it prints, and what it says when something is wrong."""
+"""The command line: its output and its error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from paifuser_lab.cli import jupyterlab, program
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Runs `paifuser-lab …` in this process: exit code, and what was printed."""
+    """Run `paifuser-lab …` in this process; returns exit code, standard output and standard
+    error.
+    """
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
@@ -54,11 +56,11 @@ def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
         (["bench", "models", "resnet18-tiny", "--seconds", "x"], "Invalid value"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(command, tmp_path, arguments, sentence):
+def test_errors_are_one_sentence_without_a_traceback(command, tmp_path, arguments, sentence):
     names = {"folder": tmp_path, "recipe": tmp_path / "recipe.yaml", "bad": tmp_path / "bad.yaml"}
     lab.Recipe(["fold"]).save(names["recipe"])
     names["bad"].write_text("version: 1\nsteps:\n  - prun: {}\n")
-    code, _, err = command(*(one.format(**names) for one in arguments))
+    code, _, err = command(*(argument.format(**names) for argument in arguments))
     assert code == 2
     assert sentence.format() in err
     assert "Traceback" not in err
@@ -127,19 +129,17 @@ def test_open_keeps_a_changed_notebook_and_brings_the_others_up_to_date(
     assert code == 2 and "Cannot copy the notebooks into" in err and len(started) == 3
 
 
-def test_profile_prints_the_tree_and_what_would_help_and_leaves_record_report_and_trace(
-    command, tmp_path
-):
+def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(command, tmp_path):
     names = {"--save": "profile.json", "--html": "report.html", "--trace": "trace.json"}
-    wanted = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
+    options = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
     code, out, _ = command(
-        "profile", "resnet18-tiny", "--depth", "1", "--seconds", "0.2", "--backward", *wanted
+        "profile", "resnet18-tiny", "--depth", "1", "--seconds", "0.2", "--backward", *options
     )
     assert code == 0
     assert "maxpool" in out and "layer1" in out and "conv2" not in out.split("rows add up")[0]
     assert "rows add up to" in out and "resnet18-tiny (ResNet)" in out and "→ fold saves" in out
-    seen = lab.Profile.load(tmp_path / "profile.json")
-    assert seen["layer1.0.conv2"].backward_self_ms > 0
+    profile = lab.Profile.load(tmp_path / "profile.json")
+    assert profile["layer1.0.conv2"].backward_self_ms > 0
     assert "layer1" in (tmp_path / "report.html").read_text()
     code, out, _ = command("trace", str(tmp_path / "trace.json"))
     assert code == 0 and "(BasicBlock)" in out and "convolution" in out

@@ -50,15 +50,15 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
 def rounds_on_paper(
     candidates: list[Candidate], *, rounds: int, seconds: float
 ) -> Iterator[dict[str, Samples]]:
-    samples = {one.name: Samples() for one in candidates}
+    samples = {candidate.name: Samples() for candidate in candidates}
     for number in range(rounds):
-        for one in candidates:
+        for candidate in candidates:
             with torch.no_grad():
-                one.call()
-            ms = next((ms for key, ms in CLOCK.items() if one.name.startswith(key)), 4.0)
-            taken = samples[one.name]
-            for kept in (taken.rounds_ms, taken.calls_ms, taken.cpu_ms):
-                kept.append(ms * (1 + 0.01 * number))
+                candidate.call()
+            ms = next((ms for key, ms in CLOCK.items() if candidate.name.startswith(key)), 4.0)
+            taken = samples[candidate.name]
+            for column in (taken.rounds_ms, taken.calls_ms, taken.cpu_ms):
+                column.append(ms * (1 + 0.01 * number))
         yield samples
 
 
@@ -97,11 +97,11 @@ def test_the_faster_baseline_is_the_reference_and_both_are_shown() -> None:
     )
 
 
-@pytest.mark.parametrize(("one", "two", "threads"), [(1.0, 2.0, 1), (2.0, 1.0, 2)])
+@pytest.mark.parametrize(("one_ms", "two_ms", "threads"), [(1.0, 2.0, 1), (2.0, 1.0, 2)])
 def test_a_variant_without_threads_of_its_own_shows_the_faster_number(
-    one: float, two: float, threads: int
+    one_ms: float, two_ms: float, threads: int
 ) -> None:
-    CLOCK.update({"f · 1": one, "f · 2": two})
+    CLOCK.update({"f · 1": one_ms, "f · 2": two_ms})
     assert lab.compare(small(), f=Recipe(["fold"]), rounds=3)["f"].threads == threads
 
 
@@ -144,7 +144,7 @@ def test_a_row_holds_everything_that_was_measured() -> None:
     ("ms", "note"),
     [(8.0, "slower than the baseline"), (4.0, "no faster than the baseline, within the interval")],
 )
-def test_what_is_not_faster_says_so(ms: float, note: str) -> None:
+def test_a_variant_that_is_not_faster_gets_a_note(ms: float, note: str) -> None:
     CLOCK.update({"f ·": ms})
     assert note in lab.compare(small(), f=Recipe(["fold"]), rounds=3)["f"].notes
 
@@ -174,8 +174,8 @@ def test_what_is_not_faster_says_so(ms: float, note: str) -> None:
 def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
     interval: tuple[float, float], notes: tuple[str, ...], word: str
 ) -> None:
-    assert contender_rows._verdict(interval, is_baseline=False) == notes
-    assert contender_rows._verdict(interval, is_baseline=True) == ()
+    assert contender_rows._no_gain_note(interval, is_baseline=False) == notes
+    assert contender_rows._no_gain_note(interval, is_baseline=True) == ()
     rows = (
         Measurement(
             name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)
@@ -194,7 +194,7 @@ def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
     assert shown[0]["note"] == word
 
 
-def test_a_recipe_that_fails_is_a_row_that_says_why_and_the_others_stand() -> None:
+def test_a_failing_recipe_is_a_row_with_the_reason_and_the_others_stay() -> None:
     work = Workload(Counting(), torch.randn(2, 4))
     bad, odd = (
         Recipe([{"backend": {"name": "onnxruntime"}}]),
@@ -215,7 +215,7 @@ def test_a_recipe_that_fails_is_a_row_that_says_why_and_the_others_stand() -> No
     assert measured.best.failure is None and "matches no layer" in measured._repr_html_()
 
 
-def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stand(
+def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     work = small(test=[(images(3), torch.zeros(3))], metric=accuracy)
@@ -238,7 +238,7 @@ def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stand(
     ("value", "what"),
     [(torch.inf, "an infinity where the baseline's has none"), (torch.nan, "a NaN")],
 )
-def test_a_variant_whose_answer_is_not_finite_is_a_row_that_says_so(
+def test_a_variant_with_output_that_is_not_finite_is_a_row_with_the_reason(
     value: float, what: str
 ) -> None:
     work = small()
@@ -249,7 +249,7 @@ def test_a_variant_whose_answer_is_not_finite_is_a_row_that_says_so(
     assert measured.rows[0].failure is None and measured.rows[0].relative_error == 0
 
 
-def test_should_stop_ends_after_the_round_and_keeps_what_there_is() -> None:
+def test_should_stop_ends_after_the_round_and_keeps_the_results() -> None:
     polled = iter([False, False, True])
     measured = lab.compare(small(), Recipe(["fold"]), rounds=30, should_stop=lambda: next(polled))
     assert measured.rounds == 3 and measured.is_interrupted and "stopped early" in str(measured)
@@ -257,7 +257,7 @@ def test_should_stop_ends_after_the_round_and_keeps_what_there_is() -> None:
 
 
 class Impatient(nn.Module):
-    """Somebody presses Ctrl-C in one of its calls."""
+    """The user presses Ctrl-C in one of its calls."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -284,21 +284,21 @@ def test_an_interrupt_before_anything_was_timed_is_an_interrupt() -> None:
 
 
 def test_an_interrupt_in_a_metric_keeps_what_was_timed() -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def slow(predict: Any, test: Any) -> float:
-        asked.append(1)
-        if len(asked) == 2:
+        calls.append(1)
+        if len(calls) == 2:
             raise KeyboardInterrupt
         return 0.5
 
     measured = lab.compare(small(test=[1], metric=slow), f=Recipe(["fold"]), rounds=3)
     assert measured.is_interrupted and [row.metric for row in measured.rows] == [0.5, None, None]
-    assert all(row.latency_ms for row in measured.rows) and len(asked) == 2
+    assert all(row.latency_ms for row in measured.rows) and len(calls) == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "named", "name"),
+    ("variants", "named", "name"),
     [
         ((Recipe(["fold"]), Recipe(["fold"])), {}, "fold batch-norm"),
         ((Recipe(["fold"]),), {"fold batch-norm": Recipe(["layout"])}, "fold batch-norm"),
@@ -306,11 +306,11 @@ def test_an_interrupt_in_a_metric_keeps_what_was_timed() -> None:
     ],
 )
 def test_two_rows_of_one_name_are_refused_before_anything_is_built(
-    given: Any, named: Any, name: str
+    variants: Any, named: Any, name: str
 ) -> None:
     work = small()
     with pytest.raises(MeasureError, match=f"Two rows would be called '{name}'"):
-        lab.compare(work, *given, **named)
+        lab.compare(work, *variants, **named)
     assert not work.variants
 
 
@@ -323,11 +323,13 @@ def test_a_variant_of_another_workload_is_refused() -> None:
         lab.compare(small(), variant)
 
 
-def test_comparing_leaves_the_model_as_it_was() -> None:
+def test_comparing_leaves_the_model_unchanged() -> None:
     model = nn.Sequential(Counting(), nn.BatchNorm1d(4)).train()
-    before, flags = weights_hash(model), [one.training for one in model.modules()]
+    before, flags = weights_hash(model), [module.training for module in model.modules()]
     lab.compare(Workload(model, torch.randn(3, 4)), Recipe(["layout"]), rounds=3)
-    assert weights_hash(model) == before and [one.training for one in model.modules()] == flags
+    assert (
+        weights_hash(model) == before and [module.training for module in model.modules()] == flags
+    )
 
 
 def test_a_comparison_survives_a_file(tmp_path: Path) -> None:
@@ -369,7 +371,7 @@ def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline
         row("better", 6.0, 60, 0.95),
         Measurement(name="failed", threads=1, failure="no"),
     )
-    found = Comparison(
+    result = Comparison(
         workload="net",
         machine="m",
         baseline="baseline · 2 threads",
@@ -377,29 +379,32 @@ def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline
         rounds=1,
         rows=rows,
     ).trade_off
-    assert [one.name for one in found.bargains] == [
+    assert [row.name for row in result.bargains] == [
         "baseline · 2 threads",
         "small",
         "better",
-    ] and found.unit == "accuracy"
-    assert [one.name for one in found.unbeaten("latency_ms")] == ["better"]
-    assert [one.name for one in found.unbeaten("size_bytes")] == ["small", "better"]
-    assert [one["note"] for one in found.table()] == [
+    ] and result.unit == "accuracy"
+    assert [row.name for row in result.unbeaten("latency_ms")] == ["better"]
+    assert [row.name for row in result.unbeaten("size_bytes")] == ["small", "better"]
+    assert [row["note"] for row in result.table()] == [
         "",
         "unbeaten for its size",
         "unbeaten for its latency and unbeaten for its size",
     ]
 
 
-def test_a_trade_off_without_a_metric_goes_by_how_near_the_answer_is():
+def test_a_trade_off_without_a_metric_uses_the_output_error():
     rows = [
         Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, relative_error=error)
         for name, error in (("baseline", 0.0), ("a", 0.25))
     ]
-    found = Comparison(
+    result = Comparison(
         workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)
     ).trade_off
-    assert found.unit == "closeness" and [one.worth for one in found.bargains] == [1.0, 0.75]
+    assert result.unit == "closeness" and [row.worth for row in result.bargains] == [
+        1.0,
+        0.75,
+    ]
     with pytest.raises(MeasureError, match="has a latency and a size; let it run to its end"):
         _ = Comparison(
             workload="net",

@@ -47,24 +47,26 @@ def test_a_variant_within_its_limit_is_not_refused():
 
 
 def test_past_the_limit_the_row_is_refused_and_the_culprit_is_named():
-    one = work()
+    workload = work()
     recipe = Recipe([EIGHT], limit={"output_error": 0.02})
-    row = lab.compare(one, coarse=recipe, rounds=1)["coarse"]
+    row = lab.compare(workload, coarse=recipe, rounds=1)["coarse"]
     assert (
         row.refused is not None
         and "0.02 is allowed; most of it is '2': left in fp32, the output error is" in row.refused
     )
-    found, error = culprits(lab.apply(one, recipe))
-    assert found == ["2"] and error < row.relative_error * 0.7
-    left = lab.apply(one, recipe.with_step({"precision": {"layers": {"2": "fp32"}}}))
+    layers, error = culprits(lab.apply(workload, recipe))
+    assert layers == ["2"] and error < row.relative_error * 0.7
+    left = lab.apply(workload, recipe.with_step({"precision": {"layers": {"2": "fp32"}}}))
     assert left.reports[-1].relative_error == pytest.approx(error)
     assert left.recipe.limit == recipe.limit
 
 
 def test_with_labels_the_metric_decides():
-    one = work()
-    inputs = one.inputs.args[0]
-    labelled = Workload(one.model, inputs, test=[(inputs, one.output().sign())], metric=right_sign)
+    workload = work()
+    inputs = workload.inputs.args[0]
+    labelled = Workload(
+        workload.model, inputs, test=[(inputs, workload.output().sign())], metric=right_sign
+    )
     strict = lab.compare(
         labelled, coarse=Recipe([EIGHT], limit={"output_error": 1e-9, "metric_drop": 0.9}), rounds=1
     )
@@ -82,20 +84,20 @@ def test_with_labels_the_metric_decides():
 
 
 @pytest.mark.parametrize(("lost", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])
-def test_a_metric_that_falls_by_just_what_is_allowed_is_not_refused(lost, is_refused):
+def test_a_metric_drop_of_exactly_the_limit_is_not_refused(lost, is_refused):
     variant = lab.apply(work(), Recipe(["layout"], limit={"metric_drop": 0.25}))
     row = Measurement(name="v", threads=1, metric=0.75 - lost, relative_error=9.0)
     assert (refusal(variant, row, 0.75) is not None) is is_refused
 
 
 @pytest.mark.parametrize(("error", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])
-def test_an_output_error_of_just_what_is_allowed_is_not_refused(error, is_refused):
+def test_an_output_error_of_exactly_the_limit_is_not_refused(error, is_refused):
     variant = lab.apply(work(), Recipe(["layout"], limit={"output_error": 0.25}))
     row = Measurement(name="v", threads=1, relative_error=error)
     assert (refusal(variant, row, None) is not None) is is_refused
 
 
-def test_what_another_step_did_is_blamed_on_the_step():
+def test_the_error_of_another_step_is_attributed_to_it():
     row = lab.compare(
         work(),
         half=Recipe([{"precision": {"default": "bf16"}}], limit={"output_error": 1e-6}),
@@ -105,19 +107,19 @@ def test_what_another_step_did_is_blamed_on_the_step():
 
 
 def test_the_only_quantized_layer_is_the_culprit():
-    one = work()
-    found, error = culprits(
-        lab.apply(one, Recipe([{"precision": {"layers": {"2": "int8-weights"}}}]))
+    workload = work()
+    layers, error = culprits(
+        lab.apply(workload, Recipe([{"precision": {"layers": {"2": "int8-weights"}}}]))
     )
-    assert found == ["2"] and error == 0
+    assert layers == ["2"] and error == 0
 
 
-def test_finding_culprits_pushes_nothing_out_of_undo():
-    one = work()
-    variant = lab.apply(one, Recipe([EIGHT]))
-    before = list(one.variants)
+def test_finding_culprits_evicts_no_variant():
+    workload = work()
+    variant = lab.apply(workload, Recipe([EIGHT]))
+    before = list(workload.variants)
     culprits(variant)
-    assert list(one.variants) == before
+    assert list(workload.variants) == before
 
 
 def test_a_limit_is_saved_read_and_checked(tmp_path):
@@ -141,21 +143,19 @@ def test_a_limit_is_saved_read_and_checked(tmp_path):
 
 
 @pytest.mark.parametrize("default", ["int8-weights", "int8"])
-def test_of_a_recipe_that_trains_rounded_layers_the_culprit_is_named_without_training(
-    default, monkeypatch
-):
-    made = work(train=[(torch.randn(8, 16), None)] * 2)
+def test_the_culprit_of_quantization_aware_training_is_found_without_training(default, monkeypatch):
+    workload = work(train=[(torch.randn(8, 16), None)] * 2)
     recipe = Recipe(
         [{"qat": {"default": default, "epochs": 1, "calibration": "mse"}}],
         limit={"output_error": 1e-3},
     )
-    variant = lab.apply(made, recipe)
-    monkeypatch.setattr(training_step, "train", lambda *given, **options: pytest.fail("it trains"))
-    found, error = culprits(variant)
-    plain = {"default": default, "calibration": "mse", "layers": dict.fromkeys(found, "fp32")}
+    variant = lab.apply(workload, recipe)
+    monkeypatch.setattr(training_step, "train", lambda *args, **options: pytest.fail("it trains"))
+    layers, error = culprits(variant)
+    plain = {"default": default, "calibration": "mse", "layers": dict.fromkeys(layers, "fp32")}
     assert (
-        found[0] == "2"
-        and error == lab.apply(made, Recipe([{"precision": plain}])).reports[-1].relative_error
+        layers[0] == "2"
+        and error == lab.apply(workload, Recipe([{"precision": plain}])).reports[-1].relative_error
     )
-    row = lab.compare(made, coarse=variant, rounds=1)["coarse"]
+    row = lab.compare(workload, coarse=variant, rounds=1)["coarse"]
     assert "is allowed; rounded without training, most of it is '2'" in row.refused

@@ -1,5 +1,5 @@
-"""A quantized model in another engine: the file holds the roundings, and the engine gives the same
-numbers.
+"""Exported quantized models: the file holds the quantization, and the engine's output equals the
+live model's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from paifuser_lab.quantization import saturates
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
 from paifuser_lab.variant import apply_recipe
 
-SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
+# relative L2: an engine sometimes rounds a value between two steps to the other one
+INT8_TOLERANCE = 0.02
 
 
 class Mixed(nn.Module):
@@ -35,9 +36,9 @@ class Mixed(nn.Module):
         self.wide, self.head = nn.Linear(16, 32), nn.Linear(32, 5)
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = F.relu(self.norm(self.stem(images)))
-        seen = seen + F.relu(self.deep(seen))
-        return self.head(F.relu(self.wide(seen.mean((2, 3)))))
+        x = F.relu(self.norm(self.stem(images)))
+        x = x + F.relu(self.deep(x))
+        return self.head(F.relu(self.wide(x.mean((2, 3)))))
 
 
 def mixed() -> Workload:
@@ -50,8 +51,8 @@ def mixed() -> Workload:
 LAYERS = {"head": "int4-weights", "wide": "int8-weights", "stem": "int8", "deep": "int8"}
 
 
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().norm() / other.detach().norm())
+def error(output: Tensor, expected: Tensor) -> float:
+    return float((output - expected).detach().norm() / expected.detach().norm())
 
 
 @pytest.mark.parametrize(
@@ -65,12 +66,12 @@ def error(one: Tensor, other: Tensor) -> float:
     ],
 )
 @pytest.mark.skipif(
-    saturates(), reason="without VNNI engines saturate, and what differs is refused"
+    saturates(), reason="without VNNI engines saturate, and outputs that differ are refused"
 )
 @pytest.mark.parametrize(
     "options", [{"default": "int8"}, {"layers": LAYERS}], ids=["int8", "mixed"]
 )
-def test_an_engine_gives_the_same_numbers_as_the_live_model(engine, options):
+def test_an_engines_output_equals_the_live_models(engine, options):
     work = mixed()
     live = lab.apply(work, Recipe([{"precision": options}]))
     exported = lab.apply(
@@ -78,11 +79,11 @@ def test_an_engine_gives_the_same_numbers_as_the_live_model(engine, options):
     )
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
-        assert error(exported.model(images), live.model(images)) < SAME
+        assert error(exported.model(images), live.model(images)) < INT8_TOLERANCE
         assert error(live.model(images), work.model(images)) > 1e-4, "something was rounded"
 
 
-def test_the_file_holds_the_roundings_and_whole_numbers(tmp_path):
+def test_the_file_holds_quantizers_and_integers(tmp_path):
     import onnx
 
     work = mixed()
@@ -92,12 +93,12 @@ def test_the_file_holds_the_roundings_and_whole_numbers(tmp_path):
     export_onnx(variant.module, work.inputs.clone(), tmp_path / "model.onnx")
     graph = onnx.load(tmp_path / "model.onnx").graph
     kinds = [node.op_type for node in graph.node]
-    assert kinds.count("QuantizeLinear") == 3, "what each of the int8 layers is given"
+    assert kinds.count("QuantizeLinear") == 3, "the input of each int8 layer"
     assert kinds.count("DequantizeLinear") == 3 + 4 + 1, (
-        "that again, every layer's weight, and the int8 linear layer's bias"
+        "these inputs, every layer's weight, and the int8 linear layer's bias"
     )
-    held = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
-    assert sorted(tuple(one.dims) for one in held if len(one.dims) > 1) == [
+    weights = [tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
+    assert sorted(tuple(weight.dims) for weight in weights if len(weight.dims) > 1) == [
         (5, 32),
         (16, 1, 3, 3),
         (16, 3, 3, 3),
@@ -113,12 +114,12 @@ ENGINES = [
     ),
 ]
 INT4 = {"precision": {"default": "int4-weights"}}
-FLOATS = 1e-5  # relative L2: sums in another order
-FEW = 1e-2  # of one layer that multiplies few rows in bf16 when it is live
+FP32_TOLERANCE = 1e-5  # relative L2: sums in another order
+BF16_TOLERANCE = 1e-2  # of one live layer, which multiplies few rows in bf16
 
 
-class Places(nn.Module):
-    """An embedding, a convolution and a transposed one, with weights that no exporter folds
+class EmbeddingAndConvolutions(nn.Module):
+    """An embedding, a convolution and a transposed one, whose weights no exporter folds
     away.
     """
 
@@ -140,8 +141,8 @@ LARGE = {
 }
 
 
-def with_weights_made(variant: lab.Variant) -> nn.Module:
-    """The live model without its rounding of few rows to bf16: a file's products are in fp32."""
+def without_bf16(variant: lab.Variant) -> nn.Module:
+    """The live model without its rounding of few rows to bf16: exported files multiply in fp32."""
     for layer in variant.module.modules():
         if isinstance(layer, WeightsOnly):
             layer.few_rows = 0
@@ -154,20 +155,22 @@ def in_engine(work: Workload, engine: str) -> nn.Module:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", [*LARGE, "places"])
-def test_int4_of_real_sizes_gives_the_same_numbers_in_an_engine(engine, name):
+def test_int4_layers_of_real_sizes_give_the_same_output_in_an_engine(engine, name):
     torch.manual_seed(0)
     layer, shape = LARGE.get(name, (None, None))
     inputs = torch.randint(0, 300, (2, 9)) if shape is None else torch.randn(shape)
-    work = Workload(Places() if layer is None else nn.Sequential(layer), inputs)
+    work = Workload(EmbeddingAndConvolutions() if layer is None else nn.Sequential(layer), inputs)
     live, exported = lab.apply(work, Recipe([INT4])), in_engine(work, engine)
     with torch.no_grad():
-        answer = exported(inputs)
-        assert error(answer, live.model(inputs)) < (FEW if name == "few rows" else FLOATS)
-        assert error(answer, with_weights_made(live)(inputs)) < FLOATS
-        assert error(answer, work.model(inputs)) > 0.01, "something was rounded"
+        output = exported(inputs)
+        assert error(output, live.model(inputs)) < (
+            BF16_TOLERANCE if name == "few rows" else FP32_TOLERANCE
+        )
+        assert error(output, without_bf16(live)(inputs)) < FP32_TOLERANCE
+        assert error(output, work.model(inputs)) > 0.01, "something was rounded"
         if name == "less than a group":
-            assert error(exported(inputs[:33]), live.model(inputs[:33])) < FLOATS, (
-                "the batch is open"
+            assert error(exported(inputs[:33]), live.model(inputs[:33])) < FP32_TOLERANCE, (
+                "the batch is dynamic"
             )
 
 
@@ -175,21 +178,23 @@ def test_int4_of_real_sizes_gives_the_same_numbers_in_an_engine(engine, name):
 @pytest.mark.parametrize(
     "name", ["bert-base-tiny", "vit-s-tiny", pytest.param("yolo-tiny", marks=pytest.mark.slow)]
 )
-def test_whole_models_in_int4_give_the_same_numbers_in_an_engine(engine, name):
+def test_whole_models_in_int4_give_the_same_output_in_an_engine(engine, name):
     work = lab.load(name)
     live, exported = lab.apply(work, Recipe([INT4])), in_engine(work, engine)
     with torch.no_grad():
-        answers = tree_leaves(work.inputs.clone()(exported))
+        outputs = tree_leaves(work.inputs.clone()(exported))
         rounded = tree_leaves(work.inputs.clone()(live.model))
-        exact = tree_leaves(work.inputs.clone()(with_weights_made(live)))
-    assert all(error(one, other) < 1e-4 for one, other in zip(answers, exact, strict=True))
-    assert all(error(one, other) < 0.03 for one, other in zip(answers, rounded, strict=True)), (
-        "bf16, layer after layer"
+        exact = tree_leaves(work.inputs.clone()(without_bf16(live)))
+    assert all(
+        error(output, expected) < 1e-4 for output, expected in zip(outputs, exact, strict=True)
     )
+    assert all(
+        error(output, expected) < 0.03 for output, expected in zip(outputs, rounded, strict=True)
+    ), "bf16, layer after layer"
 
 
-class Turned(nn.Module):
-    """A linear layer whose weight is the other way round, as GPT-2's is."""
+class Transposed(nn.Module):
+    """A linear layer whose weight is transposed, as in GPT-2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +205,7 @@ class Turned(nn.Module):
 
 
 class Conv1D(nn.Module):
-    """As transformers has it."""
+    """The Conv1D of transformers."""
 
     def __init__(self, nf: int, nx: int) -> None:
         super().__init__()
@@ -211,12 +216,12 @@ class Conv1D(nn.Module):
         return x @ self.weight + self.bias
 
 
-def test_the_file_of_int4_linear_layers_holds_the_operator_once_and_leaves_the_model_alone(
+def test_int4_linear_layers_are_exported_as_one_operator_each_and_the_model_is_unchanged(
     tmp_path,
 ):
     import onnx
 
-    model = nn.Sequential(nn.Linear(128, 64), nn.GELU(), Turned(), nn.Linear(48, 5))
+    model = nn.Sequential(nn.Linear(128, 64), nn.GELU(), Transposed(), nn.Linear(48, 5))
     work = Workload(model, torch.randn(3, 128))
     variant = lab.apply(work, Recipe([INT4]))
     before = [name for name, _ in variant.module.named_buffers()]
@@ -229,17 +234,21 @@ def test_the_file_of_int4_linear_layers_holds_the_operator_once_and_leaves_the_m
     graph = onnx.load(tmp_path / "model.onnx").graph
     operators = [node for node in graph.node if node.op_type == "MatMulNBits"]
     assert [node.domain for node in operators] == ["com.microsoft"] * 3
-    sizes = [{one.name: one.i for one in node.attribute} for node in operators]
+    sizes = [{attribute.name: attribute.i for attribute in node.attribute} for node in operators]
     assert sizes[1] == {"K": 64, "N": 48, "bits": 4, "block_size": 32}
-    held = [tuple(one.dims) for one in graph.initializer if one.data_type == onnx.TensorProto.UINT8]
-    assert sorted(held) == [(5, 2, 16), (48, 2, 16), (64, 4, 16)]
+    shapes = [
+        tuple(tensor.dims)
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.UINT8
+    ]
+    assert sorted(shapes) == [(5, 2, 16), (48, 2, 16), (64, 4, 16)]
     assert {node.op_type for node in graph.node} <= {"MatMulNBits", "Add", "Gelu"}, (
         "no weight is unpacked"
     )
 
 
 def test_an_engine_that_saturates_is_refused_with_the_reason(monkeypatch):
-    """Without VNNI an engine's integers are others; here they are made so by other weights."""
+    """Without VNNI an engine's integers differ; here a tiny tolerance makes them differ."""
     work = mixed()
     steps = [{"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime", "threads": 1}}]
     monkeypatch.setattr(apply_recipe, "saturates", lambda: True)

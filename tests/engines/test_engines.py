@@ -1,6 +1,4 @@
-"""Engines: each is called like the model it replaces, outputs the same, and says so when it
-cannot.
-"""
+"""Engines: each is called like the model it replaces and gives the same output, or raises."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.workload import Inputs
 from tests.support.models import Branching, Counting, Mapped, Scaled, Scribbling, Small, ids, images
 
-HERE = [
+EXPORTED = [
     pytest.param(
         name,
         marks=pytest.mark.skipif(
@@ -31,21 +29,20 @@ HERE = [
     )
     for name in ("onnxruntime", "openvino")
 ]
-each_export = pytest.mark.parametrize("engine", HERE)
-each = pytest.mark.parametrize("engine", ["eager", *HERE])
-of_two = pytest.mark.parametrize(
-    "engine", ["eager", HERE[0]]
-)  # where the exported engines share the code, one is enough
+each_export = pytest.mark.parametrize("engine", EXPORTED)
+each = pytest.mark.parametrize("engine", ["eager", *EXPORTED])
+# where the exported engines share the code, one is enough
+of_two = pytest.mark.parametrize("engine", ["eager", EXPORTED[0]])
 
 
-def ran(work: Workload, engine: str, **options: Any) -> lab.Variant:
+def run_in(work: Workload, engine: str, **options: Any) -> lab.Variant:
     return lab.apply(work, Recipe([{"backend": {"name": engine, "threads": 1, **options}}]))
 
 
-def same(one: Any, other: Any) -> None:
-    """Equal structure, types and constants, and tensors that differ by rounding alone."""
-    flat, spec = torch.utils._pytree.tree_flatten(one)
-    others, other_spec = torch.utils._pytree.tree_flatten(other)
+def assert_same(output: Any, expected: Any) -> None:
+    """Assert equal structure, types and constants, and tensors equal up to rounding."""
+    flat, spec = torch.utils._pytree.tree_flatten(output)
+    others, other_spec = torch.utils._pytree.tree_flatten(expected)
     assert spec == other_spec
     for left, right in zip(flat, others, strict=True):
         if isinstance(left, Tensor):
@@ -55,8 +52,8 @@ def same(one: Any, other: Any) -> None:
             assert left == right
 
 
-class Answering(nn.Module):
-    """Outputs in the shape that is asked for."""
+class Structured(nn.Module):
+    """A model whose output has the structure named by `shape`."""
 
     def __init__(self, shape: str) -> None:
         super().__init__()
@@ -65,7 +62,7 @@ class Answering(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         y = self.line(x)
-        answers: dict[str, Any] = {
+        outputs: dict[str, Any] = {
             "tensor": lambda: y,
             "tuple": lambda: (y, y * 2),
             "list": lambda: [y],
@@ -80,9 +77,9 @@ class Answering(nn.Module):
             "a scalar": lambda: y.sum(),
         }
         return (
-            answers[self.shape]()
+            outputs[self.shape]()
             if self.shape != "everything"
-            else {name: answer() for name, answer in answers.items()}
+            else {name: output() for name, output in outputs.items()}
         )
 
 
@@ -91,124 +88,126 @@ SHAPES = ("tensor", "tuple", "none", "everything")
 
 @each
 @pytest.mark.parametrize("shape", SHAPES)
-def test_answers_have_the_models_structure_types_and_constants(engine: str, shape: str) -> None:
-    model = Answering(shape).eval()
+def test_outputs_have_the_models_structure_types_and_constants(engine: str, shape: str) -> None:
+    model = Structured(shape).eval()
     engine_model = build_engine(engine, model, Inputs.of(x := torch.randn(3, 4)), 1)
     with torch.no_grad():
-        same(engine_model(x), model(x))
+        assert_same(engine_model(x), model(x))
         other = torch.randn(3, 4)
-        same(engine_model(other), model(other))
+        assert_same(engine_model(other), model(other))
 
 
 @of_two
-def test_arguments_may_be_named_and_left_out_and_may_be_no_tensors(engine: str) -> None:
+def test_arguments_may_be_keywords_defaults_and_constants(engine: str) -> None:
     work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
-    model, stand_in = work.model.eval(), ran(work, engine).model
-    one = ids(2)
+    model, engine_model = work.model.eval(), run_in(work, engine).model
+    batch = ids(2)
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-        ((), {"ids": one, "mask": torch.ones(2, 5)}),
-        ((), {"mask": torch.zeros(2, 5), "ids": one}),
-        ((one,), {"mask": torch.ones(2, 5)}),
-        ((one, torch.ones(2, 5), 3.0), {}),
-        ((one,), {"scale": 2.0}),
-        ((one,), {}),
+        ((), {"ids": batch, "mask": torch.ones(2, 5)}),
+        ((), {"mask": torch.zeros(2, 5), "ids": batch}),
+        ((batch,), {"mask": torch.ones(2, 5)}),
+        ((batch, torch.ones(2, 5), 3.0), {}),
+        ((batch,), {"scale": 2.0}),
+        ((batch,), {}),
     ]
     with torch.no_grad():
         for args, kwargs in calls:
-            same(stand_in(*args, **kwargs), model(*args, **kwargs))
+            assert_same(engine_model(*args, **kwargs), model(*args, **kwargs))
 
 
 @each
-def test_other_batches_are_answered_the_ragged_last_one_too(engine: str) -> None:
+def test_other_batch_sizes_give_the_models_output(engine: str) -> None:
     work = Workload(Small(), images(4))
-    stand_in = ran(work, engine).model
+    engine_model = run_in(work, engine).model
     with torch.no_grad():
         for batch in (4, 1, 3, 7, 2, 4, 1, 5):
-            same(stand_in(x := images(batch)), work.model(x))
-    sessions = getattr(stand_in, "sessions", {})
+            assert_same(engine_model(x := images(batch)), work.model(x))
+    sessions = getattr(engine_model, "sessions", {})
     assert len(set(map(id, sessions.values()))) <= 2, (
         "one file for the example, one for all other batches"
     )
 
 
 @of_two
-def test_other_sizes_of_image_are_answered(engine: str) -> None:
+def test_other_image_sizes_give_the_models_output(engine: str) -> None:
     work = Workload(Small(), images(1))
-    stand_in = ran(work, engine).model
+    engine_model = run_in(work, engine).model
     with torch.no_grad():
         for size in (8, 9, 8):
-            same(stand_in(x := images(2, size)), work.model(x))
+            assert_same(engine_model(x := images(2, size)), work.model(x))
 
 
 @of_two
-def test_a_positional_and_a_named_input_grow_together(engine: str) -> None:
+def test_the_batch_of_a_positional_and_a_keyword_input_grows_together(engine: str) -> None:
     work = Workload(Mapped(), Inputs((ids(2),), {"mask": torch.ones(2, 5)}))
-    stand_in = ran(work, engine).model
+    engine_model = run_in(work, engine).model
     with torch.no_grad():
         for batch in (3, 1, 4):
-            same(
-                stand_in(x := ids(batch), mask=torch.ones(batch, 5)),
+            assert_same(
+                engine_model(x := ids(batch), mask=torch.ones(batch, 5)),
                 work.model(x, mask=torch.ones(batch, 5)),
             )
-    assert len(set(map(id, getattr(stand_in, "sessions", {}).values()))) <= 2
+    assert len(set(map(id, getattr(engine_model, "sessions", {}).values()))) <= 2
 
 
 def test_a_constant_that_changes_after_the_batch_did_is_not_forgotten() -> None:
     work = Workload(Mapped(), {"ids": ids(2), "scale": 1.0})
-    stand_in = ran(work, "onnxruntime").model
+    engine_model = run_in(work, "onnxruntime").model
     with torch.no_grad():
         for batch, scale in ((3, 1.0), (3, 5.0), (4, 5.0), (4, 1.0)):
-            same(stand_in(ids=(x := ids(batch)), scale=scale), work.model(ids=x, scale=scale))
+            assert_same(
+                engine_model(ids=(x := ids(batch)), scale=scale), work.model(ids=x, scale=scale)
+            )
 
 
-def test_what_the_code_decides_by_the_batch_is_not_frozen_into_the_file() -> None:
+def test_a_branch_on_the_batch_size_is_not_frozen_into_the_file() -> None:
     work = Workload(Branching(), torch.randn(1, 4))
-    stand_in = ran(work, "onnxruntime").model
+    engine_model = run_in(work, "onnxruntime").model
     with torch.no_grad():
         for batch in (1, 2, 6, 3):
-            same(stand_in(x := torch.randn(batch, 4)), work.model(x))
+            assert_same(engine_model(x := torch.randn(batch, 4)), work.model(x))
 
 
 def test_few_sessions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exported, "MOST_SESSIONS", 2)
-    stand_in: Any = ran(Workload(Small(), images(1)), "onnxruntime").model
-    example = next(iter(stand_in.sessions))
+    monkeypatch.setattr(exported, "MAX_SESSIONS", 2)
+    engine_model: Any = run_in(Workload(Small(), images(1)), "onnxruntime").model
+    example = next(iter(engine_model.sessions))
     for size in (9, 10, 11):
-        stand_in(images(1, size))
-    assert example in stand_in.sessions
+        engine_model(images(1, size))
+    assert example in engine_model.sessions
     assert (
-        len(stand_in.sessions) <= exported.MOST_SESSIONS
-        and len(exported._files) <= exported.MOST_FILES
+        len(engine_model.sessions) <= exported.MAX_SESSIONS
+        and len(exported._files) <= exported.MAX_FILES
     )
 
 
 @each
 def test_inputs_in_any_memory_order_and_with_gradients_are_taken(engine: str) -> None:
     work = Workload(Small(), images(2))
-    stand_in = ran(work, engine).model
+    engine_model = run_in(work, engine).model
     x = images(2)
     with torch.no_grad():
-        wanted = work.model(x)
-        same(stand_in(x.to(memory_format=torch.channels_last)), wanted)
-        same(stand_in(x.transpose(0, 1).contiguous().transpose(0, 1)), wanted)
-    same(stand_in(x.clone().requires_grad_()).detach(), wanted)
+        expected = work.model(x)
+        assert_same(engine_model(x.to(memory_format=torch.channels_last)), expected)
+        assert_same(engine_model(x.transpose(0, 1).contiguous().transpose(0, 1)), expected)
+    assert_same(engine_model(x.clone().requires_grad_()).detach(), expected)
 
 
 @of_two
-def test_what_the_stand_in_lacks_the_model_has(engine: str) -> None:
-    stand_in: Any = ran(Workload(Mapped(), {"ids": ids()}), engine).model
+def test_attributes_that_the_engine_lacks_come_from_the_model(engine: str) -> None:
+    engine_model: Any = run_in(Workload(Mapped(), {"ids": ids()}), engine).model
     assert (
-        stand_in.config == {"hidden": 6}
-        and stand_in.helper() == "helped"
-        and stand_in.table.num_embeddings == 11
+        engine_model.config == {"hidden": 6}
+        and engine_model.helper() == "helped"
+        and engine_model.table.num_embeddings == 11
     )
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        stand_in.nothing_like_it  # noqa: B018
+        engine_model.nothing_like_it  # noqa: B018
 
 
 @each
 @pytest.mark.parametrize("inside", [1, 3])
-def test_threads_are_as_before_after_a_call(engine: str, inside: int) -> None:
+def test_a_call_restores_the_number_of_threads(engine: str, inside: int) -> None:
     work = Workload(Small(), images())
     before = torch.get_num_threads()
     variant = lab.apply(work, Recipe([{"backend": {"name": engine, "threads": inside}}]))
@@ -218,18 +217,18 @@ def test_threads_are_as_before_after_a_call(engine: str, inside: int) -> None:
     )
 
 
-def test_the_eager_engine_runs_with_its_threads_and_gives_them_back_after_an_error() -> None:
+def test_the_eager_engine_restores_the_number_of_threads_after_an_error() -> None:
     seen: list[int] = []
 
-    class Asking(nn.Module):
+    class CountingThreads(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             seen.append(torch.get_num_threads())
             return x.view(2, 2)
 
-    stand_in = build_engine("eager", Asking(), Inputs.of(torch.ones(4)), 3)
-    stand_in(torch.ones(4))
+    engine_model = build_engine("eager", CountingThreads(), Inputs.of(torch.ones(4)), 3)
+    engine_model(torch.ones(4))
     with pytest.raises(RuntimeError):
-        stand_in(torch.ones(5))
+        engine_model(torch.ones(5))
     assert seen == [3, 3] and torch.get_num_threads() != 3
 
 
@@ -244,18 +243,18 @@ def test_a_model_that_writes_buffers_is_refused_for_a_file(engine: str, rebinds:
             "inductor"
         ),
     ):
-        ran(work, engine)
-    variant = ran(work, "eager")
+        run_in(work, engine)
+    variant = run_in(work, "eager")
     variant.model(torch.randn(2, 4))
     assert variant.model.calls.item() == 1 and work.model.calls.item() == 0
 
 
 @each
-def test_a_model_that_writes_into_its_input_still_answers_right(engine: str) -> None:
+def test_a_model_that_writes_into_its_input_gives_the_right_output(engine: str) -> None:
     work = Workload(Scribbling(), torch.zeros(2, 4))
-    variant = ran(work, engine)
+    variant = run_in(work, engine)
     with torch.no_grad():
-        same(variant.model(torch.zeros(2, 4)), work.output())
+        assert_same(variant.model(torch.zeros(2, 4)), work.output())
 
 
 class Unexportable(nn.Module):
@@ -268,15 +267,15 @@ class Unexportable(nn.Module):
 
 
 @each_export
-def test_a_model_that_cannot_be_exported_says_why_in_one_sentence(engine: str) -> None:
+def test_the_error_of_a_failed_export_is_one_sentence(engine: str) -> None:
     with pytest.raises(
         StepError, match=r"cannot be applied to Unexportable: ONNX export failed: "
     ) as caught:
-        ran(Workload(Unexportable(), torch.randn(2, 4)), engine)
+        run_in(Workload(Unexportable(), torch.randn(2, 4)), engine)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_exported_once_for_all_engines_and_anew_for_another_answer(
+def test_a_model_is_exported_once_for_all_engines_and_again_when_its_output_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     exports: list[bool] = []
@@ -289,14 +288,14 @@ def test_a_file_is_exported_once_for_all_engines_and_anew_for_another_answer(
     monkeypatch.setattr(exported, "export_onnx", counted)
     work = Workload(Scaled(), torch.randn(2, 4))
     for threads in (1, 2):
-        ran(work, "onnxruntime", threads=threads)
+        run_in(work, "onnxruntime", threads=threads)
     assert exports == [False]
     work.model.scale = 2.0
-    same(ran(work, "onnxruntime").model(work.inputs.args[0]), work.output())
+    assert_same(run_in(work, "onnxruntime").model(work.inputs.args[0]), work.output())
     assert exports == [False, False]
 
 
-@pytest.mark.parametrize("engine", HERE[1:])
+@pytest.mark.parametrize("engine", EXPORTED[1:])
 def test_bf16_weights_run_in_openvino(engine: str) -> None:
     work = Workload(Small(), images(2))
     variant = lab.apply(
@@ -304,23 +303,23 @@ def test_bf16_weights_run_in_openvino(engine: str) -> None:
         Recipe([{"precision": {"default": "bf16"}}, {"backend": {"name": engine, "threads": 1}}]),
     )
     with torch.no_grad():
-        answer, wanted = variant.model(x := images(2)), work.model(x)
-    assert answer.dtype == torch.float32 and output_error(wanted, answer)[0] < 0.05
+        output, expected = variant.model(x := images(2)), work.model(x)
+    assert output.dtype == torch.float32 and output_error(expected, output)[0] < 0.05
 
 
 @each_export
 def test_the_weights_of_an_exported_variant_are_the_models(engine: str) -> None:
     work = Workload(Small(), images())
-    assert weights_hash(ran(work, engine).module) == weights_hash(work.model)
+    assert weights_hash(run_in(work, engine).module) == weights_hash(work.model)
 
 
 @each_export
-def test_a_model_of_the_zoo_answers_for_other_batches(engine: str) -> None:
+def test_a_model_of_the_zoo_runs_with_other_batch_sizes(engine: str) -> None:
     work, larger = lab.load("bert-base-tiny"), lab.load("bert-base-tiny", batch=3)
-    stand_in = ran(work, engine).model
+    engine_model = run_in(work, engine).model
     with torch.no_grad():
-        same(work.inputs(stand_in), work.output())
-        assert output_error(larger.output(), larger.inputs(stand_in))[0] < 1e-3
+        assert_same(work.inputs(engine_model), work.output())
+        assert output_error(larger.output(), larger.inputs(engine_model))[0] < 1e-3
 
 
 def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,8 +337,8 @@ def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.Mon
 
 
 def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code hangs on a function's code, and torch compiles one code 8 times, then runs it
-    eagerly without a word.
+    """Torch caches compiled code by a function's code object, compiles one 8 times, then silently
+    runs it eagerly.
     """
     compiled: list[int] = []
     real = torch.compile
@@ -352,36 +351,38 @@ def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPat
         inductor.torch, "compile", lambda function: real(function, backend=counting)
     )
     models = [nn.Sequential(nn.Linear(2, 2), nn.Tanh()).eval() for _ in range(12)]
-    made = [build_engine("inductor", model, Inputs.of(torch.ones(1, 2)), 1) for model in models]
+    engine_models = [
+        build_engine("inductor", model, Inputs.of(torch.ones(1, 2)), 1) for model in models
+    ]
     assert len(compiled) == 12 > torch._dynamo.config.recompile_limit
-    for model, one in zip(models, made, strict=True):
+    for model, engine_model in zip(models, engine_models, strict=True):
         x = torch.randn(1, 2)
-        same(one(x), model(x).detach())
+        assert_same(engine_model(x), model(x).detach())
     assert len(compiled) == 12, "a second call compiles nothing"
     torch._dynamo.reset()
 
 
-def test_frozen_inductor_answers_and_counts_what_was_prepacked() -> None:
+def test_frozen_inductor_reports_the_number_of_prepacked_operators() -> None:
     from torch._inductor import config
 
     work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
-    variant = ran(work, "inductor", freeze=True)
-    same(variant.model(**work.inputs.kwargs), work.output())
+    variant = run_in(work, "inductor", freeze=True)
+    assert_same(variant.model(**work.inputs.kwargs), work.output())
     (note,) = (note for note in variant.notes if note.startswith("frozen"))
     assert note.split()[1].isdigit() or "no operator" in note
     assert config.freezing is False and weights_hash(variant.module) == weights_hash(work.model)
 
 
-def test_inductor_answers_for_a_ragged_batch_and_keeps_buffers() -> None:
+def test_inductor_runs_a_smaller_last_batch_and_keeps_buffers() -> None:
     work = Workload(Counting(), torch.randn(4, 4))
-    variant = ran(work, "inductor")
+    variant = run_in(work, "inductor")
     assert variant.model.calls.item() == 0
-    same(variant.model(x := torch.randn(3, 4)), work.model.line(x).detach())
+    assert_same(variant.model(x := torch.randn(3, 4)), work.model.line(x).detach())
     assert variant.model.calls.item() == 1
 
 
 @pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")
-def test_openvino_may_compute_in_bf16_and_is_then_not_held_to_be_exact() -> None:
+def test_openvino_may_compute_in_bf16_with_a_larger_tolerance() -> None:
     work = lab.load("resnet18-tiny")
     plain = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1}}]))
     rounding = lab.apply(

@@ -1,4 +1,4 @@
-"""Drawings show what the record holds, in both themes, without pyplot."""
+"""Figures show the content of records, in both themes, without pyplot."""
 
 from __future__ import annotations
 
@@ -233,13 +233,13 @@ RECORDS = {
 }
 
 
-def test_every_drawer_is_tried_here():
+def test_every_drawer_has_a_record_here():
     assert set(DRAWERS) == set(RECORDS)
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_a_record_is_drawn_in_both_themes_and_shows_itself(record, dark):
+def test_a_record_is_drawn_in_both_themes(record, dark):
     drawing = lab.figure(record, dark=dark)
     assert drawing.png().startswith(b"\x89PNG")
     assert drawing.get_facecolor()[:3] == pytest.approx(
@@ -278,7 +278,7 @@ def test_a_record_without_a_drawing_is_named():
     del Record.kinds["Unknown"]
 
 
-def test_pyplot_stays_out_of_it():
+def test_pyplot_is_not_imported():
     lab.figure(HARDWARE)
     assert "matplotlib.pyplot" not in sys.modules
 
@@ -310,28 +310,27 @@ NAMES = (
 
 
 def with_formula(value, key=""):
-    """A record's data in which every name has the beginning of a formula in it."""
+    """A record's data with the beginning of a formula in every name."""
     if isinstance(value, dict):
-        return {one: with_formula(inner, one) for one, inner in value.items()}
+        return {name: with_formula(inner, name) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [with_formula(one, key) for one in value]
+        return [with_formula(item, key) for item in value]
     return f"{value}{FORMULA}" if isinstance(value, str) and value and key in NAMES else value
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_a_dollar_sign_in_a_name_begins_no_formula(record):
+def test_a_dollar_sign_in_a_name_is_not_a_formula(record):
     named = type(record).model_validate(with_formula(record.model_dump()))
     assert FORMULA in repr(named.model_dump())
     drawing = lab.figure(named)
-    shown = [one for one in drawing.findobj(Text) if "x_{" in one.get_text()]
+    texts = [text for text in drawing.findobj(Text) if "x_{" in text.get_text()]
     assert drawing.png() and drawing.svg()
-    assert not [one.get_text() for one in shown if one.get_parse_math()]
+    assert not [text.get_text() for text in texts if text.get_parse_math()]
 
 
 def test_the_legend_of_the_memory_figure_names_a_layer_with_a_dollar_sign():
-    timeline = RECORDS[
-        "MemoryTimeline"
-    ]  # built anew: a copy would keep what was computed for the old names
+    timeline = RECORDS["MemoryTimeline"]
+    # built anew: a copy would keep cached properties of the old names
     named = type(timeline).model_validate(timeline.model_dump() | {"layers": (FORMULA,)})
     drawing = lab.figure(named)
     assert drawing.png() and FORMULA in drawing.svg()

@@ -1,5 +1,5 @@
-"""Layers and what follows them as one: the same output everywhere, each place tried, reported and
-switched by itself.
+"""Fusion of layers with what follows them: outputs are unchanged, each site is evaluated, reported
+and switched by itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(BLOCKS, min_size=1, max_size=3), st.booleans(), st.booleans())
-def test_any_network_answers_the_same_as_one(
+def test_any_fused_network_has_the_same_output(
     blocks: list[Block], reused: bool, is_last: bool
 ) -> None:
     model = enliven(nn.Sequential(*blocks, *blocks[: int(reused)]))
@@ -54,20 +54,20 @@ def test_any_network_answers_the_same_as_one(
     variant = fused(model, x.contiguous(memory_format=torch.channels_last) if is_last else x)
     other = torch.randn(3, 8, 5, 7)
     with torch.no_grad():
-        wanted = model(other)
-        got = variant.model(other)
-    assert output_error(wanted, got)[0] < EXACT
-    assert got.stride() == wanted.stride()
+        expected = model(other)
+        output = variant.model(other)
+    assert output_error(expected, output)[0] < EXACT
+    assert output.stride() == expected.stride()
 
 
 @pytest.mark.parametrize(("kind", "pattern"), FUSIBLE.items())
-def test_each_kind_of_block_is_fused_where_it_can(kind: str, pattern: str) -> None:
+def test_each_kind_of_block_is_fused_where_possible(kind: str, pattern: str) -> None:
     assert (
         patterns(fused(enliven(Block(kind, 8)), torch.randn(1, 8, 6, 6))).get("conv", "") == pattern
     )
 
 
-def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
+def test_a_sum_around_a_sequence_is_fused_with_its_last_layer() -> None:
     variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
     assert patterns(variant) == {
         "body.0": "1×1 convolution + relu",
@@ -94,8 +94,8 @@ def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
     st.sampled_from([(3, 16), (2, 3, 16), (16,)]),
     st.sampled_from(BACKENDS),
 )
-def test_linear_layers_are_one_with_what_follows(
-    act: str, bias: bool, has_residual: bool, shape: tuple[int, ...], way: str
+def test_linear_layers_are_fused_with_what_follows(
+    act: str, bias: bool, has_residual: bool, shape: tuple[int, ...], backend: str
 ) -> None:
     class Mlp(nn.Module):
         def __init__(self) -> None:
@@ -110,7 +110,7 @@ def test_linear_layers_are_one_with_what_follows(
             y = self.two(self.act(self.one(x)))
             return x + y if has_residual else y
 
-    with preferring(way):
+    with preferring(backend):
         variant = fused(Mlp(), torch.randn(shape))
     if len(shape) > 1:
         known = "" if act == "softplus" else f" + {act.removesuffix(' in place')}"
@@ -118,7 +118,9 @@ def test_linear_layers_are_one_with_what_follows(
             "one": f"linear{known}",
             "two": "linear + residual" if has_residual else "linear",
         }
-        assert variant.fusions is not None and {one.runs for one in variant.fusions.fused} == {way}
+        assert variant.fusions is not None and {
+            fusion.runs for fusion in variant.fusions.fused
+        } == {backend}
         with torch.no_grad():
             for other in (torch.randn(7, 16), torch.randn(2, 2, 3, 16), torch.randn(2, 16, 3).mT):
                 assert output_error(variant.work.model(other), variant.model(other))[0] < EXACT
@@ -135,7 +137,9 @@ ZOO = {
 
 
 @pytest.mark.parametrize(("name", "count"), ZOO.items())
-def test_models_of_the_zoo_answer_the_same_with_every_place_as_one(name: str, count: int) -> None:
+def test_models_of_the_zoo_have_the_same_output_with_every_site_fused(
+    name: str, count: int
+) -> None:
     work = lab.load(name)
     variant = lab.apply(work, Recipe(["fuse"]))
     assert (
@@ -143,13 +147,15 @@ def test_models_of_the_zoo_answer_the_same_with_every_place_as_one(name: str, co
         and variant.reports[-1].relative_error < EXACT
     )
     assert variant.fusions is not None and len(variant.fusions.fused) == count
-    found = " ".join(patterns(variant).values())
-    wanted = {
+    names = " ".join(patterns(variant).values())
+    pattern = {
         "resnet18-tiny": "batch-norm + residual + relu",
         "mobilenetv2-tiny": "depthwise convolution + batch-norm + relu6",
     }
-    assert wanted.get(name, "linear + gelu") in found
-    assert all(one.error is not None and one.error < EXACT for one in variant.fusions.fused)
+    assert pattern.get(name, "linear + gelu") in names
+    assert all(
+        fusion.error is not None and fusion.error < EXACT for fusion in variant.fusions.fused
+    )
 
 
 def test_models_of_transformers_are_fused_too() -> None:
@@ -177,12 +183,12 @@ def test_models_of_transformers_are_fused_too() -> None:
         "bert": (hf.BertModel(hf.BertConfig(vocab_size=50, **small)), tokens),
     }
     for name, (model, inputs) in cases.items():
-        found = patterns(fused(model, inputs))
-        assert "linear + gelu" in found.values(), name
-        assert name == "swin" or "linear + residual" in found.values(), name
+        pattern_names = patterns(fused(model, inputs))
+        assert "linear + gelu" in pattern_names.values(), name
+        assert name == "swin" or "linear + residual" in pattern_names.values(), name
 
 
-def test_a_place_is_switched_off_and_on_by_itself(always_quicker: list[Any]) -> None:
+def test_a_site_is_switched_off_and_on_by_itself(always_quicker: list[Any]) -> None:
     work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
     recipe = Recipe(["fuse"])
     assert set(patterns(lab.apply(work, recipe))) == {"conv"}
@@ -190,9 +196,11 @@ def test_a_place_is_switched_off_and_on_by_itself(always_quicker: list[Any]) -> 
     assert len(off) == 1 and off.label == "fuse · 1 off"
     variant = lab.apply(work, off)
     assert patterns(variant) == {} and variant.fusions is not None
-    place = variant.fusions.at("act")
-    assert place is not None and (place.standing, place.speedup) == ("off", 2.0)
-    assert not any(isinstance(one, FusedLayer | FusedBlock) for one in variant.module.modules())
+    site = variant.fusions.at("act")
+    assert site is not None and (site.standing, site.speedup) == ("off", 2.0)
+    assert not any(
+        isinstance(module, FusedLayer | FusedBlock) for module in variant.module.modules()
+    )
     on = off.with_step({"fuse": {"on": ["conv"]}})
     assert on.steps[0].options == {"on": ["conv"]} and set(patterns(lab.apply(work, on))) == {
         "conv"
@@ -201,7 +209,7 @@ def test_a_place_is_switched_off_and_on_by_itself(always_quicker: list[Any]) -> 
     assert len(always_quicker) == 1, "what was timed is not timed again when it is switched"
 
 
-def test_only_the_layers_that_are_asked_for_are_fused() -> None:
+def test_only_the_named_layers_are_fused() -> None:
     work = lab.load("mobilenetv2-tiny")
     variant = lab.apply(
         work, Recipe([{"fuse": {"layers": ["blocks.*.depthwise.0"], "off": ["blocks.0.*"]}}])
@@ -213,7 +221,7 @@ def test_only_the_layers_that_are_asked_for_are_fused() -> None:
         Recipe([{"fuse": {"off": ["stem.0"], "on": ["stem.0"]}}])
 
 
-def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(
+def test_a_site_that_is_slower_fused_stays_unfused_unless_switched_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -221,8 +229,8 @@ def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(
     )
     model, x = enliven(Block("plain", 8)), torch.randn(1, 8, 6, 6)
     variant = fused(model, x)
-    place = variant.fusions and variant.fusions.at("conv")
-    assert place is not None and (place.standing, place.runs, place.apart_ms, place.fused_ms) == (
+    site = variant.fusions and variant.fusions.at("conv")
+    assert site is not None and (site.standing, site.runs, site.apart_ms, site.fused_ms) == (
         "slower",
         "",
         1.0,
@@ -235,20 +243,20 @@ def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(
     assert set(patterns(fused(model, x))) == {"conv"}
 
 
-def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(
+def test_the_whole_model_is_timed_and_reported_if_it_is_not_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
-    found = lab.fusions(work)
-    assert (found.apart_ms, found.fused_ms) == (
+    fusions = lab.fusions(work)
+    assert (fusions.apart_ms, fusions.fused_ms) == (
         2.0,
         1.0,
-    ) and "; the whole 2 → 1 ms." in found.summary
+    ) and "; the whole 2 → 1 ms." in fusions.summary
     calls = {}
 
-    def slower(given: Any, device: torch.device) -> dict[str, float]:
-        calls.update(given)
-        return dict.fromkeys(given, 1.0) | {"as one": 1.5}
+    def slower(candidates: Any, device: torch.device) -> dict[str, float]:
+        calls.update(candidates)
+        return dict.fromkeys(candidates, 1.0) | {"as one": 1.5}
 
     monkeypatch.setattr(evaluate, "timed", slower)
     assert lab.fusions(work).apart_ms == 2.0, "what was timed is not timed again"
@@ -262,45 +270,45 @@ def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(
         calls[name]()
         kinds.append(isinstance(variant.module.conv, FusedLayer))
     assert kinds == [False, True, False]
-    found = lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}])).fusions
-    assert found is not None and found.apart_ms is None and found.whole == ""
+    fusions = lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}])).fusions
+    assert fusions is not None and fusions.apart_ms is None and fusions.whole == ""
 
 
-def test_equal_places_are_timed_once(always_quicker: list[Any]) -> None:
+def test_equal_sites_are_timed_once(always_quicker: list[Any]) -> None:
     lab.apply(lab.load("vit-s-tiny"), Recipe(["fuse"]))
     assert len(always_quicker) == 6, "patches, qkv, project, the two of the perceptron, head"
 
 
 @pytest.mark.skipif(not torch._C.has_mkl, reason="torch was built without MKL here")
-def test_the_quickest_way_is_taken_and_kept_and_where_it_is_not_to_be_had_the_likeliest(
+def test_the_fastest_backend_is_saved_and_another_replaces_a_missing_one(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = lab.load("vit-s-tiny")
     with preferring("MKL"):
         variant = lab.apply(work, Recipe(["fuse"]))
     assert variant.fusions is not None
-    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("linear")} == {
-        "MKL"
-    }
-    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("conv")} == {
-        "oneDNN"
-    }
-    kept = variant.save(tmp_path / "kept")
+    assert {
+        fusion.runs for fusion in variant.fusions.fused if fusion.pattern.startswith("linear")
+    } == {"MKL"}
+    assert {
+        fusion.runs for fusion in variant.fusions.fused if fusion.pattern.startswith("conv")
+    } == {"oneDNN"}
+    folder = variant.save(tmp_path / "kept")
     with torch.no_grad():
-        wanted = work.inputs.clone()(variant.model)
+        expected = work.inputs.clone()(variant.model)
         for model in (
             copy.deepcopy(variant.module),
             pickle.loads(pickle.dumps(variant.module)),
-            lab.Variant.load(kept).model,
+            lab.Variant.load(folder).model,
         ):
             assert operators(model, work) == {
                 "mkl::_mkl_linear": 9,
                 "mkldnn::_convolution_pointwise": 1,
             }
-            assert torch.equal(work.inputs.clone()(model), wanted)
+            assert torch.equal(work.inputs.clone()(model), expected)
         monkeypatch.setattr(mkl, "name_for", lambda layer, dtype, **how: "")
-        elsewhere = lab.Variant.load(kept).model
-        assert output_error(wanted, work.inputs.clone()(elsewhere))[0] < EXACT
+        elsewhere = lab.Variant.load(folder).model
+        assert output_error(expected, work.inputs.clone()(elsewhere))[0] < EXACT
         assert set(operators(elsewhere, work)) == {
             "mkldnn::_linear_pointwise",
             "mkldnn::_convolution_pointwise",
@@ -308,7 +316,7 @@ def test_the_quickest_way_is_taken_and_kept_and_where_it_is_not_to_be_had_the_li
 
 
 def operators(model: nn.Module, work: Workload) -> Counter[str]:
-    """How often it calls which of the operators that do several things at once."""
+    """The number of calls of each fused oneDNN or MKL operator."""
     with torch.autograd.profiler.profile() as profiled:
         work.inputs.clone()(model)
     names = (event.name() for event in profiled.kineto_results.events())
@@ -316,55 +324,55 @@ def operators(model: nn.Module, work: Workload) -> Counter[str]:
 
 
 def broken_by(bind: Callable[..., Bound]) -> Callable[..., Bound]:
-    """What outputs one in a hundred too much."""
+    """A broken bind: its outputs are 1 % too large."""
 
-    def bound(*given: Any, **options: Any) -> Bound:
-        call = bind(*given, **options)
+    def bound(*args: Any, **options: Any) -> Bound:
+        call = bind(*args, **options)
         return lambda x, residual: call(x, residual) * 1.01
 
     return bound
 
 
 @pytest.mark.parametrize("broken", ["run", "rewritten"])
-def test_a_replacement_that_answers_otherwise_is_not_made(
+def test_a_fusion_whose_output_differs_is_rejected(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from paifuser_lab.fusion import blocks
 
     if broken == "run":
-        for way in (onednn, mkl):
-            monkeypatch.setattr(way, "bind", broken_by(way.bind))
+        for backend in (onednn, mkl):
+            monkeypatch.setattr(backend, "bind", broken_by(backend.bind))
         reason = "its output differs by "
     else:
         whole, worse = blocks.rewritten, lambda run: lambda *tensors: run(*tensors) * 1.01
-        monkeypatch.setattr(blocks, "rewritten", lambda *given: worse(whole(*given)))
-        reason = "the block around it then outputs otherwise: its output differs by "
+        monkeypatch.setattr(blocks, "rewritten", lambda *args: worse(whole(*args)))
+        reason = "with its block rewritten, its output differs by "
     variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
     assert variant.fusions is not None and patterns(variant) == {}
     assert all(
-        one.reason.startswith(reason)
-        for one in variant.fusions.fusions
-        if one.place.startswith("body")
+        fusion.reason.startswith(reason)
+        for fusion in variant.fusions.fusions
+        if fusion.place.startswith("body")
     )
 
 
-def test_an_operator_that_does_not_take_a_place_leaves_it_apart(
+def test_a_site_whose_operator_fails_stays_unfused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*given: Any, **options: Any) -> Bound:
+    def refuse(*args: Any, **options: Any) -> Bound:
         raise RuntimeError("no such thing\nat all")
 
-    for way in (onednn, mkl):
-        monkeypatch.setattr(way, "bind", refuse)
+    for backend in (onednn, mkl):
+        monkeypatch.setattr(backend, "bind", refuse)
     variant = fused(Small(), images())
     assert variant.fusions is not None
-    assert {one.reason for one in variant.fusions.fusions} == {
-        "what would run in its stead fails (no such thing)"
+    assert {fusion.reason for fusion in variant.fusions.fusions} == {
+        "its fused operator fails (no such thing)"
     }
 
 
 class Odd(nn.Module):
-    """Layers that cannot be one with anything, each for a reason of its own."""
+    """Layers that cannot be fused, each for another reason."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -382,26 +390,29 @@ class Odd(nn.Module):
         return x
 
 
-def test_what_cannot_be_one_is_told_with_its_reason() -> None:
+def test_layers_that_cannot_be_fused_are_reported_with_the_reason() -> None:
     variant = fused(Odd(), torch.randn(1, 4, 5, 5))
     assert variant.fusions is not None
-    standings = {one.place: (one.standing, one.reason) for one in variant.fusions.fusions}
-    assert standings.pop("hooked") == ("fused", "what follows stays apart: it has hooks")
+    standings = {
+        fusion.place: (fusion.standing, fusion.reason) for fusion in variant.fusions.fusions
+    }
+    assert standings.pop("hooked") == ("fused", "what follows is not fused: it has hooks")
     assert {standing for standing, _ in standings.values()} == {"apart"}
-    assert {place: reason for place, (_, reason) in standings.items()} == {
-        "up": "no ConvTranspose2d is known here",
-        "circle": "it pads otherwise than with a number of zeros",
-        "weighed": "no ParametrizedConv2d is known here",
+    assert {site: reason for site, (_, reason) in standings.items()} == {
+        "up": "fusing ConvTranspose2d is not supported",
+        "circle": "its padding is not a number of zeros",
+        "weighed": "fusing ParametrizedConv2d is not supported",
         "idle": "it is not called on the example inputs",
-        "same": "it pads otherwise than with a number of zeros",
+        "same": "its padding is not a number of zeros",
     }
     assert "weights packed for the processor take 64 B beside the weights" in variant.notes
     assert any(
-        "'up' stays apart: no ConvTranspose2d is known here" in note for note in variant.notes
+        "'up' stays apart: fusing ConvTranspose2d is not supported" in note
+        for note in variant.notes
     )
 
 
-def test_a_sum_that_another_batch_would_stretch_is_right_in_every_batch() -> None:
+def test_a_sum_with_a_broadcast_operand_is_correct_for_every_batch_size() -> None:
     class Placed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -418,7 +429,7 @@ def test_a_sum_that_another_batch_would_stretch_is_right_in_every_batch() -> Non
         torch.testing.assert_close(variant.model(x), model(x))
 
 
-def test_other_steps_stand_before_it_and_are_put_there() -> None:
+def test_other_steps_precede_fuse_and_are_inserted_there() -> None:
     recipe = (
         Recipe(["fuse", {"backend": {"name": "eager"}}])
         .with_step({"prune": {"ratio": 0.5}})
@@ -435,16 +446,16 @@ def test_other_steps_stand_before_it_and_are_put_there() -> None:
     assert variant.fusions is not None and len(variant.fusions.fused) == 21
 
 
-def test_layers_of_whole_numbers_stay_as_they_are() -> None:
+def test_integer_layers_stay_unfused() -> None:
     work = Workload(Small(), images())
     variant = lab.apply(work, Recipe([{"precision": {"layers": {"conv": "int8"}}}, "fuse"]))
     assert variant.fusions is not None
-    assert {one.place: (one.standing, one.reason) for one in variant.fusions.fusions} == {
+    assert {site.place: (site.standing, site.reason) for site in variant.fusions.fusions} == {
         "conv": ("apart", "it computes in int8"), "head": ("fused", ""),
     }  # fmt: skip
 
 
-def test_places_that_stay_apart_for_one_reason_are_told_in_one_note() -> None:
+def test_sites_unfused_for_one_reason_are_reported_in_one_note() -> None:
     variant = lab.apply(
         lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"])
     )
@@ -452,19 +463,19 @@ def test_places_that_stay_apart_for_one_reason_are_told_in_one_note() -> None:
     assert len(standings) == 1 and " more stay apart: " in standings[0]
 
 
-def test_a_long_search_can_be_stopped_and_asks() -> None:
+def test_fusing_polls_should_stop() -> None:
     work = lab.load("vit-s-tiny")
-    with pytest.raises(StoppedError, match="was stopped while places were timed"):
+    with pytest.raises(StoppedError, match="was stopped while sites were timed"):
         lab.apply(work, Recipe(["fuse"]), should_stop=lambda: True)
 
 
-def test_the_map_of_what_could_be_changes_nothing() -> None:
+def test_lab_fusions_changes_nothing() -> None:
     work = lab.load("resnet18-tiny")
     before = weights_hash(work.model)
-    found = lab.fusions(work)
-    assert len(found.fused) == 21 and found.saved_ms == pytest.approx(21.0)
+    fusions = lab.fusions(work)
+    assert len(fusions.fused) == 21 and fusions.saved_ms == pytest.approx(21.0)
     assert weights_hash(work.model) == before and not any(
-        isinstance(one, FusedLayer) for one in work.model.modules()
+        isinstance(module, FusedLayer) for module in work.model.modules()
     )
     assert lab.apply(work, Recipe(["fold"])).fusions is None
 
@@ -473,7 +484,7 @@ def test_the_map_of_what_could_be_changes_nothing() -> None:
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 on this processor"
 )
 @pytest.mark.parametrize("recipe", [["fuse"], ["fold", "layout", "fuse"]])
-def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(
+def test_layers_of_a_model_cast_at_its_boundary_get_the_cast_inputs(
     recipe: list[str],
 ) -> None:
     class Net(nn.Module):
@@ -495,7 +506,7 @@ def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(
 
 def test_packed_weights_are_counted_in_memory() -> None:
     work = Workload(nn.Sequential(nn.Linear(256, 256), nn.ReLU()), torch.randn(2, 256))
-    found = lab.compare(
+    comparison = lab.compare(
         work,
         lab.apply(work, Recipe(["fold"])),
         lab.apply(work, Recipe(["fuse"])),
@@ -503,20 +514,20 @@ def test_packed_weights_are_counted_in_memory() -> None:
         seconds=0.05,
     )
     apart, fused = (
-        next(row for row in found.rows if row.name == name).peak_bytes
+        next(row for row in comparison.rows if row.name == name).peak_bytes
         for name in ("fold batch-norm", "fuse")
     )
     assert apart is not None and fused is not None and fused - apart > 0.99 * 256 * 256 * 4
 
 
-def test_a_session_looks_at_it_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_queries_the_fusions_and_switches_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
     session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
     try:
         session.wait(120)
         session.query("fusion")
         state = session.wait(120)
-        assert state.fusions is not None and {one.place for one in state.fusions.fused} == {
+        assert state.fusions is not None and {fusion.place for fusion in state.fusions.fused} == {
             "conv",
             "head",
         }
@@ -548,7 +559,7 @@ def test_a_session_looks_at_it_and_switches(monkeypatch: pytest.MonkeyPatch) -> 
         (nn.Conv2d(8, 8, 3), False, "relu", ""),
     ],
 )
-def test_on_cuda_the_kernels_take_what_they_can(
+def test_the_cuda_kernels_support_these_layers(
     layer: nn.Module, residual: bool, activation: str, kernel: str
 ) -> None:
     from paifuser_lab.fusion import cuda
@@ -568,21 +579,21 @@ def test_on_cuda_the_kernels_take_what_they_can(
         x = torch.randn(shape).bfloat16()
         layers.make_fused(layer)
         with torch.no_grad():
-            more = torch.randn(layers.answer_shape(layer, x)).bfloat16() if residual else None
-            wanted = layer.composed(x, more, activation)
-            assert wanted.shape == layers.answer_shape(layer, x)
+            addend = torch.randn(layers.output_shape(layer, x)).bfloat16() if residual else None
+            expected = layer.composed(x, addend, activation)
+            assert expected.shape == layers.output_shape(layer, x)
             run = cuda.bind(layer, layer.weight, layer.weight, x, activation, has_residual=residual)
-            torch.testing.assert_close(run(x, more), wanted, rtol=0.05, atol=0.05)
+            torch.testing.assert_close(run(x, addend), expected, rtol=0.05, atol=0.05)
 
 
-def test_a_layer_in_a_format_of_its_own_stays_as_it_is():
+def test_a_layer_with_its_own_format_stays_unfused():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).eval()
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
     variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"3": "bf16"}}}, "fuse"]))
     assert variant.fusions.at("3").reason.startswith("a hook changes its input")
 
 
-def test_a_class_of_somebodys_own_may_say_apart() -> None:
+def test_a_user_class_may_have_an_attribute_named_apart() -> None:
     class Own(nn.Sequential):
         apart = nn.Linear
 
@@ -590,11 +601,11 @@ def test_a_class_of_somebodys_own_may_say_apart() -> None:
     assert patterns(variant) == {"0": "linear + relu"}
 
 
-def test_what_hangs_on_a_hook_is_not_copied_to_time_its_layer() -> None:
+def test_hooks_are_not_copied_to_time_their_layer() -> None:
     class Seer:
         copies = 0
 
-        def __call__(self, *given: Any) -> None: ...
+        def __call__(self, *args: Any) -> None: ...
 
         def __deepcopy__(self, memo: Any) -> Any:
             Seer.copies += 1

@@ -1,5 +1,5 @@
-"""A model whose layers run as one, changed, copied, trained, compiled: it outputs as its own
-forward would.
+"""A model with fused layers that is changed, copied, trained or compiled: its output is that of its
+own forward.
 """
 
 from __future__ import annotations
@@ -61,23 +61,25 @@ def test_a_call_of_another_kind_runs_the_blocks_own_forward() -> None:
         torch.testing.assert_close(variant.model(x=x), model(x))
 
 
-def test_undoing_is_exact_and_training_goes_on_as_before() -> None:
+def test_undo_is_exact_and_gradients_are_unchanged() -> None:
     model, x = enliven(Block("residual before", 8, "gelu")), torch.randn(2, 8, 6, 6)
     variant = fused(model, x)
     assert torch.equal(lab.apply(variant.work, Recipe()).model(x), model(x))
-    own, theirs = copy.deepcopy(model), variant.module
-    for one in (own, theirs):
-        one.train()
+    original, theirs = copy.deepcopy(model), variant.module
+    for module in (original, theirs):
+        module.train()
         torch.manual_seed(3)
-        one(x).square().sum().backward()
+        module(x).square().sum().backward()
     assert patterns(variant) != {}
-    for (name, one), other in zip(own.named_parameters(), theirs.parameters(), strict=True):
-        assert (one.grad is None) == (other.grad is None)
-        if one.grad is not None and other.grad is not None:
-            assert torch.equal(one.grad, other.grad), name
+    for (name, parameter), reference in zip(
+        original.named_parameters(), theirs.parameters(), strict=True
+    ):
+        assert (parameter.grad is None) == (reference.grad is None)
+        if parameter.grad is not None and reference.grad is not None:
+            assert torch.equal(parameter.grad, reference.grad), name
 
 
-def test_a_weight_changed_by_hand_is_packed_anew() -> None:
+def test_a_weight_changed_by_hand_is_packed_again() -> None:
     model, x = enliven(Block("functional", 8)), torch.randn(1, 8, 6, 6)
     variant = fused(model, x)
     layer = variant.module.conv
@@ -113,7 +115,7 @@ def test_a_fused_model_is_copied_pickled_saved_and_loaded(tmp_path: Any) -> None
     assert set(variant.module.state_dict()) == set(work.model.state_dict())
 
 
-def test_compilers_and_exporters_see_the_layers_apart() -> None:
+def test_compilers_and_exporters_see_the_unfused_layers() -> None:
     work = Workload(
         enliven(nn.Sequential(Block("around a sequence", 8), Block("residual", 8))),
         torch.randn(1, 8, 6, 6),
@@ -129,7 +131,7 @@ def test_compilers_and_exporters_see_the_layers_apart() -> None:
     assert output_error(work.output(), engine.model(x))[0] < EXACT
 
 
-def test_other_formats_autocast_and_devices_of_the_mind_run_right() -> None:
+def test_other_dtypes_autocast_and_the_meta_device_work() -> None:
     model, x = enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6)
     variant = fused(model, x)
     module, apart = variant.module, lab.apply(variant.work, Recipe(["fold"])).model
@@ -148,7 +150,7 @@ def test_other_formats_autocast_and_devices_of_the_mind_run_right() -> None:
     assert torch.equal(variant.model(torch.randn(0, 8, 6, 6)), torch.randn(0, 8, 6, 6))
 
 
-def test_tools_that_read_the_structure_see_parts_and_the_arithmetic_is_counted() -> None:
+def test_tools_that_read_the_structure_see_unfused_operators_and_flops_are_counted() -> None:
     work = lab.load("resnet18-tiny")
     folded, variant = lab.apply(work, Recipe(["fold"])), lab.apply(work, Recipe(["fuse"]))
     call = lambda: work.inputs.clone()(variant.module)
@@ -169,7 +171,7 @@ def test_a_model_that_changed_since_cannot_be_fused_again() -> None:
     step, remembered = variant.recipe.steps[0], variant.remembered[0]
     from paifuser_lab.steps import Draft
 
-    with pytest.raises(StepError, match="there is no layer 'conv', which ran as one"):
+    with pytest.raises(StepError, match="there is no layer 'conv', which was fused"):
         step.rebuild(Draft(variant.work, nn.Sequential(nn.Conv2d(8, 8, 3))), remembered)
     with pytest.raises(
         StepError, match="its forward has no 'relu', which it had when it was fused"
@@ -207,13 +209,13 @@ def test_a_block_that_changed_since_runs_its_own_forward(change: Callable[[Any],
         before = joined(block, x), block(x)
         change(block)
         with torch.no_grad():
-            got = block(x)
+            output = block(x)
         assert before[0] == 2 and joined(block, x) == 0
-        torch.testing.assert_close(got, block(x))
-        assert not torch.equal(got, before[1])
+        torch.testing.assert_close(output, block(x))
+        assert not torch.equal(output, before[1])
 
 
-def test_a_block_that_is_as_it_was_again_runs_as_one_again() -> None:
+def test_a_block_that_is_restored_runs_fused_again() -> None:
     block, x = branch(), torch.randn(3, 8)
     hook = block.act.register_forward_hook(doubled)
     block.scale = 3.0
@@ -225,19 +227,19 @@ def test_a_block_that_is_as_it_was_again_runs_as_one_again() -> None:
     kept.scale = 1.0
     kept.act._forward_hooks.clear()
     with torch.no_grad():
-        got = kept(x)
-    torch.testing.assert_close(got, kept(x))
+        output = kept(x)
+    torch.testing.assert_close(output, kept(x))
 
 
-def test_a_hook_on_a_block_sees_the_blocks_own_answer() -> None:
+def test_a_hook_on_a_block_sees_the_blocks_own_output() -> None:
     module, x = (
         fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6)).module,
         torch.randn(1, 8, 6, 6),
     )
     module.body.register_forward_hook(doubled)
     with torch.no_grad():
-        got = module(x)
-    torch.testing.assert_close(got, module(x))
+        output = module(x)
+    torch.testing.assert_close(output, module(x))
 
 
 def test_a_dropout_that_is_switched_on_by_itself_drops() -> None:
@@ -264,7 +266,7 @@ class Path(nn.Module):
 @pytest.mark.parametrize(
     ("part", "count"), [(Even(), 0), (Path(), 1), (nn.Dropout2d(), 1), (nn.Identity(), 1)]
 )
-def test_only_what_always_hands_on_what_it_is_given_stands_between(
+def test_only_modules_that_always_return_their_input_are_skipped(
     part: nn.Module, count: int
 ) -> None:
     module = fused(
@@ -273,8 +275,8 @@ def test_only_what_always_hands_on_what_it_is_given_stands_between(
     odd = torch.randn(1, 4, 6, 5)
     assert joined(module, odd) == count
     with torch.no_grad():
-        got = module(odd)
-    torch.testing.assert_close(got, module(odd))
+        output = module(odd)
+    torch.testing.assert_close(output, module(odd))
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
@@ -286,17 +288,17 @@ def test_a_step_that_torch_does_not_count_is_seen(optimizer: Any) -> None:
     block(x).square().sum().backward()
     steps.step()
     with torch.no_grad():
-        got = block(x)
-    torch.testing.assert_close(got, block(x))
+        output = block(x)
+    torch.testing.assert_close(output, block(x))
     block.train()
     steps.step()
     with torch.no_grad():
-        got = block.eval()(x)
-    torch.testing.assert_close(got, block(x))
+        output = block.eval()(x)
+    torch.testing.assert_close(output, block(x))
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_derivatives_forwards_pass_through(is_on: bool) -> None:
+def test_forward_mode_derivatives_are_correct(is_on: bool) -> None:
     from torch.autograd import forward_ad
 
     block = branch().requires_grad_(False)
@@ -309,9 +311,9 @@ def test_derivatives_forwards_pass_through(is_on: bool) -> None:
     plain = Branch().eval().requires_grad_(False)
     plain.load_state_dict(block.state_dict())
     wanted = tangent(plain)
-    got = tangent(block)
-    assert wanted is not None and got is not None
-    torch.testing.assert_close(got, wanted)
+    output = tangent(block)
+    assert wanted is not None and output is not None
+    torch.testing.assert_close(output, wanted)
     torch.testing.assert_close(torch.func.jvp(block, (x,), (way,))[1], wanted)
     torch.testing.assert_close(
         torch.func.grad(lambda given: block(given).sum())(x),
@@ -319,7 +321,7 @@ def test_derivatives_forwards_pass_through(is_on: bool) -> None:
     )
 
 
-def test_inference_mode_runs_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inference_mode_runs_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     block, counted, right = branch(), list[Any](), onednn.bind
     monkeypatch.setattr(
         onednn, "bind", lambda *given, **options: counted.append(given) or right(*given, **options)
@@ -345,7 +347,7 @@ def test_formats_that_a_forward_chooses_are_kept_under_autocast() -> None:
         torch.testing.assert_close(module(x), model(x))
 
 
-def test_who_looks_in_does_so_in_a_thread_of_its_own() -> None:
+def test_composing_affects_its_own_thread_only() -> None:
     block, x = branch(), torch.randn(3, 8)
     with ThreadPoolExecutor(1) as other, composing():
         assert joined(block, x) == 0 and other.submit(joined, block, x).result() == 2
@@ -364,7 +366,7 @@ def test_copies_and_files_of_a_block_are_not_traced_at_their_first_call(
     ] * 4
 
 
-def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
+def test_a_model_in_training_mode_is_fused_in_eval_mode() -> None:
     class Dropped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -382,8 +384,8 @@ def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
     model.eval()
     assert joined(model, x) == 1
     with torch.no_grad():
-        got = model(x)
-    torch.testing.assert_close(got, model(x))
+        output = model(x)
+    torch.testing.assert_close(output, model(x))
 
 
 @pytest.mark.parametrize("way", BACKENDS)
@@ -402,7 +404,7 @@ def test_inputs_of_another_width_are_refused_as_torch_refuses_them(way: str) -> 
 
 
 @pytest.mark.parametrize("way", BACKENDS)
-def test_a_convolution_that_is_given_another_geometry_has_it_at_once(way: str) -> None:
+def test_a_changed_geometry_of_a_convolution_applies_at_the_next_call(way: str) -> None:
     with preferring(way):
         variant = fused(nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()), torch.randn(1, 8, 6, 6))
     layer, x = variant.module[0], torch.randn(1, 8, 6, 6)
@@ -422,7 +424,7 @@ def test_a_convolution_that_is_given_another_geometry_has_it_at_once(way: str) -
 
 
 @pytest.mark.parametrize("way", BACKENDS)
-def test_weights_that_went_through_another_format_are_packed_anew(way: str) -> None:
+def test_weights_that_were_cast_are_packed_again(way: str) -> None:
     with preferring(way):
         module = fused(nn.Sequential(nn.Linear(64, 64), nn.ReLU()), torch.randn(2, 64)).module
     x = torch.randn(2, 64)
@@ -438,7 +440,7 @@ def test_weights_that_went_through_another_format_are_packed_anew(way: str) -> N
 
 
 @pytest.mark.parametrize("way", BACKENDS)
-def test_what_is_at_hand_may_be_forgotten_by_another_thread_in_the_midst_of_a_call(
+def test_another_thread_may_drop_the_packed_weight_during_a_call(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with preferring(way):
@@ -451,7 +453,7 @@ def test_what_is_at_hand_may_be_forgotten_by_another_thread_in_the_midst_of_a_ca
         torch.testing.assert_close(module(x), F.relu(F.linear(x, module[0].weight, module[0].bias)))
 
 
-def test_who_traces_without_a_compiler_and_on_no_device_gets_an_answer() -> None:
+def test_make_fx_and_the_meta_device_run() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     module = branch()
@@ -467,9 +469,7 @@ def test_who_traces_without_a_compiler_and_on_no_device_gets_an_answer() -> None
 @pytest.mark.parametrize("way", BACKENDS)
 @pytest.mark.parametrize("side", [1, 6])
 @pytest.mark.parametrize("is_last", ["neither", "images", "weight", "both", "a part"])
-def test_images_come_in_the_order_in_which_torch_gives_them(
-    is_last: str, side: int, way: str
-) -> None:
+def test_outputs_have_the_memory_format_of_torchs(is_last: str, side: int, way: str) -> None:
     conv = nn.Conv2d(8, 4, 1)
     if is_last in ("weight", "both"):
         conv.to(memory_format=torch.channels_last)
@@ -478,8 +478,8 @@ def test_images_come_in_the_order_in_which_torch_gives_them(
     x = x[:, :8] if is_last == "a part" else x
     with preferring(way), torch.no_grad():
         variant = fused(nn.Sequential(conv, nn.ReLU()), x)
-        got, wanted = variant.model(x), F.relu(conv(x))
+        output, wanted = variant.model(x), F.relu(conv(x))
     strides = [
-        one.stride()[: 4 if side > 1 else 2] for one in (got, wanted)
+        one.stride()[: 4 if side > 1 else 2] for one in (output, wanted)
     ]  # those of a side of one point mean nothing
-    assert strides[0] == strides[1] and output_error(wanted, got)[0] < EXACT
+    assert strides[0] == strides[1] and output_error(wanted, output)[0] < EXACT

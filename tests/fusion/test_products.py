@@ -1,5 +1,5 @@
-"""Matrix products that a forward calls as functions: found, as one call with what follows, and what
-is not fused is said.
+"""Matrix products that a forward calls as functions: they are found and fused with what follows;
+what is not fused is noted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
 
 class Written(nn.Module):
-    """A forward of something's own, with weights of its own."""
+    """A forward that calls a given function, with weights of its own."""
 
     def __init__(self, run: Callable[..., Any]) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class Written(nn.Module):
         self.act, self.drop = nn.ReLU(), nn.Dropout()
         self.register_buffer("shift", torch.randn(12))
 
-    def forward(self, *given: Tensor) -> Any:
-        return self.run(self, *given)
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.run(self, *inputs)
 
 
 class Scored(nn.Module):
@@ -50,7 +50,7 @@ class Scored(nn.Module):
 
 
 class Operators(TorchDispatchMode):
-    """The operators that compute something; views are free."""
+    """Records the operators that compute something; views are free."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ APART: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("backend", ["oneDNN", "addmm"])
 @pytest.mark.parametrize(("run", "pattern"), FUSED.values(), ids=FUSED)
-def test_a_product_in_a_forward_is_one_with_what_follows(
+def test_a_product_in_a_forward_is_fused_with_what_follows(
     run: Any, pattern: str, backend: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(
@@ -125,12 +125,12 @@ def test_a_product_in_a_forward_is_one_with_what_follows(
     )
     variant = fused(Written(run), torch.randn(3, 8))
     assert list(patterns(variant).values()) == [pattern] and variant.fusions is not None
-    place = variant.fusions.fused[0]
+    fusion = variant.fusions.fused[0]
     assert (
-        place.runs == backend
-        and place.error is not None
-        and place.error < 1e-5
-        and place.place.endswith("()")
+        fusion.runs == backend
+        and fusion.error is not None
+        and fusion.error < 1e-5
+        and fusion.place.endswith("()")
     )
     other, model = torch.randn(7, 8), Written(run).eval()
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_a_product_in_a_forward_is_one_with_what_follows(
 
 
 @pytest.mark.parametrize("run", APART.values(), ids=APART)
-def test_what_is_no_such_product_answers_as_it_did_and_stays_apart(run: Any) -> None:
+def test_other_products_stay_unfused(run: Any) -> None:
     assert not patterns(fused(Written(run), torch.randn(3, 8)))
 
 
@@ -166,25 +166,25 @@ def test_a_product_with_a_number_and_relu_is_one_kernel() -> None:
     ],
     ids=["more dimensions", "double", "integers", "empty", "bf16", "turned"],
 )
-def test_other_operands_are_answered_as_the_model_does(x: Tensor, y: Tensor) -> None:
+def test_other_operands_have_the_models_output(x: Tensor, y: Tensor) -> None:
     model = fused(Scored(), torch.randn(6, 16), torch.randn(10, 16)).model
     with torch.no_grad():
-        got, wanted = model(x, y), Scored()(x, y)
-    assert got.dtype == wanted.dtype
+        output, expected = model(x, y), Scored()(x, y)
+    assert output.dtype == expected.dtype
     assert torch.allclose(
-        got, wanted, rtol=1e-4, atol=0.1 if x.dtype is torch.bfloat16 else 1e-4
+        output, expected, rtol=1e-4, atol=0.1 if x.dtype is torch.bfloat16 else 1e-4
     )  # sums near 0 round by that
     with pytest.raises(RuntimeError):
         model(torch.randn(6, 16), torch.randn(10, 15))
 
 
-def test_gradients_go_through_the_forward_as_it_was() -> None:
+def test_gradients_flow_through_the_unfused_forward() -> None:
     module = fused(Written(FUSED["a bias"][0]), torch.randn(3, 8)).module
     module(torch.randn(3, 8)).sum().backward()
     assert module.other.grad is not None and module.bias.grad is not None
 
 
-def test_a_weight_that_is_changed_counts_at_the_next_call() -> None:
+def test_a_changed_weight_is_used_at_the_next_call() -> None:
     module, x = fused(Written(FUSED["a bias"][0]), torch.randn(3, 8)).module, torch.randn(3, 8)
     with torch.no_grad():
         before = module(x)
@@ -200,7 +200,7 @@ def test_a_fused_product_is_copied_pickled_saved_and_loaded(tmp_path: Any) -> No
     variant = lab.apply(work, Recipe(["fuse"]))
     assert patterns(variant) == {"0.linear()": "matrix product + relu"}
     with torch.no_grad():
-        wanted = variant.model(x)
+        expected = variant.model(x)
         loaded = lab.Variant.load(variant.save(tmp_path / "kept"), work)
         for other in (
             copy.deepcopy(variant.module),
@@ -208,7 +208,7 @@ def test_a_fused_product_is_copied_pickled_saved_and_loaded(tmp_path: Any) -> No
             loaded.model,
         ):
             with Operators() as seen:
-                assert torch.equal(other(x), wanted)
+                assert torch.equal(other(x), expected)
             assert "mkldnn::_linear_pointwise" in seen.names
     assert loaded.fusions == variant.fusions and y is not None
 
@@ -239,22 +239,22 @@ def test_a_product_is_switched_off_and_on_by_its_name() -> None:
     ) == {"matmul()"}
 
 
-def test_a_product_stays_apart_where_it_is_slower_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_stays_unfused_if_it_is_slower_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0}
     )
-    found = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
-    assert [one.standing for one in found.fusions] == ["slower"]
+    fusions = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
+    assert [fusion.standing for fusion in fusions.fusions] == ["slower"]
     monkeypatch.setattr(
-        evaluate, "run_product", lambda *given, **how: run_product(*given, **how) + 1
+        evaluate, "run_product", lambda *args, **options: run_product(*args, **options) + 1
     )
-    found = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
-    assert [one.standing for one in found.fusions] == ["apart"] and "differs by" in found.fusions[
-        0
-    ].reason
+    fusions = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
+    assert [fusion.standing for fusion in fusions.fusions] == [
+        "apart"
+    ] and "differs by" in fusions.fusions[0].reason
 
 
-def test_layers_and_products_of_one_block_are_fused_beside_each_other() -> None:
+def test_layers_and_products_of_one_block_are_both_fused() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -277,17 +277,17 @@ def test_layers_and_products_of_one_block_are_fused_beside_each_other() -> None:
     }
 
 
-def test_what_a_convolution_called_as_a_function_does_not_get_is_said_with_what_does() -> None:
-    found = lab.fusions(
+def test_a_note_reports_functional_convolutions_and_the_alternative() -> None:
+    fusions = lab.fusions(
         Workload(
             Written(lambda m, x: F.relu(F.conv2d(x, m.weight[:, :, None, None]))),
             torch.randn(1, 8, 4, 4),
         )
     )
-    assert not found.fusions and any(
-        "not fused: conv2d in the model's own forward" in note for note in found.notes
+    assert not fusions.fusions and any(
+        "not fused: conv2d in the model's own forward" in note for note in fusions.notes
     )
-    assert all("{name: inductor}" in note for note in found.notes)
+    assert all("{name: inductor}" in note for note in fusions.notes)
 
 
 EMPTY: dict[str, Callable[..., Any]] = {
@@ -297,33 +297,33 @@ EMPTY: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("run", EMPTY.values(), ids=EMPTY)
-def test_a_map_without_places_says_why_and_is_printed_drawn_and_shown(run: Any) -> None:
+def test_a_map_without_sites_gives_the_reason_and_is_printed_drawn_and_shown(run: Any) -> None:
     work = Workload(Written(run), torch.randn(3, 8))
-    found = lab.fusions(work)
-    assert not found.fusions and found.notes
-    for text in (str(found), found._repr_html_(), lab.apply(work, Recipe(["fuse"])).notes[-1]):
+    fusions = lab.fusions(work)
+    assert not fusions.fusions and fusions.notes
+    for text in (str(fusions), fusions._repr_html_(), lab.apply(work, Recipe(["fuse"])).notes[-1]):
         assert "no layer and no matrix product of this model" in text and "inductor" in text
-    assert len(found.frame) == 0 and "speedup" in found.frame.columns
-    assert lab.figure(found) is not None and lab.show(found) is not None
+    assert len(fusions.frame) == 0 and "speedup" in fusions.frame.columns
+    assert lab.figure(fusions) is not None and lab.show(fusions) is not None
     assert (
-        packed_fusions(found)["notes"] == list(found.notes)
-        and packed_fusions(found)["layers"] == []
+        packed_fusions(fusions)["notes"] == list(fusions.notes)
+        and packed_fusions(fusions)["layers"] == []
     )
-    assert found.at("x") is None and found.summary.startswith("0 of 0 places")
+    assert fusions.at("x") is None and fusions.summary.startswith("0 of 0 places")
 
 
-def test_a_frame_has_a_row_for_each_place() -> None:
-    found = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
+def test_a_frame_has_a_row_for_each_site() -> None:
+    fusions = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
     assert (
-        isinstance(found, FusionMap)
-        and found.frame.loc["matmul()", "speedup"] == 2.0
-        and not found.notes
+        isinstance(fusions, FusionMap)
+        and fusions.frame.loc["matmul()", "speedup"] == 2.0
+        and not fusions.notes
     )
 
 
 def test_on_cuda_a_sum_and_relu_are_cublaslt_s() -> None:
     device = type("Device", (), {"type": "cuda"})()
-    given = type("Given", (), {"device": device, "dtype": torch.float16})()
-    assert list(product_backends(given, has_bias=True, activation="relu")) == ["cuBLASLt", "addmm"]
-    assert list(product_backends(given, has_bias=False, activation="relu")) == ["addmm"]
-    assert list(product_backends(given, has_bias=True, activation="silu")) == ["addmm"]
+    x = type("Given", (), {"device": device, "dtype": torch.float16})()
+    assert list(product_backends(x, has_bias=True, activation="relu")) == ["cuBLASLt", "addmm"]
+    assert list(product_backends(x, has_bias=False, activation="relu")) == ["addmm"]
+    assert list(product_backends(x, has_bias=True, activation="silu")) == ["addmm"]

@@ -55,19 +55,21 @@ def small() -> Workload:
 
 def answered(variant: Variant) -> Tensor:
     with torch.no_grad():
-        answer: Tensor = variant.work.inputs.clone()(variant.model)
-    return answer
+        output: Tensor = variant.work.inputs.clone()(variant.model)
+    return output
 
 
 def run_as_one(module: nn.Module) -> set[str]:
     """The layers and blocks that are not as torch has them."""
     return {
-        name for name, one in module.named_modules() if isinstance(one, FusedLayer | FusedBlock)
+        name
+        for name, module in module.named_modules()
+        if isinstance(module, FusedLayer | FusedBlock)
     }
 
 
 @pytest.mark.parametrize("steps", RECIPES.values(), ids=RECIPES)
-def test_what_two_steps_fused_is_loaded_as_it_was_saved(steps: list[Any], tmp_path: Path) -> None:
+def test_a_variant_of_two_fuse_steps_is_loaded_as_saved(steps: list[Any], tmp_path: Path) -> None:
     variant = lab.apply(lab.load("resnet18-tiny"), Recipe(steps))
     loaded = lab.Variant.load(variant.save(tmp_path / "kept"))
     assert run_as_one(loaded.module) == run_as_one(variant.module)
@@ -77,7 +79,7 @@ def test_what_two_steps_fused_is_loaded_as_it_was_saved(steps: list[Any], tmp_pa
 @pytest.mark.parametrize(
     "steps", [[ALL_ON, ALL_OFF], [FIRST, SECOND]], ids=["on, then off", "one part, then another"]
 )
-def test_another_process_loads_what_two_steps_fused_to_the_bit(
+def test_another_process_loads_a_variant_of_two_fuse_steps_exactly(
     steps: list[Any], tmp_path: Path
 ) -> None:
     variant = lab.apply(lab.load("resnet18-tiny"), Recipe(steps))
@@ -93,30 +95,30 @@ def test_another_process_loads_what_two_steps_fused_to_the_bit(
 
 def test_a_later_step_keeps_what_an_earlier_one_fused_and_adds_its_own() -> None:
     variant = lab.apply(small(), Recipe([FIRST, SECOND]))
-    assert {place.split(".")[0] for place in patterns(variant)} == {"layer1", "layer2"}
+    assert {site.split(".")[0] for site in patterns(variant)} == {"layer1", "layer2"}
     both = lab.apply(small(), Recipe([{"fuse": {"layers": ["layer1.*", "layer2.*"]}}]))
     assert set(patterns(both)) == set(patterns(variant))
 
 
-def test_later_switches_stand_over_earlier_ones_and_touch_nothing_else() -> None:
+def test_later_switches_override_earlier_ones_and_change_nothing_else() -> None:
     work = small()
     assert patterns(lab.apply(work, Recipe([ALL_ON, ALL_OFF]))) == {}
     assert run_as_one(lab.apply(work, Recipe([ALL_ON, ALL_OFF])).module) == set()
     every = set(patterns(lab.apply(work, Recipe(["fuse"]))))
     assert set(patterns(lab.apply(work, Recipe([ALL_OFF, ALL_ON])))) == every
-    part = {place for place in every if place.startswith("layer1.")}
+    part = {site for site in every if site.startswith("layer1.")}
     some = patterns(
         lab.apply(
             work, Recipe([FIRST, {"fuse": {"layers": ["layer1.1.*"], "off": ["layer1.0.*"]}}])
         )
     )
-    assert set(some) == {place for place in part if not place.startswith("layer1.0.")} != set()
+    assert set(some) == {site for site in part if not site.startswith("layer1.0.")} != set()
     kept_off = patterns(
         lab.apply(
             work, Recipe([{"fuse": {"off": ["layer1.0.*"]}}, {"fuse": {"on": ["layer2.0.*"]}}])
         )
     )
-    assert set(kept_off) == {place for place in every if not place.startswith("layer1.0.")}
+    assert set(kept_off) == {site for site in every if not site.startswith("layer1.0.")}
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,7 @@ def test_later_switches_stand_over_earlier_ones_and_touch_nothing_else() -> None
         {"fuse": {"layers": ["layer*"], "on": ["layer1.*"]}},
     ],
 )
-def test_a_step_that_joins_another_does_what_both_do_after_each_other(
-    older: Any, newer: Any
-) -> None:
+def test_a_joined_step_does_what_both_steps_do_in_sequence(older: Any, newer: Any) -> None:
     work, first = small(), Recipe([older])
     after_each_other, joined = (
         lab.apply(work, first + newer),
@@ -144,7 +144,7 @@ def test_a_step_that_joins_another_does_what_both_do_after_each_other(
     assert run_as_one(joined.module) == run_as_one(after_each_other.module)
 
 
-def test_a_recipe_that_was_written_down_does_the_same() -> None:
+def test_a_recipe_read_from_text_does_the_same() -> None:
     work = small()
     recipe = Recipe([FIRST, {"fuse": {"layers": ["*"], "off": ["layer2.*"]}}])
     assert patterns(lab.apply(work, Recipe.from_text(recipe.to_text()))) == patterns(
@@ -152,7 +152,7 @@ def test_a_recipe_that_was_written_down_does_the_same() -> None:
     )
 
 
-def test_what_is_done_again_takes_apart_what_an_earlier_step_fused() -> None:
+def test_rebuilding_unfuses_what_an_earlier_step_fused() -> None:
     work = small()
     first, second = lab.apply(work, Recipe([ALL_ON])), lab.apply(work, Recipe([ALL_ON, ALL_OFF]))
     fuse_again(first.module, second.remembered[1])
@@ -177,6 +177,6 @@ def test_the_workload_of_a_variant_is_fused_further() -> None:
     work = small()
     once = lab.apply(work, Recipe([FIRST]))
     again = lab.apply(once.workload, Recipe([SECOND]))
-    assert {place.split(".")[0] for place in patterns(again)} == {"layer1", "layer2"}
+    assert {site.split(".")[0] for site in patterns(again)} == {"layer1", "layer2"}
     with torch.no_grad():
         assert torch.allclose(answered(again), work.output(), rtol=1e-4, atol=1e-5)

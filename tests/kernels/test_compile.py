@@ -1,5 +1,5 @@
-"""Sources become machine code without a GPU: within their budgets, and kept where only their owner
-can touch them.
+"""Sources compile to machine code without a GPU: within their budgets, and stored where only their
+owner has access.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """Every compilation that a test causes."""
-    made = []
+    """The entries of every compilation in a test."""
+    entries = []
     compile_now = compile.Program.compiled
 
     def counting(self):
-        made.append(self.entry)
+        entries.append(self.entry)
         return compile_now(self)
 
     monkeypatch.setattr(compile.Program, "compiled", counting)
-    return made
+    return entries
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
-@pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda one: one.replace(" ", ""))
+@pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda name: name.replace(" ", ""))
 def test_no_kernel_spills(kernel, entry, architecture):
     resources = cubin_of(program(kernel, entry, architecture)).resources
     assert resources.spill_bytes == 0
@@ -58,40 +58,38 @@ def test_no_kernel_spills(kernel, entry, architecture):
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_the_probes_compile_for_a_gpu_as_they_do_for_the_cpu(entry):
     source = (HERE / "probe.cu").read_text(encoding="utf-8")
-    made = compile.Program(
+    compiled = compile.Program(
         source, headers_of(source), entry, ("-arch=sm_90a", *compile.FLAGS)
     ).compiled()
-    assert resources_in(made.log, made.entry).spill_bytes == 0
+    assert resources_in(compiled.log, compiled.entry).spill_bytes == 0
 
 
 @needs_nvrtc
 @needs_disassembler
-@pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda one: one.replace(" ", ""))
+@pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda name: name.replace(" ", ""))
 def test_every_kernel_keeps_its_budget(kernel, entry):
     if nvrtc.nvrtc().version != BUDGETED_BY:
-        pytest.skip(
-            f"budgets are drawn for NVRTC {BUDGETED_BY}, and this is {nvrtc.nvrtc().version}"
-        )
+        pytest.skip(f"budgets are set for NVRTC {BUDGETED_BY}, and this is {nvrtc.nvrtc().version}")
     budget = KERNELS[kernel].budgets[entry]
-    made = cubin_of(program(kernel, entry, "sm_90a"))
-    assert made.resources.registers <= budget.registers
-    assert instructions_of(made.path).total() <= budget.instructions
+    cubin = cubin_of(program(kernel, entry, "sm_90a"))
+    assert cubin.resources.registers <= budget.registers
+    assert instructions_of(cubin.path).total() <= budget.instructions
 
 
 @needs_nvrtc
 @needs_disassembler
-def test_the_intended_instructions_are_there():
-    found = instructions_of(
+def test_the_intended_instructions_are_generated():
+    counts = instructions_of(
         cubin_of(
             program("window_attention", "window_attention<bfloat16, 7, 32, 1, 0, 0>", "sm_90a")
         ).path
     )
     # 7 tiles of keys and 4 × 4 tiles of values by two products each; keys, values and queries by
-    # fours; copies past the registers.
-    assert found["HMMA"] == 7 * 2 + 4 * 4
-    assert found["LDSM"] == 7 + 4 * 2 + 2
-    assert found["LDGSTS"] == 2 * 3
-    assert not found["LDL"] + found["STL"]
+    # fours; copies that bypass the registers.
+    assert counts["HMMA"] == 7 * 2 + 4 * 4
+    assert counts["LDSM"] == 7 + 4 * 2 + 2
+    assert counts["LDGSTS"] == 2 * 3
+    assert not counts["LDL"] + counts["STL"]
 
 
 @needs_nvrtc
@@ -107,49 +105,49 @@ def test_machine_code_is_compiled_once_and_is_its_owners_alone(own_cache, compil
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("damage", ["flip", "cut", "note", "gone", "elsewhere"])
-def test_damaged_machine_code_is_said_and_made_again(own_cache, compilations, damage):
-    made = cubin_of(program(*SMALL))
-    note = made.path.with_suffix(".json")
-    whole = made.path.read_bytes()
+@pytest.mark.parametrize("damage", ["flip", "cut", "manifest", "gone", "elsewhere"])
+def test_damaged_machine_code_is_reported_and_compiled_again(own_cache, compilations, damage):
+    cubin = cubin_of(program(*SMALL))
+    manifest = cubin.path.with_suffix(".json")
+    whole = cubin.path.read_bytes()
     if damage == "flip":
-        made.path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+        cubin.path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
     elif damage == "cut":
-        made.path.write_bytes(whole[:-1])
-    elif damage == "note":
-        note.write_text("{")
+        cubin.path.write_bytes(whole[:-1])
+    elif damage == "manifest":
+        manifest.write_text("{")
     elif damage == "gone":
-        made.path.unlink()
+        cubin.path.unlink()
     else:
-        note.write_text(
-            made.model_copy(update={"path": made.path.with_name("other.cubin")}).model_dump_json()
+        manifest.write_text(
+            cubin.model_copy(update={"path": cubin.path.with_name("other.cubin")}).model_dump_json()
         )
     with pytest.warns(UserWarning, match="is damaged .* compiled again"):
-        assert cubin_of(program(*SMALL)) == made
-    assert made.path.read_bytes() == whole
+        assert cubin_of(program(*SMALL)) == cubin
+    assert cubin.path.read_bytes() == whole
     assert len(compilations) == 2
 
 
 @needs_nvrtc
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="kept for this run alone"):
-        made = cubin_of(program(*SMALL))
-    assert made.path.read_bytes()[:4] == b"\x7fELF"
-    assert stat.S_IMODE(made.path.parent.stat().st_mode) == 0o700
+    with pytest.warns(UserWarning, match="cached for this run only"):
+        cubin = cubin_of(program(*SMALL))
+    assert cubin.path.read_bytes()[:4] == b"\x7fELF"
+    assert stat.S_IMODE(cubin.path.parent.stat().st_mode) == 0o700
 
 
 @needs_nvrtc
-def test_a_cache_that_belongs_to_somebody_else_is_not_believed(own_cache, monkeypatch):
+def test_a_cache_of_another_user_is_not_used(own_cache, monkeypatch):
     mine = cubin_of(program(*SMALL))
     monkeypatch.setattr(cubins.os, "getuid", lambda: own_cache.stat().st_uid + 1)
-    with pytest.warns(UserWarning, match="belongs to something else"):
+    with pytest.warns(UserWarning, match="belongs to another user"):
         assert cubin_of(program(*SMALL)).path.parent != mine.path.parent
 
 
 @needs_nvrtc
-def test_a_full_disk_is_done_without(own_cache, monkeypatch):
+def test_a_full_disk_is_tolerated(own_cache, monkeypatch):
     def full(*_):
         raise cubins.FileError("Cannot write x: No space left on device.")
 
@@ -159,7 +157,7 @@ def test_a_full_disk_is_done_without(own_cache, monkeypatch):
 
 
 @needs_nvrtc
-def test_a_source_that_does_not_compile_says_the_first_error():
+def test_a_compile_error_reports_the_first_error():
     broken = compile.Program(
         "template <int N> __global__ void f() { nonsense; }", {}, "f<1>", ("-arch=sm_80",)
     )
@@ -202,14 +200,14 @@ def test_a_device_without_an_architecture_is_refused():
 
 
 def test_a_change_of_a_header_is_another_program():
-    one = program(*SMALL)
-    assert list(one.headers) == ["activation.cuh", "common.cuh"]
-    changed = one.headers | {"common.cuh": one.headers["common.cuh"] + "\n"}
-    other = compile.Program(one.source, changed, one.entry, one.flags)
+    first = program(*SMALL)
+    assert list(first.headers) == ["activation.cuh", "common.cuh"]
+    changed = first.headers | {"common.cuh": first.headers["common.cuh"] + "\n"}
+    second = compile.Program(first.source, changed, first.entry, first.flags)
     keys = {
-        one.key("13.5"),
-        other.key("13.5"),
-        one.key("13.0"),
+        first.key("13.5"),
+        second.key("13.5"),
+        first.key("13.0"),
         program(*SMALL[:2], "sm_90a").key("13.5"),
     }
     assert len(keys) == 4
@@ -217,7 +215,7 @@ def test_a_change_of_a_header_is_another_program():
 
 
 def test_without_nvrtc_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(nvrtc, "_places", lambda: iter(()))
+    monkeypatch.setattr(nvrtc, "_library_paths", lambda: iter(()))
     with pytest.raises(MissingExtraError, match=r"paifuser-lab\[kernels\]"):
         nvrtc.nvrtc.__wrapped__()
 
@@ -230,9 +228,7 @@ def test_without_nvrtc_the_extra_is_named(monkeypatch):
         (None, "nvidia-cuda-nvrtc"),
     ],
 )
-def test_the_compiler_of_the_drivers_own_cuda_is_taken_before_another(
-    monkeypatch, tmp_path, version, first
-):
+def test_the_compiler_of_the_drivers_own_cuda_is_preferred(monkeypatch, tmp_path, version, first):
     library = {
         name: tmp_path / name / "libnvrtc.so"
         for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
@@ -246,20 +242,20 @@ def test_the_compiler_of_the_drivers_own_cuda_is_taken_before_another(
         lambda name: [SimpleNamespace(name="libnvrtc.so", locate=lambda: library[name])],
     )
     monkeypatch.setattr(driver, "cuda_version", lambda: version)
-    found = list(islice(nvrtc._places(), 2))
-    assert found[0] == str(library[first]) and set(found) == {
+    paths = list(islice(nvrtc._library_paths(), 2))
+    assert paths[0] == str(library[first]) and set(paths) == {
         str(path) for path in library.values()
     }
 
 
 def test_without_nvrtc_the_extra_for_an_older_driver_is_named(monkeypatch):
-    monkeypatch.setattr(nvrtc, "_places", lambda: iter(()))
+    monkeypatch.setattr(nvrtc, "_library_paths", lambda: iter(()))
     monkeypatch.setattr(driver, "cuda_version", lambda: (12, 8))
     with pytest.raises(MissingExtraError, match=r"nvidia-cuda-nvrtc-cu12, .*paifuser-lab\[gpu12\]"):
         nvrtc.nvrtc.__wrapped__()
 
 
-def test_the_compilers_other_half_is_loaded_first_and_never_from_the_current_folder(
+def test_the_compilers_builtins_are_loaded_first_and_never_from_the_current_folder(
     monkeypatch, tmp_path
 ):
     for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"):
@@ -277,19 +273,19 @@ def test_the_compilers_other_half_is_loaded_first_and_never_from_the_current_fol
     ]
 
 
-def test_a_library_that_is_no_nvrtc_is_said(monkeypatch, tmp_path):
+def test_a_library_that_is_not_nvrtc_is_reported(monkeypatch, tmp_path):
     (tmp_path / "libnvrtc.so").write_bytes(b"no library")
-    monkeypatch.setattr(nvrtc, "_places", lambda: iter([str(tmp_path / "libnvrtc.so")]))
+    monkeypatch.setattr(nvrtc, "_library_paths", lambda: iter([str(tmp_path / "libnvrtc.so")]))
     with pytest.raises(KernelError, match="does not load"):
         nvrtc.nvrtc.__wrapped__()
 
 
-def test_a_log_that_says_nothing_is_refused():
-    with pytest.raises(KernelError, match="says nothing about kernel"):
+def test_a_log_without_resources_is_refused():
+    with pytest.raises(KernelError, match="has no resources of kernel"):
         resources_in("ptxas info: nothing", "kernel")
 
 
-def test_issuing_takes_a_multiprocessor_four_warps_a_cycle():
+def test_a_multiprocessor_issues_four_instructions_per_cycle():
     assert issue_bound_ns(1056, 4, multiprocessors=132, clock_ghz=2.0) == 4.0
 
 

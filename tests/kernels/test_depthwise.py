@@ -54,7 +54,7 @@ def test_the_kernel_equals_float64_at_every_shape(data):
 
 @needs_compiler
 @pytest.mark.parametrize(("side", "stride"), [(7, 1), (5, 2)])
-def test_every_tile_gives_the_same_answer(side, stride):
+def test_every_tile_gives_the_same_output(side, stride):
     torch.manual_seed(0)
     inputs = inputs_of(
         side=side, stride=stride, channels=40, height=18, width=17, has_residual=True
@@ -112,31 +112,31 @@ def test_not_a_number_goes_through_every_activation():
     for case, activation in ACTIVATION_OF.items():
         inputs = inputs_of(*case, channels=8)
         inputs[0][0, 3, 5, 5] = float("nan")
-        made = emulated(KERNEL, ENTRIES, inputs)
-        assert made.isnan().equal(exact(KERNEL, inputs).isnan()), activation
-        assert made.isnan().any()
+        output = emulated(KERNEL, ENTRIES, inputs)
+        assert output.isnan().equal(exact(KERNEL, inputs).isnan()), activation
+        assert output.isnan().any()
 
 
 @needs_compiler
-def test_permuted_and_misaligned_images_are_taken():
+def test_permuted_and_misaligned_images_are_accepted():
     inputs = inputs_of("bfloat16", 5, 2)
     x, weight, bias = inputs[:3]
     channels_last = x.to(memory_format=torch.channels_last)
     shifted = torch.cat([x.new_zeros(3), channels_last.permute(0, 2, 3, 1).flatten()])[3:]
     misaligned = shifted.view(1, 11, 13, 72).permute(0, 3, 1, 2)
     assert misaligned.data_ptr() % 16 == 6
-    with emulator_for_cpu(KERNEL, ENTRIES) as ran:
+    with emulator_for_cpu(KERNEL, ENTRIES) as launches:
         for image in (x, channels_last, misaligned, x.transpose(2, 3).contiguous().transpose(2, 3)):
-            made = convolve_depthwise(image, weight, bias, stride=2, activation=inputs[-1])
-            assert_exact(made, inputs)
-            assert made.is_contiguous(memory_format=torch.channels_last)
-    assert len(ran) == 4
+            output = convolve_depthwise(image, weight, bias, stride=2, activation=inputs[-1])
+            assert_exact(output, inputs)
+            assert output.is_contiguous(memory_format=torch.channels_last)
+    assert len(launches) == 4
 
 
-def test_what_the_kernel_was_not_written_for_is_declined():
+def test_unsupported_inputs_are_declined():
     for inputs, words in [
-        (inputs_of(channels=12), "channels in eights, not 12"),
-        ((torch.randn(1, 8, 9, 9), *inputs_of(channels=8)[1:]), "one dtype for all"),
+        (inputs_of(channels=12), "multiples of eight channels, not 12"),
+        ((torch.randn(1, 8, 9, 9), *inputs_of(channels=8)[1:]), "tensors of one dtype"),
         ((*inputs_of()[:4], 3, 1, "relu"), "a stride of 1, 2, not 3"),
     ]:
         with pytest.raises(DeclinedError, match=words):
@@ -151,7 +151,7 @@ def test_what_the_kernel_was_not_written_for_is_declined():
         (2, torch.zeros(8), "a bias for each of 72 channels"),
         (3, torch.zeros(1, 72, 4, 4), "a residual of .* the shape of its output"),
         (4, 0, "a stride from 1"),
-        (6, "mish", "knows the activations none, relu.* not 'mish'"),
+        (6, "mish", "takes the activations none, relu.* not 'mish'"),
     ],
 )
 def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
@@ -162,5 +162,5 @@ def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
 
 
 def test_an_image_too_small_is_refused():
-    with pytest.raises(KernelError, match="no place for a kernel of 5 in images of 3 × 9"):
+    with pytest.raises(KernelError, match="cannot apply a kernel of side 5 to images of 3 × 9"):
         convolve_depthwise(torch.zeros(1, 8, 3, 9), torch.zeros(8, 1, 5, 5), padding=0)

@@ -59,7 +59,7 @@ def test_the_kernel_rounds_the_exact_sums_at_every_shape(data):
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case[1] in KINDS and case[4] in ("none", "relu", "relu6")]
 )
-def test_where_fp32_rounds_nothing_every_step_is_torchs(case):
+def test_where_fp32_is_exact_every_output_equals_torchs(case):
     for residual in (False, True):
         inputs = inputs_of(*case, power=True, residual=residual)
         assert_equal(emulated(KERNEL, ENTRIES, inputs), inputs, KERNEL)
@@ -69,7 +69,7 @@ def test_where_fp32_rounds_nothing_every_step_is_torchs(case):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("stride", STRIDES)
 def test_each_tap_is_where_it_belongs(side, stride):
-    case = next(one for one in CASES if one[2:4] == (side, stride))
+    case = next(case for case in CASES if case[2:4] == (side, stride))
     x, *rest = inputs_of(*case, channels=16, zero=False, bias=False)
     weight = torch.zeros(16, 1, side, side, dtype=torch.int8)
     for channel in range(16):
@@ -147,31 +147,31 @@ def test_planted_errors_of_arithmetic_are_noticed(text, planted):
 @needs_compiler
 @pytest.mark.parametrize("out", ["uint8", "bfloat16"])
 def test_the_operator_is_sound(out):
-    case = next(one for one in CASES if one[:2] == ("uint8", out))
+    case = next(case for case in CASES if case[:2] == ("uint8", out))
     check_operator(KERNEL, ENTRIES, inputs_of(*case, residual=True))
 
 
 @needs_compiler
-def test_permuted_and_misaligned_images_are_taken_and_sums_are_added_up_where_nobody_brings_them():
+def test_permuted_and_misaligned_images_are_accepted_and_missing_sums_are_computed():
     inputs = inputs_of()
     x, zero, weight, scales, _, bias = inputs[:6]
     channels_last = x.to(memory_format=torch.channels_last)
     shifted = torch.cat([x.new_zeros(3), channels_last.permute(0, 2, 3, 1).flatten()])[3:]
     misaligned = shifted.view(1, 11, 13, 80).permute(0, 3, 1, 2)
     assert misaligned.data_ptr() % 16 == 3
-    with emulator_for_cpu(KERNEL, ENTRIES) as ran:
+    with emulator_for_cpu(KERNEL, ENTRIES) as launches:
         for image in (x, channels_last, misaligned, x.transpose(2, 3).contiguous().transpose(2, 3)):
-            made = convolve_depthwise_int8(
+            output = convolve_depthwise_int8(
                 image, weight, scales, bias, zero=zero, into=QuantParams(0.0371, 3)
             )
-            assert_rounded_once(made, inputs, float_output)
-            assert made.is_contiguous(memory_format=torch.channels_last)
-    assert len(ran) == 4
+            assert_rounded_once(output, inputs, float_output)
+            assert output.is_contiguous(memory_format=torch.channels_last)
+    assert len(launches) == 4
 
 
-def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_same():
+def test_unsupported_inputs_are_declined_and_computed_by_torch():
     for inputs, words in [
-        (inputs_of(channels=24), "channels in sixteens, not 24"),
+        (inputs_of(channels=24), "multiples of sixteen channels, not 24"),
         ((*inputs_of()[:13], 3, 1), "a stride of 1, 2, not 3"),
         (inputs_of(side=4), "a side of 3, 5, 7, 9, not 4"),
     ]:
@@ -179,10 +179,10 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)
         with (
             emulator_for_cpu(KERNEL, ENTRIES),
-            pytest.warns(UserWarning, match="depthwise_int8 runs in torch") as said,
+            pytest.warns(UserWarning, match="depthwise_int8 runs in torch") as warned,
         ):
             twice = [torch.ops.paifuser.depthwise_int8(*inputs) for _ in range(2)]
-        assert len(said) == 1 and twice[0].equal(twice[1])
+        assert len(warned) == 1 and twice[0].equal(twice[1])
         assert_rounded_once(twice[0], inputs, float_output)
 
 
@@ -210,5 +210,5 @@ def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
 
 def test_an_image_too_small_is_refused():
     x, weight = steps("uint8", 1, 16, 3, 9), steps("int8", 16, 1, 5, 5)
-    with pytest.raises(KernelError, match="no place for a kernel of 5 in images of 3 × 9"):
+    with pytest.raises(KernelError, match="cannot apply a kernel of side 5 to images of 3 × 9"):
         convolve_depthwise_int8(x, weight, torch.ones(16), padding=0)

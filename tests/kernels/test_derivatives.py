@@ -1,5 +1,5 @@
-"""Operators are differentiated twice as the composition is: by torch's numerical check, and in the
-curvature passes.
+"""Operators and their compositions have the same first and second derivatives: by torch's numerical
+check, and in the curvature passes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMOOTH = ("none", "silu", "gelu")
 LISTED = torch.tensor([[[[1, 0], [0, -1]]]], dtype=torch.int32)
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def randn(*shape: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, dtype=torch.float64, generator=generator)
 
@@ -39,9 +39,9 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 CASES = {
     "block_sparse_attention": [
         (
-            drawn(1, 1, 70, 2),
-            drawn(1, 1, 80, 2, seed=1),
-            drawn(1, 1, 80, 2, seed=2),
+            randn(1, 1, 70, 2),
+            randn(1, 1, 80, 2, seed=1),
+            randn(1, 1, 80, 2, seed=2),
             LISTED,
             lengths,
             is_causal,
@@ -51,10 +51,10 @@ CASES = {
     ],
     "depthwise": [
         (
-            drawn(1, 2, 4, 4),
-            drawn(2, 1, 3, 3),
-            drawn(2),
-            drawn(1, 2, 4, 4, seed=1),
+            randn(1, 2, 4, 4),
+            randn(2, 1, 3, 3),
+            randn(2),
+            randn(1, 2, 4, 4, seed=1),
             1,
             1,
             activation,
@@ -62,11 +62,11 @@ CASES = {
         for activation in SMOOTH
     ],
     "pointwise": [
-        (drawn(2, 3), drawn(4, 3), drawn(4), drawn(2, 4, seed=1), activation)
+        (randn(2, 3), randn(4, 3), randn(4), randn(2, 4, seed=1), activation)
         for activation in SMOOTH
     ],
     "window_attention": [
-        (drawn(1, 4, 4, 3, 1, 2), drawn(1, 9), 2, shift, 0.7) for shift in ((0, 0), (1, 1))
+        (randn(1, 4, 4, 3, 1, 2), randn(1, 9), 2, shift, 0.7) for shift in ((0, 0), (1, 1))
     ],
 }
 TWICE = [(name, case) for name, cases in CASES.items() for case in range(len(cases))]
@@ -77,18 +77,18 @@ def test_every_operator_with_a_gradient_is_among_the_cases():
 
 
 def leaves_of(inputs) -> list[Tensor]:
-    return [one for one in inputs if isinstance(one, Tensor) and one.is_floating_point()]
+    return [value for value in inputs if isinstance(value, Tensor) and value.is_floating_point()]
 
 
 def of_leaves(run, inputs):
-    """The same call as a function of what has a gradient alone."""
+    """The call as a function of its differentiable inputs alone."""
 
     def call(*leaves):
-        given = iter(leaves)
+        remaining = iter(leaves)
         return run(
             *(
-                next(given) if isinstance(one, Tensor) and one.is_floating_point() else one
-                for one in inputs
+                next(remaining) if isinstance(x, Tensor) and x.is_floating_point() else x
+                for x in inputs
             )
         )
 
@@ -98,20 +98,20 @@ def of_leaves(run, inputs):
 @pytest.mark.parametrize(("name", "case"), TWICE)
 def test_an_operator_is_differentiable_twice_by_torch_s_numerical_check(name, case):
     inputs = CASES[name][case]
-    leaves = [one.clone().requires_grad_() for one in leaves_of(inputs)]
+    leaves = [leaf.clone().requires_grad_() for leaf in leaves_of(inputs)]
     assert torch.autograd.gradgradcheck(
         of_leaves(getattr(torch.ops.paifuser, name), inputs), leaves, fast_mode=True
     )
 
 
 def products(run, inputs, seed=5) -> tuple[Tensor, ...]:
-    """A gradient, differentiated again along a drawn direction."""
-    leaves = [one.clone().requires_grad_() for one in leaves_of(inputs)]
-    made = of_leaves(run, inputs)(*leaves)
+    """A gradient, differentiated again along a random direction."""
+    leaves = [leaf.clone().requires_grad_() for leaf in leaves_of(inputs)]
+    output = of_leaves(run, inputs)(*leaves)
     first = torch.autograd.grad(
-        (made * drawn(*made.shape, seed=seed)).sin().sum(), leaves, create_graph=True
+        (output * randn(*output.shape, seed=seed)).sin().sum(), leaves, create_graph=True
     )
-    mixed = sum((one * drawn(*one.shape, seed=seed)).sum() for one in first)
+    mixed = sum((grad * randn(*grad.shape, seed=seed)).sum() for grad in first)
     return torch.autograd.grad(mixed, leaves, allow_unused=True, materialize_grads=True)
 
 
@@ -120,54 +120,56 @@ def test_second_derivatives_are_those_of_the_composition(name, case):
     inputs = CASES[name][case]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         expected = products(KERNELS[name].compose, inputs)
-    for one, other in zip(
-        products(getattr(torch.ops.paifuser, name), inputs), expected, strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    actual = products(getattr(torch.ops.paifuser, name), inputs)
+    for product, reference in zip(actual, expected, strict=True):
+        torch.testing.assert_close(product, reference)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_an_activation_with_corners_bends_as_the_composition_does(activation):
-    inputs = (drawn(5, 3) * 3, drawn(4, 3), drawn(4), None, activation)
+def test_second_derivatives_of_every_activation_are_those_of_the_composition(activation):
+    inputs = (randn(5, 3) * 3, randn(4, 3), randn(4), None, activation)
     expected = products(KERNELS["pointwise"].compose, inputs)
-    for one, other in zip(products(torch.ops.paifuser.pointwise, inputs), expected, strict=True):
-        torch.testing.assert_close(one, other)
+    actual = products(torch.ops.paifuser.pointwise, inputs)
+    for product, reference in zip(actual, expected, strict=True):
+        torch.testing.assert_close(product, reference)
 
 
-def test_a_gradient_kept_with_its_graph_is_not_a_constant():
-    x = drawn(1, 1, 64, 4).requires_grad_()
+def test_a_gradient_with_create_graph_is_differentiable():
+    x = randn(1, 1, 64, 4).requires_grad_()
     kept = choose_blocks(x, x, keep=1)
-    made = x + attend_to_blocks(x, x, x, kept)
-    first = torch.autograd.grad(made.square().sum(), x, create_graph=True)[0]
+    output = x + attend_to_blocks(x, x, x, kept)
+    first = torch.autograd.grad(output.square().sum(), x, create_graph=True)[0]
     plain = torch.autograd.grad((x + F.scaled_dot_product_attention(x, x, x)).square().sum(), x)[0]
     torch.testing.assert_close(first, plain)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         other = torch.autograd.grad(
             (x + F.scaled_dot_product_attention(x, x, x)).square().sum(), x, create_graph=True
         )[0]
-    found, expected = (torch.autograd.grad(one.square().sum(), x)[0] for one in (first, other))
-    torch.testing.assert_close(found, expected)
+    second, expected = (torch.autograd.grad(grad.square().sum(), x)[0] for grad in (first, other))
+    torch.testing.assert_close(second, expected)
 
 
 def test_an_input_that_was_computed_from_another_is_not_counted_twice():
-    x = drawn(3, 3).requires_grad_()
-    found, expected = (
+    x = randn(3, 3).requires_grad_()
+    gradient, expected = (
         torch.autograd.grad(run(x, x.sin()).square().sum(), x, create_graph=True)[0]
         for run in (project, F.linear)
     )
-    torch.testing.assert_close(found, expected)
-    found, expected = (torch.autograd.grad(one.square().sum(), x)[0] for one in (found, expected))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, expected)
+    second, expected = (
+        torch.autograd.grad(grad.square().sum(), x)[0] for grad in (gradient, expected)
+    )
+    torch.testing.assert_close(second, expected)
 
 
 def test_a_first_gradient_keeps_no_graph():
-    x, weight = drawn(2, 3).requires_grad_(), drawn(4, 3).requires_grad_()
-    found = torch.autograd.grad(project(x, weight, activation="gelu").sum(), (x, weight))
-    assert not any(one.requires_grad for one in found)
+    x, weight = randn(2, 3).requires_grad_(), randn(4, 3).requires_grad_()
+    gradients = torch.autograd.grad(project(x, weight, activation="gelu").sum(), (x, weight))
+    assert not any(gradient.requires_grad for gradient in gradients)
 
 
 class Mixed(nn.Module):
-    """Every operator that has a gradient, or what it is composed of, on an image of 8 × 8."""
+    """Every operator that has a gradient, or its composition, on an image of 8 × 8."""
 
     def __init__(self, is_composed: bool) -> None:
         super().__init__()
@@ -195,10 +197,10 @@ class Mixed(nn.Module):
 
 
 def curvature_of(is_composed: bool) -> dict[str, Tensor]:
-    """The Hessian of a batch's loss times drawn vectors, layer by layer and over all together."""
+    """The Hessian of a batch's loss times random vectors, by layer and over all layers jointly."""
     torch.manual_seed(0)
     model = Mixed(is_composed).double()
-    data = [(drawn(2, 4, 8, 8), torch.tensor([0, 2]))]
+    data = [(randn(2, 4, 8, 8), torch.tensor([0, 2]))]
     work = Workload(model, data[0][0], name="mixed", loss=F.cross_entropy, train=data)
     subject = Subject(
         work,
@@ -208,26 +210,26 @@ def curvature_of(is_composed: bool) -> dict[str, Tensor]:
     )
     with twice_differentiable(model):
         subject.watch()
-        seen = slope(subject, subject.batches[0], subject.layers)
-        vectors = {name: drawn(*points[0].shape, seed=9) for name, points in seen.points.items()}
-        alone = {f"{name} alone": seen.product(name, vector) for name, vector in vectors.items()}
-        return alone | seen.joint_products(vectors)
+        curve = slope(subject, subject.batches[0], subject.layers)
+        vectors = {name: randn(*points[0].shape, seed=9) for name, points in curve.points.items()}
+        alone = {f"{name} alone": curve.product(name, vector) for name, vector in vectors.items()}
+        return alone | curve.joint_products(vectors)
 
 
 def test_the_curvature_passes_over_a_model_of_operators_equal_those_over_the_composition():
-    found, expected = curvature_of(is_composed=False), curvature_of(is_composed=True)
-    assert found.keys() == expected.keys() and found
-    for name, product in found.items():
+    actual, expected = curvature_of(is_composed=False), curvature_of(is_composed=True)
+    assert actual.keys() == expected.keys() and actual
+    for name, product in actual.items():
         torch.testing.assert_close(product, expected[name])
         assert product.abs().max() > 0
 
 
 def test_windows_and_images_are_differentiable_twice_through_their_own_functions():
-    qkv, bias = drawn(1, 2, 2, 3, 1, 2).requires_grad_(), drawn(1, 9).requires_grad_()
-    x, weight = drawn(1, 1, 3, 3).requires_grad_(), drawn(1, 1, 3, 3).requires_grad_()
+    qkv, bias = randn(1, 2, 2, 3, 1, 2).requires_grad_(), randn(1, 9).requires_grad_()
+    x, weight = randn(1, 1, 3, 3).requires_grad_(), randn(1, 1, 3, 3).requires_grad_()
     assert torch.autograd.gradgradcheck(
-        lambda *given: attend_windows(*given, window=2), (qkv, bias), fast_mode=True
+        lambda *inputs: attend_windows(*inputs, window=2), (qkv, bias), fast_mode=True
     )
     assert torch.autograd.gradgradcheck(
-        lambda *given: convolve_depthwise(*given), (x, weight), fast_mode=True
+        lambda *inputs: convolve_depthwise(*inputs), (x, weight), fast_mode=True
     )

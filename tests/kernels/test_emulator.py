@@ -1,5 +1,5 @@
-"""The emulator that stands in for a GPU: its words mean what PTX says, and it stops what a GPU
-would hang on or corrupt.
+"""The emulator of a GPU: its functions do what PTX specifies, and it stops kernels that would hang
+a GPU or corrupt its memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("order", [0, 1, 7])
-def test_the_words_mean_what_ptx_says(check, order):
+def test_the_functions_do_what_ptx_specifies(check, order):
     check(built((HERE / "probe.cu").read_text(), ENTRIES, "none", order))
 
 
@@ -51,7 +51,7 @@ def test_the_words_mean_what_ptx_says(check, order):
         ("*reinterpret_cast<volatile int*>(16) = 1;", "ended with signal 11"),
     ],
 )
-def test_what_a_gpu_would_hang_on_is_stopped(body, words):
+def test_a_kernel_that_would_hang_a_gpu_is_stopped(body, words):
     with pytest.raises(EmulationError, match=f"(?s){words}"):
         run(f"__global__ void kernel(float* out) {{ {body} }}", torch.zeros(32))
 
@@ -67,7 +67,7 @@ def test_shared_memory_is_not_a_number_until_it_is_written():
     assert out.isnan().all()
 
 
-def test_a_warp_orders_memory_by_its_barrier_alone():
+def test_only_a_warps_barrier_orders_its_memory():
     exchange = """struct Tile {{ float x[32]; }};
     template <int> __global__ void kernel(float* out) {{
       SHARED(Tile, tile);
@@ -92,18 +92,18 @@ def test_a_write_behind_shared_memory_is_caught():
         built(HEAD + source, ("kernel<0>",), "bounds")(launch)
 
 
-def test_the_order_of_threads_may_be_turned():
+def test_the_order_of_threads_may_be_changed():
     source = "__global__ void kernel(int* out) { out[threadIdx.x] = out[64]++; }"
-    seen = []
+    outputs = []
     for order in (0, 1, 7):
         out = torch.zeros(65, dtype=torch.int32)
         run(source, out, block=64, order=order)
-        seen.append(out[:64].tolist())
-    assert seen[0] == list(range(64))
-    assert seen[1] == list(reversed(range(64)))
-    assert sorted(seen[2]) == seen[0] != seen[2]
+        outputs.append(out[:64].tolist())
+    assert outputs[0] == list(range(64))
+    assert outputs[1] == list(reversed(range(64)))
+    assert sorted(outputs[2]) == outputs[0] != outputs[2]
 
 
-def test_what_does_not_compile_says_where():
+def test_a_compile_error_names_the_line():
     with pytest.raises(EmulationError, match=r"the\.cu:2:.*nonsense"):
         Emulator("\nnonsense", ())

@@ -1,5 +1,5 @@
-"""The same kernels on a GPU: words against PTX's tables, numbers against float64, streams, graphs,
-and a full graph compiled.
+"""The same kernels on a GPU: functions against PTX's tables, numbers against float64, streams,
+graphs, and a full graph compiled.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.support.kernel_cases.block_sparse_attention import assert_exact as as
 from tests.support.kernel_cases.block_sparse_attention import inputs_of as lists
 from tests.support.kernel_cases.depthwise import CASES, assert_exact
 from tests.support.kernel_cases.depthwise import inputs_of as images
-from tests.support.kernel_cases.depthwise_int8 import CASES as WHOLE_IMAGES
-from tests.support.kernel_cases.depthwise_int8 import inputs_of as whole_images
+from tests.support.kernel_cases.depthwise_int8 import CASES as INT8_IMAGES
+from tests.support.kernel_cases.depthwise_int8 import inputs_of as int8_images
 from tests.support.kernel_cases.pointwise import CASES as POINTWISE
 from tests.support.kernel_cases.pointwise import assert_exact as assert_exact_rows
 from tests.support.kernel_cases.pointwise import inputs_of as rows
-from tests.support.kernel_cases.pointwise_int8 import CASES as WHOLE_ROWS
-from tests.support.kernel_cases.pointwise_int8 import inputs_of as whole_rows
+from tests.support.kernel_cases.pointwise_int8 import CASES as INT8_ROWS
+from tests.support.kernel_cases.pointwise_int8 import inputs_of as int8_rows
 from tests.support.kernel_cases.window_attention import ENTRIES, TYPES
 from tests.support.kernel_cases.window_attention import assert_exact as assert_exact_windows
 from tests.support.kernel_cases.window_attention import inputs_of as windows
@@ -44,20 +44,20 @@ pytestmark = [
 ]
 
 
-def moved(inputs):
-    return tuple(one.cuda() if isinstance(one, Tensor) else one for one in inputs)
+def on_gpu(inputs):
+    return tuple(value.cuda() if isinstance(value, Tensor) else value for value in inputs)
 
 
-def answered(name, inputs):
-    """What the operator outputs on the GPU; a fallback would warn, and a warning is an error."""
-    made = getattr(torch.ops.paifuser, name)(*moved(inputs))
+def output_of(name, inputs):
+    """The operator's output on the GPU; a fallback would warn, and a warning is an error."""
+    output = getattr(torch.ops.paifuser, name)(*on_gpu(inputs))
     torch.cuda.synchronize()
-    return made.cpu()
+    return output.cpu()
 
 
 @pytest.fixture
 def probe(monkeypatch):
-    """A runner that finds the probes where the emulator keeps them."""
+    """A runner that finds the probes in the emulator's folder."""
     shipped = compile.asset
     monkeypatch.setattr(
         compile,
@@ -68,7 +68,7 @@ def probe(monkeypatch):
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_words_mean_what_ptx_says(check, probe):
+def test_the_functions_do_what_ptx_specifies(check, probe):
     assert launched
     check(probe, "cuda")
 
@@ -90,7 +90,7 @@ def test_window_attention_equals_float64(entry, shift):
     allowed = 1.1 * torch.finfo(TYPES[kind]).eps * inputs[0][..., 2, :, :].abs().max().item()
     expected = exact(KERNELS["window_attention"], inputs)
     torch.testing.assert_close(
-        answered("window_attention", inputs).double(), expected, rtol=0, atol=allowed
+        output_of("window_attention", inputs).double(), expected, rtol=0, atol=allowed
     )
 
 
@@ -98,7 +98,7 @@ def test_window_attention_equals_float64(entry, shift):
 @pytest.mark.parametrize("has_residual", [False, True])
 def test_depthwise_equals_float64(case, has_residual):
     inputs = images(*case, batch=3, channels=136, height=29, width=17, has_residual=has_residual)
-    assert_exact(answered("depthwise", inputs), inputs)
+    assert_exact(output_of("depthwise", inputs), inputs)
 
 
 @pytest.mark.parametrize("case", POINTWISE)
@@ -108,22 +108,24 @@ def test_pointwise_equals_float64(case, depth):
     inputs = rows(
         kind, activation, rows=(5, 201), depth=depth, columns=wide + (8 if wide == 128 else -8)
     )
-    assert_exact_rows(answered("pointwise", inputs), inputs)
+    assert_exact_rows(output_of("pointwise", inputs), inputs)
 
 
-@pytest.mark.parametrize("case", WHOLE_IMAGES)
+@pytest.mark.parametrize("case", INT8_IMAGES)
 @pytest.mark.parametrize("residual", [False, True])
 def test_depthwise_int8_rounds_the_exact_sums(case, residual):
-    inputs = whole_images(*case, batch=3, channels=144, height=29, width=17, residual=residual)
-    assert_rounded_once(answered("depthwise_int8", inputs), inputs, depthwise_int8.numbers)
+    inputs = int8_images(*case, batch=3, channels=144, height=29, width=17, residual=residual)
+    assert_rounded_once(output_of("depthwise_int8", inputs), inputs, depthwise_int8.float_output)
 
 
-@pytest.mark.parametrize("case", WHOLE_ROWS)
+@pytest.mark.parametrize("case", INT8_ROWS)
 @pytest.mark.parametrize("depth", [32, 64, 528])
 def test_pointwise_int8_rounds_the_exact_sums(case, depth):
     for wide in (48, 144):
-        inputs = whole_rows(*case, rows=(5, 201), depth=depth, wide=wide)
-        assert_rounded_once(answered("pointwise_int8", inputs), inputs, pointwise_int8.numbers)
+        inputs = int8_rows(*case, rows=(5, 201), depth=depth, wide=wide)
+        assert_rounded_once(
+            output_of("pointwise_int8", inputs), inputs, pointwise_int8.float_output
+        )
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
@@ -143,10 +145,10 @@ def test_block_sparse_attention_equals_float64(kind, size, is_causal, lengths):
         is_causal=is_causal,
         lengths=lengths,
     )
-    assert_exact_lists(answered("block_sparse_attention", inputs), inputs)
+    assert_exact_lists(output_of("block_sparse_attention", inputs), inputs)
 
 
-CUT = {
+TILED = {
     "window_attention": (partial(windows, batch=2, down=3, heads=3), assert_exact_windows),
     "depthwise": (
         partial(images, side=7, batch=3, channels=136, height=29, width=17, has_residual=True),
@@ -163,17 +165,17 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("name", TILED)
 def test_every_tile_equals_float64(name):
-    make, assert_right = CUT[name]
+    make, assert_correct = TILED[name]
     kernel, inputs, run = KERNELS[name], make(), CupyRunner()
     for tile in kernel.tiles:
-        out = kernel.empty(*moved(inputs)).fill_(float("nan"))
-        run(kernel.plan(out, *moved(inputs), tile=tile))
-        assert_right(out.cpu(), inputs)
+        out = kernel.empty(*on_gpu(inputs)).fill_(float("nan"))
+        run(kernel.plan(out, *on_gpu(inputs), tile=tile))
+        assert_correct(out.cpu(), inputs)
 
 
-def test_choosing_blocks_waits_for_nothing():
+def test_choosing_blocks_never_synchronizes():
     query, key = torch.randn(2, 1, 2, 512, 64, device="cuda").bfloat16()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -184,8 +186,8 @@ def test_choosing_blocks_waits_for_nothing():
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_a_side_stream_is_kept_to():
-    inputs = moved(images(channels=64, height=256, width=256))
+def test_a_kernel_runs_on_the_current_stream():
+    inputs = on_gpu(images(channels=64, height=256, width=256))
     operator = torch.ops.paifuser.depthwise
     expected = operator(*inputs)
     stream = torch.cuda.Stream()
@@ -194,27 +196,27 @@ def test_a_side_stream_is_kept_to():
         late = inputs[0] * 0
         torch.cuda._sleep(20_000_000)
         late += inputs[0]
-        made = operator(late, *inputs[1:])
+        output = operator(late, *inputs[1:])
     stream.synchronize()
-    assert made.equal(expected)
+    assert output.equal(expected)
 
 
 def test_a_cuda_graph_replays_the_kernel():
-    x, *rest = moved(images())
+    x, *rest = on_gpu(images())
     operator = partial(torch.ops.paifuser.depthwise)
     operator(x, *rest)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        made = operator(x, *rest)
+        output = operator(x, *rest)
     x.mul_(2)
     graph.replay()
     torch.cuda.synchronize()
-    assert made.equal(operator(x, *rest))
+    assert output.equal(operator(x, *rest))
 
 
-def test_nothing_waits_for_the_gpu():
-    inputs = moved(windows())
+def test_a_launch_never_synchronizes():
+    inputs = on_gpu(windows())
     torch.ops.paifuser.window_attention(*inputs)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -223,8 +225,8 @@ def test_nothing_waits_for_the_gpu():
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_a_full_graph_is_compiled_around_it():
-    inputs = moved(windows())
+def test_an_operator_compiles_in_a_full_graph():
+    inputs = on_gpu(windows())
     operator = torch.ops.paifuser.window_attention
     compiled = torch.compile(lambda qkv, *rest: operator(qkv * 1, *rest) * 2, fullgraph=True)
     torch.testing.assert_close(compiled(*inputs), operator(*inputs) * 2)

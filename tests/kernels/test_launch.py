@@ -1,5 +1,5 @@
-"""What stands between an operator and a GPU: the fallback that is said once, and CuPy's half,
-driven with a stand-in for CuPy.
+"""Between an operator and a GPU: the fallback, which warns once, and the runner for CuPy, tested
+with a fake CuPy.
 """
 
 from __future__ import annotations
@@ -42,57 +42,60 @@ def no_earlier_warning(monkeypatch):
     monkeypatch.setattr(operators, "_warned", set())
 
 
-def refuse(reason):
+def fail_with(reason):
     def run(_):
         raise KernelError(reason)
 
     return run
 
 
-def depthwise():
+def depthwise_and_reference():
     x, weight = torch.randn(1, 8, 6, 6).bfloat16(), torch.randn(8, 1, 3, 3).bfloat16()
     return convolve_depthwise(x, weight), torch.nn.functional.conv2d(x, weight, padding=1, groups=8)
 
 
-def test_a_kernel_that_cannot_run_is_said_once_and_torch_answers():
-    with run_by(refuse("there is no driver."), "cpu"):
+def test_a_kernel_that_cannot_run_warns_once_and_torch_computes():
+    with run_by(fail_with("there is no driver."), "cpu"):
         with pytest.warns(
             UserWarning, match="depthwise runs in torch, not in its CUDA kernel: there is no driver"
         ):
-            made, expected = depthwise()
-        assert made.equal(expected)
-        depthwise()  # a second warning would be an error
+            output, expected = depthwise_and_reference()
+        assert output.equal(expected)
+        depthwise_and_reference()  # a second warning would be an error
         with pytest.warns(UserWarning, match="window_attention runs in torch"):
             attend_windows(torch.randn(1, 7, 7, 3, 1, 32).bfloat16(), torch.randn(1, 169), window=7)
 
 
-def test_what_a_kernel_declines_is_said_with_its_reason():
-    with run_by(refuse("never asked"), "cpu"), pytest.warns(UserWarning, match="not torch.float32"):
+def test_a_declined_input_warns_with_the_reason():
+    with (
+        run_by(fail_with("never run"), "cpu"),
+        pytest.warns(UserWarning, match="not torch.float32"),
+    ):
         convolve_depthwise(torch.randn(1, 8, 6, 6), torch.randn(8, 1, 3, 3))
 
 
 def test_another_error_is_not_swallowed():
     def broken(_):
-        raise RuntimeError("a mistake of ours")
+        raise RuntimeError("a bug")
 
-    with run_by(broken, "cpu"), pytest.raises(RuntimeError, match="a mistake of ours"):
-        depthwise()
+    with run_by(broken, "cpu"), pytest.raises(RuntimeError, match="a bug"):
+        depthwise_and_reference()
 
 
 def test_an_empty_batch_launches_nothing():
-    with run_by(refuse("never asked"), "cpu"):
-        made = convolve_depthwise(torch.zeros(0, 8, 6, 6), torch.zeros(8, 1, 3, 3))
-    assert made.shape == (0, 8, 6, 6)
+    with run_by(fail_with("never run"), "cpu"):
+        output = convolve_depthwise(torch.zeros(0, 8, 6, 6), torch.zeros(8, 1, 3, 3))
+    assert output.shape == (0, 8, 6, 6)
 
 
-def test_on_a_cpu_nobody_runs_kernels_and_nothing_is_said():
+def test_a_cpu_has_no_runner_and_no_warning():
     assert runners.runner_of(torch.device("cpu")) is None
-    made, expected = depthwise()
-    assert made.equal(expected)
+    output, expected = depthwise_and_reference()
+    assert output.equal(expected)
 
 
 class FakeCupy:
-    """Notes what CuPy is asked for, in order."""
+    """Records the calls of CuPy, in order."""
 
     def __init__(self):
         self.log = []
@@ -143,7 +146,7 @@ class FakeCupy:
 @pytest.fixture
 def cupy(monkeypatch):
     fake = FakeCupy()
-    made = Cubin(
+    cubin = Cubin(
         path=Path("x.cubin"),
         entry="_Z1k",
         sha256="",
@@ -156,7 +159,7 @@ def cupy(monkeypatch):
     monkeypatch.setattr(
         cupy_runner, "architecture_of", lambda capability, _: f"sm_{capability[0]}{capability[1]}"
     )
-    monkeypatch.setattr(cupy_runner, "cubin_of", lambda _: made)
+    monkeypatch.setattr(cupy_runner, "cubin_of", lambda _: cubin)
     monkeypatch.setattr(cupy_runner, "program", lambda *parts: fake.log.append(("compile", *parts)))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"torch's stream of {device}")
@@ -165,9 +168,9 @@ def cupy(monkeypatch):
     return fake
 
 
-def launched(shared_bytes=100):
+def tensor_and_launch(shared_bytes=100):
     tensor = torch.zeros(4)
-    made = Launch(
+    launch = Launch(
         "k",
         "k<1>",
         (2, 1, 1),
@@ -175,14 +178,14 @@ def launched(shared_bytes=100):
         shared_bytes,
         (tensor, None, np.int32(3), np.float32(0.5)),
     )
-    return tensor, made
+    return tensor, launch
 
 
-def test_cupy_gets_addresses_scalars_of_their_width_and_torchs_stream(cupy):
-    tensor, made = launched()
+def test_cupy_receives_addresses_scalars_of_their_width_and_torchs_stream(cupy):
+    tensor, launch = tensor_and_launch()
     run = CupyRunner()
-    run(made)
-    run(made)
+    run(launch)
+    run(launch)
     device = tensor.device.index
     load = [("compile", "k", "k<1>", "sm_86"), ("device", device), ("load", "x.cubin")]
     call = (
@@ -197,12 +200,12 @@ def test_cupy_gets_addresses_scalars_of_their_width_and_torchs_stream(cupy):
     each = [("stream", f"torch's stream of {device}"), ("device", device), call]
     assert [entry for entry in cupy.log if entry[0] in ("compile", "load")] == [load[0], load[2]]
     assert [entry for entry in cupy.log if entry[0] == "launch"] == [call, call]
-    assert [type(one) for one in cupy.log[-1][4]] == [int, int, np.int32, np.float32]
+    assert [type(value) for value in cupy.log[-1][4]] == [int, int, np.int32, np.float32]
     assert cupy.log.count(each[0]) == 2
 
 
-def test_much_shared_memory_is_asked_for(cupy):
-    CupyRunner()(launched(shared_bytes=60_000)[1])
+def test_large_shared_memory_is_requested(cupy):
+    CupyRunner()(tensor_and_launch(shared_bytes=60_000)[1])
     assert cupy.log[-1][-2:] == (60_000, 60_000)
 
 
@@ -211,7 +214,7 @@ def test_a_module_that_does_not_load_is_tried_once(cupy):
     run = CupyRunner()
     for _ in range(2):
         with pytest.raises(KernelError, match=r"does not load .*no kernel image.* driver older"):
-            run(launched()[1])
+            run(tensor_and_launch()[1])
     assert sum(entry[0] == "compile" for entry in cupy.log) == 1
 
 
@@ -219,11 +222,11 @@ def test_nothing_is_loaded_while_a_graph_is_captured(cupy, monkeypatch):
     run = CupyRunner()
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(DeclinedError, match="call it once before"):
-        run(launched()[1])
+        run(tensor_and_launch()[1])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    run(launched()[1])
+    run(tensor_and_launch()[1])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    run(launched()[1])
+    run(tensor_and_launch()[1])
 
 
 def on(device, *shape, dtype=torch.bfloat16):
@@ -261,32 +264,30 @@ def test_two_gpus_are_two_devices():
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_no_kernel_is_handed_an_address_of_another_device(name, monkeypatch):
-    """What runs a kernel asks for the devices before anything else, whichever argument is
-    elsewhere.
-    """
-    monkeypatch.setattr(operators, "runner_of", lambda device: pytest.fail("it was to run"))
+def test_no_kernel_receives_an_address_of_another_device(name, monkeypatch):
+    """The implementation checks the devices first, whichever argument is elsewhere."""
+    monkeypatch.setattr(operators, "runner_of", lambda device: pytest.fail("the kernel was run"))
     arguments = getattr(torch.ops.paifuser, name).default._schema.arguments
-    places = [place for place, one in enumerate(arguments) if "Tensor" in str(one.type)]
+    tensors = [index for index, one in enumerate(arguments) if "Tensor" in str(one.type)]
     run = operators._implementation(KERNELS[name])
-    for elsewhere in places:
+    for elsewhere in tensors:
         inputs = [
-            on("meta" if place == elsewhere else "cpu", 2) if place in places else 0
-            for place in range(len(arguments))
+            on("meta" if index == elsewhere else "cpu", 2) if index in tensors else 0
+            for index in range(len(arguments))
         ]
         with pytest.raises(KernelError, match=f"{arguments[elsewhere].name} on meta"):
             run(*inputs)
 
 
 def fails_to_launch(cupy, error):
-    def launch(*given, **options):
+    def launch(*arguments, **options):
         raise error("CUDA_ERROR_INVALID_VALUE: invalid argument")
 
     cupy.RawModule = lambda path: SimpleNamespace(get_function=lambda name: launch)
 
 
 @pytest.mark.parametrize("kind", ["driver.CUDADriverError", "runtime.CUDARuntimeError"])
-def test_a_launch_that_fails_is_said_once_and_torch_answers(cupy, kind):
+def test_a_launch_that_fails_warns_once_and_torch_computes(cupy, kind):
     package, name = kind.split(".")
     fails_to_launch(cupy, getattr(getattr(cupy.cuda, package), name))
     with run_by(CupyRunner(), "cpu"):
@@ -294,20 +295,20 @@ def test_a_launch_that_fails_is_said_once_and_torch_answers(cupy, kind):
             UserWarning,
             match=r"depthwise runs in torch.*does not launch \(CUDA_ERROR_INVALID_VALUE",
         ):
-            made, expected = depthwise()
-        assert made.equal(expected)
-        made, expected = depthwise()  # a second warning would be an error
-        assert made.equal(expected)
+            output, expected = depthwise_and_reference()
+        assert output.equal(expected)
+        output, expected = depthwise_and_reference()  # a second warning would be an error
+        assert output.equal(expected)
 
 
-def test_a_mistake_of_ours_at_a_launch_is_not_swallowed(cupy):
+def test_a_bug_at_a_launch_is_not_swallowed(cupy):
     fails_to_launch(cupy, TypeError)
     with run_by(CupyRunner(), "cpu"), pytest.raises(TypeError):
-        depthwise()
+        depthwise_and_reference()
 
 
-def test_whether_a_graph_is_captured_is_asked_of_the_launchs_own_device(cupy, monkeypatch):
-    inside, asked = [], []
+def test_graph_capture_is_checked_on_the_launchs_own_device(cupy, monkeypatch):
+    inside, checked = [], []
 
     @contextmanager
     def device(index):
@@ -317,12 +318,12 @@ def test_whether_a_graph_is_captured_is_asked_of_the_launchs_own_device(cupy, mo
 
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(
-        torch.cuda, "is_current_stream_capturing", lambda: bool(asked.append(list(inside)))
+        torch.cuda, "is_current_stream_capturing", lambda: bool(checked.append(list(inside)))
     )
-    made = launched()[1]
+    launch = tensor_and_launch()[1]
     monkeypatch.setattr(Launch, "device", property(lambda self: torch.device("cuda", 1)))
-    CupyRunner()(made)
-    assert asked == [[1]] and not inside
+    CupyRunner()(launch)
+    assert checked == [[1]] and not inside
 
 
 @pytest.mark.parametrize(
@@ -337,20 +338,20 @@ def test_without_cupy_the_extra_for_the_driver_is_named(cupy, monkeypatch, versi
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(driver, "cuda_version", lambda: version)
     with pytest.raises(KernelError, match=rf"needs {package}, .*paifuser-lab\[{extra}\]'"):
-        CupyRunner()(launched()[1])
+        CupyRunner()(tensor_and_launch()[1])
 
 
-def test_a_driver_older_than_any_cupy_is_said(cupy, monkeypatch):
+def test_a_driver_older_than_any_cupy_is_reported(cupy, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(driver, "cuda_version", lambda: (11, 4))
     with pytest.raises(
         KernelError, match=r"driver .* CUDA 11\.4, .* 12 or later; update the driver"
     ):
-        CupyRunner()(launched()[1])
+        CupyRunner()(tensor_and_launch()[1])
 
 
 class Driver:
-    """NVIDIA's driver library, as far as it is asked."""
+    """A fake of NVIDIA's driver library."""
 
     def __init__(self, version, code=0):
         self.version, self.code = version, code
@@ -364,7 +365,7 @@ class Driver:
     ("library", "version"),
     [(Driver(12080), (12, 8)), (Driver(13000), (13, 0)), (Driver(0, code=34), None), (None, None)],
 )
-def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version):
+def test_the_cuda_version_is_read_from_the_drivers_library(monkeypatch, library, version):
     def load(name):
         if library is None:
             raise OSError(f"{name}: cannot open shared object file")
@@ -374,16 +375,14 @@ def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version)
     assert driver.cuda_version.__wrapped__() == version
 
 
-def extras_of(tmp_path, answer):
-    """The extras that the Makefile asks pip for where `nvidia-smi` outputs so; None where there is
-    none.
-    """
+def extras_of(tmp_path, version):
+    """The extras that the Makefile installs if `nvidia-smi` prints this; None without it."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("sh", "cat", "cksum", "cut", "head", "grep", "test", "python3", "echo"):
         (tools / name).symlink_to(shutil.which(name))
-    if answer is not None:
-        (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho '{answer}'\n")
+    if version is not None:
+        (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho '{version}'\n")
         (tools / "nvidia-smi").chmod(0o755)
     command = [
         shutil.which("make"),
@@ -400,7 +399,7 @@ def extras_of(tmp_path, answer):
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 @pytest.mark.parametrize(
-    ("answer", "extra"),
+    ("version", "extra"),
     [
         ("580.65.06", "gpu"),
         ("575.57.08", "gpu12"),
@@ -409,8 +408,8 @@ def extras_of(tmp_path, answer):
         (None, None),
     ],
 )
-def test_make_installs_the_extra_for_the_driver(tmp_path, answer, extra):
-    assert [one for one in extras_of(tmp_path, answer) if one.startswith("gpu")] == (
+def test_make_installs_the_extra_for_the_driver(tmp_path, version, extra):
+    assert [name for name in extras_of(tmp_path, version) if name.startswith("gpu")] == (
         [extra] if extra else []
     )
 
@@ -420,4 +419,4 @@ def test_every_extra_for_a_gpu_is_one_of_the_project():
         "optional-dependencies"
     ]
     for cupy in driver.PACKAGES.values():
-        assert any(one.startswith(cupy.package) for one in extras[cupy.extra])
+        assert any(requirement.startswith(cupy.package) for requirement in extras[cupy.extra])

@@ -47,7 +47,7 @@ def test_the_kernel_equals_float64_at_every_shape(data):
 
 @needs_compiler
 @pytest.mark.parametrize("rows", KERNEL.tiles.choices["rows"])
-def test_every_tile_gives_the_same_answer(rows):
+def test_every_tile_gives_the_same_output(rows):
     torch.manual_seed(0)
     tiles = [tile for tile in KERNEL.tiles if tile["rows"] == rows]
     check_tiles(
@@ -121,12 +121,12 @@ def test_planted_mistakes_are_caught(check, text, planted, words):
         ("none", "await_copies<0>();", "never waited for"),
     ],
 )
-def test_a_residual_that_is_taken_too_early_is_caught(check, text, words):
+def test_a_residual_that_is_read_too_early_is_caught(check, text, words):
     check_caught(KERNEL, inputs_of(depth=24), check, text, "//", f"(?s){words}")
 
 
 @needs_compiler
-def test_a_stage_that_is_not_waited_for_is_not_a_number():
+def test_a_stage_that_is_not_waited_for_gives_nan():
     inputs = inputs_of(depth=136)
     text = "await_copies<STAGES - 2>();"
     assert text in source_of("pointwise")
@@ -143,49 +143,49 @@ def test_the_operator_is_sound():
 
 @needs_compiler
 @pytest.mark.parametrize("case", CASES)
-def test_not_a_number_goes_through_every_activation(case):
+def test_nan_propagates_through_every_activation(case):
     kind, wide, activation = case
     inputs = inputs_of(kind, activation, rows=(20,), columns=wide)
     inputs[0][3, 5] = inputs[2][7] = inputs[3][11, 9] = float("nan")
-    made = emulated(KERNEL, ENTRIES, inputs)
-    assert made.isnan().equal(exact(KERNEL, inputs).isnan())
-    assert made.isnan().sum() == wide + 20 - 1 + 1
+    output = emulated(KERNEL, ENTRIES, inputs)
+    assert output.isnan().equal(exact(KERNEL, inputs).isnan())
+    assert output.isnan().sum() == wide + 20 - 1 + 1
 
 
 @needs_compiler
-def test_permuted_and_misaligned_rows_are_taken():
+def test_permuted_and_misaligned_rows_are_accepted():
     inputs = inputs_of("bfloat16", "silu", columns=64)
     x, weight, bias, residual, _ = inputs
     misaligned = torch.cat([x.new_zeros(3), x.flatten()])[3:].view_as(x)
     assert misaligned.data_ptr() % 16 == 6
-    with emulator_for_cpu(KERNEL, ENTRIES) as ran:
+    with emulator_for_cpu(KERNEL, ENTRIES) as launches:
         for rows in (x, misaligned, x.t().contiguous().t()):
             assert_exact(
                 project(rows, weight.t().contiguous().t(), bias, residual, activation="silu"),
                 inputs,
             )
-    assert len(ran) == 3
+    assert len(launches) == 3
 
 
 @needs_compiler
 def test_images_are_convolved_channels_last():
     x, weight = torch.randn(2, 16, 5, 7).bfloat16(), torch.randn(24, 16, 1, 1).bfloat16() / 4
     residual = torch.randn(2, 24, 5, 7).bfloat16()
-    with emulator_for_cpu(KERNEL, ENTRIES) as ran:
-        made = convolve_pointwise(x, weight, None, residual, activation="silu")
-    assert ran
-    assert made.is_contiguous(memory_format=torch.channels_last)
+    with emulator_for_cpu(KERNEL, ENTRIES) as launches:
+        output = convolve_pointwise(x, weight, None, residual, activation="silu")
+    assert launches
+    assert output.is_contiguous(memory_format=torch.channels_last)
     expected = F.silu(F.conv2d(x.double(), weight.double()) + residual.double())
     torch.testing.assert_close(
-        made.double(), expected, rtol=0.51 * torch.finfo(torch.bfloat16).eps, atol=1e-4
+        output.double(), expected, rtol=0.51 * torch.finfo(torch.bfloat16).eps, atol=1e-4
     )
 
 
-def test_what_the_kernel_was_not_written_for_is_declined():
+def test_unsupported_inputs_are_declined():
     for inputs, words in [
-        (inputs_of(depth=12), "columns in eights, not 12 in and 72 out"),
-        (inputs_of(columns=20), "columns in eights, not 72 in and 20 out"),
-        ((torch.randn(2, 72), *inputs_of(has_residual=False)[1:]), "one dtype for all"),
+        (inputs_of(depth=12), "multiples of eight columns, not 12 in and 72 out"),
+        (inputs_of(columns=20), "multiples of eight columns, not 72 in and 20 out"),
+        ((torch.randn(2, 72), *inputs_of(has_residual=False)[1:]), "tensors of one dtype"),
     ]:
         with pytest.raises(DeclinedError, match=words):
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)
@@ -196,9 +196,9 @@ def test_what_the_kernel_was_not_written_for_is_declined():
     [
         (0, torch.zeros(150, 64), r"takes \(…, in\) and a weight of \(out, in\)"),
         (1, torch.zeros(72, 72, 1), r"takes \(…, in\) and a weight of \(out, in\)"),
-        (2, torch.zeros(8), "a bias for each of 72 columns"),
+        (2, torch.zeros(8), "a bias for each of 72 output columns"),
         (3, torch.zeros(150, 64), "a residual of .* the shape of its output"),
-        (4, "mish", "pointwise knows the activations none, relu.* not 'mish'"),
+        (4, "mish", "pointwise takes the activations none, relu.* not 'mish'"),
     ],
 )
 def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
@@ -208,6 +208,6 @@ def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
         torch.ops.paifuser.pointwise(*inputs)
 
 
-def test_a_weight_with_a_reach_is_refused():
+def test_a_weight_larger_than_1x1_is_refused():
     with pytest.raises(KernelError, match="1×1 convolution takes four dimensions"):
         convolve_pointwise(torch.zeros(1, 8, 4, 4), torch.zeros(8, 8, 3, 3))

@@ -53,14 +53,14 @@ def test_the_kernel_rounds_the_exact_sums_at_every_shape(data):
 @needs_compiler
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("activation", ["none", "relu", "relu6"])
-def test_where_fp32_rounds_nothing_every_step_is_torchs(kind, activation):
+def test_where_fp32_is_exact_every_output_equals_torchs(kind, activation):
     for depth in (16, 208):
         inputs = inputs_of(kind, kind, activation, depth=depth, wide=144, power=True)
         assert_equal(emulated(KERNEL, ENTRIES, inputs), inputs, KERNEL)
 
 
 @needs_compiler
-def test_halves_go_to_the_even_step_and_what_is_too_large_to_the_last():
+def test_halves_round_to_even_and_large_values_saturate():
     x = (
         torch.arange(-128, 128, dtype=torch.int8)[:, None].expand(256, 16)
         * torch.eye(16, dtype=torch.int8)[0]
@@ -82,8 +82,8 @@ def test_halves_go_to_the_even_step_and_what_is_too_large_to_the_last():
             torch.int8,
             "none",
         )
-        wanted = (torch.arange(-128, 128) * scale).round().add(zero).clamp(-128, 127)
-        assert emulated(KERNEL, ENTRIES, inputs)[:, 3].equal(wanted.to(torch.int8))
+        expected = (torch.arange(-128, 128) * scale).round().add(zero).clamp(-128, 127)
+        assert emulated(KERNEL, ENTRIES, inputs)[:, 3].equal(expected.to(torch.int8))
 
 
 @needs_compiler
@@ -93,7 +93,7 @@ def test_the_sanitizers_find_nothing(check):
 
 
 @needs_compiler
-def test_the_sanitizers_find_nothing_where_numbers_are_made():
+def test_the_sanitizers_find_nothing_with_a_float_output():
     check_clean(KERNEL, inputs_of("int8", "float", depth=80), "bounds")
 
 
@@ -145,7 +145,7 @@ def test_planted_mistakes_are_caught(check, text, planted, words):
         ("none", "await_copies<0>();", "never waited for"),
     ],
 )
-def test_a_residual_that_is_taken_too_early_is_caught(check, text, words):
+def test_a_residual_that_is_read_too_early_is_caught(check, text, words):
     check_caught(KERNEL, inputs_of(depth=48), check, text, "//", f"(?s){words}")
 
 
@@ -177,35 +177,41 @@ def test_the_operator_is_sound(out):
 
 
 @needs_compiler
-def test_permuted_and_misaligned_rows_are_taken_and_sums_are_added_up_where_nobody_brings_them():
+def test_permuted_and_misaligned_rows_are_accepted_and_missing_sums_are_computed():
     inputs = inputs_of("uint8", "uint8", wide=64)
     x, zero, weight, scales, _, bias, residual = inputs[:7]
     misaligned = torch.cat([x.new_zeros(3), x.flatten()])[3:].view_as(x)
     assert misaligned.data_ptr() % 16 == 3
-    how = {"zero": zero, "residual_params": QuantParams(0.013, 7), "into": QuantParams(0.0371, 3)}
-    with emulator_for_cpu(KERNEL, ENTRIES) as ran:
+    options = {
+        "zero": zero,
+        "residual_params": QuantParams(0.013, 7),
+        "into": QuantParams(0.0371, 3),
+    }
+    with emulator_for_cpu(KERNEL, ENTRIES) as launches:
         for rows in (x, misaligned, x.t().contiguous().t()):
-            made = project_int8(rows, weight.t().contiguous().t(), scales, bias, residual, **how)
-            assert_rounded_once(made, inputs, float_output)
-    assert len(ran) == 3
+            output = project_int8(
+                rows, weight.t().contiguous().t(), scales, bias, residual, **options
+            )
+            assert_rounded_once(output, inputs, float_output)
+    assert len(launches) == 3
 
 
-def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_same():
+def test_unsupported_inputs_are_declined_and_computed_by_torch():
     doubled = list(inputs_of())
     doubled[3] = doubled[3].double()
     for inputs, words in [
-        (inputs_of(depth=24), "columns in sixteens, not 24 in and 80 out"),
-        (inputs_of(wide=24), "columns in sixteens, not 80 in and 24 out"),
+        (inputs_of(depth=24), "multiples of sixteen columns, not 24 in and 80 out"),
+        (inputs_of(wide=24), "multiples of sixteen columns, not 80 in and 24 out"),
         (tuple(doubled), "scales and bias in torch.float32"),
     ]:
         with pytest.raises(DeclinedError, match=words):
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)
         with (
             emulator_for_cpu(KERNEL, ENTRIES),
-            pytest.warns(UserWarning, match="pointwise_int8 runs in torch") as said,
+            pytest.warns(UserWarning, match="pointwise_int8 runs in torch") as warned,
         ):
             twice = [torch.ops.paifuser.pointwise_int8(*inputs) for _ in range(2)]
-        assert len(said) == 1 and twice[0].equal(twice[1])
+        assert len(warned) == 1 and twice[0].equal(twice[1])
         assert_rounded_once(twice[0], inputs, float_output)
 
 
@@ -228,9 +234,9 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
         (5, torch.zeros(1, 80), "bias for each of 80 channels"),
         (6, torch.zeros(150, 80), "a residual of .* in torch.uint8"),
         (1, -3, "zero points within torch.uint8, from 0 to 255, not -3"),
-        (9, 0.0, "a scale of the output above 0"),
+        (9, 0.0, "an output scale above 0"),
         (11, torch.int8, "quantized as x, in torch.uint8, or floats, not torch.int8"),
-        (12, "mish", "pointwise_int8 knows the activations none, relu.* not 'mish'"),
+        (12, "mish", "pointwise_int8 takes the activations none, relu.* not 'mish'"),
     ],
 )
 def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
@@ -240,9 +246,9 @@ def test_inputs_that_do_not_fit_together_are_refused(index, value, words):
         torch.ops.paifuser.pointwise_int8(*inputs)
 
 
-def test_a_residual_comes_with_its_steps():
+def test_a_residual_needs_its_quantization():
     x, weight = steps("uint8", 4, 16), steps("int8", 16, 16)
-    with pytest.raises(KernelError, match="give both or neither"):
+    with pytest.raises(KernelError, match="pass both or neither"):
         project_int8(x, weight, torch.ones(16), residual=x)
 
 
@@ -253,13 +259,14 @@ def test_sums_are_exact_however_deep():
         torch.full((16, 2064), 127, dtype=torch.int8),
     )
     weight[:, 0] = 126
-    made = project_int8(x, weight, torch.ones(16, dtype=torch.float64), into=torch.float32)
+    output = project_int8(x, weight, torch.ones(16, dtype=torch.float64), into=torch.float32)
     assert (
-        made.double()[0, 0] == torch.tensor(255.0 * 127 * 2064 - 255, dtype=torch.float32).double()
+        output.double()[0, 0]
+        == torch.tensor(255.0 * 127 * 2064 - 255, dtype=torch.float32).double()
     )
 
 
-def test_a_clamp_costs_no_entry_of_its_own():
+def test_a_clamp_needs_no_entry_of_its_own():
     def entry(out, activation):
         return int8_entry("p", Int8Inputs(*inputs_of("uint8", out, activation)), 64, is_last=True)
 

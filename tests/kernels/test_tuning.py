@@ -1,6 +1,4 @@
-"""Tiles compiled, dropped, ranked, kept and found again; what a GPU would do is done by
-stand-ins.
-"""
+"""Tiles compiled, dropped, ranked, stored and read again; fakes stand in for the GPU."""
 
 from __future__ import annotations
 
@@ -28,10 +26,10 @@ from paifuser_lab.kernels.disassembly import instructions_run, unit_of
 from paifuser_lab.kernels.launch import Launch
 from paifuser_lab.kernels.tile_choice import forget_measured_tiles, measured_tile
 from paifuser_lab.kernels.tiles import Tiles
-from paifuser_lab.kernels.tuning import candidates as looking
+from paifuser_lab.kernels.tuning import candidates as candidates_module
 from paifuser_lab.kernels.tuning import store
 from paifuser_lab.kernels.tuning.bound import Bound, bound_of, device_of
-from paifuser_lab.kernels.tuning.candidates import Prospect, Prospects, prospects
+from paifuser_lab.kernels.tuning.candidates import Candidate, Candidates, compile_tiles
 from paifuser_lab.kernels.tuning.occupancy import LIMITS, blocks_at_once, limits_of
 from paifuser_lab.kernels.tuning.store import Best, keep, measured_on
 from paifuser_lab.machine.datasheets import find_device
@@ -55,23 +53,18 @@ def launch(threads=256, shared_bytes=0, blocks=132, *tensors):
     ("capability", "threads", "registers", "shared_bytes", "count"),
     [
         ((9, 0), 256, 128, 0, 2),  # registers
-        ((9, 0), 256, 129, 0, 1),  # which are handed out in eights
+        ((9, 0), 256, 129, 0, 1),  # which are allocated in eights
         ((9, 0), 128, 32, 0, 16),  # threads
         ((8, 6), 128, 32, 0, 12),
         ((9, 0), 32, 16, 0, 32),  # blocks
-        (
-            (9, 0),
-            128,
-            32,
-            75 << 10,
-            3,
-        ),  # shared memory, a kilobyte of which is reserved for each block
+        # shared memory, a kilobyte of which is reserved for each block
+        ((9, 0), 128, 32, 75 << 10, 3),
         ((9, 0), 128, 32, 76 << 10, 2),
         ((8, 0), 128, 32, 164 << 10, 0),
         ((9, 0), 1024, 128, 0, 0),
     ],
 )
-def test_a_multiprocessor_runs_as_many_blocks_as_its_scarcest_part_allows(
+def test_a_multiprocessor_runs_as_many_blocks_as_its_scarcest_resource_allows(
     capability, threads, registers, shared_bytes, count
 ):
     assert blocks_at_once(launch(threads, shared_bytes), registers, LIMITS[capability]) == count
@@ -83,7 +76,9 @@ def test_a_multiprocessor_runs_as_many_blocks_as_its_scarcest_part_allows(
     st.integers(1, 255),
     st.integers(0, 227 << 10),
 )
-def test_more_of_anything_never_makes_more_blocks(capability, warps, registers, shared_bytes):
+def test_more_resources_per_block_never_allow_more_blocks(
+    capability, warps, registers, shared_bytes
+):
     count = partial(blocks_at_once, limits=LIMITS[capability])
     now = count(launch(32 * warps, shared_bytes), registers)
     assert now >= count(launch(32 * warps, shared_bytes + 512), registers)
@@ -119,15 +114,15 @@ LISTING = """
 """
 
 
-def test_the_loop_that_multiplies_counts_as_often_as_the_work_asks_for():
+def test_the_loop_that_multiplies_counts_as_often_as_the_operations_require():
     once = 9  # each instruction but the padding
     assert instructions_run(LISTING, 2 * 4096) == once
     assert instructions_run(LISTING, 10 * 2 * 4096) == once + 9 * 4
-    assert instructions_run(LISTING, 1) == once, "never less than what stands there"
+    assert instructions_run(LISTING, 1) == once, "never less than the code itself"
     assert unit_of(LISTING) == "matrices"
 
 
-def test_without_matrix_products_multiply_adds_are_the_work():
+def test_without_matrix_products_the_multiply_adds_are_counted():
     plain = LISTING.replace("HMMA.16816.F32.BF16", "FFMA")
     assert unit_of(plain) == "plain"
     assert instructions_run(plain, 64 + 10 * 2 * 64) == 9 + 9 * 4
@@ -146,13 +141,12 @@ def test_code_without_a_loop_counts_once():
 
 def test_a_bound_is_the_largest_of_bytes_products_and_instructions():
     moved = torch.empty(48_000_000, dtype=torch.uint8, device="meta")
-    made = bound_of(launch(128, 0, 132, moved), 9_895_000_000, 1000, unit="matrices", device=H200)
-    assert made.bytes_us == pytest.approx(10.0)
-    assert made.products_us == pytest.approx(10.0)
-    assert made.issue_us == pytest.approx(1000 * 4 / 4 / 1983, rel=0.01), (
-        "a block on each multiprocessor"
-    )
-    assert made.us == max(made)
+    bound = bound_of(launch(128, 0, 132, moved), 9_895_000_000, 1000, unit="matrices", device=H200)
+    assert bound.bytes_us == pytest.approx(10.0)
+    assert bound.products_us == pytest.approx(10.0)
+    # a block on each multiprocessor
+    assert bound.issue_us == pytest.approx(1000 * 4 / 4 / 1983, rel=0.01)
+    assert bound.us == max(bound)
 
 
 def test_one_block_too_many_makes_the_busiest_multiprocessor_twice_as_busy():
@@ -167,9 +161,11 @@ def test_the_clock_of_a_device_follows_from_its_rate():
     assert device_of(find_device("A100").device).clock_ghz == pytest.approx(1.41, abs=0.01)
 
 
-def test_what_blocks_at_once_hide_counts_less():
+def test_time_that_concurrent_blocks_hide_counts_less():
     bound = Bound(bytes_us=10.0, products_us=2.0, issue_us=4.0)
-    alone, pair = (Prospect({}, 32, 0, 4, at_once, 100.0, bound).likely_us for at_once in (1, 2))
+    alone, pair = (
+        Candidate({}, 32, 0, 4, at_once, 100.0, bound).estimated_us for at_once in (1, 2)
+    )
     assert (alone, pair) == (16.0, 13.0)
 
 
@@ -196,7 +192,7 @@ def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_r
 ):
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        looking,
+        candidates_module,
         "program",
         lambda kernel, entry, architecture: Program(
             SOURCE, {}, entry, (f"-arch={architecture}", *FLAGS)
@@ -217,14 +213,17 @@ def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_r
             (torch.empty(256, device="meta"),),
         )
 
-    found = prospects(tiles, launch_of, 10**8, architecture="sm_90a", device=H200)
-    reasons = {tuple(tile.values()): reason for tile, reason in found.dropped}
-    assert {tuple(one.tile.values()) for one in found.kept} == {(8, 1, 8), (8, 8, 8), (64, 1, 8)}
+    candidates = compile_tiles(tiles, launch_of, 10**8, architecture="sm_90a", device=H200)
+    reasons = {tuple(tile.values()): reason for tile, reason in candidates.dropped}
+    names = {tuple(candidate.tile.values()) for candidate in candidates.ranked}
+    assert names == {(8, 1, 8), (8, 8, 8), (64, 1, 8)}
     assert reasons[8, 1, 300] == "it is declined"
     assert "spill" in reasons[64, 8, 8] and "no block fits" in reasons[64, 1, 300]
-    assert [one.likely_us for one in found.kept] == sorted(one.likely_us for one in found.kept)
-    assert all(one.instructions > 500 for one in found.kept), "the loop takes many turns"
-    assert found.table()[0]["rank"] == "1" and found.table()[0]["numbers"] in ("8", "64")
+    estimates = [candidate.estimated_us for candidate in candidates.ranked]
+    assert estimates == sorted(estimates)
+    assert all(candidate.instructions > 500 for candidate in candidates.ranked), "the loop is long"
+    first = candidates.table()[0]
+    assert first["rank"] == "1" and first["numbers"] in ("8", "64")
 
 
 @needs_nvrtc
@@ -243,12 +242,14 @@ def test_real_tiles_compile_for_a_gpu_that_is_not_here_and_are_ranked():
     few = replace(
         known, choices={name: some.get(name, (known.default[name],)) for name in known.choices}
     )
-    found = ranked_offline(replace(case, kernel=replace(case.kernel, tiles=few)), published("H200"))
-    assert len(found.kept) == 2 and not found.dropped
-    assert len({one.likely_us for one in found.kept}) == len(found.kept), "it tells them apart"
-    assert all(one.bound.us >= 40 for one in found.kept), (
-        "231 MB take that long on any device of today"
+    candidates = ranked_offline(
+        replace(case, kernel=replace(case.kernel, tiles=few)), published("H200")
     )
+    assert len(candidates.ranked) == 2 and not candidates.dropped
+    estimates = {candidate.estimated_us for candidate in candidates.ranked}
+    assert len(estimates) == len(candidates.ranked), "the estimates differ"
+    # 231 MB take that long on any device of today
+    assert all(candidate.bound.us >= 40 for candidate in candidates.ranked)
 
 
 def test_only_devices_that_run_the_kernels_can_be_ranked_for():
@@ -267,7 +268,7 @@ def best(tile, ms=0.5):
 
 @pytest.fixture
 def h200(tmp_path, monkeypatch):
-    """An H200 without tiles of its own yet, and the folder of what is shipped."""
+    """An H200 without tiles in the user's cache, and the folder of the shipped tiles."""
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "own"))
     monkeypatch.setattr(tile_choice, "_device_name", lambda index: "NVIDIA H200")
     monkeypatch.setattr(store, "asset", lambda name: tmp_path / "shipped" / name.rpartition("/")[2])
@@ -279,7 +280,7 @@ def h200(tmp_path, monkeypatch):
 TILES = Tiles(CHOICES, {"rows": 64, "stages": 2}, lambda tile: tile != {"rows": 128, "stages": 3})
 
 
-def test_a_measured_tile_is_found_again_and_the_users_goes_before_the_shipped(h200):
+def test_a_measured_tile_is_read_again_and_the_users_replaces_the_shipped_one(h200):
     assert measured_tile("made", TILES, "small", GPU) is None
     h200.mkdir()
     shipped = {
@@ -300,7 +301,7 @@ def test_a_measured_tile_is_found_again_and_the_users_goes_before_the_shipped(h2
     forget_measured_tiles()
     assert measured_tile("made", TILES, "small", GPU) == {"rows": 128, "stages": 2}
     assert measured_tile("made", TILES, "large", GPU) == {"rows": 128, "stages": 2}, (
-        "the rest of what is shipped stays"
+        "the other shipped tiles stay"
     )
     assert measured_tile("made", TILES, "small", torch.device("cpu")) is None
     assert set(measured_on("NVIDIA H200").kernels["made"]) == {"small", "large"}
@@ -308,7 +309,7 @@ def test_a_measured_tile_is_found_again_and_the_users_goes_before_the_shipped(h2
 
 
 @pytest.mark.usefixtures("h200")
-def test_no_file_is_read_after_the_first_look(monkeypatch):
+def test_no_file_is_read_after_the_first_time(monkeypatch):
     keep("NVIDIA H200", "made", "small", best({"rows": 128, "stages": 2}))
     assert measured_tile("made", TILES, "small", GPU)
     monkeypatch.setattr(
@@ -330,7 +331,7 @@ def test_no_file_is_read_after_the_first_look(monkeypatch):
         {"rows": 64, "stages": 2, "x": 1},
     ],
 )
-def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
+def test_a_tile_that_the_source_no_longer_takes_is_ignored(tile):
     keep("NVIDIA H200", "made", "small", best(tile))
     forget_measured_tiles()
     assert measured_tile("made", TILES, "small", GPU) is None
@@ -338,10 +339,10 @@ def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("{", "not one of ours"),
-        ("[]", "not one of ours"),
+        ("{", "not a valid file of tiles"),
+        ("[]", "not a valid file of tiles"),
         ('{"format": 2, "device": "NVIDIA H200"}', "format"),
         ('{"format": 1, "device": "NVIDIA A100"}', "it is of NVIDIA A100"),
         (
@@ -360,11 +361,11 @@ def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
         ),
     ],
 )
-def test_a_poisoned_file_is_one_warning_and_no_tile(text, said, tmp_path):
+def test_a_poisoned_file_is_one_warning_and_no_tile(text, message, tmp_path):
     path = tmp_path / "own" / "tuned" / "nvidia-h200.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.warns(UserWarning, match=said) as warned:
+    with pytest.warns(UserWarning, match=message) as warned:
         assert measured_tile("made", TILES, "small", GPU) is None
     assert len(warned) == 1
     with warnings.catch_warnings():
@@ -376,21 +377,21 @@ def test_a_poisoned_file_is_one_warning_and_no_tile(text, said, tmp_path):
 
 
 def fake_contest(us_of, wrong=()):
-    """A case of the bench whose kernel knows the output, and a table that says how long each tile
-    takes.
+    """A case of the bench whose kernel knows the output, and a clock that reads each tile's time
+    from a table.
     """
     case = next(case for case in cases(is_small=True) if case.kernel.name == "pointwise")
     tiles = Tiles(CHOICES, {"rows": 64, "stages": 2})
     inputs = case.make(torch.device("cpu"))
-    answer = exact(case.kernel, inputs)
+    output = exact(case.kernel, inputs)
     clock = {"us": 0.0}
 
     def plan(out, *inputs, tile):
-        return SimpleNamespace(cut=tuple(tile.values()), out=out)
+        return SimpleNamespace(tile=tuple(tile.values()), out=out)
 
-    def run(made):
-        made.out.copy_(answer + 1 if made.cut in wrong else answer)
-        clock["us"] += us_of[made.cut]
+    def run(launch):
+        launch.out.copy_(output + 1 if launch.tile in wrong else output)
+        clock["us"] += us_of[launch.tile]
 
     def timed(run):
         clock["us"] = 0.0
@@ -398,59 +399,64 @@ def fake_contest(us_of, wrong=()):
         return clock["us"] / 1e3
 
     case = replace(case, kernel=replace(case.kernel, plan=plan, tiles=tiles))
-    held = contest(case, inputs, run, lambda calls: lambda: [call() for call in calls], timed, 0)
+    contest_ = contest(
+        case, inputs, run, lambda calls: lambda: [call() for call in calls], timed, 0
+    )
     bound = Bound(1.0, 1.0, 1.0)
-    return held, Prospects(tuple(Prospect(tile, 32, 0, 4, 2, 9.0, bound) for tile in tiles), ())
+    candidates = tuple(Candidate(tile, 32, 0, 4, 2, 9.0, bound) for tile in tiles)
+    return contest_, Candidates(candidates, ())
 
 
 def test_the_fastest_right_tile_wins_and_the_default_is_timed_beside_it():
     us = {(64, 2): 30.0, (64, 3): 20.0, (128, 2): 10.0, (128, 3): 25.0}
-    found = winner(*fake_contest(us, wrong={(128, 2)}), budget=9, seconds=60)
-    assert found.tile == {"rows": 64, "stages": 3}
-    assert (found.ms, found.default_ms) == pytest.approx((0.02, 0.03))
-    (failed,) = [one for one in found.search.attempts if one.failure]
+    best = winner(*fake_contest(us, wrong={(128, 2)}), budget=9, seconds=60)
+    assert best.tile == {"rows": 64, "stages": 3}
+    assert (best.ms, best.default_ms) == pytest.approx((0.02, 0.03))
+    (failed,) = [attempt for attempt in best.search.attempts if attempt.failure]
     assert failed.tile == {"rows": 128, "stages": 2} and "off by" in failed.failure
-    assert "1.50 times as fast as the default" in str(found) and "every tile was tried" in str(
-        found
-    )
+    text = str(best)
+    assert "1.50 times as fast as the default" in text and "every tile was tried" in text
 
 
 def test_where_nothing_is_faster_the_default_stays():
-    found = winner(
+    best = winner(
         *fake_contest(dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0)),
         budget=9,
         seconds=60,
     )
-    assert found.tile == {"rows": 64, "stages": 2} and found.ms == found.default_ms
+    assert best.tile == {"rows": 64, "stages": 2} and best.ms == best.default_ms
 
 
-def test_a_default_that_is_wrong_is_said_and_nothing_wins():
-    held, ranked = fake_contest(
+def test_a_wrong_default_is_reported_and_there_is_no_winner():
+    contest_, candidates = fake_contest(
         dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0), wrong={(64, 2)}
     )
     with pytest.raises(
         KernelError, match="its default tile, rows 64, stages 2, fails: its output is off by"
     ):
-        winner(held, ranked, budget=9, seconds=60)
+        winner(contest_, candidates, budget=9, seconds=60)
 
 
 # from a terminal
 
 
-def test_without_a_gpu_the_command_says_what_can_be_done(monkeypatch):
+def test_without_a_gpu_the_command_names_the_offline_option(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    made = CliRunner().invoke(program.app, ["tune-kernels", "pointwise"])
-    assert isinstance(made.exception, MeasureError) and "--offline" in str(made.exception)
+    result = CliRunner().invoke(program.app, ["tune-kernels", "pointwise"])
+    assert isinstance(result.exception, MeasureError) and "--offline" in str(result.exception)
 
 
-def test_the_command_ranks_offline_and_says_that_nothing_was_timed(monkeypatch):
+def test_the_command_ranks_offline_and_reports_that_nothing_was_timed(monkeypatch):
     tile = {"rows": 64, "stages": 2}
-    row = Prospect(tile, 32, 1024, 4, 2, 900.0, Bound(3.0, 2.0, 1.0))
+    row = Candidate(tile, 32, 1024, 4, 2, 900.0, Bound(3.0, 2.0, 1.0))
     monkeypatch.setattr(
         "paifuser_lab.bench.kernels.tuning.ranked_offline",
-        lambda case, device: Prospects((row,), ((tile, "16 bytes spill"),)),
+        lambda case, device: Candidates((row,), ((tile, "16 bytes spill"),)),
     )
-    made = CliRunner().invoke(program.app, ["tune-kernels", "ResNet-50", "--offline"])
-    assert made.exit_code == 0, made.output
-    assert "predicted for NVIDIA H200" in made.output and "1 dropped: 16 bytes spill" in made.output
-    assert "4.5" in made.output and "no measurement has confirmed" in made.output
+    result = CliRunner().invoke(program.app, ["tune-kernels", "ResNet-50", "--offline"])
+    assert result.exit_code == 0, result.output
+    assert (
+        "predicted for NVIDIA H200" in result.output
+        and "1 dropped: 16 bytes spill" in result.output
+    )
+    assert "4.5" in result.output and "no measurement has confirmed" in result.output

@@ -1,5 +1,5 @@
-"""Window attention: the CUDA source, run on the CPU, against float64; what torch's own path and
-Swin's model say beside it.
+"""Window attention: the CUDA source, run on the CPU, against float64, torch's own path and Swin's
+model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_the_kernel_equals_float64_at_every_shape(data):
 
 @needs_compiler
 @pytest.mark.parametrize(("window", "size"), [(7, 32), (12, 64)])
-def test_every_tile_gives_the_same_answer(window, size):
+def test_every_tile_gives_the_same_output(window, size):
     torch.manual_seed(0)
     check_tiles(KERNEL, inputs_of(window=window, size=size, across=1), KERNEL.tiles, assert_exact)
 
@@ -115,13 +115,13 @@ def test_planted_mistakes_are_caught(check, text, planted, words):
         ),
     ],
 )
-def test_values_that_are_taken_too_early_are_caught(check, text, words):
+def test_values_that_are_read_too_early_are_caught(check, text, words):
     tile = {**KERNEL.tiles.default, "late": 1}
     check_caught(KERNEL, inputs_of(down=1, across=1), check, text, "//", f"(?s){words}", tile=tile)
 
 
 @needs_compiler
-def test_a_kernel_that_does_not_wait_for_the_others_is_wrong_and_seen_to_be():
+def test_a_kernel_without_barriers_is_detected():
     inputs = inputs_of()
     out, launch = planned(KERNEL, inputs)
     built(source_of(KERNEL.name).replace("__syncthreads();", ""), (launch.entry,))(launch)
@@ -129,15 +129,15 @@ def test_a_kernel_that_does_not_wait_for_the_others_is_wrong_and_seen_to_be():
 
 
 @needs_compiler
-def test_not_a_number_and_infinity_go_where_torch_takes_them():
+def test_nan_and_infinity_propagate_as_in_torch():
     qkv, *rest = inputs_of()
-    qkv[0, 0, 0, 2, 0, 3] = float("nan")  # a value: every token of its window and head, one number
+    qkv[0, 0, 0, 2, 0, 3] = float("nan")  # a value: every token of its window and head, one element
     qkv[0, 0, 7, 0, 1, 0] = float("nan")  # a query: its own output alone
     qkv[0, 7, 7, 1, 0, 5] = float("inf")  # a key
     inputs = (qkv, *rest[:2], [0, 0], rest[3])
-    made = emulated(KERNEL, ENTRIES, inputs)
-    assert made.isnan().equal(exact(KERNEL, inputs).isnan())
-    assert 0 < made.isnan().sum() < made.numel() / 2
+    output = emulated(KERNEL, ENTRIES, inputs)
+    assert output.isnan().equal(exact(KERNEL, inputs).isnan())
+    assert 0 < output.isnan().sum() < output.numel() / 2
 
 
 @needs_compiler
@@ -146,31 +146,31 @@ def test_the_operator_is_sound():
 
 
 @needs_compiler
-def test_permuted_and_misaligned_inputs_are_taken():
+def test_permuted_and_misaligned_inputs_are_accepted():
     qkv, bias, window, shift, scale = inputs_of()
     expected = compose(qkv.double(), bias.double(), window, shift, scale)
     permuted = qkv.permute(3, 0, 1, 2, 4, 5).contiguous().permute(1, 2, 3, 0, 4, 5)
     misaligned = torch.cat([qkv.new_zeros(1), qkv.flatten()])[1:].view(qkv.shape)
     assert misaligned.data_ptr() % 16 == 2
-    with emulator_for_cpu(KERNEL, ENTRIES) as ran:
-        for given_ in (permuted, misaligned):
-            made = attend_windows(given_, bias, window=window, shift=(3, 3))
-            torch.testing.assert_close(made.double(), expected, rtol=0, atol=0.05)
-            assert made.is_contiguous()
-    assert len(ran) == 2
+    with emulator_for_cpu(KERNEL, ENTRIES) as launches:
+        for variant in (permuted, misaligned):
+            output = attend_windows(variant, bias, window=window, shift=(3, 3))
+            torch.testing.assert_close(output.double(), expected, rtol=0, atol=0.05)
+            assert output.is_contiguous()
+    assert len(launches) == 2
 
 
-def test_torch_composes_what_the_model_does():
+def test_the_composition_equals_the_models_attention():
     torch.manual_seed(1)
     block = Block(64, 2, side=14, window=7, is_shifted=True).eval()
     x = torch.randn(2, 14, 14, 64)
     attention = block.attention
     with torch.no_grad():
         qkv = attention.qkv(x).unflatten(-1, (3, 2, 32))
-        made = attention.project(
+        output = attention.project(
             attend_windows(qkv, attention.position_bias.t(), window=7, shift=(3, 3))
         )
-        torch.testing.assert_close(made, block._attend(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(output, block._attend(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_torch_composes_what_the_model_does():
         ({"size": 48}, "a head of 32, 64, not 48"),
     ],
 )
-def test_what_the_kernel_was_not_written_for_is_declined(change, words):
+def test_unsupported_inputs_are_declined(change, words):
     inputs = inputs_of(**change)
     with pytest.raises(DeclinedError, match=words):
         KERNEL.plan(KERNEL.empty(*inputs), *inputs)

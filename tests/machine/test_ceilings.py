@@ -21,7 +21,7 @@ from paifuser_lab.records.hardware import RATES
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real measurements of small things."""
     monkeypatch.setattr(ceilings, "SIZES", (32,))
-    monkeypatch.setattr(ceilings, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(ceilings, "MIN_TOTAL_S", 0.0)
     monkeypatch.setattr(ceilings, "MEBIBYTE", 1 << 10)
 
 
@@ -33,7 +33,7 @@ def test_every_ceiling_is_positive_at_each_thread_choice(count: int, quick: None
     assert None not in (ceiling.bf16_gflops, ceiling.int8_gops)
 
 
-def test_measuring_leaves_threads_random_numbers_and_precision_as_they_were(quick: None) -> None:
+def test_measuring_leaves_threads_random_state_and_precision_unchanged(quick: None) -> None:
     random_state = torch.get_rng_state()
     before = torch.get_num_threads()
     ceilings.cpu_ceiling(before + 1, host_facts())
@@ -86,15 +86,15 @@ def test_a_precision_that_torch_refuses_is_none_and_a_larger_size_that_fails_is_
     ],
     ids=["quiet", "spread", "two threads", "one thread", "on a device", "too short to tell"],
 )
-def test_repetitions_show_a_neighbour(
+def test_repetitions_show_other_processes(
     timing: contention.Timing, count: int | None, words: str
 ) -> None:
-    found = contention.timing_warnings("fp32_gflops", timing, count)
-    assert words in "".join(found)
-    assert bool(found) is bool(words)
+    warnings = contention.timing_warnings("fp32_gflops", timing, count)
+    assert words in "".join(warnings)
+    assert bool(warnings) is bool(words)
 
 
-def test_an_operator_that_takes_one_thread_only_is_no_neighbours_fault() -> None:
+def test_a_serial_operator_gets_no_warning() -> None:
     timing = contention.Timing(0.010, 0.011, 0.1, 0.1)
     assert contention.timing_warnings("fp16_gflops", timing, 2) == []
     assert contention.timing_warnings("fp32_gflops", timing, 2)
@@ -103,7 +103,7 @@ def test_an_operator_that_takes_one_thread_only_is_no_neighbours_fault() -> None
 @pytest.mark.parametrize(
     ("busy_s", "words"), [(2.1, ""), (3.0, "other processes had 25% of the cores")]
 )
-def test_what_other_processes_use_of_the_cores_is_told(
+def test_the_cores_share_of_other_processes_is_reported(
     busy_s: float, words: str, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([CoreUse(0.0, 0.0, 10.0, 2), CoreUse(2.0, 2.0, 10.0 + busy_s, 2)])
@@ -111,7 +111,7 @@ def test_what_other_processes_use_of_the_cores_is_told(
     assert ceilings.cpu_ceiling(1, host_facts()).warnings == ((words,) if words else ())
 
 
-def test_each_rate_s_own_repetitions_are_judged(
+def test_each_rate_is_checked_by_its_own_repetitions(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -174,7 +174,7 @@ def test_cuda_devices_are_named_and_no_cuda_is_no_device() -> None:
     assert ceilings.cuda_names(fake_cuda()) == ()
 
 
-def test_equal_cards_are_measured_once_and_an_unusable_one_is_left_out_with_a_word(
+def test_equal_cards_are_measured_once_and_an_unusable_one_is_left_out_with_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     measured: list[int] = []
@@ -186,6 +186,6 @@ def test_equal_cards_are_measured_once_and_an_unusable_one_is_left_out_with_a_wo
         return DEVICES["L4"].device
 
     monkeypatch.setattr(ceilings, "_accelerator", measure)
-    found, note = ceilings.cuda_accelerators(("L4", "old", "L4", "old"), fake_cuda())
-    assert (measured, len(found)) == ([0, 1], 2)
+    devices, note = ceilings.cuda_accelerators(("L4", "old", "L4", "old"), fake_cuda())
+    assert (measured, len(devices)) == ([0, 1], 2)
     assert note == "old is left out: no kernel image is available"

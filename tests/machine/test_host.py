@@ -185,7 +185,7 @@ def test_the_cpus_name_and_caches_come_from_sysctl_on_macos(
     assert host._caches(tmp_path, described) == {"L2": 4096}
 
 
-def test_where_neither_file_is_there_torch_describes_the_cpu(
+def test_without_either_file_torch_describes_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")

@@ -20,7 +20,7 @@ from paifuser_lab.records import Ceiling, Hardware
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("PAIFUSER_HARDWARE", raising=False)
-    machine._answered.clear()
+    machine._returned.clear()
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def test_facts_are_plausible(measurements: list[int]) -> None:
     assert 1 << 26 < here.memory_bytes <= psutil.virtual_memory().total
 
 
-def test_what_is_measured_is_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SIZES": (32,), "ENOUGH_S": 0.0, "MEBIBYTE": 1 << 10}.items():
+def test_the_measured_record_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SIZES": (32,), "MIN_TOTAL_S": 0.0, "MEBIBYTE": 1 << 10}.items():
         monkeypatch.setattr(ceilings, name, value)
     first = hardware()
-    assert tuple(one.threads for one in first.ceilings) == thread_choices()
+    assert tuple(ceiling.threads for ceiling in first.ceilings) == thread_choices()
     assert hardware() == first
 
 
@@ -79,7 +79,7 @@ def test_refresh_measures_again(measurements: list[int]) -> None:
         '{"record": "Ceiling"}',
     ],
 )
-def test_a_damaged_cache_is_measured_anew(
+def test_a_damaged_cache_is_measured_again(
     damage: str, measurements: list[int], tmp_path: Path
 ) -> None:
     first = hardware()
@@ -89,7 +89,7 @@ def test_a_damaged_cache_is_measured_anew(
     assert Hardware.load(file) == first
 
 
-def test_a_kept_record_without_ceilings_is_measured_anew(
+def test_a_cached_record_without_ceilings_is_measured_again(
     measurements: list[int], tmp_path: Path
 ) -> None:
     first = hardware()
@@ -98,7 +98,7 @@ def test_a_kept_record_without_ceilings_is_measured_anew(
     assert hardware() == first
 
 
-def test_a_cache_that_cannot_be_written_does_not_stop_the_answer(
+def test_a_cache_that_cannot_be_written_does_not_raise(
     measurements: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -178,7 +178,7 @@ def ceiling(threads: int, fp32: float, *warnings: str, **others: float) -> Ceili
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "busy"),
+    ("single", "double", "busy"),
     [
         (ceiling(1, 90), ceiling(2, 3), (2,)),
         (ceiling(1, 102), ceiling(2, 107), (2,)),
@@ -200,10 +200,10 @@ def ceiling(threads: int, fp32: float, *warnings: str, **others: float) -> Ceili
         "others",
     ],
 )
-def test_a_ceiling_that_a_neighbour_lowered_is_marked_and_the_record_says_so(
-    one: Ceiling, two: Ceiling, busy: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+def test_a_ceiling_lowered_by_other_processes_gets_a_warning_and_the_record_a_note(
+    single: Ceiling, double: Ceiling, busy: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures(monkeypatch, {1: one, 2: two})
+    figures(monkeypatch, {1: single, 2: double})
     here = hardware()
     assert tuple(each.threads for each in here.ceilings if each.warnings) == busy
     assert ("busy" in here.note) is bool(busy)
@@ -213,8 +213,8 @@ def test_a_ceiling_that_a_neighbour_lowered_is_marked_and_the_record_says_so(
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Another process asks, so much later."""
     age = machine._age_s
-    monkeypatch.setattr(machine, "_age_s", lambda kept: age(kept) + seconds)
-    machine._answered.clear()
+    monkeypatch.setattr(machine, "_age_s", lambda record: age(record) + seconds)
+    machine._returned.clear()
 
 
 def test_a_later_run_measures_a_busy_machine_again_and_keeps_the_better_of_each_rate(
@@ -226,37 +226,37 @@ def test_a_later_run_measures_a_busy_machine_again_and_keeps_the_better_of_each_
     }
     figures(monkeypatch, busy, {1: ceiling(1, 100), 2: ceiling(2, 190)})
     assert "busy" in hardware().note
-    machine._answered.clear()
+    machine._returned.clear()
     assert hardware().ceilings[0].fp32_gflops == 60, "right after, the machine is as busy"
-    later(monkeypatch, machine.LATER_S)
+    later(monkeypatch, machine.REMEASURE_S)
     again = hardware()
-    assert [one.fp32_gflops for one in again.ceilings] == [100, 190]
+    assert [ceiling.fp32_gflops for ceiling in again.ceilings] == [100, 190]
     assert again.ceilings[0].bandwidth_gbs == 20
     assert (again.note, again.measurements) == ("", 2)
     assert hardware() == again
 
 
-def test_a_process_keeps_the_ceilings_that_it_has_answered_with(
+def test_a_process_keeps_the_ceilings_that_it_has_returned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     figures(monkeypatch, {1: ceiling(1, 60, "busy"), 2: ceiling(2, 107)})
     first = hardware()
-    later(monkeypatch, machine.LATER_S)
-    machine._answered.add(machine._file_name(host_facts(), ()))
+    later(monkeypatch, machine.REMEASURE_S)
+    machine._returned.add(machine._file_name(host_facts(), ()))
     assert hardware() == first
 
 
-def test_a_machine_that_is_always_busy_is_not_measured_for_ever(
+def test_a_machine_that_is_always_busy_is_not_measured_endlessly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runs = [{1: ceiling(1, 60, "busy"), 2: ceiling(2, 107, "busy")}] * machine.MOST_MEASUREMENTS
+    runs = [{1: ceiling(1, 60, "busy"), 2: ceiling(2, 107, "busy")}] * machine.MAX_MEASUREMENTS
     figures(monkeypatch, *runs)
-    for _ in range(machine.MOST_MEASUREMENTS + 2):
+    for _ in range(machine.MAX_MEASUREMENTS + 2):
         here = hardware()
-        later(monkeypatch, machine.LATER_S)
-        if machine._age_s(here) > machine.OLD_S:
+        later(monkeypatch, machine.REMEASURE_S)
+        if machine._age_s(here) > machine.EXPIRY_S:
             break
-    assert here.measurements == machine.MOST_MEASUREMENTS
+    assert here.measurements == machine.MAX_MEASUREMENTS
     assert "busy" in here.note
 
 
@@ -267,8 +267,8 @@ def test_old_ceilings_are_replaced_also_by_lower_ones(monkeypatch: pytest.Monkey
         {1: ceiling(1, 50), 2: ceiling(2, 95)},
     )
     hardware()
-    later(monkeypatch, machine.OLD_S)
-    assert [one.fp32_gflops for one in hardware().ceilings] == [50, 95]
+    later(monkeypatch, machine.EXPIRY_S)
+    assert [ceiling.fp32_gflops for ceiling in hardware().ceilings] == [50, 95]
 
 
 def test_a_record_of_an_earlier_version_loads_and_its_ceilings_are_measured_once_more(
@@ -279,8 +279,8 @@ def test_a_record_of_an_earlier_version_loads_and_its_ceilings_are_measured_once
     content = json.loads(file.read_text())
     for new in ("measured_at", "measurements"):
         del content["data"][new]
-    for one in content["data"]["ceilings"]:
-        del one["warnings"]
+    for ceiling in content["data"]["ceilings"]:
+        del ceiling["warnings"]
     file.write_text(json.dumps(content))
     assert Hardware.load(file).ceilings[0].caution == ""
     measurements.clear()

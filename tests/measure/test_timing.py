@@ -62,7 +62,7 @@ def finish(
 def test_candidates_take_turns_in_every_round_in_shuffled_order(clock: Clock) -> None:
     orders = []
     for _ in rounds_in_turn([clock.candidate(name, 4.0) for name in "abc"], rounds=12, seconds=1e9):
-        turns = [one[0] for one in clock.log]
+        turns = [entry[0] for entry in clock.log]
         orders.append(
             [name for index, name in enumerate(turns) if index == 0 or turns[index - 1] != name]
         )
@@ -85,16 +85,16 @@ def test_a_turn_has_a_call_that_is_not_counted_and_quick_candidates_get_more_cal
     assert [len(samples[name].calls_ms) for name in ("slow", "quick", "instant")] == [
         3,
         45,
-        3 * timing.MOST_CALLS_A_TURN,
+        3 * timing.MAX_CALLS_PER_TURN,
     ]
-    assert all(len(one.rounds_ms) == 3 for one in samples.values())
+    assert all(len(sample.rounds_ms) == 3 for sample in samples.values())
     calls = [name for name, *_ in clock.log].count("slow")
     assert calls == 4 + 3 * 2, "four to warm up, then one uncounted and one counted a round"
 
 
 def test_samples_are_what_the_clock_says(clock: Clock) -> None:
-    one = finish([clock.candidate("a", 5.0)])["a"]
-    assert (one.median_ms, one.best_ms, one.spread_ms, one.median_cpu_ms) == (
+    samples = finish([clock.candidate("a", 5.0)])["a"]
+    assert (samples.median_ms, samples.best_ms, samples.spread_ms, samples.median_cpu_ms) == (
         5.0,
         5.0,
         (5.0, 5.0),
@@ -122,12 +122,12 @@ def test_drift_of_the_machine_cancels_in_the_ratio(clock: Clock) -> None:
     assert (ratio, low, high) == pytest.approx((2.0, 2.0, 2.0), rel=1e-6)
 
 
-def test_it_ends_after_its_seconds_but_not_before_five_rounds(clock: Clock) -> None:
+def test_timing_ends_after_its_seconds_but_not_before_five_rounds(clock: Clock) -> None:
     assert len(finish([clock.candidate("a", 1000.0)], rounds=50, seconds=0.0)["a"].rounds_ms) == 5
     assert len(finish([clock.candidate("b", 1000.0)], rounds=50, seconds=25.0)["b"].rounds_ms) == 13
 
 
-def test_whoever_reads_may_stop_and_everything_is_as_before(clock: Clock) -> None:
+def test_the_caller_may_stop_and_settings_are_restored(clock: Clock) -> None:
     def failing() -> None:
         raise KeyboardInterrupt
 
@@ -141,7 +141,7 @@ def test_whoever_reads_may_stop_and_everything_is_as_before(clock: Clock) -> Non
     ("names", "rounds", "message"),
     [(["a", "a"], 3, "same name"), (["a"], 0, "0 rounds measure nothing")],
 )
-def test_what_cannot_be_timed_is_refused(
+def test_invalid_candidates_and_rounds_are_refused(
     names: list[str], rounds: int, message: str, clock: Clock
 ) -> None:
     with pytest.raises(MeasureError, match=message):
@@ -194,8 +194,8 @@ def intervals(correlation: float, count: int, draws: int = 400) -> numpy.ndarray
     )
 
 
-def coverage(found: numpy.ndarray) -> float:
-    return float(((found[:, 0] <= 1) & (found[:, 1] >= 1)).mean())
+def coverage(bounds: numpy.ndarray) -> float:
+    return float(((bounds[:, 0] <= 1) & (bounds[:, 1] >= 1)).mean())
 
 
 @pytest.mark.parametrize("count", [5, 30])
@@ -209,11 +209,11 @@ def test_the_interval_holds_nine_times_in_ten_where_each_round_is_like_the_one_b
 def test_the_interval_of_independent_rounds_is_neither_narrow_nor_needlessly_wide(
     count: int, most: float, wider: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = intervals(0.0, count)
-    assert 0.93 <= coverage(found) <= most
+    bounds = intervals(0.0, count)
+    assert 0.93 <= coverage(bounds) <= most
     monkeypatch.setattr(timing, "_widening", lambda values: 1.0)
     plain = intervals(0.0, count)
-    assert numpy.mean(found[:, 1] - found[:, 0]) < wider * numpy.mean(plain[:, 1] - plain[:, 0])
+    assert numpy.mean(bounds[:, 1] - bounds[:, 0]) < wider * numpy.mean(plain[:, 1] - plain[:, 0])
 
 
 def test_rounds_that_are_all_alike_have_an_interval_without_width_and_one_round_has_none() -> None:
@@ -229,7 +229,7 @@ KILO = 256 * 4  # bytes of 256 floats
 
 PEAKS: dict[str, tuple[Callable[[], Any], int]] = {
     "nothing": (lambda: None, 0),
-    "the answer": (lambda: torch.empty(256), KILO),
+    "the output": (lambda: torch.empty(256), KILO),
     "two at once": (lambda: torch.empty(256) + torch.empty(256), 3 * KILO),
     "one after the other": (lambda: [torch.empty(256) is None, torch.empty(256) is None], KILO),
     "a view": (lambda: torch.empty(256).view(16, 16).t(), KILO),
@@ -262,14 +262,14 @@ class Twice(nn.Linear):
     ],
 )
 def test_flops_are_those_counted_by_hand(module: nn.Module, inputs: Tensor, expected: int) -> None:
-    assert flops(module.eval(), lambda one: one(inputs)) == expected
+    assert flops(module.eval(), lambda module: module(inputs)) == expected
 
 
 INF, NAN = math.inf, math.nan
 
 
 @pytest.mark.parametrize(
-    ("wanted", "got", "relative", "largest"),
+    ("expected", "actual", "relative", "largest"),
     [
         ([3.0, 4.0], [3.0, 4.0], 0.0, 0.0),
         ([3.0, 4.0], [3.0, 9.0], 1.0, 5.0),
@@ -282,9 +282,9 @@ INF, NAN = math.inf, math.nan
     ],
 )
 def test_output_error_is_relative_to_the_baseline(
-    wanted: list[float], got: list[float], relative: float, largest: float
+    expected: list[float], actual: list[float], relative: float, largest: float
 ) -> None:
-    assert output_error(torch.tensor(wanted), torch.tensor(got)) == pytest.approx(
+    assert output_error(torch.tensor(expected), torch.tensor(actual)) == pytest.approx(
         (relative, largest), nan_ok=True
     )
 
@@ -309,21 +309,21 @@ def test_output_error_is_over_all_tensors_of_any_type() -> None:
         ([torch.ones(2)] * 2, "2 tensors where the baseline's has 1"),
     ],
 )
-def test_answers_of_another_structure_have_no_error(other: Any, message: str) -> None:
+def test_outputs_of_another_structure_raise(other: Any, message: str) -> None:
     with pytest.raises(MeasureError, match=message):
         output_error(torch.ones(2), other)
 
 
 def test_what_is_measured_of_a_model_grows_with_its_batch() -> None:
     small, mapped = Small(), Mapped()
-    counts = [flops(small, lambda one, batch=batch: one(images(batch))) for batch in (1, 2, 4)]
+    counts = [flops(small, lambda model, batch=batch: model(images(batch))) for batch in (1, 2, 4)]
     assert (
-        all(other == 2 * one for one, other in pairwise(counts))
-        and flops(mapped, lambda one: one(ids=ids(1))) > 0
+        all(after == 2 * before for before, after in pairwise(counts))
+        and flops(mapped, lambda model: model(ids=ids(1))) > 0
     )
 
 
-def test_a_turn_waits_until_the_threads_of_the_one_before_have_fallen_asleep(
+def test_a_turn_waits_until_the_threads_of_the_previous_turn_sleep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     busy = iter([0.0, 0.012, 0.012, 0.024, 0.024, 0.024])
@@ -331,17 +331,17 @@ def test_a_turn_waits_until_the_threads_of_the_one_before_have_fallen_asleep(
     monkeypatch.setattr(timing.time, "process_time", lambda: next(busy))
     monkeypatch.setattr(timing.time, "sleep", naps.append)
     timing._wait_until_quiet()
-    assert naps == [timing.NAP_S] * 3
+    assert naps == [timing.SLEEP_S] * 3
 
 
-def test_a_process_that_is_never_quiet_is_not_waited_for_for_ever(
+def test_the_wait_for_a_busy_process_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     naps: list[float] = []
     monkeypatch.setattr(timing.time, "process_time", lambda: float(len(naps)))
     monkeypatch.setattr(timing.time, "sleep", naps.append)
     timing._wait_until_quiet()
-    assert len(naps) == timing.MOST_NAPS
+    assert len(naps) == timing.MAX_SLEEPS
 
 
 class Attending(nn.Module):
@@ -364,4 +364,4 @@ class Attending(nn.Module):
 def test_flops_are_those_of_fused_operators_too(
     module: nn.Module, inputs: Tensor, expected: int
 ) -> None:
-    assert flops(module.eval(), lambda one: one(inputs)) == expected
+    assert flops(module.eval(), lambda module: module(inputs)) == expected

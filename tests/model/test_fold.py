@@ -124,7 +124,7 @@ BLOCKS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(BLOCKS, min_size=1, max_size=4), st.booleans(), st.integers(1, 3))
-def test_any_network_answers_the_same_after_folding(
+def test_folding_does_not_change_any_networks_output(
     blocks: list[Block], reused: bool, batch: int
 ) -> None:
     folded(nn.Sequential(*blocks, *blocks[: int(reused)]), torch.randn(batch, 4, 5, 5))
@@ -342,7 +342,7 @@ STAYS: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
         "comes from|hooks or parametrizations",
     ),
     "old weight_norm": (old_weight_norm, "1", "hooks or parametrizations"),
-    "also returned": (Returning, "norm", "what 'conv' gives is used elsewhere too"),
+    "also returned": (Returning, "norm", "the output of 'conv' is used elsewhere too"),
     "no statistics": (
         lambda: pair(norm=nn.BatchNorm2d(4, track_running_stats=False)),
         "1",
@@ -356,7 +356,7 @@ STAYS: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "first of all": (
         lambda: nn.Sequential(nn.BatchNorm2d(3)),
         "0",
-        "what it reads comes from the model itself",
+        "its input comes from the model itself",
     ),
     "after something else": (
         lambda: pair(nn.MaxPool2d(1), nn.BatchNorm2d(3)),
@@ -375,7 +375,7 @@ class Idle(Small):
 
 
 @pytest.mark.parametrize(("make", "norm", "reason"), STAYS.values(), ids=STAYS)
-def test_what_cannot_be_folded_stays_and_says_why(
+def test_a_batch_norm_that_cannot_be_folded_stays_with_a_reason(
     make: Callable[[], nn.Module], norm: str, reason: str
 ) -> None:
     variant = folded(make(), torch.randn(2, 3, 4, 4))

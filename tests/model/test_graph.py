@@ -15,7 +15,7 @@ def seen(model: nn.Module, *inputs: Tensor) -> Graph:
     return observe(model.eval(), lambda: model(*inputs))
 
 
-def test_operators_stand_with_their_layers_in_order() -> None:
+def test_operators_are_recorded_with_their_layers_in_order() -> None:
     graph = seen(Small(), images())
     assert list(dict.fromkeys(one.layer for one in graph.operations)) == [
         "conv",
@@ -64,7 +64,7 @@ def test_a_weight_read_outside_its_layer_is_seen() -> None:
     assert {one.layer for one in graph.readers[graph.weights["line.weight"]]} == {"line", ""}
 
 
-def test_looking_changes_nothing_even_when_the_model_fails() -> None:
+def test_recording_changes_nothing_even_when_the_model_fails() -> None:
     model = Small()
     before = weights_hash(model)
     with pytest.raises(RuntimeError):

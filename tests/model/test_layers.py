@@ -88,13 +88,13 @@ def test_a_tied_weight_has_several_owners():
     assert list(owners_of_weights(model).values()) == [["a", "b"]]
 
 
-def test_nobody_else_answers_these_questions():
-    """The kinds are named once; whoever asks imports the answer."""
+def test_no_other_module_defines_these_functions():
+    """The kinds are defined once, and imported elsewhere."""
     table = re.compile(r'"Conv1D"|= \(nn\.Conv(Transpose)?1d|def (is_pointwise|has_hooks)\(module')
-    answering = {
+    defining = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if table.search(path.read_text(encoding="utf-8"))
     }
-    without_torch = {path for path in answering if path.startswith("widgets/")}
-    assert answering - without_torch == {"model/layers.py"}
+    without_torch = {path for path in defining if path.startswith("widgets/")}
+    assert defining - without_torch == {"model/layers.py"}

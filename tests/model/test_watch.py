@@ -67,7 +67,7 @@ def test_modules_of_others_are_not_seen() -> None:
 @pytest.mark.parametrize(
     "error", [ValueError(), KeyboardInterrupt(), SystemExit()], ids=lambda one: type(one).__name__
 )
-def test_the_call_is_put_back_whatever_happens(error: BaseException) -> None:
+def test_the_call_is_restored_after_any_error(error: BaseException) -> None:
     seen, enter, leave = noted()
     before = nn.Module.__call__
     model = nn.Sequential(Raising(error))
@@ -76,7 +76,7 @@ def test_the_call_is_put_back_whatever_happens(error: BaseException) -> None:
     assert seen == ["+", "+0", "!0", "!"] and nn.Module.__call__ is before
 
 
-def test_a_layer_that_was_got_over_was_left() -> None:
+def test_a_recovered_failure_of_a_layer_is_not_reported_as_open() -> None:
     seen, enter, leave = noted()
     model = Recovering()
     with watching(model, enter, leave):
@@ -165,19 +165,19 @@ def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
     torch._dynamo.reset()
 
 
-def test_the_failing_layer_is_the_innermost_with_what_it_was_given() -> None:
+def test_the_failing_layer_is_the_innermost_with_its_input_shapes() -> None:
     model = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(5, 5)))
     assert failing_layer(model, lambda: model(X)) == ("1.0", ["2×4"])
     sound = Recovering()
     assert failing_layer(sound, lambda: sound(X)) == ("", [])
 
 
-def test_a_failure_after_one_that_was_got_over_is_its_own() -> None:
+def test_a_failure_after_a_recovered_one_is_reported_itself() -> None:
     model = nn.Sequential(Recovering(), Raising(TypeError()))
     assert failing_layer(model, lambda: model(X))[0] == "1"
 
 
-def test_the_first_nan_is_where_none_was_given() -> None:
+def test_the_first_nan_is_in_a_layer_whose_input_has_none() -> None:
     class Dividing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x * 0 / 0

@@ -76,7 +76,7 @@ def test_every_type_is_hashed(dtype: torch.dtype) -> None:
     )
 
 
-def test_an_answer_has_a_hash_whatever_its_structure() -> None:
+def test_an_output_of_any_structure_has_a_hash() -> None:
     one, two = torch.ones(2), torch.zeros(2)
     assert (
         answer_hash((one, {"b": two, "n": None}))
@@ -235,7 +235,7 @@ def test_a_flipped_bit_in_the_weights_is_noticed(saved: dict[str, bytes], tmp_pa
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_flipped_bytes_are_refused_in_our_own_words(
+def test_flipped_bytes_raise_a_file_error(
     name: str, data: Any, saved: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     whole = bytearray(saved[name])
@@ -255,7 +255,7 @@ UNFIT = {
     ),
     "a wrong shape": (
         lambda state: {**state, "head.weight": torch.ones(5, 9)},
-        r"has shape \(5, 9\) for 'head.weight' where the model wants \(5, 8\)",
+        r"has shape \(5, 9\) for 'head.weight' where the model has \(5, 8\)",
     ),
 }
 
@@ -290,7 +290,7 @@ def test_aliases_that_lead_nowhere_are_refused(aliases: str, tmp_path: Path) -> 
         load_weights(nn.Linear(1, 1), tmp_path / "w.safetensors")
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="There is no weights file"):
         load_weights(Small(), tmp_path / "w.safetensors")
 

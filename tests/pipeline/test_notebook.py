@@ -32,7 +32,7 @@ def small_notebook(folder, *cells):
 
 @pytest.fixture
 def pretend_papermill(monkeypatch):
-    """Papermill's place taken by a function that writes what it is given."""
+    """Replace papermill by a function that writes the output."""
 
     def install(action):
         monkeypatch.setattr(
@@ -45,8 +45,8 @@ def pretend_papermill(monkeypatch):
 def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(tmp_path):
     parameters = {"model": "resnet18-tiny", "recipe": RECIPE.to_text(), "rounds": 2, "seconds": 1.0}
     out = run_notebook(COMPRESS, tmp_path / "out", parameters)
-    own = {"recipe.yaml", "structure.json", "weights.safetensors", "report.json", "manifest.json"}
-    assert {path.name for path in out.iterdir()} == {"50_compress.ipynb", "model.onnx", *own}
+    saved = {"recipe.yaml", "structure.json", "weights.safetensors", "report.json", "manifest.json"}
+    assert {path.name for path in out.iterdir()} == {"50_compress.ipynb", "model.onnx", *saved}
     assert lab.Recipe.load(out / "recipe.yaml") == RECIPE
     variant = lab.apply(lab.load("resnet18-tiny"), RECIPE)
     assert lab.Comparison.load(out / "report.json").rows[-1].weights_hash == variant.weights_hash
@@ -56,7 +56,7 @@ def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(
     assert weights_hash(other) == variant.weights_hash
 
 
-def test_an_error_in_a_cell_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+def test_an_error_in_a_cell_is_reported_and_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PAIFUSER_STATIC", raising=False)
     notebook = small_notebook(
         tmp_path,
@@ -80,7 +80,7 @@ def test_a_parameter_that_the_notebook_does_not_declare_is_refused(
         run_notebook(small_notebook(tmp_path), tmp_path / "out", {name: 1})
 
 
-def test_an_interrupted_run_leaves_nothing(tmp_path, pretend_papermill):
+def test_an_interrupted_run_leaves_no_folder(tmp_path, pretend_papermill):
     def interrupted(output, parameters):
         output.write_text("half")
         raise KeyboardInterrupt
@@ -91,7 +91,9 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, pretend_papermill):
     assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
 
 
-def test_an_earlier_run_is_replaced_whole_and_other_folders_are_not(tmp_path, pretend_papermill):
+def test_an_earlier_run_is_replaced_completely_and_other_folders_are_not(
+    tmp_path, pretend_papermill
+):
     notebook, out = small_notebook(tmp_path), tmp_path / "out"
     pretend_papermill(lambda output, parameters: (output.parent / "report.json").write_text("{}"))
     run_notebook(notebook, out, {})
@@ -106,7 +108,9 @@ def test_an_earlier_run_is_replaced_whole_and_other_folders_are_not(tmp_path, pr
         run_notebook(notebook, tmp_path / "mine", {}, replace=True)
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(tmp_path, pretend_papermill):
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path, pretend_papermill
+):
     pretend_papermill(lambda *_: pytest.fail("it ran"))
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="choose a folder you can write to"):

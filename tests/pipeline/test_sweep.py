@@ -1,6 +1,4 @@
-"""A notebook run with many parameters: which runs there are, what comes of them, and what is left
-when some do not end well.
-"""
+"""Sweeps of a notebook: their runs, their reports, and failed or interrupted runs."""
 
 from __future__ import annotations
 
@@ -33,52 +31,52 @@ if seed == 1:
 with open(f"{out}/report.json", "w") as file:
     json.dump({"accuracy": ratio + seed, "word": word}, file)"""
 
-# Stands in the place of a process with papermill and a Jupyter kernel, and does what the word says.
-ACTOR = """
+# Replaces the worker process and does what the parameter `word` says.
+FAKE_WORKER = """
 import json, os, shutil, signal, sys, time
-asked = json.load(sys.stdin)
-given, out = asked["parameters"], asked["out"]
-if given.get("word") == "wait":
+job = json.load(sys.stdin)
+parameters, out = job["parameters"], job["out"]
+if parameters.get("word") == "wait":
     try:
-        open(out + ".begun", "w").close()
+        open(out + ".started", "w").close()
         time.sleep(60)
     except KeyboardInterrupt:
         open(out + ".stopped", "w").close()
         sys.exit(130)
-if given.get("word") == "fail":
+if parameters.get("word") == "fail":
     sys.exit("a warning\\nit failed")
-if given.get("word") == "die":
+if parameters.get("word") == "die":
     os._exit(9)
-begun = os.path.dirname(out) + "/word=wait.begun"
-while given.get("word") == "after" and not os.path.exists(begun):
+started = os.path.dirname(out) + "/word=wait.started"
+while parameters.get("word") == "after" and not os.path.exists(started):
     time.sleep(0.05)
 shutil.rmtree(out, ignore_errors=True)
 os.makedirs(out)
-shutil.copy(asked["notebook"], out)
-found = {"ratio_seen": given.get("ratio", 0), "threads": int(os.environ["OMP_NUM_THREADS"])}
-json.dump(found, open(out + "/report.json", "w"))
+shutil.copy(job["notebook"], out)
+figures = {"ratio_seen": parameters.get("ratio", 0), "threads": int(os.environ["OMP_NUM_THREADS"])}
+json.dump(figures, open(out + "/report.json", "w"))
 """
 
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Path:
-    made = nbformat.v4.new_notebook()
-    made.metadata = {
+    small = nbformat.v4.new_notebook()
+    small.metadata = {
         "kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}
     }
-    made.cells = [nbformat.v4.new_code_cell(text) for text in (PARAMETERS, REPORT)]
-    made.cells[0].metadata.tags = ["parameters"]
-    nbformat.write(made, tmp_path / "small.ipynb")
+    small.cells = [nbformat.v4.new_code_cell(text) for text in (PARAMETERS, REPORT)]
+    small.cells[0].metadata.tags = ["parameters"]
+    nbformat.write(small, tmp_path / "small.ipynb")
     return tmp_path / "small.ipynb"
 
 
 @pytest.fixture
-def acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "actor.py").write_text(textwrap.dedent(ACTOR))
-    monkeypatch.setattr(running, "WORKER", [sys.executable, str(tmp_path / "actor.py")])
+def fake_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "worker.py").write_text(textwrap.dedent(FAKE_WORKER))
+    monkeypatch.setattr(running, "WORKER", [sys.executable, str(tmp_path / "worker.py")])
 
 
-def test_runs_of_a_real_notebook_are_told_in_a_table_and_one_that_fails_keeps_none_back(
+def test_runs_of_a_real_notebook_are_reported_and_a_failed_one_does_not_stop_the_others(
     notebook: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -111,13 +109,13 @@ def test_runs_of_a_real_notebook_are_told_in_a_table_and_one_that_fails_keeps_no
         ({"ratio": 0.25, "seed": 0}, {"accuracy": 0.25}),
         ({"ratio": 0.25, "seed": 1}, {}),
     ]
-    left = {one.name for one in (tmp_path / "out").iterdir()}
-    assert left == {"ratio=0.25,seed=0", "sweep.json", "sweep.md"}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"ratio=0.25,seed=0", "sweep.json", "sweep.md"}
     assert "| 0.25 | 0 | 0.25 |  |" in (tmp_path / "out" / "sweep.md").read_text()
 
 
-@pytest.mark.usefixtures("acted")
-def test_only_what_is_missing_is_run_again(notebook: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("fake_worker")
+def test_complete_runs_are_not_repeated(notebook: Path, tmp_path: Path) -> None:
     done: list[str] = []
     first = sweep(
         notebook,
@@ -148,10 +146,8 @@ def test_only_what_is_missing_is_run_again(notebook: Path, tmp_path: Path) -> No
     assert done[1:] == ["ratio=0.3,word=a"]
 
 
-@pytest.mark.usefixtures("acted")
-def test_runs_of_another_text_of_the_notebook_are_not_taken_for_this_one(
-    notebook: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("fake_worker")
+def test_runs_of_a_notebook_with_other_code_are_refused(notebook: Path, tmp_path: Path) -> None:
     sweep(notebook, {"ratio": [0.3]}, tmp_path / "out")
     notebook.write_text(notebook.read_text().replace("the loss is NaN", "the loss is not a number"))
     with pytest.raises(
@@ -162,14 +158,14 @@ def test_runs_of_another_text_of_the_notebook_are_not_taken_for_this_one(
     assert len(sweep(notebook, {"ratio": [0.3]}, tmp_path / "out", replace=True).runs) == 1
 
 
-@pytest.mark.usefixtures("acted")
-def test_an_interrupt_stops_what_is_under_way_and_keeps_what_is_complete(
+@pytest.mark.usefixtures("fake_worker")
+def test_an_interrupt_stops_running_notebooks_and_keeps_complete_runs(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(run: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "_tell_failure", interrupted)
+    monkeypatch.setattr(program, "_print_failure", interrupted)
     out = tmp_path / "out"
     monkeypatch.setattr(
         sys,
@@ -189,15 +185,19 @@ def test_an_interrupt_stops_what_is_under_way_and_keeps_what_is_complete(
     with pytest.raises(SystemExit) as ended:
         program.main()
     assert ended.value.code == 130
-    assert {one.name for one in out.iterdir()} >= {"word=after", "word=wait.stopped", "sweep.json"}
+    assert {path.name for path in out.iterdir()} >= {
+        "word=after",
+        "word=wait.stopped",
+        "sweep.json",
+    }
     assert not (out / "word=wait").exists()
     swept = lab.Record.load(out / "sweep.json")
     assert isinstance(swept, Sweep)
     assert swept.is_interrupted and "stopped early" in swept.title and not swept.failed
 
 
-@pytest.mark.usefixtures("acted")
-def test_jobs_share_the_cores_and_the_table_says_that_they_disturbed_each_other(
+@pytest.mark.usefixtures("fake_worker")
+def test_jobs_share_the_cores_and_the_title_warns_of_disturbed_latencies(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "usable_cores", lambda: (8, 16))
@@ -227,7 +227,7 @@ REFUSED = {
     ),
     "the folder": (["out=a,b"], "chooses each run's 'out'"),
     "a word for a number": (["ratio=half"], "ratio = 0.5; 'half' is no number"),
-    "a fraction for a whole number": (["seed=0.5"], "seed = 0; 0.5 is no whole number"),
+    "a fraction for an integer": (["seed=0.5"], "seed = 0; 0.5 is not an integer"),
     "a number for a truth": (["is_quick=1"], "is_quick = True; 1 is neither true nor false"),
     "a truth for a number": (["ratio=true"], "ratio = 0.5; True is no number"),
     "no values": (["ratio="], "gives no values"),
@@ -244,7 +244,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_run_is_refused_before_anything_runs(
+def test_invalid_parameters_are_refused_before_anything_runs(
     case: str,
     notebook: Path,
     tmp_path: Path,
@@ -265,11 +265,13 @@ def test_what_cannot_be_run_is_refused_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told(notebook: Path, tmp_path: Path) -> None:
+def test_an_invalid_folder_number_of_jobs_or_notebook_is_refused(
+    notebook: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="Cannot make the folder"):
         sweep(notebook, {"ratio": [0.5]}, tmp_path / "file")
-    with pytest.raises(PaifuserError, match="0 jobs run nothing"):
+    with pytest.raises(PaifuserError, match="jobs=0 is not possible"):
         sweep(notebook, {"ratio": [0.5]}, tmp_path / "out", jobs=0)
     with pytest.raises(PaifuserError, match="There is no notebook"):
         sweep(tmp_path / "none.ipynb", {"ratio": [0.5]}, tmp_path / "out")
@@ -292,7 +294,7 @@ def test_values_are_numbers_words_and_ranges() -> None:
     }
 
 
-def test_values_become_what_the_notebook_declares(notebook: Path) -> None:
+def test_values_are_converted_to_the_declared_types(notebook: Path) -> None:
     runs = runs_of(notebook, {"word": [50, "x/y"], "ratio": [1], "folder": [3], "limit": [None, 4]})
     assert [run.parameters["word"] for run in runs] == ["50", "50", "x/y", "x/y"]
     assert {run.parameters["folder"] for run in runs} == {3}, "an expression may be anything"
@@ -302,7 +304,7 @@ def test_values_become_what_the_notebook_declares(notebook: Path) -> None:
     )
 
 
-NOTHING: Any = {"default": "None"}
+NO_DEFAULT: Any = {"default": "None"}
 
 
 @settings(max_examples=40, deadline=None)
@@ -313,7 +315,9 @@ NOTHING: Any = {"default": "None"}
 def test_every_combination_has_a_folder_of_its_own(words: list[str], seeds: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "check_parameters", lambda notebook, values: None)
-        patch.setattr(grid, "declared", lambda notebook: dict.fromkeys(("word", "seed"), NOTHING))
+        patch.setattr(
+            grid, "declared", lambda notebook: dict.fromkeys(("word", "seed"), NO_DEFAULT)
+        )
         runs = runs_of(Path("x.ipynb"), {"word": words, "seed": seeds})
     assert len(runs) == len(words) * len(seeds) == len({run.name for run in runs})
     assert not any(
@@ -364,7 +368,7 @@ REPORTS: dict[str, tuple[Any, dict[str, float], str]] = {
 
 
 @pytest.mark.parametrize("case", REPORTS)
-def test_the_figures_of_a_report_are_found_whoever_wrote_it(case: str, tmp_path: Path) -> None:
+def test_figures_are_read_from_records_and_from_plain_json(case: str, tmp_path: Path) -> None:
     report, figures, note = REPORTS[case]
     if isinstance(report, str):
         (tmp_path / "report.json").write_text(report)
@@ -374,7 +378,7 @@ def test_the_figures_of_a_report_are_found_whoever_wrote_it(case: str, tmp_path:
     assert (row.figures, row.note) == (figures, note)
 
 
-def test_a_table_reads_well_and_cannot_be_broken_by_what_a_model_says() -> None:
+def test_a_table_escapes_text_from_parameters_and_errors() -> None:
     runs = (
         SweepRun(
             name="a",

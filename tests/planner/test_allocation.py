@@ -1,5 +1,5 @@
-"""A format for each layer: the exact program, the shortest recipe, what neighbours spare each
-other, the plan and its proof.
+"""A format for each layer: the exact program, the shortest recipe, savings of neighbours, the plan
+and its measured points.
 """
 
 from __future__ import annotations
@@ -81,22 +81,22 @@ def block(**more):
     return Workload(Block().eval(), torch.randn(2, 3, 10, 10), **known)
 
 
-def judged(work, values=None, *, formats=ALL[1:], unit="loss", **more):
-    """A sensitivity by hand: each format costs a layer as said, or a little more the fewer its
-    bits.
+def sensitivity_of(work, values=None, *, formats=ALL[1:], unit="loss", **more):
+    """A sensitivity by hand: each format costs a layer the given loss, multiplied by the layer's
+    number.
     """
     values = values or {"bf16": 0.001, "int8": 0.01, "int4-weights": 0.1}
     rows = [
         LayerSensitivity(
-            layer=name,
+            layer=layer,
             kind=type(module).__name__,
             parameters=1,
             scores={
-                one: {"quadratic": Estimate(value=values[one] * planned, error=0.001)}
-                for one in formats
+                name: {"quadratic": Estimate(value=values[name] * number, error=0.001)}
+                for name in formats
             },
         )
-        for planned, (name, module) in enumerate(work.model.named_modules(), 1)
+        for number, (layer, module) in enumerate(work.model.named_modules(), 1)
         if isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding)
     ]
     return Sensitivity(
@@ -113,8 +113,8 @@ def judged(work, values=None, *, formats=ALL[1:], unit="loss", **more):
 
 @pytest.fixture
 def pace(monkeypatch):
-    """Times by a formula instead of a clock: by format, and a second for each whole model; what was
-    timed is noted.
+    """Times by a formula instead of a clock: by format, and 10 ms for each whole model; records the
+    timed calls.
     """
     timed = []
 
@@ -135,7 +135,7 @@ def pace(monkeypatch):
 
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path, cache_of_this_run):
-    """No rows of other tests, but the machine as it is known."""
+    """An empty cache, but the machine that was already measured."""
     lab.hardware()
     known = lab.hardware()
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
@@ -164,7 +164,7 @@ def programs(draw):
         st.sampled_from(formats),
         st.integers(-4, 4),
     )
-    savings = [one for one in draw(st.lists(saving, max_size=6)) if one.first != one.second]
+    savings = [pair for pair in draw(st.lists(saving, max_size=6)) if pair.first != pair.second]
     return Program(options, savings, draw(cost))
 
 
@@ -179,36 +179,36 @@ def every_choice(program):
     st.dictionaries(st.sampled_from(KINDS), st.integers(0, 50)),
     st.sampled_from([1, 1e-6, 3e5]),
 )
-def test_the_program_finds_what_trying_everything_finds(program, minimise, limits, scale):
+def test_the_program_finds_the_same_as_an_exhaustive_search(program, minimise, limits, scale):
     options = [
-        {name: Cost(*(scale * one for one in cost)) for name, cost in options.items()}
+        {name: Cost(*(scale * value for value in cost)) for name, cost in options.items()}
         for options in program.options
     ]
-    savings = [one._replace(ms=scale * one.ms) for one in program.savings]
-    scaled = Program(options, savings, Cost(*(scale * one for one in program.base)))
+    savings = [saving._replace(ms=scale * saving.ms) for saving in program.savings]
+    scaled = Program(options, savings, Cost(*(scale * value for value in program.base)))
     limits = {name: scale * limit for name, limit in limits.items()}
     allowed = [cost for cost in every_choice(scaled) if is_within(cost, limits)]
-    found = solve(scaled, minimise, limits)
-    assert (found is None) == (not allowed)
-    if found is not None:
-        assert is_within(found.cost, limits)
-        assert found.is_proven
-        assert found.cost == scaled.total(found.formats)
-        assert getattr(found.cost, minimise) == pytest.approx(
-            min(getattr(one, minimise) for one in allowed), abs=1e-6 * scale
+    solution = solve(scaled, minimise, limits)
+    assert (solution is None) == (not allowed)
+    if solution is not None:
+        assert is_within(solution.cost, limits)
+        assert solution.is_proven
+        assert solution.cost == scaled.total(solution.formats)
+        assert getattr(solution.cost, minimise) == pytest.approx(
+            min(getattr(cost, minimise) for cost in allowed), abs=1e-6 * scale
         )
 
 
 @settings(max_examples=20, deadline=None)
 @given(programs(), st.permutations(KINDS))
-def test_among_equals_the_next_regard_decides(program, order):
-    found = solve_in_order(program, order, {})
-    assert [getattr(found.cost, kind) for kind in order] == min(
+def test_among_equal_choices_the_next_cost_decides(program, order):
+    solution = solve_in_order(program, order, {})
+    assert [getattr(solution.cost, kind) for kind in order] == min(
         [getattr(cost, kind) for kind in order] for cost in every_choice(program)
     )
 
 
-def test_neighbours_that_spare_a_conversion_are_taken_together():
+def test_neighbours_that_save_a_conversion_are_chosen_together():
     alone = {"fp32": Cost(0, 0, 0), "int8": Cost(1, 0.5, 0)}
     pair = [Saving(0, "int8", 1, "int8", 2.0)]
     assert solve(Program([alone, alone]), "latency_ms", {}).formats == ("fp32", "fp32")
@@ -226,26 +226,30 @@ def test_neighbours_that_spare_a_conversion_are_taken_together():
 def test_a_pair_that_costs_time_is_not_taken_without_its_cost():
     alone = {"fp32": Cost(0, 3, 0), "int8": Cost(0, 1, 0)}
     pair = Saving(0, "int8", 1, "int8", -5.0)
-    found = solve(Program([alone, alone], [pair]), "latency_ms", {})
-    assert found.formats.count("int8") == 1 and found.cost.latency_ms == 4
+    solution = solve(Program([alone, alone], [pair]), "latency_ms", {})
+    assert solution.formats.count("int8") == 1 and solution.cost.latency_ms == 4
 
 
 @pytest.mark.parametrize(("others", "saved"), [(0, 2.0), (1, 1.5), (6, -1.0)])
-def test_each_other_reader_of_what_stays_in_int8_pays_a_conversion_back(others, saved):
-    module, given = nn.Linear(4, 4), torch.randn(2, 4)
-    found = [PlannedLayer(name, module, None, given, 1, name) for name in ("first", "second")]
+def test_each_other_reader_of_an_int8_output_pays_a_conversion_back(others, saved):
+    module, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+    layers = [PlannedLayer(name, module, None, inputs, 1, name) for name in ("first", "second")]
     conversion = ConversionLatency(likeness="second", to_int8_ms=2.0, back_ms=0.5)
     table = LatencyTable(machine="paper", threads=1, torch_version="2", conversions=(conversion,))
     options = [{"fp32": Cost(), "int8": Cost()}] * 2
-    assert _savings(found, options, [LayerPair("first", "second", others)], table) == (
+    assert _savings(layers, options, [LayerPair("first", "second", others)], table) == (
         Saving(0, "int8", 1, "int8", saved),
     )
 
 
 def problem(program, around="fp32"):
-    layers = tuple(f"l{planned}" for planned in range(len(program.options)))
+    layers = tuple(f"l{index}" for index in range(len(program.options)))
     return PlanningProblem(
-        around, layers, (), program, tuple(dict.fromkeys(one, 0.0) for one in program.options)
+        around,
+        layers,
+        (),
+        program,
+        tuple(dict.fromkeys(options, 0.0) for options in program.options),
     )
 
 
@@ -256,24 +260,24 @@ def test_no_point_of_the_frontier_is_beaten_by_any_choice(program):
     assert is_whole
     for point in points:
         assert not [
-            one
-            for one in every_choice(program)
-            if one.latency_ms <= point.cost.latency_ms and one.loss < point.cost.loss - 1e-6
+            cost
+            for cost in every_choice(program)
+            if cost.latency_ms <= point.cost.latency_ms and cost.loss < point.cost.loss - 1e-6
         ]
-    assert [one.cost.loss for one in points] == sorted(
-        (one.cost.loss for one in points), reverse=True
+    assert [point.cost.loss for point in points] == sorted(
+        (point.cost.loss for point in points), reverse=True
     )
 
 
-def test_the_best_is_looked_for_in_every_surrounding_and_uniform_choices_are_known():
+def test_the_best_choice_is_over_all_formats_around_the_layers():
     slow = Program([{"fp32": Cost(0, 4, 4), "int8": Cost(3, 2, 1)}] * 2)
     quick = Program([{"bf16": Cost(1, 1, 2)}] * 2)
     problems = [problem(slow), problem(quick, "bf16")]
     assert best_choice(problems, ("loss",), {"latency_ms": 3}).problem.around == "bf16"
     assert best_choice(problems, ("loss",), {"size_bytes": 3}).solution.formats == ("int8", "int8")
     assert {
-        name: one.cost.latency_ms
-        for name, one in uniform_choices(problems, ("fp32", "bf16", "int8")).items()
+        name: choice.cost.latency_ms
+        for name, choice in uniform_choices(problems, ("fp32", "bf16", "int8")).items()
     } == {
         "fp32": 8,
         "bf16": 2,
@@ -321,17 +325,17 @@ def test_the_best_is_looked_for_in_every_surrounding_and_uniform_choices_are_kno
         ),
     ],
 )
-def test_a_choice_is_spelled_as_the_shortest_recipe(formats, around, expected):
+def test_a_choice_becomes_the_shortest_recipe(formats, around, expected):
     assert steps_of(formats, around) == (() if expected is None else ({"precision": expected},))
 
 
 def formats_of(model, layers):
-    """What each layer of a model really is in."""
+    """The actual format of each layer of a model."""
     names = {dtype: name for name, dtype in FLOATS.items()}
     modules = {layer: model.get_submodule(layer) for layer in layers}
     return {
-        layer: one.format if isinstance(one, QuantizedLayer) else names[one.weight.dtype]
-        for layer, one in modules.items()
+        layer: module.format if isinstance(module, QuantizedLayer) else names[module.weight.dtype]
+        for layer, module in modules.items()
     }
 
 
@@ -342,11 +346,11 @@ def test_the_recipe_gives_each_layer_its_format(around):
         formats = dict(zip(layers, chosen, strict=True))
         model = lab.apply(work, Recipe(list(steps_of(formats, around)))).module
         assert formats_of(model, layers) == formats
-        between = [one for one in model.modules() if isinstance(one, nn.BatchNorm2d)]
-        assert {one.weight.dtype for one in between} <= {FLOATS[around]}
+        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+        assert {norm.weight.dtype for norm in norms} <= {FLOATS[around]}
 
 
-# Neighbours and places
+# Neighbours and layers
 
 
 @pytest.mark.parametrize(
@@ -358,119 +362,138 @@ def test_the_recipe_gives_each_layer_its_format(around):
         ("stem", "body.0", "body.3", "head"),
     ],
 )
-def test_as_many_conversions_are_spared_as_the_model_really_spares(chosen):
+def test_the_predicted_number_of_conversions_is_saved(chosen):
     work = block()
-    found = [
-        one
-        for one in layer_pairs(work, ["stem", "body.0", "body.3", "head"])
-        if {one.giver, one.consumer} <= set(chosen)
+    pairs = [
+        pair
+        for pair in layer_pairs(work, ["stem", "body.0", "body.3", "head"])
+        if {pair.giver, pair.consumer} <= set(chosen)
     ]
     model = lab.apply(
         work, Recipe([{"precision": {"layers": dict.fromkeys(chosen, "int8")}}])
     ).model
     with count_conversions() as seen, torch.no_grad():
         work.inputs.clone()(model)
-    assert seen["to int8"] == len(chosen) - len(found)
-    assert seen["back"] == sum(one.others for one in found)
+    assert seen["to int8"] == len(chosen) - len(pairs)
+    assert seen["back"] == sum(pair.others for pair in pairs)
 
 
-def test_equal_layers_are_alike_and_a_batch_norm_belongs_to_its_layer():
+def test_equal_layers_have_one_likeness_and_a_batch_norm_belongs_to_its_layer():
     work = block()
-    found = {one.layer: one for one in planned_layers(work, graph_of(work))}
-    assert list(found) == ["stem", "body.0", "body.3", "head"]
-    assert found["body.0"].likeness == found["body.3"].likeness != found["stem"].likeness
-    assert isinstance(found["body.0"].norm, nn.BatchNorm2d) and found["stem"].norm is None
-    assert "2×8×10×10 float32" in found["body.0"].likeness
+    layers = {layer.layer: layer for layer in planned_layers(work, graph_of(work))}
+    assert list(layers) == ["stem", "body.0", "body.3", "head"]
+    assert layers["body.0"].likeness == layers["body.3"].likeness != layers["stem"].likeness
+    assert isinstance(layers["body.0"].norm, nn.BatchNorm2d) and layers["stem"].norm is None
+    assert "2×8×10×10 float32" in layers["body.0"].likeness
 
 
-def test_a_layer_whose_weight_is_shared_keeps_what_is_around_it(pace, own_cache):
+def test_a_layer_with_a_shared_weight_keeps_the_format_around_it(pace, own_cache):
     work = Workload(Tied(), ids(), name="tied")
-    found = plan_precision(
-        work, size_bytes=10**6, sensitivity=judged(work), formats=("fp32", "int8")
+    allocation = plan_precision(
+        work, size_bytes=10**6, sensitivity=sensitivity_of(work), formats=("fp32", "int8")
     )
-    assert {point.formats["table"] for point in found.everything} == {"fp32"}
-    assert "int8" in {point.formats["body"] for point in found.everything}
+    assert {point.formats["table"] for point in allocation.everything} == {"fp32"}
+    assert "int8" in {point.formats["body"] for point in allocation.everything}
 
 
-def test_an_embedding_of_few_bits_may_stand_among_16_bits(pace, own_cache):
+def test_an_embedding_of_few_bits_can_be_among_16_bit_layers(pace, own_cache):
     torch.manual_seed(0)
     work = Workload(
         nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 4)), ids(), name="words"
     )
-    found = plan_precision(
-        work, size_bytes=600, sensitivity=judged(work), formats=("fp32", "bf16", "int4-weights")
+    allocation = plan_precision(
+        work,
+        size_bytes=600,
+        sensitivity=sensitivity_of(work),
+        formats=("fp32", "bf16", "int4-weights"),
     )
-    for planned in range(len(found.points)):
-        lab.apply(work, recipe_of(found, planned))
-    assert any(point.formats["0"] == "int4-weights" for point in found.everything)
+    for index in range(len(allocation.points)):
+        lab.apply(work, recipe_of(allocation, index))
+    assert any(point.formats["0"] == "int4-weights" for point in allocation.everything)
 
 
 # The table
 
 
-def test_what_was_timed_is_kept_and_only_what_is_new_is_timed_again(pace, own_cache):
+def test_timings_are_cached_and_only_new_ones_are_measured(pace, own_cache):
     work = block()
-    plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "int8"))
-    assert sum(("int8", "fp32") in one for one in pace) == 3, "of two equal layers one"
+    plan_precision(work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8"))
+    assert sum(("int8", "fp32") in calls for calls in pace) == 3, "one of two equal layers"
     pace.clear()
-    plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "int8"))
-    assert not [one for one in pace if ("fp32", "fp32") in one]
-    plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "int4-weights"))
-    assert sum(("int4-weights", "fp32") in one for one in pace) == 3
+    plan_precision(work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8"))
+    assert not [calls for calls in pace if ("fp32", "fp32") in calls]
+    plan_precision(
+        work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int4-weights")
+    )
+    assert sum(("int4-weights", "fp32") in calls for calls in pace) == 3
     (file,) = own_cache.glob("latency-*.json")
     file.write_text("{")
     pace.clear()
-    plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "int8"))
-    assert sum(("int8", "fp32") in one for one in pace) == 3, "a damaged file is measured anew"
+    plan_precision(work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8"))
+    assert sum(("int8", "fp32") in calls for calls in pace) == 3, "a damaged file is measured again"
 
 
 def test_a_layer_alone_takes_time_and_calls_take_turns():
     order = []
-    taken = timing.in_turn(
+    times = timing.in_turn(
         {name: lambda name=name: order.append(name) for name in "ab"}, torch.device("cpu"), 0.0
     )
-    assert all(ms >= 0 for ms in taken.values())
-    rounds = [set(order[planned : planned + 2]) for planned in range(0, len(order), 2)]
-    assert len(rounds) == timing.FEWEST + timing.WARM and all(one == {"a", "b"} for one in rounds)
+    assert all(ms >= 0 for ms in times.values())
+    rounds = [set(order[start : start + 2]) for start in range(0, len(order), 2)]
+    assert len(rounds) == timing.FEWEST + timing.WARM and all(
+        round_calls == {"a", "b"} for round_calls in rounds
+    )
 
 
-def test_times_that_cannot_be_true_are_reported_and_not_kept(pace, own_cache, monkeypatch):
+def test_implausible_times_are_reported_and_not_cached(pace, own_cache, monkeypatch):
     work = block()
     monkeypatch.setitem(PACE, "fp32", 40.0)
-    found = plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "int8"))
-    assert found.threads == 1
-    assert any("the layers alone took 16.0 times" in note for note in found.notes)
+    allocation = plan_precision(
+        work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "int8")
+    )
+    assert allocation.threads == 1
+    assert any("the layers alone took 16.0 times" in note for note in allocation.notes)
     assert not list(own_cache.glob("latency-*.json"))
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "counts"), [(10.0, 9.0, (1,)), (10.0, 5.0, (2, 1)), (5.0, 10.0, (1,))]
+    ("one_thread_ms", "two_threads_ms", "counts"),
+    [(10.0, 9.0, (1,)), (10.0, 5.0, (2, 1)), (5.0, 10.0, (1,))],
 )
-def test_more_threads_are_taken_where_they_pay(one, two, counts):
-    costs = {count: {"fp32": Cost(0.0, ms, 1)} for count, ms in ((1, one), (2, two))}
+def test_more_threads_are_used_where_they_are_faster(one_thread_ms, two_threads_ms, counts):
+    costs = {
+        count: {"fp32": Cost(0.0, ms, 1)} for count, ms in ((1, one_thread_ms), (2, two_threads_ms))
+    }
     assert whole_model.ModelTimes(costs).counts == counts
 
 
 # The plan
 
 
-def test_a_plan_keeps_its_budget_and_its_recipe_has_the_size_foretold(pace, own_cache):
+def test_a_plan_keeps_its_budget_and_its_recipe_has_the_predicted_size(pace, own_cache):
     work = block()
     before = weights_hash(work.model)
-    found = plan_precision(work, latency_ms=9.25, sensitivity=judged(work))
-    assert found.best.latency_ms <= 9.25
-    assert found.best.loss == min(
-        point.loss for point in found.everything if point.latency_ms <= 9.25
+    allocation = plan_precision(work, latency_ms=9.25, sensitivity=sensitivity_of(work))
+    assert allocation.best.latency_ms <= 9.25
+    assert allocation.best.loss == min(
+        point.loss for point in allocation.everything if point.latency_ms <= 9.25
     )
-    assert [one.name for one in found.uniform] == [f"all {name}" for name in ALL]
-    times, losses = [one.latency_ms for one in found.points], [one.loss for one in found.points]
+    assert [point.name for point in allocation.uniform] == [f"all {name}" for name in ALL]
+    times = [point.latency_ms for point in allocation.points]
+    losses = [point.loss for point in allocation.points]
     assert times == sorted(times) and losses == sorted(losses, reverse=True)
-    for index, point in enumerate(found.points):
-        variant = lab.apply(work, recipe_of(found, index))
+    for index, point in enumerate(allocation.points):
+        variant = lab.apply(work, recipe_of(allocation, index))
         assert formats_of(variant.module, point.formats) == point.formats
-        assert lab.Recipe.from_text(recipe_of(found, index).to_text()) == recipe_of(found, index)
-    real = achieved(work, found, seconds=0.0)
-    assert all(one.achieved.size_bytes == one.size_bytes for one in real.everything if one.achieved)
+        assert lab.Recipe.from_text(recipe_of(allocation, index).to_text()) == recipe_of(
+            allocation, index
+        )
+    measured = achieved(work, allocation, seconds=0.0)
+    assert all(
+        point.achieved.size_bytes == point.size_bytes
+        for point in measured.everything
+        if point.achieved
+    )
     assert weights_hash(work.model) == before
 
 
@@ -488,20 +511,22 @@ def test_every_kind_of_budget_is_kept_and_nothing_within_it_is_better(
     limits, axis, kind, pace, own_cache
 ):
     work = block()
-    found = plan_precision(work, sensitivity=judged(work), **limits)
-    assert found.axis == axis and found.limits == limits
-    assert all(getattr(found.best, name) <= limit for name, limit in limits.items())
+    allocation = plan_precision(work, sensitivity=sensitivity_of(work), **limits)
+    assert allocation.axis == axis and allocation.limits == limits
+    assert all(getattr(allocation.best, name) <= limit for name, limit in limits.items())
     allowed = [
-        one
-        for one in found.everything
-        if all(getattr(one, name) <= limit for name, limit in limits.items())
+        point
+        for point in allocation.everything
+        if all(getattr(point, name) <= limit for name, limit in limits.items())
     ]
-    assert getattr(found.best, kind) == min(getattr(one, kind) for one in allowed)
+    assert getattr(allocation.best, kind) == min(getattr(point, kind) for point in allowed)
 
 
-def test_what_the_whole_model_loses_in_a_float_format_is_measured(pace, own_cache):
+def test_the_loss_of_the_whole_model_in_a_float_format_is_measured(pace, own_cache):
     work = block()
-    found = plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "bf16"))
+    allocation = plan_precision(
+        work, latency_ms=50, sensitivity=sensitivity_of(work), formats=("fp32", "bf16")
+    )
     model = lab.apply(work, Recipe([{"precision": {"default": "bf16"}}])).model
     with torch.no_grad():
         rises = torch.stack(
@@ -511,133 +536,141 @@ def test_what_the_whole_model_loses_in_a_float_format_is_measured(pace, own_cach
             ]
         )
     error = float(rises.std(correction=1) / math.sqrt(len(rises)))
-    assert found.uniform[1].name == "all bf16" and found.uniform[1].loss > 0
-    assert found.uniform[1].loss == pytest.approx(max(float(rises.mean()), error), rel=1e-3)
+    assert allocation.uniform[1].name == "all bf16" and allocation.uniform[1].loss > 0
+    assert allocation.uniform[1].loss == pytest.approx(max(float(rises.mean()), error), rel=1e-3)
 
 
 def test_a_uniform_choice_is_taken_where_nothing_is_better_and_is_named(pace, own_cache):
     work = block()
-    nothing_lost = judged(work, dict.fromkeys(ALL, -0.5))
-    found = plan_precision(work, latency_ms=8.1, sensitivity=nothing_lost, formats=("fp32", "int8"))
-    assert set(found.formats.values()) == {"int8"}
-    assert found.reason.startswith("all layers in int8")
-    assert found.best.loss == pytest.approx(4 * 0.001), "each counts as its standard error"
-    assert "below zero or their standard error count as that error: 4" in found.notes[0]
-    mixed = plan_precision(work, latency_ms=9.4, sensitivity=judged(work), formats=("fp32", "int8"))
+    sensitivity = sensitivity_of(work, dict.fromkeys(ALL, -0.5))
+    allocation = plan_precision(
+        work, latency_ms=8.1, sensitivity=sensitivity, formats=("fp32", "int8")
+    )
+    assert set(allocation.formats.values()) == {"int8"}
+    assert allocation.reason.startswith("all layers in int8")
+    assert allocation.best.loss == pytest.approx(4 * 0.001), "each counts as its standard error"
+    assert "below zero or their standard error count as that error: 4" in allocation.notes[0]
+    mixed = plan_precision(
+        work, latency_ms=9.4, sensitivity=sensitivity_of(work), formats=("fp32", "int8")
+    )
     assert mixed.reason.startswith("a mixture") and len(set(mixed.formats.values())) == 2
 
 
-def test_without_a_sensitivity_the_layers_are_judged_first(own_cache):
+def test_without_a_sensitivity_it_is_estimated_first(own_cache):
     work = block()
-    found = plan_precision(work, size_bytes=4000, formats=("fp32", "int8"), seconds=0.5)
-    assert found.best.size_bytes <= 4000 and found.unit == "loss"
-    assert found.baseline_ms > 0 and all(one.latency_ms != 0 for one in found.everything)
+    allocation = plan_precision(work, size_bytes=4000, formats=("fp32", "int8"), seconds=0.5)
+    assert allocation.best.size_bytes <= 4000 and allocation.unit == "loss"
+    assert allocation.baseline_ms > 0 and all(
+        point.latency_ms != 0 for point in allocation.everything
+    )
 
 
-def test_the_smallest_that_is_named_can_be_reached_and_not_a_byte_less(pace, own_cache):
+def test_the_reported_smallest_size_can_be_reached_and_not_a_byte_less(pace, own_cache):
     work = block()
-    known = judged(work)
+    sensitivity = sensitivity_of(work)
     with pytest.raises(
         PaifuserError, match="size_bytes=10 cannot be kept: the smallest reachable is"
     ) as caught:
-        plan_precision(work, size_bytes=10, sensitivity=known)
+        plan_precision(work, size_bytes=10, sensitivity=sensitivity)
     least = int(re.search(r"is ([\d,]+) bytes", str(caught.value))[1].replace(",", ""))
-    assert plan_precision(work, size_bytes=least, sensitivity=known).best.size_bytes == least
+    assert plan_precision(work, size_bytes=least, sensitivity=sensitivity).best.size_bytes == least
     with pytest.raises(PaifuserError, match="cannot be kept"):
-        plan_precision(work, size_bytes=least - 1, sensitivity=known)
+        plan_precision(work, size_bytes=least - 1, sensitivity=sensitivity)
     with pytest.raises(
         PaifuserError, match=r"latency_ms=0\.001 cannot be kept: the smallest reachable is .* ms"
     ):
-        plan_precision(work, latency_ms=0.001, sensitivity=known)
+        plan_precision(work, latency_ms=0.001, sensitivity=sensitivity)
     with pytest.raises(PaifuserError, match="together with"):
-        plan_precision(work, latency_ms=9.0, size_bytes=least, sensitivity=known)
+        plan_precision(work, latency_ms=9.0, size_bytes=least, sensitivity=sensitivity)
 
 
 BAD = {
     "no budget": ({}, "no budget was given; give latency_ms"),
-    "below zero": ({"latency_ms": -1}, "latency_ms=-1 is no budget"),
-    "not a number": ({"loss": math.nan}, "loss=nan is no budget"),
+    "below zero": ({"latency_ms": -1}, "latency_ms=-1 is not a budget"),
+    "not a number": ({"loss": math.nan}, "loss=nan is not a budget"),
     "an unknown format": (
         {"latency_ms": 9, "formats": ("fp32", "int9")},
-        "'int9' is no format .*int8",
+        "'int9' is not a format .*int8",
     ),
-    "a format of too lower precision": (
+    "a format of too low precision": (
         {"latency_ms": 9, "formats": ("int3-weights",)},
-        "'int3-weights' is no format",
+        "'int3-weights' is not a format",
     ),
     "nothing to choose": ({"latency_ms": 9, "formats": ("fp32",)}, "nothing to choose from"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_planned_is_refused_in_one_sentence(case):
+def test_an_impossible_plan_is_refused(case):
     work = block()
     options, message = BAD[case]
     with pytest.raises(PaifuserError, match=message):
-        plan_precision(work, sensitivity=judged(work), **options)
+        plan_precision(work, sensitivity=sensitivity_of(work), **options)
 
 
 def test_a_sensitivity_that_does_not_fit_is_refused(pace, own_cache):
     work = block()
-    known = judged(work)
-    without = known.model_copy(update={"rows": known.rows[:-1]})
+    sensitivity = sensitivity_of(work)
+    incomplete = sensitivity.model_copy(update={"rows": sensitivity.rows[:-1]})
     with pytest.raises(PaifuserError, match="does not know layer 'head'"):
-        plan_precision(work, latency_ms=9, sensitivity=without)
-    with pytest.raises(PaifuserError, match="not asked about bf16"):
+        plan_precision(work, latency_ms=9, sensitivity=incomplete)
+    with pytest.raises(PaifuserError, match="no estimates for bf16"):
         plan_precision(
             work,
             latency_ms=9,
-            sensitivity=judged(work, formats=("int8",)),
+            sensitivity=sensitivity_of(work, formats=("int8",)),
             formats=("bf16", "int8"),
         )
     with pytest.raises(PaifuserError, match="estimated with other weights"):
-        plan_precision(work, latency_ms=9, sensitivity=judged(work, weights_hash="0" * 64))
+        plan_precision(work, latency_ms=9, sensitivity=sensitivity_of(work, weights_hash="0" * 64))
     with pytest.raises(PaifuserError, match="in float16 already"):
         plan_precision(
             Workload(nn.Linear(2, 2).half(), torch.ones(1, 2).half()),
             latency_ms=9,
-            sensitivity=known,
+            sensitivity=sensitivity,
         )
 
 
-# The proof, the record and the drawing
+# Measured points, the record and the drawing
 
 
-def test_what_points_do_is_measured_beside_what_was_predicted(pace, own_cache):
+def test_points_are_measured_beside_their_predictions(pace, own_cache):
     work = block()
-    found = plan_precision(work, size_bytes=4000, sensitivity=judged(work))
-    real = achieved(work, found, points=[0], seconds=0.0)
-    assert [planned for planned, one in enumerate(real.points) if one.achieved] == [0]
-    fp32 = next(one for one in real.uniform if one.name == "all fp32")
+    allocation = plan_precision(work, size_bytes=4000, sensitivity=sensitivity_of(work))
+    measured = achieved(work, allocation, points=[0], seconds=0.0)
+    assert [index for index, point in enumerate(measured.points) if point.achieved] == [0]
+    fp32 = next(point for point in measured.uniform if point.name == "all fp32")
     assert (
         fp32.achieved.loss == 0.0 and fp32.achieved.latency_ms == fp32.achieved.baseline_ms == 10.0
     )
-    smallest = real.points[0].achieved
-    model = lab.apply(work, recipe_of(found, 0)).model
+    smallest = measured.points[0].achieved
+    model = lab.apply(work, recipe_of(allocation, 0)).model
     with torch.no_grad():
         rises = [
             float(F.cross_entropy(model(x), y) - F.cross_entropy(work.model(x), y))
             for x, y in work.test
         ]
     assert smallest.loss == pytest.approx(sum(rises) / 3, abs=1e-6)
-    assert real.loss_agreement.points == 5 and real.latency_agreement.points == 5
+    assert measured.loss_agreement.points == 5 and measured.latency_agreement.points == 5
     with pytest.raises(PaifuserError, match="has no point 99"):
-        achieved(work, found, points=[99])
+        achieved(work, allocation, points=[99])
     with pytest.raises(PaifuserError, match="was made for block"):
-        achieved(Workload(Block(), torch.randn(2, 3, 10, 10), name="other"), found)
+        achieved(Workload(Block(), torch.randn(2, 3, 10, 10), name="other"), allocation)
     with pytest.raises(PaifuserError, match="has no point -1"):
-        recipe_of(found, -1)
+        recipe_of(allocation, -1)
 
 
 def test_without_a_loss_the_error_of_the_output_is_reported(pace, own_cache):
     work = block(loss=None, train=None, test=None)
-    found = plan_precision(work, size_bytes=4000, sensitivity=judged(work, unit="output error"))
-    real = achieved(work, found, points=[0], seconds=0.0)
-    assert 0 < real.points[0].achieved.loss < 1
-    assert any("no loss" in note for note in found.notes)
+    allocation = plan_precision(
+        work, size_bytes=4000, sensitivity=sensitivity_of(work, unit="output error")
+    )
+    measured = achieved(work, allocation, points=[0], seconds=0.0)
+    assert 0 < measured.points[0].achieved.loss < 1
+    assert any("no loss" in note for note in allocation.notes)
 
 
-def test_predictions_agree_by_order_and_by_their_middle_ratio():
+def test_agreement_is_the_rank_correlation_and_the_median_ratio():
     assert agreement([(1.0, 2.0), (2.0, 4.0), (3.0, 9.0)]).model_dump() == {
         "points": 3,
         "ratio": 2.0,
@@ -652,20 +685,20 @@ def test_predictions_agree_by_order_and_by_their_middle_ratio():
 
 def test_an_allocation_is_saved_shown_and_drawn(pace, own_cache, tmp_path):
     work = block(name="<b>block</b>")
-    found = achieved(
-        work, plan_precision(work, latency_ms=9.4, sensitivity=judged(work)), seconds=0.0
+    allocation = achieved(
+        work, plan_precision(work, latency_ms=9.4, sensitivity=sensitivity_of(work)), seconds=0.0
     )
     assert (
-        Allocation.load(found.save(tmp_path / "a.json"))
-        == found
+        Allocation.load(allocation.save(tmp_path / "a.json"))
+        == allocation
         == Record.load(tmp_path / "a.json")
     )
-    assert "chosen" in str(found) and "rank correlation" in str(found)
-    assert "<b>block" not in found._repr_html_()
-    assert list(found.frame.index) == [one.name for one in found.everything]
+    assert "chosen" in str(allocation) and "rank correlation" in str(allocation)
+    assert "<b>block" not in allocation._repr_html_()
+    assert list(allocation.frame.index) == [point.name for point in allocation.everything]
     for dark in (False, True):
-        drawing = lab.figure(found, dark=dark)
+        drawing = lab.figure(allocation, dark=dark)
         words = {text.get_text() for text in drawing.axes[0].texts}
         assert {"chosen", "all int8", "all fp32"} <= words
-        assert len(drawing.hover) == len(found.everything)
-    assert "achieved" in {text.get_text() for text in lab.figure(found).legends[0].get_texts()}
+        assert len(drawing.hover) == len(allocation.everything)
+    assert "achieved" in {text.get_text() for text in lab.figure(allocation).legends[0].get_texts()}

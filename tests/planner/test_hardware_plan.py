@@ -1,5 +1,5 @@
-"""The plan: what hardware's figures allow, what measuring chooses, and the sentence for each
-choice.
+"""The plan: the candidates by the hardware's figures, the choice by measuring, and the reason of
+each step.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def machine(
 
 
 class Stub:
-    """In the place of `compare`: rows whose latency and error a test says, by words in their
-    labels.
-    """
+    """Replaces `compare`: rows whose latency and error the test sets, by words in their labels."""
 
     def __init__(self, ms: dict[str, float], error: dict[str, float]) -> None:
         self.ms, self.error, self.labels, self.seconds = ms, error, [], 0.0
@@ -53,9 +51,11 @@ class Stub:
     def __call__(
         self, work: Workload, *recipes: Recipe, seconds: float, metric: bool
     ) -> Comparison:
-        self.labels, self.seconds = [one.label for one in recipes], seconds
+        self.labels, self.seconds = [recipe.label for recipe in recipes], seconds
         rows = [self.row(f"baseline · {count} threads", ()) for count in (1, 2)]
-        rows += [self.row(one.label, tuple(step.label for step in one.steps)) for one in recipes]
+        rows += [
+            self.row(recipe.label, tuple(step.label for step in recipe.steps)) for recipe in recipes
+        ]
         return Comparison(
             workload=work.name,
             machine="paper",
@@ -83,8 +83,8 @@ class Stub:
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Plan on paper: `plan(work, ms={...}, on=machine(...))` gives the recipe and the stub that was
-    asked.
+    """Plan for a simulated machine: `plan(work, ms={...}, on=machine(...))` returns the recipe and
+    the stub.
     """
     monkeypatch.setattr(hardware_plan, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(hardware_plan, "available_engines", lambda: ALL)
@@ -121,7 +121,7 @@ def small() -> Workload:
         (machine(bf16=300, fp16=300), 0.02, "bf16"),
     ],
 )
-def test_16_bits_are_tried_only_where_the_ceiling_pays_and_the_error_allows(
+def test_16_bits_are_tried_only_where_they_are_faster_and_the_error_allows_it(
     on: Hardware, max_error: float, tried: str | None, plan: Any
 ) -> None:
     _, stub = plan(small(), on=on, max_error=max_error)
@@ -173,7 +173,7 @@ def test_the_fastest_is_taken_with_a_sentence_for_each_step(plan: Any) -> None:
     assert Recipe.from_text(recipe.to_text()).explain() == recipe.explain()
 
 
-def test_a_layout_says_of_how_many_it_is_the_fastest(plan: Any) -> None:
+def test_the_reason_for_a_layout_has_the_number_of_candidates(plan: Any) -> None:
     recipe, stub = plan(small(), ms={"channels last+eager · 1": 1.0})
     assert [step.kind for step in recipe.steps] == ["fold", "layout", "backend"]
     assert recipe.steps[1].why.startswith(
@@ -181,7 +181,7 @@ def test_a_layout_says_of_how_many_it_is_the_fastest(plan: Any) -> None:
     )
 
 
-def test_what_errs_too_much_is_not_taken_however_fast(plan: Any) -> None:
+def test_a_candidate_with_too_large_an_error_is_not_taken(plan: Any) -> None:
     ms, error = {"bf16+inductor": 1.0, "bf16": 1.5, "openvino": 5.0}, {"bf16": 0.03}
     recipe, _ = plan(small(), on=machine(bf16=300), ms=ms, error=error)
     assert "openvino" in recipe.label and "bf16" not in recipe.label
@@ -210,21 +210,21 @@ def test_among_equals_the_simpler_is_taken(ms: dict[str, float], chosen: str, pl
 @pytest.mark.parametrize(
     "ms", [{"baseline": 1.0}, {"fold": -1.0}], ids=["nothing is faster", "everything fails"]
 )
-def test_where_nothing_is_faster_nothing_is_done_and_the_evidence_stays(
+def test_where_nothing_is_faster_the_recipe_is_empty_with_evidence(
     ms: dict[str, float], plan: Any
 ) -> None:
     recipe, _ = plan(small(), ms=ms)
     assert recipe == Recipe() and recipe.evidence is not None and recipe.workload == "small"
 
 
-def test_an_engine_that_breaks_does_not_keep_the_others_from_winning(plan: Any) -> None:
+def test_a_failing_engine_does_not_prevent_the_choice_of_another(plan: Any) -> None:
     recipe, _ = plan(small(), ms={"openvino": -1.0, "inductor": 4.0})
     assert "inductor" in recipe.label
 
 
-def test_an_engine_that_is_not_here_is_refused(plan: Any) -> None:
+def test_an_unavailable_engine_is_refused(plan: Any) -> None:
     with pytest.raises(
-        WorkloadError, match="engine 'tensorrt' is not available here; there are eager, inductor"
+        WorkloadError, match="engine 'tensorrt' is not available; choose from eager, inductor"
     ):
         plan(small(), engines=("tensorrt",))
 
@@ -265,7 +265,7 @@ def test_a_named_device_gets_a_plan_of_its_own_with_reasons(
 
 
 @pytest.mark.parametrize(
-    "device", [key for key, one in DEVICES.items() if one.device.kind != "cuda"]
+    "device", [key for key, sheet in DEVICES.items() if sheet.device.kind != "cuda"]
 )
 def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(
     device: str, monkeypatch: pytest.MonkeyPatch
@@ -292,19 +292,19 @@ def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(
         ("npu", None, "an NPU"),
     ],
 )
-def test_what_a_plan_says_of_inductor_follows_from_the_device(
+def test_the_reason_for_or_against_inductor_follows_from_the_device(
     kind: Any, capability: tuple[int, int] | None, reason: str, plan: Any
 ) -> None:
     device = DEVICES["V100"].device.model_copy(
         update={"name": "device x", "kind": kind, "compute_capability": capability}
     )
-    there = machine().model_copy(update={"source": "published", "accelerators": (device,)})
-    recipe, _ = plan(small(), on=there)
+    published = machine().model_copy(update={"source": "published", "accelerators": (device,)})
+    recipe, _ = plan(small(), on=published)
     assert (
         recipe.steps[-1].name == ("eager" if reason else "inductor")
         and reason in recipe.steps[-1].why
     )
-    only_fuse, _ = plan(small(), on=there, engines=["inductor"])
+    only_fuse, _ = plan(small(), on=published, engines=["inductor"])
     assert ("backend" in [step.kind for step in only_fuse.steps]) == (not reason), (
         "an engine that may not be taken is not planned"
     )
@@ -323,8 +323,10 @@ def test_a_real_plan_is_measured_and_can_be_applied() -> None:
 def test_planning_leaves_the_model_as_it_was(plan: Any) -> None:
     model = nn.Sequential(Small(), nn.Dropout()).train()
     plan(Workload(model, images()))
-    assert all(one.training for one in model if not isinstance(one, Small)) and model.training
-    assert not any(one._forward_hooks for one in model.modules()) and torch.is_grad_enabled()
+    assert (
+        all(module.training for module in model if not isinstance(module, Small)) and model.training
+    )
+    assert not any(module._forward_hooks for module in model.modules()) and torch.is_grad_enabled()
 
 
 def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowed(

@@ -49,14 +49,14 @@ def pace(monkeypatch):
     formula = {"ms": lambda batch: 4.0 + batch, "now_s": 0.0, "calls_a_round": 0}
 
     def rounds(candidates, *, rounds, seconds):
-        samples = {one.name: Samples() for one in candidates}
-        turns.append(tuple(int(one.name) for one in candidates))
+        samples = {candidate.name: Samples() for candidate in candidates}
+        turns.append(tuple(int(candidate.name) for candidate in candidates))
         for _ in range(min(rounds, 3)):
-            for one in candidates:
+            for candidate in candidates:
                 with torch.no_grad():
-                    one.call()
-                taken = formula["ms"](int(one.name))
-                samples[one.name].rounds_ms.append(taken)
+                    candidate.call()
+                taken = formula["ms"](int(candidate.name))
+                samples[candidate.name].rounds_ms.append(taken)
                 formula["now_s"] += formula["calls_a_round"] * taken / 1e3
             yield samples
 
@@ -77,7 +77,7 @@ class Fixed(nn.Module):
 
 
 class Squeezing(nn.Module):
-    """Loses the batch where it is one."""
+    """Loses the batch dimension if the batch is 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,9 +129,9 @@ CURVES = st.dictionaries(st.integers(1, 4096), st.floats(1e-3, 1e9), min_size=1,
 @given(CURVES, st.floats(0.01, 1.0))
 def test_the_knee_is_the_smallest_batch_that_reaches_the_plateau(curve, plateau):
     knee = plan.knee_of(curve, plateau)
-    wanted = plateau * max(curve.values())
-    assert curve[knee] >= wanted
-    assert all(throughput < wanted for batch, throughput in curve.items() if batch < knee)
+    enough = plateau * max(curve.values())
+    assert curve[knee] >= enough
+    assert all(throughput < enough for batch, throughput in curve.items() if batch < knee)
 
 
 @given(st.integers(1, 5000), st.integers(1, 600))
@@ -152,9 +152,9 @@ def test_refinement_lies_strictly_between_the_knee_and_its_neighbours(tried, dat
     assert len(middles) <= 2 and not tried & set(middles)
     for middle in middles:
         beside = (
-            max((one for one in tried if one < knee), default=0)
+            max((batch for batch in tried if batch < knee), default=0)
             if middle < knee
-            else min(one for one in tried if one > knee)
+            else min(batch for batch in tried if batch > knee)
         )
         assert min(beside, knee) < middle < max(beside, knee)
 
@@ -164,7 +164,7 @@ def test_the_knee_and_the_best_are_always_timed_in_turn(curve, plateau):
     knee = plan.knee_of(curve, plateau)
     chosen = plan.finalists(curve, knee)
     assert {knee, max(curve, key=lambda batch: curve[batch])} <= set(chosen) <= set(curve)
-    assert len(chosen) <= 3 + plan.MOST_LEADERS and list(chosen) == sorted(chosen)
+    assert len(chosen) <= 3 + plan.MAX_LEADERS and list(chosen) == sorted(chosen)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_linear_memory_is_never_predicted_too_low(base, slope, batches, batch):
 
 
 @given(BASES, SLOPES, st.integers(0, 10**6), st.integers(2, 10))
-def test_memory_that_grows_with_the_square_is_foreseen_after_three_batches(
+def test_memory_that_grows_quadratically_is_predicted_after_three_batches(
     base, slope, bend, doublings
 ):
     sizes = [2**power for power in range(doublings + 1)]
@@ -206,7 +206,7 @@ def test_memory_that_grows_with_the_square_is_foreseen_after_three_batches(
 
 
 @given(BASES, SLOPES, st.integers(1, 10**12), st.integers(1, 2048))
-def test_a_sweep_by_prediction_never_passes_a_limit(base, slope, limit, most):
+def test_a_sweep_by_prediction_never_exceeds_a_limit(base, slope, limit, most):
     measured = {0: base}
     batch: int | None = 1
     while batch is not None:
@@ -222,7 +222,7 @@ def test_a_sweep_by_prediction_never_passes_a_limit(base, slope, limit, most):
         batch = plan.doubled(batch, most=most)
 
 
-def test_a_batch_of_one_that_needs_more_than_two_misleads_nobody():
+def test_a_batch_of_one_that_needs_more_than_two_does_not_spoil_the_prediction():
     assert plan.predicted_bytes({0: 60, 1: 870, 2: 645}, 4) == 645 + 585
     assert plan.predicted_bytes({0: 60, 1: 600, 2: 645}, 4) == 645 + 585
     assert plan.predicted_bytes({0: 60, 1: 870, 2: 645, 4: 1160}, 8) >= 2190
@@ -244,7 +244,7 @@ def test_a_batch_between_two_measured_ones_needs_no_more_than_the_larger():
         ([(2, (2,))], 4, (4, 1), None),
     ],
 )
-def test_an_answer_that_stops_following_the_batch_is_noticed(seen, batch, leading, lost):
+def test_an_output_that_stops_growing_with_the_batch_is_detected(seen, batch, leading, lost):
     assert plan.lost_batch(seen, batch, leading) == lost
 
 
@@ -264,7 +264,7 @@ def test_a_size_is_read_with_its_unit(number, unit, gap):
 
 
 def test_sizes_are_decimal_unless_they_say_otherwise():
-    assert [memory_limit.bytes_of(one) for one in ("2 GB", "1.5 GiB", "300", 7)] == [
+    assert [memory_limit.bytes_of(size) for size in ("2 GB", "1.5 GiB", "300", 7)] == [
         2 * 10**9,
         3 * 2**29,
         300,
@@ -276,7 +276,7 @@ def test_sizes_are_decimal_unless_they_say_otherwise():
     "bad",
     ["2 GBs", "", "GB", "-1 GB", "1e3 MB", "2 GB 1", "nan", "1٣ MB", None, 2.5, True, b"2 GB"],
 )
-def test_what_is_no_size_is_quoted(bad):
+def test_an_invalid_size_is_quoted(bad):
     with pytest.raises(MeasureError, match=re.escape(repr(bad))):
         memory_limit.bytes_of(bad)
 
@@ -355,7 +355,7 @@ def test_the_rounds_in_turn_decide_and_not_the_first_timing(pace):
     assert (sweep.knee, sweep[1].latency_ms) == (1, 1.0), "every batch gives as much as any other"
 
 
-def test_what_is_smaller_than_the_knee_was_found_wanting_in_turn(pace):
+def test_batches_below_the_knee_miss_the_plateau_when_timed_in_turn(pace):
     lucky = iter(
         [0.5] * 3
     )  # 32 looked twice as good while it was timed alone, so that everything below it looked poor
@@ -364,7 +364,7 @@ def test_what_is_smaller_than_the_knee_was_found_wanting_in_turn(pace):
     )
     sweep = batch_size(workload(), most=32, plateau=0.75)
     assert sweep.knee == 1 and "78%" in sweep.reason, "1 / 1.05⁵, with the best as it is in turn"
-    assert len([one for one in pace["turns"] if len(one) > 1]) > 1
+    assert len([turn for turn in pace["turns"] if len(turn) > 1]) > 1
 
 
 def test_the_sweep_stops_at_the_most(pace):
@@ -389,7 +389,7 @@ def test_the_sweep_stops_when_time_is_up(seconds, largest, is_in_turn, pace):
 
 @pytest.mark.parametrize("model", [Small(), Square()], ids=["linear", "square"])
 @pytest.mark.parametrize("share", [1.5, 4, 11, 30])
-def test_the_limit_is_never_passed_by_what_ran(model, share, pace):
+def test_no_batch_that_ran_exceeds_the_limit(model, share, pace):
     work = workload(model, images() if isinstance(model, Small) else torch.randn(2, 16))
     pace["ms"] = lambda batch: 1.0
     first = batch_size(work, most=1)[1].peak_bytes
@@ -402,7 +402,7 @@ def test_the_limit_is_never_passed_by_what_ran(model, share, pace):
     assert all(row.failure.startswith("not tried") for row in refused if row.batch > 2)
 
 
-def test_what_is_predicted_past_the_limit_is_not_even_called(pace):
+def test_a_batch_predicted_beyond_the_limit_is_not_called(pace):
     called = []
 
     class Watched(nn.Module):
@@ -449,7 +449,7 @@ def test_running_out_of_memory_is_a_row_and_the_sweep_goes_on_below_it(error, pa
     assert "memory does not hold larger batches" in sweep.reason
 
 
-def test_a_model_too_large_for_a_single_example_is_told_so():
+def test_a_model_too_large_for_a_single_example_raises():
     class Never(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             raise MemoryError("no room")
@@ -460,7 +460,7 @@ def test_a_model_too_large_for_a_single_example_is_told_so():
         batch_size(workload(Never()))
 
 
-def test_a_batch_that_is_fixed_in_the_model_is_told_and_keeps_its_row(pace):
+def test_a_batch_fixed_in_the_model_is_reported_and_keeps_its_row(pace):
     sweep = batch_size(workload(Fixed(), torch.randn(8, 4)))
     assert [row.batch for row in sweep.ran] == [8] and sweep.knee == 8
     assert (
@@ -486,13 +486,14 @@ def test_a_model_that_cannot_take_one_example_is_swept_from_two(pace):
     ] == [2, 4]
 
 
-def test_an_answer_for_fewer_than_were_given_is_a_failure(pace):
+def test_an_output_for_fewer_examples_than_the_input_is_a_failure(pace):
     pace["ms"] = lambda batch: 1.0
     sweep = batch_size(workload(Folding(), torch.randn(2, 4)))
-    assert "the answer is for 8 where 16 were given" in sweep[16].failure and sweep.best.batch == 8
+    assert "the output is for 8 examples, the input has 16" in sweep[16].failure
+    assert sweep.best.batch == 8
 
 
-def test_an_answer_without_the_batch_is_fine(pace):
+def test_an_output_without_a_batch_dimension_is_valid(pace):
     class Mean(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.mean(0, keepdim=True)
@@ -526,7 +527,7 @@ def test_interruption_before_anything_was_measured_is_an_interruption(pace):
         batch_size(workload())
 
 
-def test_whoever_asks_to_stop_gets_the_rows_so_far(pace):
+def test_should_stop_keeps_the_rows_so_far(pace):
     sweep = batch_size(workload(), should_stop=lambda: True)
     assert sweep.is_interrupted and [row.batch for row in sweep.rows] == [1] and sweep.knee == 1
 
@@ -548,7 +549,7 @@ def test_whoever_asks_to_stop_gets_the_rows_so_far(pace):
         ({"threads": 0}, "threads=0 is not possible"),
     ],
 )
-def test_bad_wishes_are_refused_in_a_sentence(options, message, pace):
+def test_invalid_options_are_refused_in_a_sentence(options, message, pace):
     with pytest.raises(MeasureError, match=re.escape(message)) as caught:
         batch_size(workload(), **options)
     assert not pace["turns"] and "\n" not in str(caught.value)
@@ -564,12 +565,12 @@ def test_inputs_without_a_batch_are_refused():
             batch_size(workload(Constant(), inputs))
 
 
-def test_a_model_that_fails_on_its_own_example_is_told_with_the_layer(pace):
+def test_a_model_that_fails_on_its_own_example_raises_with_the_layer(pace):
     with pytest.raises(PaifuserError, match=r"fails on its example inputs at .*Linear"):
         batch_size(workload(nn.Sequential(nn.Linear(5, 4)), torch.randn(2, 4)))
 
 
-def test_a_most_below_a_fixed_batch_says_what_to_give(pace):
+def test_a_most_below_a_fixed_batch_raises_with_the_remedy(pace):
     with pytest.raises(MeasureError, match="so give most=8 or more"):
         batch_size(workload(Fixed(), torch.randn(8, 4)), most=4)
 

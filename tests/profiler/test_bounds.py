@@ -51,7 +51,7 @@ def bounds(
     ("dtype", "roof_ms"),
     [("float32", 4.0), ("bfloat16", 2.0), ("float16", 8.0), ("int8", 1.0), ("int64", 4.0)],
 )
-def test_a_layer_is_held_against_the_rate_of_its_own_format(
+def test_a_layer_is_compared_with_the_rate_of_its_own_format(
     dtype: str, roof_ms: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert bounds(monkeypatch, flops=400_000_000, dtype=dtype)["roof_ms"] == pytest.approx(roof_ms)
@@ -64,8 +64,8 @@ def test_a_layer_is_held_against_the_rate_of_its_own_format(
 def test_the_roof_is_the_longer_of_computing_and_moving_which_overlap(
     flops: int, moved: int, roof_ms: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = bounds(monkeypatch, flops=flops, bytes=moved)
-    assert (found["roof_ms"], found["verdict"]) == (pytest.approx(roof_ms), verdict)
+    figures = bounds(monkeypatch, flops=flops, bytes=moved)
+    assert (figures["roof_ms"], figures["verdict"]) == (pytest.approx(roof_ms), verdict)
 
 
 @pytest.mark.parametrize(("outside_ms", "overhead_ms"), [(2.0, 0.0), (6.0, 6.0), (40.0, 10.0)])
@@ -75,7 +75,7 @@ def test_time_around_the_operators_counts_beyond_the_noise_and_never_more_than_t
     assert bounds(monkeypatch, outside_ms)["overhead_ms"] == overhead_ms
 
 
-def test_a_busy_moment_of_the_operators_is_taken_from_nobodys_overhead() -> None:
+def test_a_busy_moment_of_the_operators_does_not_reduce_overhead() -> None:
     seen = observation()
     seen.operators.runs_ms = [
         {("a", "mm"): 5.0, ("a", "add"): 1.0},
@@ -88,17 +88,17 @@ def test_a_busy_moment_of_the_operators_is_taken_from_nobodys_overhead() -> None
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
-    """What is kept for later runs, on a machine whose ceilings are far too low for any layer."""
-    found: list[tuple[int, dict[str, float]]] = []
+def raised(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
+    """The rates kept for later runs, on a machine whose ceilings are far too low."""
+    calls: list[tuple[int, dict[str, float]]] = []
     low = Ceiling(threads=1, fp32_gflops=1e-6, bandwidth_gbs=1e6)
     monkeypatch.setattr(layers, "hardware", lambda: paper(low))
     monkeypatch.setattr(
-        faster, "keep_faster", lambda machine, count, rates: found.append((count, rates))
+        faster, "keep_faster", lambda machine, count, rates: calls.append((count, rates))
     )
-    monkeypatch.setattr(faster, "MOST", float("inf"))
-    monkeypatch.setattr(faster, "LEAST_MS", 0.0)
-    return found
+    monkeypatch.setattr(faster, "MAX_RATIO", float("inf"))
+    monkeypatch.setattr(faster, "MIN_MS", 0.0)
+    return calls
 
 
 def look(runs: int = 5, threads: int = 1) -> lab.Profile:
@@ -107,38 +107,38 @@ def look(runs: int = 5, threads: int = 1) -> lab.Profile:
 
 
 def test_a_layer_that_beats_the_ceiling_takes_its_place_here_and_later(
-    kept: list[tuple[int, dict[str, float]]],
+    raised: list[tuple[int, dict[str, float]]],
 ) -> None:
     seen = look()
-    assert kept == [(1, {"fp32_gflops": seen["0"].gflops})]
+    assert raised == [(1, {"fp32_gflops": seen["0"].gflops})]
     assert seen.ceiling.fp32_gflops == seen["0"].gflops
     assert seen["0"].roof_share == pytest.approx(1.0)
 
 
 def test_a_ceiling_of_other_threads_is_left_alone(kept: list[tuple[int, dict[str, float]]]) -> None:
     assert look(threads=2).ceiling.fp32_gflops == 1e-6
-    assert kept == []
+    assert raised == []
 
 
 def test_too_few_runs_raise_no_ceiling(kept: list[tuple[int, dict[str, float]]]) -> None:
     assert look(runs=2).ceiling.fp32_gflops == 1e-6
-    assert kept == []
+    assert raised == []
 
 
 def test_a_rate_far_beyond_the_ceiling_is_a_miscount(
-    kept: list[tuple[int, dict[str, float]]], monkeypatch: pytest.MonkeyPatch
+    raised: list[tuple[int, dict[str, float]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faster, "MOST", 4.0)
+    monkeypatch.setattr(faster, "MAX_RATIO", 4.0)
     assert look().ceiling.fp32_gflops == 1e-6
-    assert kept == []
+    assert raised == []
 
 
 def test_products_that_the_user_lets_round_raise_no_fp32_ceiling(
-    kept: list[tuple[int, dict[str, float]]],
+    raised: list[tuple[int, dict[str, float]]],
 ) -> None:
     torch.set_float32_matmul_precision("medium")
     try:
         assert look().ceiling.fp32_gflops == 1e-6
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert kept == []
+    assert raised == []

@@ -31,8 +31,8 @@ from paifuser_lab.profiler import checklist
 from paifuser_lab.profiler.checks import CHECKS, settings, spans
 from paifuser_lab.profiler.checks.findings import AS_IT_IS, CHANNELS_LAST, Findings, with_threads
 from paifuser_lab.profiler.checks.subject import Subject
-from paifuser_lab.profiler.checks.trace import BATCH, LOOK, LOOP, MODEL, Trace
-from paifuser_lab.profiler.checks.watch import Memory, Seen, watch
+from paifuser_lab.profiler.checks.trace import BATCH, LOOP, MODEL, WATCHING, Trace
+from paifuser_lab.profiler.checks.watch import LoopRun, Memory, watch
 from paifuser_lab.records import Check, Checklist, Record
 from tests.support.models import Counting, Scribbling, Small, images
 
@@ -123,10 +123,10 @@ def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
     ms = 1_000_000
     name = f"{BATCH}_MultiProcessingDataLoaderIter.__next__"
     waits = [(0, 500 * ms), (600 * ms, 605 * ms), (700 * ms, 705 * ms)]
-    found = findings(
+    measured = findings(
         Trace((0, 1000 * ms), {LOOP: [(0, 1000 * ms)], name: waits, MODEL: [(505 * ms, 1000 * ms)]})
     )
-    lines = {line.name: line for line in (check(found) for check in CHECKS[:2])}
+    lines = {line.name: line for line in (check(measured) for check in CHECKS[:2])}
     assert lines["data loading"].value == pytest.approx(10 / 500)
     assert lines["beside the model"].value == pytest.approx(15 / 500)
 
@@ -138,7 +138,7 @@ def test_without_a_data_loader_data_loading_is_not_measurable() -> None:
     assert outcome == "not measurable" and "no DataLoader ran" in line.figure
 
 
-def test_a_loop_that_sleeps_beside_its_model_fails_and_is_told_its_largest_part() -> None:
+def test_a_loop_that_sleeps_outside_its_model_fails_and_its_largest_part_is_reported() -> None:
     loop = training(nn.Linear(4, 1), after_step=lambda loss: time.sleep(0.05))
     outcome, line = outcome_of("beside the model", loop)
     assert outcome == "failed" and line.remedy is not None
@@ -151,7 +151,7 @@ def test_a_loop_that_sleeps_beside_its_model_fails_and_is_told_its_largest_part(
     )
 
 
-def test_a_loop_that_is_its_model_passes_and_one_without_a_model_cannot_tell() -> None:
+def test_a_loop_that_is_its_model_passes_and_one_without_a_model_is_not_measurable() -> None:
     assert outcome_of("beside the model", training(Slow()))[0] == "passed"
     outcome, line = outcome_of("beside the model", lambda: time.sleep(0.001))
     assert outcome == "not measurable" and "no model" in line.figure
@@ -196,7 +196,7 @@ def test_reads_are_counted_a_step_without_those_of_the_loader_the_optimizer_and_
     )
 
 
-def test_many_reads_a_step_are_told_and_on_a_cpu_not_judged() -> None:
+def test_many_reads_a_step_are_reported_and_not_measurable_on_a_cpu() -> None:
     def read(loss: Tensor) -> None:
         for _ in range(5):
             loss.item()
@@ -211,7 +211,7 @@ def test_many_reads_a_step_are_told_and_on_a_cpu_not_judged() -> None:
 
 
 @pytest.mark.parametrize(("waits", "outcome"), [(8, "failed"), (2, "passed")])
-def test_on_a_gpu_waits_of_the_host_are_judged(waits: int, outcome: str) -> None:
+def test_waits_of_the_host_are_checked_on_a_gpu(waits: int, outcome: str) -> None:
     spans_of_waits = [(10 * index, 10 * index + 5) for index in range(waits)]
     trace = Trace(
         (0, 1000),
@@ -236,7 +236,7 @@ def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
     assert line.remedy is not None and "no_sync" in line.remedy
 
 
-def test_an_exchange_that_is_short_against_the_model_passes_and_one_process_cannot_tell() -> None:
+def test_a_short_gradient_exchange_passes_and_one_process_is_not_measurable() -> None:
     slow = Slow(0.5)
     with two_processes(late_s=0.0) as group:
         outcome, _ = outcome_of(
@@ -315,7 +315,7 @@ def test_without_an_optimizer_gradients_are_not_measurable() -> None:
     } == {"not measurable"}
 
 
-def test_sparse_gradients_and_closures_are_looked_at_too() -> None:
+def test_sparse_gradients_and_closures_are_counted_too() -> None:
     table = nn.Embedding(9, 3, sparse=True)
     sparse, dense = (
         torch.optim.SparseAdam(table.parameters()),
@@ -342,7 +342,7 @@ def test_sparse_gradients_and_closures_are_looked_at_too() -> None:
         (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)).train(), "passed"),
     ],
 )
-def test_training_mode_matters_in_inference_where_a_layer_minds_it(
+def test_training_mode_fails_in_inference_if_a_layer_depends_on_it(
     make: Callable[[], nn.Module], outcome: str
 ) -> None:
     model = make()
@@ -351,7 +351,7 @@ def test_training_mode_matters_in_inference_where_a_layer_minds_it(
     assert outcome == "passed" or "1 (" in line.figure
 
 
-def test_a_workload_handed_over_in_training_mode_fails_and_stays_in_it() -> None:
+def test_a_workload_in_training_mode_fails_and_stays_in_it() -> None:
     work = Workload(Small().train(), images())
     outcome, line = outcome_of("eval mode", work)
     assert (
@@ -360,14 +360,14 @@ def test_a_workload_handed_over_in_training_mode_fails_and_stays_in_it() -> None
     assert all(module.training for module in work.model.modules())
 
 
-def test_a_loop_that_trains_is_not_blamed_for_training() -> None:
+def test_a_training_loop_is_not_checked_for_eval_mode() -> None:
     lines = checklist(training(nn.Sequential(nn.Linear(4, 1), nn.Dropout())), seconds=QUICK)
     assert {lines[name].outcome for name in ("eval mode", "gradients in inference")} == {
         "not measurable"
     }
 
 
-def test_a_graph_that_nobody_needs_fails_and_no_grad_passes() -> None:
+def test_an_unused_autograd_graph_fails_and_no_grad_passes() -> None:
     model = nn.Linear(4, 1)
     outcome, line = outcome_of(
         "gradients in inference", lambda: [model(torch.ones(4)) for _ in range(3)]
@@ -398,7 +398,7 @@ def test_denormal_weights_fail_and_name_their_place() -> None:
     )
 
 
-def test_denormal_outputs_between_layers_fail_too_and_without_a_model_nobody_can_tell() -> None:
+def test_denormal_outputs_fail_too_and_a_loop_without_a_model_is_not_measurable() -> None:
     model = nn.Sequential(nn.Identity(), nn.Linear(4, 4))
     outcome, line = outcome_of("denormals", lambda: model(torch.full((2, 4), 1e-41)))
     assert outcome == "failed" and "most in 0" in line.figure
@@ -409,7 +409,7 @@ def share_of_ones(predict: Callable[..., Any], batches: Any) -> float:
     return float(numpy.mean([float(predict(x).mean()) for x, _ in batches]))
 
 
-def judged_work() -> Workload:
+def metric_work() -> Workload:
     model = nn.Linear(4, 1)
     with torch.no_grad():
         model.weight.zero_()
@@ -425,12 +425,12 @@ def judged_work() -> Workload:
 def test_accuracy_is_compared_with_the_baseline_as_a_share_of_it(
     baseline: float, outcome: str
 ) -> None:
-    found, line = outcome_of("accuracy", judged_work(), baseline_metric=baseline)
-    assert found == outcome and line.value == pytest.approx((baseline - 0.9) / baseline, abs=1e-6)
+    result, line = outcome_of("accuracy", metric_work(), baseline_metric=baseline)
+    assert result == outcome and line.value == pytest.approx((baseline - 0.9) / baseline, abs=1e-6)
 
 
 def test_a_variant_is_compared_with_what_it_was_made_from() -> None:
-    work = judged_work()
+    work = metric_work()
     variant = apply(work, Recipe([{"precision": {"default": "bf16"}}]))
     lines = checklist(variant, seconds=QUICK)
     assert lines["accuracy"].outcome == "passed" and "against 0.9000" in lines["accuracy"].figure
@@ -443,7 +443,7 @@ def test_accuracy_says_what_to_give_where_there_is_nothing_to_compare() -> None:
     assert (
         "metric=…" in outcome_of("accuracy", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[1].figure
     )
-    assert "baseline_metric=…" in outcome_of("accuracy", judged_work())[1].figure
+    assert "baseline_metric=…" in outcome_of("accuracy", metric_work())[1].figure
     assert (
         "a variant"
         in outcome_of("accuracy", training(nn.Linear(4, 1)), baseline_metric=0.5)[1].figure
@@ -458,9 +458,9 @@ def test_accuracy_says_what_to_give_where_there_is_nothing_to_compare() -> None:
         (Memory(1_000_000, 20_000_000, 15_000_000), "passed"),
     ],
 )
-def test_memory_that_lies_split_is_judged_on_a_gpu(memory: Memory, outcome: str) -> None:
-    found = findings(Trace((0, 10), {LOOP: [(0, 10)]}, {"gemm": [(0, 5)]}), memory=memory)
-    assert settings.check_fragmentation(found).outcome == outcome
+def test_split_memory_is_checked_on_a_gpu(memory: Memory, outcome: str) -> None:
+    measured = findings(Trace((0, 10), {LOOP: [(0, 10)]}, {"gemm": [(0, 5)]}), memory=memory)
+    assert settings.check_fragmentation(measured).outcome == outcome
 
 
 def test_memory_fragmentation_is_not_measurable_on_a_cpu() -> None:
@@ -539,24 +539,24 @@ def test_a_backend_that_fixed_its_threads_is_not_asked_for_others() -> None:
         ([5.0, 5.0, 5.0, 5.0, 50.0, 50.0, 50.0], "not measurable"),
     ],
 )
-def test_timings_are_judged_by_their_ratio_and_its_interval(
+def test_timings_are_compared_by_their_ratio_and_its_interval(
     other_ms: list[float], outcome: str
 ) -> None:
     def timed(ms: list[float]) -> Samples:
         return Samples(rounds_ms=ms, calls_ms=ms, cpu_ms=ms)
 
-    found = findings(Trace((0, 10), {LOOP: [(0, 10)]}), work=Workload(Small(), images()))
-    found.timed = {
+    measured = findings(Trace((0, 10), {LOOP: [(0, 10)]}), work=Workload(Small(), images()))
+    measured.timed = {
         AS_IT_IS: timed([10.0] * 7),
         with_threads(7): timed(other_ms),
         CHANNELS_LAST: timed(other_ms),
     }
-    assert settings.check_threads(found).outcome == outcome
-    assert settings.check_memory_layout(found).outcome == outcome
+    assert settings.check_threads(measured).outcome == outcome
+    assert settings.check_memory_layout(measured).outcome == outcome
 
 
 def findings(trace: Trace, work: Workload | None = None, **seen: Any) -> Findings:
-    return Findings(Subject("made up", lambda: None, work), Seen(trace, **seen))
+    return Findings(Subject("made up", lambda: None, work), LoopRun(trace, **seen))
 
 
 # Nothing is left behind, whatever happens
@@ -579,7 +579,7 @@ def test_a_model_that_fails_inside_the_loop_leaves_nothing_behind(traceless: Non
         checklist(lambda: nn.Sequential(nn.Linear(4, 1))(torch.ones(3, 3)))
 
 
-def test_an_interrupt_keeps_what_was_seen_until_then(traceless: None) -> None:
+def test_an_interrupt_keeps_the_observations_so_far(traceless: None) -> None:
     done: list[Tensor] = []
 
     def stop(loss: Tensor) -> None:
@@ -592,7 +592,7 @@ def test_an_interrupt_keeps_what_was_seen_until_then(traceless: None) -> None:
     assert lines["finite gradients"].figure == "all 10 gradient values of 2 steps are finite"
 
 
-def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_lines_that_can_be_said(
+def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_measured_lines(
     traceless: None,
 ) -> None:
     class Stopping(nn.Linear):
@@ -622,7 +622,7 @@ def test_an_interrupt_while_timing_keeps_what_was_watched(
 
     monkeypatch.setattr("paifuser_lab.profiler.checks.findings.rounds_in_turn", stop)
     monkeypatch.setattr("paifuser_lab.profiler.checks.findings.thread_choices", lambda: (1, 2, 3))
-    lines = checklist(judged_work(), baseline_metric=0.9)
+    lines = checklist(metric_work(), baseline_metric=0.9)
     assert lines.is_interrupted and lines["denormals"].outcome == "passed"
     assert lines["accuracy"].figure == "stopped before it was taken"
 
@@ -646,18 +646,18 @@ def test_a_training_loop_learns_the_same_watched_or_not(traceless: None) -> None
         state = [*model.state_dict().values()]
         return (
             state,
-            [one.grad for one in model.parameters()],
-            [one.training for one in model.modules()],
+            [weight.grad for weight in model.parameters()],
+            [module.training for module in model.modules()],
         )
 
     plain, watched = (
         learned(lambda loop: loop()),
         learned(lambda loop: checklist(loop, seconds=QUICK)),
     )
-    assert all(torch.equal(one, other) for one, other in zip(plain[0], watched[0], strict=True))
+    assert all(torch.equal(left, right) for left, right in zip(plain[0], watched[0], strict=True))
     assert all(
-        one is not None and torch.equal(one, other)
-        for one, other in zip(plain[1], watched[1], strict=True)
+        left is not None and torch.equal(left, right)
+        for left, right in zip(plain[1], watched[1], strict=True)
     )
     assert plain[2] == watched[2]
 
@@ -671,15 +671,15 @@ def test_a_workload_is_left_as_it_was(model: nn.Module, traceless: None) -> None
         torch.equal(value, before[name]) for name, value in model.state_dict().items()
     )
     assert torch.equal(work.inputs.tensors[0], torch.ones(2, 4)) and all(
-        one.grad is None for one in model.parameters()
+        weight.grad is None for weight in model.parameters()
     )
 
 
-# What is handed in
+# The subject
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("subject", "message"),
     [
         (nn.Linear(4, 1), "wrap the model"),
         (3, "wrap the model"),
@@ -687,16 +687,16 @@ def test_a_workload_is_left_as_it_was(model: nn.Module, traceless: None) -> None
         (lambda: (yield), "only begins when"),
     ],
 )
-def test_what_is_no_subject_is_refused_with_a_way_out(given: Any, message: str) -> None:
+def test_an_invalid_subject_is_refused_with_the_remedy(subject: Any, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
-        checklist(given)
+        checklist(subject)
 
 
 def test_a_baseline_that_is_no_number_and_a_profiler_already_running_are_refused(
     traceless: None,
 ) -> None:
     with pytest.raises(WorkloadError, match="finite"):
-        checklist(judged_work(), baseline_metric=float("nan"))
+        checklist(metric_work(), baseline_metric=float("nan"))
     with torch.autograd.profiler.profile(), pytest.raises(MeasureError, match="already"):
         checklist(training(nn.Linear(4, 1)))
 
@@ -720,7 +720,7 @@ def test_calls_inside_a_tracer_are_left_alone(traceless: None) -> None:
     made: list[Any] = []
     seen = watch(lambda: made.append(torch.jit.trace(model, torch.ones(4))))
     assert "aten::abs" not in str(made[0].inlined_graph) and seen.calls <= 3
-    assert watch(lambda: timing.flops(model, lambda one: one(torch.ones(1, 4)))).calls == 0
+    assert watch(lambda: timing.flops(model, lambda model: model(torch.ones(1, 4)))).calls == 0
 
 
 def test_checkpointed_layers_are_not_counted_as_calls_of_the_loop() -> None:
@@ -741,7 +741,7 @@ def test_outermost_calls_are_seen_and_inner_ones_are_not(traceless: None) -> Non
     inner, seen = nn.Linear(4, 4), []
     model = nn.Sequential(inner, nn.ReLU())
     with watching_outermost(
-        lambda one: seen.append(one), lambda one, output: seen.append(output.shape)
+        lambda module: seen.append(module), lambda module, output: seen.append(output.shape)
     ):
         model(torch.ones(2, 4))
         inner(torch.ones(3, 4))
@@ -761,7 +761,7 @@ def test_layers_can_be_watched_inside_and_outside_of_an_outermost_watch(traceles
         )
 
     def outermost() -> Any:
-        return watching_outermost(outer.append, lambda one, output: None)
+        return watching_outermost(outer.append, lambda module, output: None)
 
     both(layered(), outermost())
     both(outermost(), layered())
@@ -773,13 +773,13 @@ def test_another_thread_is_not_watched_and_may_outlive_the_watch(traceless: None
     begun, go_on = threading.Event(), threading.Event()
 
     def elsewhere() -> None:
-        with watching_outermost(lambda one: seen.append("theirs"), lambda one, output: None):
+        with watching_outermost(lambda module: seen.append("theirs"), lambda module, output: None):
             begun.set()
             go_on.wait(30)
             model(torch.ones(4))
 
     thread = threading.Thread(target=elsewhere)
-    with watching_outermost(lambda one: seen.append("mine"), lambda one, output: None):
+    with watching_outermost(lambda module: seen.append("mine"), lambda module, output: None):
         thread.start()
         begun.wait(30)
         model(torch.ones(4))
@@ -797,7 +797,7 @@ def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
         return graph.forward
 
     compiled, seen = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend=backend), []
-    with watching_outermost(seen.append, lambda one, output: None):
+    with watching_outermost(seen.append, lambda module, output: None):
         compiled(torch.ones(2, 4))
     compiled(torch.ones(2, 4))
     assert len(graphs) == 1 and seen == [compiled]
@@ -824,7 +824,7 @@ def test_stretches_behave_like_sets_of_moments(
     assert moments(spans.common(some, others)) == moments(some) & moments(others)
     assert moments(spans.without(some, others)) == moments(some) - moments(others)
     assert spans.length(some) == len(moments(some))
-    assert spans.inside(some, others) == sorted(one for one in some if one[0] in moments(others))
+    assert spans.inside(some, others) == sorted(span for span in some if span[0] in moments(others))
 
 
 def test_what_an_operator_calls_on_its_way_is_counted_once_and_our_own_looking_not_at_all() -> None:
@@ -833,7 +833,7 @@ def test_what_an_operator_calls_on_its_way_is_counted_once_and_our_own_looking_n
         {
             "aten::item": [(0, 5), (10, 15), (50, 55)],
             "aten::_local_scalar_dense": [(1, 4), (20, 22)],
-            LOOK: [(49, 60)],
+            WATCHING: [(49, 60)],
         },
     )
     assert trace.count("aten::item", "aten::_local_scalar_dense") == 3

@@ -94,7 +94,7 @@ class Raising(nn.Module):
         raise self.error
 
 
-def test_an_error_that_the_model_gets_over_leaves_the_time_where_it_was_spent(watch: Watch) -> None:
+def test_time_stays_with_the_layer_when_the_model_catches_an_error(watch: Watch) -> None:
     class Trying(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -114,7 +114,7 @@ def test_an_error_that_the_model_gets_over_leaves_the_time_where_it_was_spent(wa
 @pytest.mark.parametrize(
     "error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interruption"]
 )
-def test_a_run_that_fails_leaves_what_it_saw(watch: Watch, error: BaseException) -> None:
+def test_a_run_that_fails_leaves_its_times(watch: Watch, error: BaseException) -> None:
     partial: list[Run] = []
     before = nn.Module.__call__
     with pytest.raises(type(error)):
@@ -126,7 +126,7 @@ def test_a_run_that_fails_leaves_what_it_saw(watch: Watch, error: BaseException)
     assert nn.Module.__call__ is before
 
 
-def test_what_watching_adds_is_halved_between_caller_and_called() -> None:
+def test_the_cost_of_watching_is_split_between_caller_and_called_layer() -> None:
     seen = Run({"": 10.0, "a": 5.0, "b": 0.1}, {"": 1, "a": 2, "b": 3}, {"": 6})
     assert seen.corrected(0.0) == seen.own_ms
     assert seen.corrected(1.0) == {"": 6.5, "a": 4.0, "b": 0.0}, "no layer takes less than nothing"

@@ -165,11 +165,11 @@ def test_no_word_leaves_the_drawing_and_no_two_overlap():
 
 
 def test_the_costliest_layers_are_listed_and_the_rest_is_summed():
-    found = words(figure(many(20)))
-    assert "part4.layer19" in found and "part2.layer2" not in found
-    assert "8 more, together" in found
-    assert {"compute", "memory", "overhead"} <= set(found)
-    assert "50%" in found  # of the roof
+    shown = words(figure(many(20)))
+    assert "part4.layer19" in shown and "part2.layer2" not in shown
+    assert "8 more, together" in shown
+    assert {"compute", "memory", "overhead"} <= set(shown)
+    assert "50%" in shown  # of the roof
 
 
 @given(st.lists(st.floats(0.001, 50), min_size=1, max_size=40))
@@ -206,11 +206,11 @@ def test_each_bound_has_its_own_marker_beside_its_colour():
 
 
 def test_every_measured_roof_is_named_with_its_rate():
-    found = words(figure(many(6).roofline))
+    shown = words(figure(many(6).roofline))
     assert {"fp32 100 GFLOP/s", "bf16 200 GFLOP/s", "int8 400 GOP/s", "memory 30 GB/s"} <= set(
-        found
+        shown
     )
-    assert not any(word.startswith("fp16") for word in found)
+    assert not any(word.startswith("fp16") for word in shown)
 
 
 def test_dots_too_small_to_matter_are_left_out_and_counted():
@@ -239,10 +239,10 @@ def test_labels_never_lie_on_each_other_where_there_is_room(dots):
 
 
 def test_side_by_side_shows_changes_with_their_sign_and_the_promise():
-    found = words(figure(PAIR))
-    assert {"−4.000", "+1.000", "–"} <= set(found)
-    assert "predicted −2.500 ms (measured), achieved −3.000 ms" in found
-    assert "same" not in found and "1 more, together" in found
+    shown = words(figure(PAIR))
+    assert {"−4.000", "+1.000", "–"} <= set(shown)
+    assert "predicted −2.500 ms (measured), achieved −3.000 ms" in shown
+    assert "same" not in shown and "1 more, together" in shown
     assert any("folded away" in tooltip for tooltip in figure(PAIR).hover.values())
 
 

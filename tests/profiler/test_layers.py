@@ -89,11 +89,13 @@ def test_a_container_is_the_sum_of_its_parts_and_its_own(model: nn.Module) -> No
     assert names == [row.layer for _, row in profile.walk()], "rows stand in the order of the tree"
     for row in profile:
         below = profile.children(row.layer)
-        assert row.total_ms == pytest.approx(row.self_ms + sum(one.total_ms for one in below))
-        assert row.total_flops == row.flops + sum(one.total_flops for one in below)
-        assert row.total_macs == row.macs + sum(one.total_macs for one in below)
-        assert row.total_bytes == row.moved_bytes + sum(one.total_bytes for one in below)
-        assert row.total_parameters == row.parameters + sum(one.total_parameters for one in below)
+        assert row.total_ms == pytest.approx(row.self_ms + sum(child.total_ms for child in below))
+        assert row.total_flops == row.flops + sum(child.total_flops for child in below)
+        assert row.total_macs == row.macs + sum(child.total_macs for child in below)
+        assert row.total_bytes == row.moved_bytes + sum(child.total_bytes for child in below)
+        assert row.total_parameters == row.parameters + sum(
+            child.total_parameters for child in below
+        )
         assert row.calls == (0 if row.kind == "ModuleList" else 1)
     assert profile.root.share == pytest.approx(1) or profile.total_ms == 0
     assert profile.root.total_parameters == sum(weight.numel() for weight in model.parameters())
@@ -115,7 +117,7 @@ def test_a_row_tells_what_ran() -> None:
         and row.gbs
     )
     assert profile["norm"].reads_from == ("conv",) and profile["head"].reads_from == ("",)
-    assert profile.total_ms == pytest.approx(sum(one.self_ms for one in profile))
+    assert profile.total_ms == pytest.approx(sum(row.self_ms for row in profile))
     assert len(profile.rounds_ms) == 2 and profile.threads == 1 and profile.failure is None
 
 
@@ -158,7 +160,7 @@ def test_a_layer_called_many_times_counts_every_call() -> None:
     assert row.calls == 7 and row.macs == 7 * 2 * 3 * 4 * 8
 
 
-def test_answers_may_be_dicts_and_models_may_branch() -> None:
+def test_outputs_may_be_dicts_and_models_may_branch() -> None:
     profile = look(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
     assert layers(profile) == ["", "table", "line"] and profile["table"].flops == 0
     assert profile.root.output_shapes[0] == (2, 5, 4)
@@ -238,8 +240,8 @@ def test_layers_in_a_plain_list_are_their_callers() -> None:
             self.seen = line()
 
         def forward(self, x: Tensor) -> Tensor:
-            for one in self.hidden:
-                x = one(x)
+            for layer in self.hidden:
+                x = layer(x)
             return self.seen(x)
 
     profile = look(Hiding(), x())
@@ -272,7 +274,7 @@ def test_an_encoder_keeps_its_fast_path_while_it_is_watched() -> None:
     assert "_transformer_encoder_layer_fwd" in profile.operators.loc["layers.0"].index
     assert layers(profile) == ["", "layers", "layers.0", "layers.1"]
     assert profile["layers.0"].total_parameters == sum(
-        one.numel() for one in model.layers[0].parameters()
+        weight.numel() for weight in model.layers[0].parameters()
     )
 
 
@@ -314,10 +316,10 @@ def test_a_compiled_part_is_one_row_and_stays_compiled(fullgraph: bool) -> None:
     model, _ = compiled(fullgraph=fullgraph)
     work = Workload(model, x())
     work.output()
-    made = counters["stats"]["unique_graphs"]
+    graphs = counters["stats"]["unique_graphs"]
     profile = lab.profile(work, runs=2, threads=torch.get_num_threads())
     work.output()
-    assert counters["stats"]["unique_graphs"] == made, "it was compiled anew"
+    assert counters["stats"]["unique_graphs"] == graphs, "it was compiled anew"
     assert layers(profile) == ["", "before", "part", "after"]
     assert profile["part"].macs == 2 * 2 * 16 and profile["part"].total_parameters == 40
     torch._dynamo.reset()
@@ -344,7 +346,7 @@ def test_a_thousand_layers_are_a_thousand_rows() -> None:
     )
 
 
-def test_random_numbers_go_on_as_if_nothing_had_been_looked_at() -> None:
+def test_profiling_leaves_the_random_state_unchanged() -> None:
     work = Workload(Small(), images())
     before = torch.get_rng_state()
     lab.profile(work, runs=1, threads=1, backward=True)
@@ -391,15 +393,15 @@ def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(
     with torch.no_grad():
         seen = watch_operators(model, lambda: lambda: model(inputs), runs=1)
     tried = try_alternatives(model, seen, {"0": 1.0}, machine).get("0", ())
-    steps = [one.step for one in tried]
+    steps = [trial.step for trial in tried]
     assert ({"precision": {"default": "int8"}} in steps) is (int8 == 400.0)
-    assert all(one.here_ms > 0 and one.there_ms > 0 for one in tried)
+    assert all(trial.here_ms > 0 and trial.there_ms > 0 for trial in tried)
 
 
 @pytest.mark.parametrize(
     ("name", "rate"), [("fp32", 1.0), ("bf16", 2.0), ("fp16", 4.0), ("int8", 8.0)]
 )
-def test_a_layer_is_judged_by_the_rate_of_its_own_format(
+def test_a_row_uses_the_rate_of_its_own_format(
     name: str, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ceiling = Ceiling(
@@ -437,10 +439,10 @@ def test_nothing_is_tried_on_a_layer_whose_format_was_chosen() -> None:
     ).workload
     with torch.no_grad():
         seen = watch_operators(work.model, lambda: lambda: work.model(x()), runs=1)
-    assert seen.given and try_alternatives(work.model, seen, {"0": 1.0}, machine) == {}
+    assert seen.input_shapes and try_alternatives(work.model, seen, {"0": 1.0}, machine) == {}
 
 
-def test_channels_last_is_said_only_where_it_can_be_told() -> None:
+def test_channels_last_is_reported_only_where_it_is_distinct() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1))
     assert not any(row.is_channels_last for row in look(model, images()))
     there = look(model, images().to(memory_format=torch.channels_last))
@@ -452,17 +454,20 @@ def test_channels_last_is_said_only_where_it_can_be_told() -> None:
 
 def state(model: nn.Module) -> tuple[Any, ...]:
     hooks = [
-        len(one._forward_hooks) + len(one._forward_pre_hooks) + len(one._backward_hooks)
-        for one in model.modules()
+        len(module._forward_hooks) + len(module._forward_pre_hooks) + len(module._backward_hooks)
+        for module in model.modules()
     ]
     return (
         weights_hash(model),
         [id(tensor) for tensor in (*model.parameters(), *model.buffers())],
-        [one.requires_grad for one in model.parameters()],
-        [one.training for one in model.modules()],
-        [None if one.grad is None else one.grad.sum().item() for one in model.parameters()],
+        [weight.requires_grad for weight in model.parameters()],
+        [module.training for module in model.modules()],
+        [
+            None if weight.grad is None else weight.grad.sum().item()
+            for weight in model.parameters()
+        ],
         hooks,
-        [sorted(vars(one)) for one in model.modules()],
+        [sorted(vars(module)) for module in model.modules()],
         nn.Module.__call__,
         torch.get_num_threads(),
         torch.is_grad_enabled(),
@@ -480,15 +485,15 @@ LEFT: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
 
 @pytest.mark.parametrize("name", LEFT)
 @pytest.mark.parametrize("backward", [False, True])
-def test_a_model_is_left_as_it_was(name: str, backward: bool) -> None:
+def test_a_model_is_left_unchanged(name: str, backward: bool) -> None:
     model, inputs = LEFT[name]()
     first = next(model.parameters())
     first.grad = torch.ones_like(first)
     if not backward:
         list(model.parameters())[-1].requires_grad_(requires_grad=False)
-    given, before = inputs.clone(), state(model)
+    copy, before = inputs.clone(), state(model)
     look(model, inputs, backward=backward)
-    assert state(model) == before and torch.equal(inputs, given)
+    assert state(model) == before and torch.equal(inputs, copy)
 
 
 class Stopping(nn.Module):
@@ -515,15 +520,15 @@ def test_nothing_stays_when_it_is_interrupted_inside_a_layer(at: int) -> None:
     assert (
         nn.Module.__call__ is before
         and model.training
-        and all(not one._forward_hooks for one in model.modules())
+        and all(not module._forward_hooks for module in model.modules())
     )
 
 
 def stop_after(rounds: int) -> Callable[[], bool]:
-    asked = iter(range(100))
+    rounds_left = iter(range(100))
 
     def ask() -> bool:
-        if next(asked) == rounds - 1:
+        if next(rounds_left) == rounds - 1:
             raise KeyboardInterrupt
         return False
 
@@ -538,7 +543,7 @@ def test_what_was_measured_before_an_interruption_is_kept() -> None:
     assert layers(profile) == ["", "first", "second"] and profile["first"].macs == 32
 
 
-def test_it_may_be_asked_to_stop() -> None:
+def test_should_stop_ends_a_profile() -> None:
     profile = look(Pair(), x(), runs=50, should_stop=lambda: True)
     assert len(profile.rounds_ms) == 1 and not profile.is_interrupted
 
@@ -609,7 +614,7 @@ class Strict(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         (line().requires_grad_(requires_grad=False), "no weight that requires a gradient"),
         (Detached(), "depends on its weights"),
@@ -617,10 +622,10 @@ class Strict(nn.Module):
     ],
     ids=["frozen", "detached", "fails in training"],
 )
-def test_gradients_that_cannot_be_had_are_refused_with_a_reason(
-    model: nn.Module, said: str
+def test_gradients_that_cannot_be_computed_are_refused_with_a_reason(
+    model: nn.Module, message: str
 ) -> None:
-    with pytest.raises(MeasureError, match=said):
+    with pytest.raises(MeasureError, match=message):
         look(model, x(), backward=True)
 
 

@@ -118,12 +118,14 @@ def test_the_page_asks_for_nothing_and_runs_nothing():
     assert not [key for _, attributes in reader.tags for key in attributes if key.startswith("on")]
     assert all(
         value.startswith(("#", "data:"))
-        for _, found in reader.tags
-        for key, value in found.items()
+        for _, attributes in reader.tags
+        for key, value in attributes.items()
         if key in ("href", "src")
     )
     policy = next(
-        found["content"] for tag, found in reader.tags if tag == "meta" and "http-equiv" in found
+        attributes["content"]
+        for tag, attributes in reader.tags
+        if tag == "meta" and "http-equiv" in attributes
     )
     assert policy.startswith("default-src 'none'")
 
@@ -159,7 +161,7 @@ def test_text_from_a_model_is_never_markup():
 
 def test_the_header_says_what_was_measured():
     words = " ".join(Reader(html_report(PROFILE)).words)
-    for said in (
+    for sentence in (
         "net",
         "a machine · 2 threads",
         "12.3 ms",
@@ -169,16 +171,16 @@ def test_the_header_says_what_was_measured():
         "10 MB",
         "4 layers",
     ):
-        assert said in words
+        assert sentence in words
 
 
-def test_explanations_stand_on_the_page_with_their_advice_and_only_where_there_are_any():
+def test_explanations_are_on_the_page_with_their_advice_and_only_if_there_are_any():
     text = html_report(PROFILE, [explained("a", "It is slow because.")])
     assert "It is slow because." in text and "→ layout saves about 2 ms (measured)" in text
     assert "would help" not in html_report(PROFILE)
 
 
-def test_a_title_of_ones_own_stands_first_and_the_workload_is_still_named():
+def test_a_custom_title_comes_first_and_the_workload_is_still_named():
     words = Reader(html_report(PROFILE, title="Before the change")).words
     assert any("Before the change" in word for word in words) and any(
         word.startswith("net · ") for word in words
@@ -199,14 +201,15 @@ def test_a_profile_without_operations_has_a_page_without_a_roofline():
 def test_the_tree_folds_and_every_row_says_in_words_what_its_columns_say():
     reader = Reader(PROFILE._repr_html_())
     details = [attributes for tag, attributes in reader.tags if tag == "details"]
-    assert len(details) == 2 and all("open" in one for one in details)
-    titles = [found["title"] for _, found in reader.tags if "title" in found]
+    assert len(details) == 2 and all("open" in attributes for attributes in details)
+    titles = [attributes["title"] for _, attributes in reader.tags if "title" in attributes]
     assert any(
-        "b.0, Conv2d gives 1×64×56×56: 6.000 ms with all layers inside it, 50.0% of the time" in one
-        for one in titles
+        "b.0, Conv2d gives 1×64×56×56: 6.000 ms with all layers inside it, 50.0% of the time"
+        in text
+        for text in titles
     )
     assert (
-        len([tag for tag, found in reader.tags if found.get("role") == "listitem"]) == 5
+        len([tag for tag, attributes in reader.tags if attributes.get("role") == "listitem"]) == 5
     )  # four layers, one operator between them
 
 

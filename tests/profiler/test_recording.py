@@ -54,7 +54,7 @@ def test_an_event_lies_in_the_layers_whose_marks_are_around_it() -> None:
     ]  # fmt: skip
 
 
-def test_marks_of_another_thread_are_no_concern() -> None:
+def test_marks_of_another_thread_do_not_count() -> None:
     events = [mark("a", 0, 100), operator("mm", 10, 20, thread=1)]
     assert [layers for _, layers in with_layers(events)] == [()]
 
@@ -73,7 +73,7 @@ def test_bytes_held_are_the_most_that_lived_at_once_while_a_layer_ran() -> None:
 def test_the_model_holds_the_most_of_all(changes: list[int]) -> None:
     events = [
         mark("", 0, 10_000),
-        *(memory(10 * place + 1, change) for place, change in enumerate(changes)),
+        *(memory(10 * index + 1, change) for index, change in enumerate(changes)),
     ]
     sums = [sum(changes[:count]) for count in range(len(changes) + 1)]
     assert bytes_held(events)[""] == max(sums)

@@ -43,11 +43,11 @@ def profile(workload: str, latency: float, **layers: dict[str, Any]) -> Profile:
     )
 
 
-def notes(found: SideBySide) -> dict[str, str]:
-    return {row.layer: row.note for row in found.rows}
+def notes(pair: SideBySide) -> dict[str, str]:
+    return {row.layer: row.note for row in pair.rows}
 
 
-def test_layers_are_matched_by_path_and_say_what_became_of_them() -> None:
+def test_layers_are_matched_by_path_and_their_changes_are_noted() -> None:
     before = profile(
         "model",
         10.0,
@@ -70,8 +70,8 @@ def test_layers_are_matched_by_path_and_say_what_became_of_them() -> None:
         swapped={"kind": "Fast"},
         added={"self_ms": 0.5},
     )
-    found = side_by_side(before, after)
-    assert notes(found) == {
+    pair = side_by_side(before, after)
+    assert notes(pair) == {
         "": "",
         "same": "",
         "gone": "gone",
@@ -82,43 +82,41 @@ def test_layers_are_matched_by_path_and_say_what_became_of_them() -> None:
         "swapped": "Conv2d → Fast",
         "added": "new",
     }
-    assert (
-        found.frame.loc["same", "saved_ms"] == 0.5 and found.frame.loc["added", "saved_ms"] == -0.5
-    )
-    assert {row.layer for row in found.largest[:2]} == {"gone", "norm"}
-    assert found.achieved_ms == 4.0 and found.speedup is None, (
+    assert pair.frame.loc["same", "saved_ms"] == 0.5 and pair.frame.loc["added", "saved_ms"] == -0.5
+    assert {row.layer for row in pair.largest[:2]} == {"gone", "norm"}
+    assert pair.achieved_ms == 4.0 and pair.speedup is None, (
         "two profiles that were not measured in turn give no ratio"
     )
 
 
-def test_a_promise_stands_beside_what_was_achieved() -> None:
+def test_an_estimate_is_shown_beside_the_result() -> None:
     reason = Reason(
         topic="folding", sentence="It could.", step={"fold": {}}, saves_ms=3.0, basis="estimated"
     )
-    found = side_by_side(profile("model", 10.0), profile("variant", 10.5), predicted=reason)
-    assert found.promise == "predicted −3.000 ms (estimated), achieved +0.500 ms"
-    assert found.promise in str(found) and found.promise in found._repr_html_()
+    pair = side_by_side(profile("model", 10.0), profile("variant", 10.5), predicted=reason)
+    assert pair.promise == "predicted −3.000 ms (estimated), achieved +0.500 ms"
+    assert pair.promise in str(pair) and pair.promise in pair._repr_html_()
     assert side_by_side(profile("model", 10.0), profile("variant", 6.0)).promise == ""
 
 
 def test_folding_takes_batch_norms_away() -> None:
     work = lab.load("resnet18-tiny")
     reason = explain(lab.profile(work, threads=1, **QUICK)).advising("fold")
-    found = side_by_side(work, lab.apply(work, lab.Recipe(["fold"])), predicted=reason, **QUICK)
-    folded = [row for row in found.rows if row.kind_before == "BatchNorm2d"]
+    pair = side_by_side(work, lab.apply(work, lab.Recipe(["fold"])), predicted=reason, **QUICK)
+    folded = [row for row in pair.rows if row.kind_before == "BatchNorm2d"]
     assert len(folded) == 20 and all(
         row.note == "folded away" and row.kind_after == "Identity" for row in folded
     )
-    assert all(row.note == "" for row in found.rows if row.kind_before == "Conv2d")
-    assert found.promise.startswith("predicted −") and "achieved" in found.promise
-    assert found.speedup and found.speedup_interval
-    assert found.speedup_interval[0] <= found.speedup <= found.speedup_interval[1]
+    assert all(row.note == "" for row in pair.rows if row.kind_before == "Conv2d")
+    assert pair.promise.startswith("predicted −") and "achieved" in pair.promise
+    assert pair.speedup and pair.speedup_interval
+    assert pair.speedup_interval[0] <= pair.speedup <= pair.speedup_interval[1]
 
 
 def test_a_change_of_layout_is_noted_where_it_shows() -> None:
     work = Workload(Small(), images())
-    found = side_by_side(work, lab.apply(work, lab.Recipe(["layout"])), **QUICK)
-    assert notes(found) == {
+    pair = side_by_side(work, lab.apply(work, lab.Recipe(["layout"])), **QUICK)
+    assert notes(pair) == {
         "": "",
         "conv": "channels-last",
         "norm": "channels-last",
@@ -130,16 +128,15 @@ def test_a_change_of_layout_is_noted_where_it_shows() -> None:
 def test_layers_run_by_an_engine_are_inside_it() -> None:
     pytest.importorskip("onnxruntime")
     work = Workload(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4))
-    found = side_by_side(
+    pair = side_by_side(
         work, lab.apply(work, lab.Recipe([{"backend": {"name": "onnxruntime"}}])), **QUICK
     )
-    assert found.rows[0].kind_before == "Sequential" and found.rows[0].note.startswith(
+    assert pair.rows[0].kind_before == "Sequential" and pair.rows[0].note.startswith(
         "Sequential → "
     )
-    engine = found.rows[0].kind_after
+    engine = pair.rows[0].kind_after
     assert (
-        notes(found)["0"] == notes(found)["1"] == f"inside {engine}"
-        and found.rows[1].after_ms is None
+        notes(pair)["0"] == notes(pair)["1"] == f"inside {engine}" and pair.rows[1].after_ms is None
     )
 
 
@@ -161,16 +158,16 @@ def test_a_model_that_fails_is_no_half_of_a_pair() -> None:
 
 
 def test_a_pair_reads_well_everywhere_and_lets_no_html_through() -> None:
-    found = side_by_side(profile("<i>", 10.0, one={"self_ms": 1.0}), profile("variant", 6.0))
+    pair = side_by_side(profile("<i>", 10.0, one={"self_ms": 1.0}), profile("variant", 6.0))
     assert (
-        found.title == "<i>: 10 ms → variant: 6 ms"
-        and "−1.000" in str(found)
-        and "inside Model" in str(found)
+        pair.title == "<i>: 10 ms → variant: 6 ms"
+        and "−1.000" in str(pair)
+        and "inside Model" in str(pair)
     )
-    page = found._repr_html_()
+    page = pair._repr_html_()
     assert (
         "<i>" not in page
         and "&lt;i&gt;" in page
-        and repr(found) == "SideBySide(<i> | variant: 2 layers)"
+        and repr(pair) == "SideBySide(<i> | variant: 2 layers)"
     )
-    assert SideBySide.model_validate_json(found.model_dump_json()) == found
+    assert SideBySide.model_validate_json(pair.model_dump_json()) == pair

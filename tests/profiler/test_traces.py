@@ -54,8 +54,8 @@ def written(path, events, **more):
 
 def summary(events):
     columns = Events("made up")
-    for one in events:
-        columns.add(one)
+    for event in events:
+        columns.add(event)
     columns.finish()
     return summary_of(columns)
 
@@ -111,9 +111,11 @@ GPU = [
 
 def test_a_trace_names_every_layer_by_its_path_and_type(tmp_path):
     model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.ReLU())
-    found = profiler.trace(lab.Workload(model, images(), name="net"), tmp_path / "net.json", runs=2)
+    result = profiler.trace(
+        lab.Workload(model, images(), name="net"), tmp_path / "net.json", runs=2
+    )
     written_events = json.loads((tmp_path / "net.json").read_text())["traceEvents"]
-    names = [one["name"] for one in written_events if one.get("cat") == "user_annotation"]
+    names = [row["name"] for row in written_events if row.get("cat") == "user_annotation"]
     assert (
         names.count("0.0 (Conv2d)") == names.count("1 (ReLU)") == names.count("(Sequential)") == 2
     )
@@ -121,40 +123,44 @@ def test_a_trace_names_every_layer_by_its_path_and_type(tmp_path):
         "ProfilerStep#1",
         "ProfilerStep#2",
     ]
-    assert {(one.layer, one.type, one.calls) for one in found.layers} == {
+    assert {(row.layer, row.type, row.calls) for row in result.layers} == {
         ("", "Sequential", 2), ("0", "Sequential", 2), ("0.0", "Conv2d", 2), ("1", "ReLU", 2)
     }  # fmt: skip
-    assert found.layers[0].layer == ""
-    assert found.steps == 2 and not found.is_interrupted and not found.has_device
-    assert found.device_idle_ratio is None and 0 <= found.cpu_idle_ratio < 1
-    assert found.name == "net.json"
+    assert result.layers[0].layer == ""
+    assert result.steps == 2 and not result.is_interrupted and not result.has_device
+    assert result.device_idle_ratio is None and 0 <= result.cpu_idle_ratio < 1
+    assert result.name == "net.json"
 
 
 def test_a_traced_model_and_its_inputs_are_as_before(tmp_path):
-    one = work(Small().train())
-    before = {name: value.clone() for name, value in one.model.state_dict().items()}
-    given_inputs = one.inputs.args[0].clone()
-    profiler.trace(one, tmp_path / "a.json", runs=1)
-    assert one.model.training and torch.equal(one.inputs.args[0], given_inputs)
-    assert all(torch.equal(before[name], value) for name, value in one.model.state_dict().items())
+    workload = work(Small().train())
+    before = {name: value.clone() for name, value in workload.model.state_dict().items()}
+    given_inputs = workload.inputs.args[0].clone()
+    profiler.trace(workload, tmp_path / "a.json", runs=1)
+    assert workload.model.training and torch.equal(workload.inputs.args[0], given_inputs)
+    assert all(
+        torch.equal(before[name], value) for name, value in workload.model.state_dict().items()
+    )
     assert nn.Module.__call__.__name__ != "_watched_call"
 
 
-def test_a_gzipped_trace_says_the_same_as_a_plain_one(tmp_path):
-    made = profiler.trace(work(), tmp_path / "a.json.gz", runs=1)
+def test_a_gzipped_trace_has_the_summary_of_a_plain_one(tmp_path):
+    gzipped = profiler.trace(work(), tmp_path / "a.json.gz", runs=1)
     packed = (tmp_path / "a.json.gz").read_bytes()
     (tmp_path / "a.json").write_bytes(gzip.decompress(packed))
     plain = read_trace(tmp_path / "a.json")
     assert (
-        plain.model_copy(update={"name": "a.json.gz"}) == made == read_trace(tmp_path / "a.json.gz")
+        plain.model_copy(update={"name": "a.json.gz"})
+        == gzipped
+        == read_trace(tmp_path / "a.json.gz")
     )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.json.gz"]
 
 
 def test_a_folder_gets_a_file_that_tensorboard_looks_for_and_the_newest_is_read(tmp_path):
-    one = lab.Workload(Tied(), ids(), name="tied & co")
-    first = profiler.trace(one, tmp_path / "log", runs=1)
-    second = profiler.trace(one, tmp_path / "log", runs=2)
+    workload = lab.Workload(Tied(), ids(), name="tied & co")
+    first = profiler.trace(workload, tmp_path / "log", runs=1)
+    second = profiler.trace(workload, tmp_path / "log", runs=2)
     names = sorted(file.name for file in (tmp_path / "log").iterdir())
     assert [first.name, second.name] == names
     assert all(re.fullmatch(r"tied_co\.\d+\.pt\.trace\.json", name) for name in names)
@@ -191,11 +197,11 @@ class Stopping(nn.Module):
 
 
 def test_what_was_traced_before_an_interruption_is_kept(tmp_path):
-    found = profiler.trace(
+    result = profiler.trace(
         lab.Workload(Stopping(stops_at=5), images()), tmp_path / "a.json", runs=9
     )
-    assert found.is_interrupted and "stopped early" in found.title
-    assert 2 <= by_name(found.operators)["aten::linear"].calls <= 3
+    assert result.is_interrupted and "stopped early" in result.title
+    assert 2 <= by_name(result.operators)["aten::linear"].calls <= 3
 
 
 def test_an_interruption_before_the_first_traced_run_leaves_no_file(tmp_path):
@@ -219,9 +225,9 @@ def test_a_trace_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypa
 def test_names_of_layers_that_would_break_json_or_html_do_not(tmp_path):
     model = nn.Sequential()
     model.add_module('a"b\\<script>', nn.Linear(8, 4))
-    found = profiler.trace(lab.Workload(model, images()), tmp_path / "a.json", runs=1)
-    assert len(found.layers) == 2
-    assert "<script>" not in found._repr_html_()
+    result = profiler.trace(lab.Workload(model, images()), tmp_path / "a.json", runs=1)
+    assert len(result.layers) == 2
+    assert "<script>" not in result._repr_html_()
 
 
 @pytest.fixture(scope="module")
@@ -235,17 +241,17 @@ def recorded(tmp_path_factory):
 
 def test_the_operators_are_those_of_key_averages(recorded):
     recorder, path = recorded
-    found = by_name(read_trace(path).operators)
+    result = by_name(read_trace(path).operators)
     theirs = {
         row.key: row
         for row in recorder.key_averages()
-        if not row.is_user_annotation and row.key in found
+        if not row.is_user_annotation and row.key in result
     }
-    assert len(found) > 15 and set(theirs) == set(found)
+    assert len(result) > 15 and set(theirs) == set(result)
     for name, row in theirs.items():
-        assert found[name].calls == row.count, name
-        assert found[name].total_ms == pytest.approx(row.cpu_time_total / 1e3, abs=2e-3), name
-        assert found[name].self_ms == pytest.approx(row.self_cpu_time_total / 1e3, abs=2e-3), name
+        assert result[name].calls == row.count, name
+        assert result[name].total_ms == pytest.approx(row.cpu_time_total / 1e3, abs=2e-3), name
+        assert result[name].self_ms == pytest.approx(row.self_cpu_time_total / 1e3, abs=2e-3), name
 
 
 def test_the_operators_are_those_of_the_tensorboard_plugin(recorded, tmp_path):
@@ -257,47 +263,47 @@ def test_the_operators_are_those_of_the_tensorboard_plugin(recorded, tmp_path):
     with Cache(str(tmp_path)) as cache:
         parsed = RunProfileData.parse("worker", 1, str(path), cache)
     parsed.process()
-    found = by_name(read_trace(path).operators)
-    theirs = {row.name: row for row in parsed.op_list_groupby_name if row.name in found}
-    assert set(theirs) == set(found)
+    result = by_name(read_trace(path).operators)
+    theirs = {row.name: row for row in parsed.op_list_groupby_name if row.name in result}
+    assert set(theirs) == set(result)
     for name, row in theirs.items():
-        assert found[name].calls == row.calls, name
-        assert found[name].total_ms == pytest.approx(row.host_duration / 1e3, abs=2e-3), name
-        assert found[name].self_ms == pytest.approx(row.self_host_duration / 1e3, abs=2e-3), name
+        assert result[name].calls == row.calls, name
+        assert result[name].total_ms == pytest.approx(row.host_duration / 1e3, abs=2e-3), name
+        assert result[name].self_ms == pytest.approx(row.self_host_duration / 1e3, abs=2e-3), name
 
 
 def test_kernels_belong_to_the_operator_and_the_layer_that_launched_them():
-    found = summary(random.Random(1).sample(GPU, len(GPU)))
-    assert found.has_device
-    operators = by_name(found.operators)
+    result = summary(random.Random(1).sample(GPU, len(GPU)))
+    assert result.has_device
+    operators = by_name(result.operators)
     assert operators["aten::cudnn_convolution"].device_self_ms == pytest.approx(0.020)
     assert operators["aten::conv2d"].device_self_ms == 0
     assert operators["aten::conv2d"].device_ms == pytest.approx(0.020)
     assert operators["aten::addmm"].device_ms == pytest.approx(0.010)
     assert operators["aten::item"].device_ms == pytest.approx(0.002)
     assert operators["aten::conv2d"].self_ms == pytest.approx(0.005)
-    kernels = {row.name: (row.device_ms, row.layer, row.layer_count) for row in found.kernels}
+    kernels = {row.name: (row.device_ms, row.layer, row.layer_count) for row in result.kernels}
     assert kernels == {
         "conv_kernel<float>": (pytest.approx(0.020), "conv", 1),
         "gemm_kernel": (pytest.approx(0.010), "head", 1),
         "other_stream": (pytest.approx(0.015), None, 0),
     }
-    layers = {row.layer: (row.type, row.calls, row.cpu_ms, row.device_ms) for row in found.layers}
+    layers = {row.layer: (row.type, row.calls, row.cpu_ms, row.device_ms) for row in result.layers}
     assert layers["conv"] == ("Conv2d", 1, pytest.approx(0.035), pytest.approx(0.020))
     assert layers["head"] == ("Linear", 1, pytest.approx(0.030), pytest.approx(0.010))
     assert layers[""] == ("Net", 1, pytest.approx(0.090), pytest.approx(0.032))
 
 
 def test_idle_time_waits_copies_and_launches_are_counted():
-    found = summary(GPU)
-    assert found.span_ms == pytest.approx(0.1)
-    assert found.device_idle_ratio == pytest.approx(
+    result = summary(GPU)
+    assert result.span_ms == pytest.approx(0.1)
+    assert result.device_idle_ratio == pytest.approx(
         1 - (20 + 20) / 100
     )  # kernels at 30–50 and, on two streams, 60–80
-    assert found.cpu_idle_ratio == pytest.approx(1 - (20 + 20 + 8) / 100)
-    assert (found.synchronisations, found.synchronisation_ms) == (1, pytest.approx(0.005))
-    assert (found.value_reads, found.launches, found.steps, found.events) == (1, 2, 1, len(GPU))
-    copies = {row.direction: (row.calls, row.bytes, row.device_ms) for row in found.copies}
+    assert result.cpu_idle_ratio == pytest.approx(1 - (20 + 20 + 8) / 100)
+    assert (result.synchronisations, result.synchronisation_ms) == (1, pytest.approx(0.005))
+    assert (result.value_reads, result.launches, result.steps, result.events) == (1, 2, 1, len(GPU))
+    copies = {row.direction: (row.calls, row.bytes, row.device_ms) for row in result.copies}
     assert copies == {
         "host to device": (1, 4096, pytest.approx(0.003)),
         "device to host": (1, 4, pytest.approx(0.002)),
@@ -310,12 +316,12 @@ def test_two_devices_are_idle_on_average():
 
 
 def test_the_layer_that_spent_most_in_a_kernel_comes_first():
-    found = summary([
+    result = summary([
         event("a (Linear)", 0, 10, "user_annotation"), event("aten::mm", 1, 8, **ids_of(1)),
         event("b.c (Linear)", 20, 10, "user_annotation"), event("aten::mm", 21, 8, **ids_of(2)),
         event("gemm", 30, 5, KERNEL, **ids_of(1)), event("gemm", 40, 7, KERNEL, **ids_of(2)),
     ])  # fmt: skip
-    assert found.kernels == (
+    assert result.kernels == (
         TracedKernel(name="gemm", calls=2, device_ms=0.012, layer="b.c", layer_count=2),
     )
 
@@ -328,39 +334,39 @@ def test_categories_of_older_torch_are_known():
         KERNEL: "Kernel",
         COPY: "Memcpy",
     }
-    renamed = [{**one, "cat": older.get(one.get("cat"), one.get("cat"))} for one in GPU]
+    renamed = [{**row, "cat": older.get(row.get("cat"), row.get("cat"))} for row in GPU]
     assert summary(renamed) == summary(GPU)
     assert set(KINDS.values()) == set(Kind) - {Kind.LAYER}
 
 
 def test_events_on_another_thread_are_in_no_layer():
-    found = summary(
+    result = summary(
         [
             event("a (Linear)", 0, 10, "user_annotation"),
             event("aten::mm", 1, 8, tid=2, **ids_of(1)),
             event("k", 2, 3, KERNEL, **ids_of(1)),
         ]
     )
-    assert found.kernels[0].layer is None and found.layers[0].device_ms == 0
+    assert result.kernels[0].layer is None and result.layers[0].device_ms == 0
 
 
 def test_modules_that_torch_names_are_layers_and_python_calls_are_not():
-    found = summary([
+    result = summary([
         event("nn.Module: Conv2d_0", 0, 10, "python_function"),
         event("torch/nn/modules/module.py(1): _call", 0, 9, "python_function"),
         event("aten::conv2d", 2, 4),
     ])  # fmt: skip
-    assert [(row.layer, row.type) for row in found.layers] == [("Conv2d_0", "Conv2d")]
+    assert [(row.layer, row.type) for row in result.layers] == [("Conv2d_0", "Conv2d")]
 
 
-def test_loading_data_is_told(tmp_path):
+def test_data_loading_is_reported(tmp_path):
     data = torch.utils.data.DataLoader(torch.zeros(4, 2), batch_size=2)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorder:
         batches = list(data)
     recorder.export_chrome_trace(str(tmp_path / "a.json"))
-    found = read_trace(tmp_path / "a.json")
-    assert len(batches) == 2 and found.data_loading_ms > 0
-    assert "data loading" in str(found)
+    result = read_trace(tmp_path / "a.json")
+    assert len(batches) == 2 and result.data_loading_ms > 0
+    assert "data loading" in str(result)
 
 
 def test_a_pair_of_beginning_and_end_is_an_event():
@@ -372,17 +378,17 @@ def test_a_pair_of_beginning_and_end_is_an_event():
         (None, "E", 9),
         ("never ended", "B", 20),
     ]
-    found = summary(
+    result = summary(
         [
             {"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts}
             for name, phase, ts in pairs
         ]
     )
-    assert [(row.name, row.self_ms) for row in found.operators] == [
+    assert [(row.name, row.self_ms) for row in result.operators] == [
         ("a", pytest.approx(0.006)),
         ("b", pytest.approx(0.003)),
     ]
-    assert found.skipped == 1 and found.span_ms == pytest.approx(0.009)
+    assert result.skipped == 1 and result.span_ms == pytest.approx(0.009)
 
 
 def test_a_list_of_events_without_categories_is_a_trace_too(tmp_path):
@@ -402,10 +408,10 @@ def trees(start=0, end=10_000, depth=3):
         cuts = sorted(
             draw_one(some.sets(some.integers(low, high), max_size=6 if high > low else 0))
         )
-        found = []
+        rows = []
         for begin, finish in zip(cuts[::2], cuts[1::2], strict=False):
             name = draw_one(some.sampled_from("abcd"))
-            found.append(
+            rows.append(
                 (
                     name,
                     begin,
@@ -413,7 +419,7 @@ def trees(start=0, end=10_000, depth=3):
                     draw_one(draw_tree(begin, finish, left - 1)) if left else [],
                 )
             )
-        return found
+        return rows
 
     return draw_tree()
 
@@ -436,36 +442,36 @@ def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, ch
         for number, (name, *row) in enumerate(rows, 1)
     ]
     chance.shuffle(events)
-    found = by_name(summary(events).operators)
+    result = by_name(summary(events).operators)
     for name in {row[0] for row in rows}:
         mine = [row for row in rows if row[0] == name]
         once = [row for row in mine if not row[4]]
-        assert found[name].calls == len(once)
-        assert found[name].total_ms == pytest.approx(sum(row[2] for row in once) / 1e3)
-        assert found[name].self_ms == pytest.approx(sum(row[3] for row in mine) / 1e3)
+        assert result[name].calls == len(once)
+        assert result[name].total_ms == pytest.approx(sum(row[2] for row in once) / 1e3)
+        assert result[name].self_ms == pytest.approx(sum(row[3] for row in mine) / 1e3)
 
 
 def test_rounded_clocks_neither_lose_nor_invent_nesting():
-    found = by_name(
+    result = by_name(
         summary(
             [event("a", 0, 10.0), event("b", 4, 6.2), event("c", 9.9, 5), event("d", 12, 2.95)]
         ).operators
     )
-    assert found["a"].self_ms == pytest.approx(0.004)  # b ends a little late and is in it
-    assert found["b"].self_ms == pytest.approx(0.0062)  # c begins a little early and is not
-    assert found["c"].self_ms == pytest.approx(0.0021)
+    assert result["a"].self_ms == pytest.approx(0.004)  # b ends a little late and is in it
+    assert result["b"].self_ms == pytest.approx(0.0062)  # c begins a little early and is not
+    assert result["c"].self_ms == pytest.approx(0.0021)
     twins = by_name(summary([event("outer", 0, 5), event("inner", 0, 5)]).operators)
     assert (twins["outer"].self_ms, twins["inner"].self_ms) == (0, pytest.approx(0.005))
 
 
 @pytest.mark.parametrize("length", [None, -1, "12", True, [], 10**400, float("nan")])
-def test_an_event_without_a_sound_time_is_left_out_and_counted(length):
-    found = summary([event("aten::mm", 0, 5), event("aten::odd", 1, length)])
-    assert [row.name for row in found.operators] == ["aten::mm"]
-    assert found.skipped == 1 and "events without a sound time: 1" in str(found)
+def test_an_event_without_a_valid_time_is_left_out_and_counted(length):
+    result = summary([event("aten::mm", 0, 5), event("aten::odd", 1, length)])
+    assert [row.name for row in result.operators] == ["aten::mm"]
+    assert result.skipped == 1 and "events without a sound time: 1" in str(result)
 
 
-def test_strange_events_are_passed_over():
+def test_strange_events_are_skipped():
     odd = [
         7,
         None,
@@ -488,9 +494,9 @@ def test_strange_events_are_passed_over():
         event("aten::mm", 0, 5, **ids_of("12", -3)),
         event("k", 2, 2, KERNEL, **ids_of(1 << 80, 1.5, bytes="many")),
     ]
-    found = summary(odd)
-    assert {row.name for row in found.operators} == {"aten::mm", "None"}
-    assert found.kernels[0].layer is None and found.events == len(odd)
+    result = summary(odd)
+    assert {row.name for row in result.operators} == {"aten::mm", "None"}
+    assert result.kernels[0].layer is None and result.events == len(odd)
 
 
 WHOLE = json.dumps(
@@ -545,7 +551,7 @@ def test_a_damaged_file_ends_in_one_sentence(tmp_path, content, reason):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
 
 
-def test_a_missing_file_and_a_folder_without_traces_and_a_false_ending_are_told(tmp_path):
+def test_a_missing_file_and_a_folder_without_traces_and_a_wrong_suffix_raise(tmp_path):
     with pytest.raises(FileError, match=r"Cannot read none\.json: No such file"):
         read_trace(tmp_path / "none.json")
     (tmp_path / "settings.json").write_text("{}")
@@ -601,7 +607,7 @@ def test_nesting_is_counted_as_json_means_it(value, size):
 
 
 def test_a_gzip_bomb_stays_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "MOST_BYTES_WITHOUT_AN_EVENT", 8 << 20)
+    monkeypatch.setattr(reading, "MAX_BYTES_WITHOUT_EVENT", 8 << 20)
     for name, content in {"spaces": b" ", "string": b"x"}.items():
         with gzip.open(tmp_path / "bomb.json.gz", "wb", compresslevel=1) as file:
             file.write(b'{"a": "' if name == "string" else b"")
@@ -615,13 +621,13 @@ def test_a_gzip_bomb_stays_small(tmp_path, monkeypatch):
         assert peak < 4 << 20
 
 
-def test_names_and_events_without_number_are_stopped(tmp_path, monkeypatch):
+def test_too_many_names_and_events_are_stopped(tmp_path, monkeypatch):
     path = written(tmp_path / "many.json", [event(f"op {n}", n, 1) for n in range(30)])
-    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MOST_NAMES", 20)
+    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MAX_NAMES", 20)
     with pytest.raises(FileError, match=r"many\.json holds more than 20 different names"):
         read_trace(path)
-    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MOST_NAMES", 99)
-    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MOST_EVENTS", 20)
+    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MAX_NAMES", 99)
+    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MAX_EVENTS", 20)
     with pytest.raises(FileError, match=r"many\.json holds more than 20 events"):
         read_trace(path)
 
@@ -664,7 +670,7 @@ def test_a_large_trace_is_read_in_a_fraction_of_its_size(tmp_path):
     assert peak_bytes < path.stat().st_size / 2
 
 
-def test_progress_is_told_in_bytes_of_the_file(tmp_path, monkeypatch):
+def test_progress_is_reported_in_bytes_of_the_file(tmp_path, monkeypatch):
     calls = []
 
     class Shown:
@@ -694,8 +700,8 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path, monkeypatch):
 
 
 def test_a_summary_is_read_without_any_viewer(tmp_path):
-    found = summary(GPU)
-    text = str(found)
+    result = summary(GPU)
+    text = str(result)
     for part in (
         "device idle: 60%",
         "waiting for the device: 1 call, 0.005 ms",
@@ -706,41 +712,41 @@ def test_a_summary_is_read_without_any_viewer(tmp_path):
         "gemm_kernel",
     ):
         assert part in text
-    assert repr(found) == "TraceSummary(made up: 5 operators, 3 kernels, 3 layers)"
-    assert list(found.frame.columns) == [
+    assert repr(result) == "TraceSummary(made up: 5 operators, 3 kernels, 3 layers)"
+    assert list(result.frame.columns) == [
         "calls",
         "self_ms",
         "total_ms",
         "device_self_ms",
         "device_ms",
     ]
-    assert found.frame.loc["aten::addmm", "self_ms"] == pytest.approx(0.020)
-    assert list(found.frame["self_ms"]) == sorted(found.frame["self_ms"], reverse=True)
-    found.save(tmp_path / "a.json")
-    assert Record.load(tmp_path / "a.json") == found
+    assert result.frame.loc["aten::addmm", "self_ms"] == pytest.approx(0.020)
+    assert list(result.frame["self_ms"]) == sorted(result.frame["self_ms"], reverse=True)
+    result.save(tmp_path / "a.json")
+    assert Record.load(tmp_path / "a.json") == result
 
 
 def test_names_from_a_file_are_escaped_and_clipped():
     name = "<img src=x onerror=alert(1)>" + "y" * 900
-    found = summary(
+    result = summary(
         [
             event(name, 0, 5),
             event("k\n<b>", 1, 2, KERNEL),
             event('"><b> (Net)', 0, 6, "user_annotation"),
         ]
     )
-    shown = found._repr_html_()
+    shown = result._repr_html_()
     assert "<img" not in shown and "<b>k" not in shown and '"><b>' not in shown
-    assert max(map(len, str(found).splitlines())) < 130 and "\nk\n" not in str(found)
+    assert max(map(len, str(result).splitlines())) < 130 and "\nk\n" not in str(result)
     assert "currentColor" in shown and not re.search(r"#[0-9a-f]{3,6}\b|rgb", shown)
 
 
 def test_only_the_first_rows_are_shown():
-    found = summary([event(f"aten::op{n}", 10 * n, n + 1) for n in range(40)])
+    result = summary([event(f"aten::op{n}", 10 * n, n + 1) for n in range(40)])
     assert (
-        "(the first 15 of 40)" in str(found)
-        and "aten::op39" in str(found)
-        and "aten::op9 " not in str(found)
+        "(the first 15 of 40)" in str(result)
+        and "aten::op39" in str(result)
+        and "aten::op9 " not in str(result)
     )
 
 

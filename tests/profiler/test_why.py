@@ -85,30 +85,30 @@ def profile(*rows: LayerProfile, **facts: Any) -> Profile:
     return Profile(**(usual | facts))
 
 
-def text(found: Explanation) -> str:
-    return "\n".join(str(reason) for reason in found.reasons)
+def text(explanation: Explanation) -> str:
+    return "\n".join(str(reason) for reason in explanation.reasons)
 
 
-def only(found: Explanation, topic: str) -> Reason:
-    ones = [reason for reason in found.reasons if reason.topic == topic]
-    assert len(ones) == 1, f"{topic!r} stands {len(ones)} times: {text(found)}"
-    return ones[0]
+def only(explanation: Explanation, topic: str) -> Reason:
+    matching = [reason for reason in explanation.reasons if reason.topic == topic]
+    assert len(matching) == 1, f"{topic!r} stands {len(matching)} times: {text(explanation)}"
+    return matching[0]
 
 
-def topics(found: Explanation) -> list[str]:
-    return [reason.topic for reason in found.reasons]
+def topics(explanation: Explanation) -> list[str]:
+    return [reason.topic for reason in explanation.reasons]
 
 
 def test_a_layer_bound_by_computing_says_how_far_it_is_from_the_roof() -> None:
-    found = explain(profile(row("conv")), "conv")
-    assert topics(found) == [
+    explanation = explain(profile(row("conv")), "conv")
+    assert topics(explanation) == [
         "roof"
-    ] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in text(found)
-    assert (found.ms, found.share, found.steps) == (1.0, 0.1, ())
+    ] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in text(explanation)
+    assert (explanation.ms, explanation.share, explanation.steps) == (1.0, 0.1, ())
     assert "the device" in text(explain(profile(row("conv"), device="cuda:0"), "conv"))
 
 
-def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
+def test_reasons_based_on_ceilings_of_a_busy_machine_say_so() -> None:
     busy = Ceiling(
         threads=1,
         fp32_gflops=100.0,
@@ -161,11 +161,11 @@ SLOW = row(
 
 
 def test_a_slow_path_is_named_with_what_it_costs_beside_the_convolutions() -> None:
-    found = explain(profile(row("conv", ms=2.0), SLOW), "pool")
-    reason = only(found, "slow path")
+    explanation = explain(profile(row("conv", ms=2.0), SLOW), "pool")
+    reason = only(explanation, "slow path")
     assert "max_pool2d" in reason.sentence and "5.0% of what" in reason.sentence
     assert "4.0 times the model's median convolution" in reason.sentence
-    assert "roof" not in topics(found), "it is bound by neither"
+    assert "roof" not in topics(explanation), "it is bound by neither"
 
 
 def test_a_slow_path_cheaper_than_the_convolutions_is_not_measured_by_them() -> None:
@@ -185,21 +185,21 @@ def test_a_handful_of_tiny_operators_is_no_slow_path() -> None:
         overhead_ms=0.03,
         operators=(operator("index", 0.1, 20),),
     )
-    found = explain(profile(tiny), "experts")
-    assert topics(found) == ["overhead"], (
+    explanation = explain(profile(tiny), "experts")
+    assert topics(explanation) == ["overhead"], (
         "what its operators need to set themselves up is the cost of calling them"
     )
 
 
 @pytest.mark.parametrize(
-    ("there", "said"), [(0.5, "2.0 × faster"), (1.0, "no help"), (2.0, "slower")]
+    ("there", "words"), [(0.5, "2.0 × faster"), (1.0, "no help"), (2.0, "slower")]
 )
-def test_what_was_tried_on_a_layer_is_told(there: float, said: str) -> None:
+def test_alternatives_measured_on_a_layer_are_reported(there: float, words: str) -> None:
     tried = row(
         "conv", ms=4.0, alternatives=(Alternative(step=LAYOUT, here_ms=1.0, there_ms=there),)
     )
     reason = only(explain(profile(tried), "conv"), "layout")
-    assert said in reason.sentence
+    assert words in reason.sentence
     assert (reason.step, reason.saves_ms, reason.basis) == (
         (LAYOUT, 2.0, "measured") if there == 0.5 else (None, None, None)
     )
@@ -263,14 +263,14 @@ def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
     assert (reason.topic, reason.saves_ms) == ("fusion", 0.4)
 
 
-def test_savings_of_several_steps_are_said_to_overlap() -> None:
+def test_savings_of_several_steps_are_reported_to_overlap() -> None:
     assert "overlap" in topics(
         explain(profile(*normalised(), activation().model_copy(update={"reads_from": ("norm",)})))
     )
     assert "overlap" not in topics(explain(profile(*normalised())))
 
 
-def test_two_sources_or_real_work_are_no_matter_of_fusion() -> None:
+def test_two_sources_or_real_work_are_not_advised_to_be_fused() -> None:
     two = activation().model_copy(update={"reads_from": ("conv", "skip")})
     assert "fusion" not in topics(explain(profile(row("conv"), two), "relu"))
     assert "fusion" not in topics(
@@ -278,7 +278,7 @@ def test_two_sources_or_real_work_are_no_matter_of_fusion() -> None:
     )
 
 
-def test_copies_in_and_around_a_layer_are_told() -> None:
+def test_copies_in_and_around_a_layer_are_reported() -> None:
     whole = row(
         "", "Model", 1.0, total_ms=10.0, operators=(operator("clone", 0.5),), verdict="memory"
     )
@@ -297,7 +297,7 @@ def test_copies_in_and_around_a_layer_are_told() -> None:
     )
 
 
-def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None:
+def test_a_change_of_layout_between_two_layers_is_reported_where_it_is_distinct() -> None:
     before, after = row("one", is_channels_last=True), row("two", reads_from=("one",))
     assert only(explain(profile(before, after), "two"), "conversion").step == LAYOUT
     pixel = after.model_copy(update={"output_shapes": ((1, 16, 1, 1),)})
@@ -305,7 +305,7 @@ def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape", "output", "said"),
+    ("kind", "shape", "output", "words"),
     [
         (
             "Conv2d",
@@ -319,14 +319,14 @@ def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None
         ("Conv2d", (32, 8, 3, 3), (1, 32, 8, 8), None),
     ],
 )
-def test_channels_off_the_hardwares_step_are_told(
-    kind: str, shape: tuple[int, ...], output: tuple[int, ...], said: str | None
+def test_channels_that_do_not_fill_the_vector_width_are_reported(
+    kind: str, shape: tuple[int, ...], output: tuple[int, ...], words: str | None
 ) -> None:
-    found = explain(
+    explanation = explain(
         profile(row("layer", kind, weight_shape=shape, output_shapes=(output,))), "layer"
     )
-    assert ("width" in topics(found)) == (said is not None)
-    assert said is None or said in only(found, "width").sentence
+    assert ("width" in topics(explanation)) == (words is not None)
+    assert words is None or words in only(explanation, "width").sentence
 
 
 FAST_BF16 = Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=400.0, bandwidth_gbs=10.0)
@@ -371,16 +371,16 @@ def test_a_step_is_worth_what_it_saves_in_all_layers_less_what_it_costs() -> Non
     assert "2 layers ('a' 2, 'b' 0.5 ms), less 0.5 ms that it would cost others" in reason.sentence
 
 
-def test_a_step_that_costs_more_than_it_saves_is_told_and_not_advised() -> None:
+def test_a_step_that_costs_more_than_it_saves_is_reported_and_not_advised() -> None:
     rows = (
         row("a", alternatives=alternative(1.0, 0.5)),
         row("b", ms=4.0, alternatives=alternative(1.0, 2.0)),
     )
-    found = explain(profile(*rows))
-    assert found.advising("layout").saves_ms == pytest.approx(
+    explanation = explain(profile(*rows))
+    assert explanation.advising("layout").saves_ms == pytest.approx(
         -3.5
-    ) and "costs about 3.5 ms" in text(found)
-    assert LAYOUT not in found.steps
+    ) and "costs about 3.5 ms" in text(explanation)
+    assert LAYOUT not in explanation.steps
 
 
 def test_a_layer_counts_once_for_a_step_however_many_reasons_there_are() -> None:
@@ -400,17 +400,17 @@ def test_what_was_measured_counts_before_what_is_estimated() -> None:
 
 
 def test_the_whole_says_where_its_time_goes_and_the_best_step_first() -> None:
-    found = explain(
+    explanation = explain(
         profile(
             *normalised(), activation().model_copy(update={"self_ms": 3.0, "reads_from": ("norm",)})
         )
     )
     assert (
-        topics(found)[0] == "where"
-        and "'relu' 3 ms, 'conv' 2 ms, 'norm' 1 ms" in found.reasons[0].sentence
+        topics(explanation)[0] == "where"
+        and "'relu' 3 ms, 'conv' 2 ms, 'norm' 1 ms" in explanation.reasons[0].sentence
     )
-    assert found.steps == (BACKEND, {"fold": {}})
-    assert found.frame["topic"].tolist() == topics(found) and found.ms == 10.0
+    assert explanation.steps == (BACKEND, {"fold": {}})
+    assert explanation.frame["topic"].tolist() == topics(explanation) and explanation.ms == 10.0
 
 
 def test_every_step_that_is_advised_is_one_that_a_recipe_takes() -> None:
@@ -428,8 +428,8 @@ def test_every_step_that_is_advised_is_one_that_a_recipe_takes() -> None:
         ),
         row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001),
     )
-    made = profile(*rows, ceiling=FAST_BF16)
-    steps = [step for one in made for step in explain(made, one.layer).steps]
+    model_profile = profile(*rows, ceiling=FAST_BF16)
+    steps = [step for item in model_profile for step in explain(model_profile, item.layer).steps]
     assert {next(iter(step)) for step in steps} == {"fold", "backend", "layout", "precision"}
     for step in steps:
         assert len(lab.Recipe([step])) == 1
@@ -439,13 +439,13 @@ def test_every_step_that_is_advised_is_one_that_a_recipe_takes() -> None:
 
 
 def test_an_unknown_layer_names_those_near_it() -> None:
-    made = profile(row("layer1.conv1"), row("layer1.conv2"))
+    model_profile = profile(row("layer1.conv1"), row("layer1.conv2"))
     with pytest.raises(
         MeasureError, match=r"No layer 'conv1' ran in model; did you mean layer1\.conv1\?"
     ):
-        explain(made, "conv1")
+        explain(model_profile, "conv1")
     with pytest.raises(MeasureError, match=r"No layer 'nothing' ran in model\."):
-        explain(made, "nothing")
+        explain(model_profile, "nothing")
 
 
 def test_a_layer_inside_an_engine_cannot_be_seen() -> None:
@@ -457,8 +457,8 @@ def test_a_layer_inside_an_engine_cannot_be_seen() -> None:
 
 
 def against(before: LayerProfile, after: LayerProfile, **facts: Any) -> list[Reason]:
-    found = explain(profile(after, **facts), after.layer, against=profile(before, **facts))
-    return [reason for reason in found.reasons if reason.topic in ("change", "not faster")]
+    explanation = explain(profile(after, **facts), after.layer, against=profile(before, **facts))
+    return [reason for reason in explanation.reasons if reason.topic in ("change", "not faster")]
 
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -478,16 +478,16 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "said"), CHANGES)
-def test_what_a_change_did_is_told(
-    before: dict[str, Any], after: dict[str, Any], said: str
+@pytest.mark.parametrize(("before", "after", "words"), CHANGES)
+def test_the_effect_of_a_change_is_reported(
+    before: dict[str, Any], after: dict[str, Any], words: str
 ) -> None:
-    assert said in against(row("layer", **before), row("layer", **after))[0].sentence
+    assert words in against(row("layer", **before), row("layer", **after))[0].sentence
 
 
 def test_a_layer_that_was_not_there_is_new() -> None:
-    found = explain(profile(row("new")), "new", against=profile(row("old")))
-    assert found.reasons[0].sentence == "It was not there before."
+    explanation = explain(profile(row("new")), "new", against=profile(row("old")))
+    assert explanation.reasons[0].sentence == "It was not there before."
 
 
 WHY_NOT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -511,30 +511,38 @@ WHY_NOT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "said"), WHY_NOT)
-def test_what_kept_a_layer_from_getting_faster_is_told(
-    before: dict[str, Any], after: dict[str, Any], said: str
+@pytest.mark.parametrize(("before", "after", "words"), WHY_NOT)
+def test_facts_that_kept_a_layer_from_getting_faster_are_reported(
+    before: dict[str, Any], after: dict[str, Any], words: str
 ) -> None:
-    found = against(row("layer", **before), row("layer", **after), ceiling=FAST_BF16)
-    assert said in "\n".join(reason.sentence for reason in found if reason.topic == "not faster")
+    explanation = against(row("layer", **before), row("layer", **after), ceiling=FAST_BF16)
+    assert words in "\n".join(
+        reason.sentence for reason in explanation if reason.topic == "not faster"
+    )
 
 
-def test_a_layer_that_got_faster_is_asked_for_no_excuse() -> None:
-    assert [one.topic for one in against(row("layer", ms=4.0), row("layer", ms=1.0))] == ["change"]
+def test_a_layer_that_got_faster_has_no_reason_for_not_being_faster() -> None:
+    assert [item.topic for item in against(row("layer", ms=4.0), row("layer", ms=1.0))] == [
+        "change"
+    ]
 
 
 # The record.
 
 
 def test_an_explanation_reads_well_everywhere_and_lets_no_html_through() -> None:
-    found = explain(profile(row("<b>", "Conv<2d>", alternatives=alternative(1.0, 0.5))), "<b>")
-    assert str(found).startswith(
+    explanation = explain(
+        profile(row("<b>", "Conv<2d>", alternatives=alternative(1.0, 0.5))), "<b>"
+    )
+    assert str(explanation).startswith(
         "<b> (Conv<2d>): 1 ms, 10.0% of the time\n· "
-    ) and "→ layout saves about 0.5 ms (measured)" in str(found)
-    assert "<b>: 2" in repr(found) and "&lt;b&gt; (Conv&lt;2d&gt;)" in found._repr_html_()
-    assert Explanation.model_validate_json(found.model_dump_json()) == found
+    ) and "→ layout saves about 0.5 ms (measured)" in str(explanation)
+    assert (
+        "<b>: 2" in repr(explanation) and "&lt;b&gt; (Conv&lt;2d&gt;)" in explanation._repr_html_()
+    )
+    assert Explanation.model_validate_json(explanation.model_dump_json()) == explanation
     with pytest.raises(KeyError, match="nothing here advises 'fold'; advised: layout"):
-        found.advising("fold")
+        explanation.advising("fold")
 
 
 # What the model has already.
@@ -574,8 +582,8 @@ def test_what_was_measured_to_help_is_not_advised_again_with_the_options_that_it
     assert explain(
         profile(tried, applied=({"precision": {"layers": {"head": "bf16"}}},))
     ).steps == (BF16,)
-    found = explain(profile(tried, applied=(done,)))
-    assert found.steps == () and "bf16" not in "".join(map(repr, found.steps))
+    explanation = explain(profile(tried, applied=(done,)))
+    assert explanation.steps == () and "bf16" not in "".join(map(repr, explanation.steps))
 
 
 def test_a_variant_s_profile_knows_what_was_applied() -> None:

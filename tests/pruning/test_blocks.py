@@ -1,5 +1,5 @@
-"""Shorter networks: without a block the model answers as with zeros for that block's weights, or
-the block stays and that is said.
+"""Shorter networks: a model without a block has the same output as with zeros for the block's
+weights, or the block stays and the reason is reported.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def zeroed(model: nn.Module, *blocks: str) -> nn.Module:
     return copied
 
 
-def gone(work: lab.Workload, variant: lab.Variant) -> list[str]:
-    """The blocks that were left out, found by what is there no longer."""
+def removed_blocks(work: lab.Workload, variant: lab.Variant) -> list[str]:
+    """The blocks that were removed: those whose parameters are missing."""
     left = dict(variant.module.named_parameters())
     return [
         block
@@ -82,14 +82,14 @@ def gone(work: lab.Workload, variant: lab.Variant) -> list[str]:
 
 @pytest.mark.parametrize(
     "architecture",
-    [one for one in architectures() if one.name in RESIDUAL],
-    ids=lambda one: one.name,
+    [entry for entry in architectures() if entry.name in RESIDUAL],
+    ids=lambda entry: entry.name,
 )
 def test_a_shorter_model_equals_the_original_with_zeros(architecture):
     work = architecture.workload()
     before = copy.deepcopy(work.model.state_dict())
     variant = shortened(work, ratio=0.5)
-    blocks = gone(work, variant)
+    blocks = removed_blocks(work, variant)
     assert blocks
     assert gap(zeroed(work.model, *blocks), variant.module, work.inputs) < EXACT
     assert (
@@ -100,14 +100,14 @@ def test_a_shorter_model_equals_the_original_with_zeros(architecture):
 
 @pytest.mark.parametrize(
     "architecture",
-    [one for one in architectures() if one.name not in RESIDUAL][::4],
-    ids=lambda one: one.name,
+    [entry for entry in architectures() if entry.name not in RESIDUAL][::4],
+    ids=lambda entry: entry.name,
 )
-def test_what_has_no_residual_block_is_refused_with_a_reason(architecture):
+def test_a_model_without_residual_blocks_is_refused_with_a_reason(architecture):
     with pytest.raises(
         StepError,
         match=(
-            r"no block of it can be left out; layer '.+' \(\w+\): (with zeros|it is given|it did "
+            r"no block of it can be left out; layer '.+' \(\w+\): (with zeros|its input is|it did "
             r"not run)"
         ),
     ):
@@ -170,13 +170,11 @@ NEVER = ["squashed", "branch alone"]
     kinds=st.lists(st.sampled_from([*CERTAIN, *NEVER, "rectified"]), min_size=1, max_size=5),
     ratio=st.sampled_from([0.3, 0.6, 0.9]),
 )
-def test_random_chains_are_shortened_exactly_by_the_share_that_was_asked_for(
-    kinds: list[str], ratio: float
-):
+def test_random_chains_are_shortened_exactly_by_the_requested_share(kinds: list[str], ratio: float):
     torch.manual_seed(0)
     work = lab.Workload(scattered(Chain(kinds)).eval(), torch.randn(2, 3, 5, 5))
     free = find_blocks(work.model, work.inputs).innermost
-    certain = {f"blocks.{place}" for place, kind in enumerate(kinds) if kind in CERTAIN}
+    certain = {f"blocks.{index}" for index, kind in enumerate(kinds) if kind in CERTAIN}
     assert certain <= set(free) and not any(kinds[int(block[7:])] in NEVER for block in free)
     count = int(ratio * len(free) + 0.5)
     if count == 0:
@@ -187,7 +185,7 @@ def test_random_chains_are_shortened_exactly_by_the_share_that_was_asked_for(
             shortened(work, ratio=ratio)
         return
     variant = shortened(work, ratio=ratio)
-    blocks = gone(work, variant)
+    blocks = removed_blocks(work, variant)
     assert len(blocks) == count
     assert gap(zeroed(work.model, *blocks), variant.module, work.inputs) < EXACT
 
@@ -197,17 +195,17 @@ def chain(*kinds: str) -> lab.Workload:
     return lab.Workload(scattered(Chain(list(kinds))).eval(), torch.randn(2, 3, 5, 5))
 
 
-def test_the_block_of_least_harm_goes_and_the_second_is_judged_beside_the_first():
+def test_the_least_important_block_goes_and_the_second_is_chosen_without_the_first():
     work = chain("added", "added", "added", "added")
     with torch.no_grad():
         work.model.blocks[2].last.weight *= 1e-3
         work.model.blocks[2].last.bias *= 1e-3
-        for one, other in zip(
+        for target, source in zip(
             work.model.blocks[1].parameters(), work.model.blocks[0].parameters(), strict=True
         ):
-            one.copy_(other)
+            target.copy_(source)
     variant = shortened(work, ratio=0.25)
-    assert gone(work, variant) == ["blocks.2"]
+    assert removed_blocks(work, variant) == ["blocks.2"]
     assert any(
         note.startswith("without 'blocks.2' as well the answer is") for note in variant.notes
     )
@@ -216,11 +214,14 @@ def test_the_block_of_least_harm_goes_and_the_second_is_judged_beside_the_first(
     for other in ("blocks.0", "blocks.1", "blocks.3"):
         model = zeroed(work.model, "blocks.2", other)
         errors[other] = output_error(work.output(), work.inputs.clone()(model))[0]
-    assert set(gone(work, two)) == {"blocks.2", min(errors, key=lambda block: errors[block])}
+    assert set(removed_blocks(work, two)) == {
+        "blocks.2",
+        min(errors, key=lambda block: errors[block]),
+    }
 
 
 def constants(*rows: tuple[float, float]) -> lab.Workload:
-    """Blocks that each add a constant, which the answer shows."""
+    """Blocks that each add a constant, which is visible in the output."""
     work = chain(*["added"] * len(rows))
     with torch.no_grad():
         work.model.head.weight.copy_(torch.eye(4)[:3])
@@ -230,24 +231,27 @@ def constants(*rows: tuple[float, float]) -> lab.Workload:
     return work
 
 
-def test_blocks_that_cancel_each_other_go_together():
+def test_blocks_that_cancel_each_other_are_removed_together():
     work = constants((1.0, 0.0), (0.0, 1.1), (-1.2, 0.0), (3.0, 3.0))
-    assert gone(work, shortened(work, ratio=0.25)) == ["blocks.0"]
-    assert gone(work, shortened(work, ratio=0.5)) == ["blocks.0", "blocks.2"]
-    assert gone(work, shortened(work, ratio=0.5, layers=["blocks.0"])) == ["blocks.0", "blocks.2"]
+    assert removed_blocks(work, shortened(work, ratio=0.25)) == ["blocks.0"]
+    assert removed_blocks(work, shortened(work, ratio=0.5)) == ["blocks.0", "blocks.2"]
+    assert removed_blocks(work, shortened(work, ratio=0.5, layers=["blocks.0"])) == [
+        "blocks.0",
+        "blocks.2",
+    ]
 
 
-def test_a_block_whose_weights_another_reads_stays():
+def test_a_block_whose_weights_another_block_shares_stays():
     work = chain("added", "added")
     work.model.blocks[1].last.weight = work.model.blocks[0].last.weight
     with pytest.raises(
         StepError,
-        match=r"layer 'blocks\.0' \(Block\) cannot be left out: without it the answer differs by",
+        match=r"layer 'blocks\.0' \(Block\) cannot be left out: without it the output differs by",
     ):
         shortened(work, layers=["blocks.0"])
 
 
-def test_a_search_for_the_least_harm_can_be_stopped():
+def test_the_search_for_the_least_important_block_can_be_stopped():
     with pytest.raises(StoppedError, match=r"was stopped after 0 of 2 blocks; nothing was changed"):
         lab.apply(
             chain("added", "added", "added", "added"),
@@ -256,7 +260,7 @@ def test_a_search_for_the_least_harm_can_be_stopped():
         )
 
 
-def test_named_blocks_go_and_what_cannot_stays_with_its_reason():
+def test_named_blocks_are_removed_and_others_stay_with_a_reason():
     work = lab.load("resnet18-tiny")
     variant = shortened(work, layers=["layer2.*", "layer4.1"])
     assert isinstance(variant.module.layer2[1], nn.Identity) and isinstance(
@@ -264,17 +268,17 @@ def test_named_blocks_go_and_what_cannot_stays_with_its_reason():
     )
     assert gap(zeroed(work.model, "layer2.1", "layer4.1"), variant.module, work.inputs) < EXACT
     assert any(
-        "'layer2.0' stays: it is given 1×8×16×16 and answers 1×16×8×8" in note
+        "'layer2.0' stays: its input is 1×8×16×16 and its output 1×16×8×8" in note
         for note in variant.notes
     )
 
 
-def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_counts_for_the_ratio():
+def test_a_pattern_removes_a_whole_stage_and_named_blocks_count_for_the_ratio():
     work = lab.load("resnet18-tiny")
     assert isinstance(shortened(work, layers=["layer1"]).module.layer1, nn.Identity)
     both = shortened(work, layers=["layer1"], ratio=0.6)
-    assert len(gone(work, both)) == 3
-    assert gone(work, shortened(work, ratio=0.6, protect=["layer1.*", "layer2"])) == [
+    assert len(removed_blocks(work, both)) == 3
+    assert removed_blocks(work, shortened(work, ratio=0.6, protect=["layer1.*", "layer2"])) == [
         "layer3.1",
         "layer4.1",
     ]
@@ -285,12 +289,12 @@ def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_count
     [
         (
             {"layers": ["layer2.0"]},
-            r"layer 'layer2\.0' \(BasicBlock\) cannot be left out: it is given 1×8×16×16 and "
-            r"answers 1×16×8×8",
+            r"layer 'layer2\.0' \(BasicBlock\) cannot be left out: its input is 1×8×16×16 and "
+            r"its output 1×16×8×8",
         ),
         (
             {"layers": ["fc"]},
-            r"layer 'fc' \(Linear\) cannot be left out: it is given 1×64 and answers 1×10",
+            r"layer 'fc' \(Linear\) cannot be left out: its input is 1×64 and its output 1×10",
         ),
         (
             {"layers": ["layer1.0.relu1"]},
@@ -298,7 +302,7 @@ def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_count
         ),
         (
             {"layers": ["layer1.0.bn2"]},
-            r"cannot be left out: with zeros for weights it does not just answer its input",
+            r"cannot be left out: with zeros for weights it does not return its input unchanged",
         ),
         (
             {"layers": ["layer1.1"], "protect": ["layer1.*"]},
@@ -312,7 +316,7 @@ def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_count
     ],
     ids=str,
 )
-def test_what_cannot_go_is_named_with_the_reason(options, message):
+def test_blocks_that_cannot_be_removed_are_reported_with_the_reason(options, message):
     work = lab.load("resnet18-tiny")
     with pytest.raises(StepError, match=message):
         shortened(work, **options)
@@ -328,7 +332,7 @@ def test_what_cannot_go_is_named_with_the_reason(options, message):
     ],
     ids=str,
 )
-def test_options_that_say_nothing_are_refused(options, message):
+def test_empty_or_invalid_options_are_refused(options, message):
     with pytest.raises(RecipeError, match=message):
         lab.Recipe([{"shorten": options}])
 
@@ -342,16 +346,16 @@ def test_a_pattern_that_matches_nothing_names_the_nearest():
 
 def test_a_norm_after_the_sum_keeps_a_layer_of_bert():
     reason = (
-        r"layer 'layers\.0' \(\w+\) cannot be left out: with zeros for weights it does not just "
-        r"answer its input"
+        r"layer 'layers\.0' \(\w+\) cannot be left out: with zeros for weights it does not "
+        r"return its input unchanged"
     )
     with pytest.raises(StepError, match=reason):
         shortened(lab.load("bert-base-tiny"), layers=["layers.0"])
 
 
-class Talking(nn.Module):
-    """Its blocks take what they are given by name, answer in a tuple, and are asked for an
-    attribute.
+class TupleBlocks(nn.Module):
+    """Blocks that take keyword arguments, return a tuple, and have an attribute that the model
+    reads.
     """
 
     class Part(nn.Module):
@@ -366,7 +370,10 @@ class Talking(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts, self.head = nn.ModuleList([Talking.Part(), Talking.Part()]), nn.Linear(4, 2)
+        self.parts, self.head = (
+            nn.ModuleList([TupleBlocks.Part(), TupleBlocks.Part()]),
+            nn.Linear(4, 2),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         scale = x.mean(1, keepdim=True)
@@ -376,8 +383,8 @@ class Talking(nn.Module):
         return self.head(x * scale)
 
 
-def test_what_stands_in_place_is_called_and_answers_as_the_block_did():
-    work = lab.Workload(scattered(Talking()).eval(), torch.randn(3, 4))
+def test_the_replacement_is_called_and_returns_like_the_block():
+    work = lab.Workload(scattered(TupleBlocks()).eval(), torch.randn(3, 4))
     variant = shortened(work, layers=["parts.0"])
     assert gap(zeroed(work.model, "parts.0"), variant.module, work.inputs) < EXACT
     state, scale = torch.randn(3, 4), torch.randn(3, 1)
@@ -386,27 +393,27 @@ def test_what_stands_in_place_is_called_and_answers_as_the_block_did():
     assert copy.deepcopy(variant.module).parts[0].kind == "part"
 
 
-class Prying(Talking):
-    """It reads a weight of a block."""
+class WeightReader(TupleBlocks):
+    """The model reads a weight of a block."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.parts[0].line.bias.sum()
 
 
-def test_a_model_that_reads_into_a_block_keeps_it():
-    work = lab.Workload(scattered(Prying()).eval(), torch.randn(3, 4))
+def test_a_block_whose_weight_the_model_reads_stays():
+    work = lab.Workload(scattered(WeightReader()).eval(), torch.randn(3, 4))
     with pytest.raises(
         StepError,
         match=(
-            r"layer 'parts\.0' \(Part\) cannot be left out: the model's code does not take it "
-            r"shorter"
+            r"layer 'parts\.0' \(Part\) cannot be left out: the model's code fails without "
+            r"it"
         ),
     ):
         shortened(work, layers=["parts.0"])
-    assert gone(work, shortened(work, ratio=0.5)) == ["parts.1"]
+    assert removed_blocks(work, shortened(work, ratio=0.5)) == ["parts.1"]
 
 
-def test_a_cache_that_is_no_longer_written_to_is_said():
+def test_a_cache_that_is_no_longer_written_to_is_reported():
     work = lab.load(
         "hf:llama",
         hidden_size=16,
@@ -427,8 +434,8 @@ def test_a_shortened_model_can_be_pruned_folded_and_rebuilt():
     steps = [{"shorten": {"layers": ["layer1.0", "layer3.1"]}}, {"prune": {"ratio": 0.5}}, "fold"]
     variant = lab.apply(work, lab.Recipe(steps))
     once = lab.apply(work, lab.Recipe(steps[:1]))
-    assert sum(one.numel() for one in variant.module.parameters()) < 0.4 * sum(
-        one.numel() for one in once.module.parameters()
+    assert sum(weight.numel() for weight in variant.module.parameters()) < 0.4 * sum(
+        weight.numel() for weight in once.module.parameters()
     )
     draft = Draft(work, copy.deepcopy(work.model))
     step = Recipe(steps[:1]).steps[0]
@@ -438,7 +445,7 @@ def test_a_shortened_model_can_be_pruned_folded_and_rebuilt():
         step.rebuild(draft, {"blocks": {"layer9.0": {}}})
 
 
-def test_a_click_more_leaves_out_a_block_more():
+def test_steps_added_one_by_one_join_their_blocks():
     recipe = lab.Recipe([{"shorten": {"layers": ["layer1.0"]}}]).with_step(
         {"shorten": {"layers": ["layer2.1"]}}
     )
@@ -446,27 +453,27 @@ def test_a_click_more_leaves_out_a_block_more():
     assert recipe.label == "shorten layer1.0, layer2.1"
 
 
-def test_the_layers_behind_make_up_for_a_block_where_there_is_data():
+def test_later_layers_are_refit_for_a_removed_block_where_there_is_data():
     work = lab.load("resnet18-digits-tiny")
-    plain, repaired = (
+    plain, refit = (
         shortened(work, layers=["layer2.1", "layer3.1"], repair=repair) for repair in ([], None)
     )
     errors = [
         output_error(work.output(), work.inputs.clone()(variant.module))[0]
-        for variant in (plain, repaired)
+        for variant in (plain, refit)
     ]
     assert errors[1] < 0.5 * errors[0]
-    assert work.evaluate(repaired.model) > work.evaluate(plain.model)
+    assert work.evaluate(refit.model) > work.evaluate(plain.model)
     assert gap(zeroed(work.model, "layer2.1", "layer3.1"), plain.module, work.inputs) < EXACT
     same = dict(plain.module.named_parameters())
     assert all(
         torch.equal(value, same[name])
-        for name, value in repaired.module.named_parameters()
+        for name, value in refit.module.named_parameters()
         if name.startswith("layer1")
     )
 
 
-def test_a_shortened_and_repaired_model_is_loaded_from_its_folder(tmp_path):
+def test_a_shortened_and_refit_model_is_loaded_from_its_folder(tmp_path):
     work = lab.load("resnet18-tiny")
     variant = lab.apply(
         work,
@@ -483,8 +490,8 @@ def test_a_shortened_and_repaired_model_is_loaded_from_its_folder(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"ratio": 0.5}, {"layers": ["layer1.0"]}], ids=["by ratio", "by name"]
 )
-def test_after_rounding_it_says_to_come_before_it(name, options):
-    work = next(one for one in architectures() if one.name == "residual").workload()
+def test_on_a_quantized_model_the_error_says_to_shorten_first(name, options):
+    work = next(entry for entry in architectures() if entry.name == "residual").workload()
     block = find_blocks(work.model, work.inputs).innermost[0]
     options = options if "ratio" in options else {"layers": [block]}
     with pytest.raises(

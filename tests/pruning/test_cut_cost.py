@@ -1,5 +1,5 @@
-"""The predicted cost of fewer channels: what Python and the page predict before a cut is what the
-cut model has.
+"""The predicted cost of fewer channels: Python and the page predict the cost that the cut model
+has.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),
     pytest.mark.usefixtures("one_thread"),
 ]
-ATTENTIVE = (
-    "attention, packed",
-    "language model, tied",
-)  # whose products of two activations count in proportion
-TRIED = ("residual", "dense", "C2f by chunk", "depthwise", "groups", "flattened", *ATTENTIVE)
+# products of two activations are estimated in proportion
+ATTENTION = ("attention, packed", "language model, tied")
+TESTED = ("residual", "dense", "C2f by chunk", "depthwise", "groups", "flattened", *ATTENTION)
 
 
 def cost_of(work):
@@ -47,57 +45,63 @@ def cost_of(work):
 
 
 def some_removed(cost, seed=0):
-    drawn = random.Random(seed)
+    generator = random.Random(seed)
     free = [group for group in cost.groups if group.pinned is None and group.width > 1]
-    return {group.layers[0]: drawn.choice([0.2, 0.5, 0.75]) for group in free}
+    return {group.layers[0]: generator.choice([0.2, 0.5, 0.75]) for group in free}
 
 
 @pytest.fixture(scope="module")
 def cost():
-    work = next(one for one in architectures() if one.name == "residual").workload()
+    work = next(entry for entry in architectures() if entry.name == "residual").workload()
     return cost_of(work)
 
 
 @pytest.mark.parametrize(
-    "architecture", [one for one in architectures() if one.name in TRIED], ids=lambda one: one.name
+    "architecture",
+    [entry for entry in architectures() if entry.name in TESTED],
+    ids=lambda entry: entry.name,
 )
-def test_what_is_predicted_is_what_the_cut_model_has(architecture):
+def test_the_cut_model_has_the_predicted_cost(architecture):
     work = architecture.workload()
     cost = cost_of(work)
     removed = some_removed(cost)
     variant = lab.apply(
         work, lab.Recipe([{"prune": {"layers": removed, "importance": "magnitude"}}])
     )
-    whole, foretold = cost.predict(cost.full), cost.predict(cost.widths(removed))
+    whole, predicted = cost.predict(cost.full), cost.predict(cost.widths(removed))
     after = lab.profile(variant, runs=1, seconds=0.01, threads=1)
     assert whole.parameters == sum(weight.numel() for weight in work.model.parameters())
     assert (
-        foretold.parameters
+        predicted.parameters
         == sum(weight.numel() for weight in variant.module.parameters())
         < whole.parameters
     )
-    assert foretold.flops == pytest.approx(
-        2 * after.root.total_macs, rel=0.05 if architecture.name in ATTENTIVE else 1e-9
+    assert predicted.flops == pytest.approx(
+        2 * after.root.total_macs, rel=0.05 if architecture.name in ATTENTION else 1e-9
     )
-    assert foretold.latency_ms < whole.latency_ms == cost.latency_ms
+    assert predicted.latency_ms < whole.latency_ms == cost.latency_ms
 
 
-def test_all_that_are_tried_are_there():
-    assert {*TRIED} <= {one.name for one in architectures()}
+def test_all_tested_architectures_exist():
+    assert {*TESTED} <= {entry.name for entry in architectures()}
 
 
-def test_a_named_layer_keeps_what_the_step_keeps_and_of_two_of_a_group_the_later_counts(cost):
-    group = next(one for one in cost.groups if len(one.layers) > 3 and one.pinned is None)
+def test_widths_match_the_step_and_the_later_of_two_layers_of_a_group_counts(cost):
+    group = next(
+        candidate
+        for candidate in cost.groups
+        if len(candidate.layers) > 3 and candidate.pinned is None
+    )
     first, other = group.layers[0], group.layers[-1]
-    place = cost.groups.index(group)
-    assert cost.widths({first: 0.5})[place] == group.width // 2
-    assert cost.widths({first: 0.5, other: 0.25})[place] == round(group.width * 0.75)
-    assert cost.widths({other: 0.25, first: 0.5})[place] == group.width // 2
-    assert cost.widths({first: 0.9999})[place] == 1, "one stays"
-    assert cost.widths({"nobody": 0.5}) == cost.full
+    index = cost.groups.index(group)
+    assert cost.widths({first: 0.5})[index] == group.width // 2
+    assert cost.widths({first: 0.5, other: 0.25})[index] == round(group.width * 0.75)
+    assert cost.widths({other: 0.25, first: 0.5})[index] == group.width // 2
+    assert cost.widths({first: 0.9999})[index] == 1, "one unit stays"
+    assert cost.widths({"no such layer": 0.5}) == cost.full
 
 
-def test_what_is_pinned_keeps_all(cost):
+def test_a_pinned_group_keeps_all_channels(cost):
     pinned = next(group for group in cost.groups if group.pinned)
     assert cost.widths(dict.fromkeys(pinned.layers, 0.5)) == cost.full
 
@@ -133,13 +137,13 @@ def by_hand(stairs=(), lengths=(0,), ms=8.0):
     )
 
 
-def test_the_arithmetic_is_this():
+def test_costs_by_hand():
     assert by_hand().predict((8,)) == (7 + 3 * 8 * 20, 900, 10.0)
     assert by_hand().predict((4,)) == (7 + 3 * 4 * 12, 500, 6.0)
     assert by_hand(lengths=(0, 1)).predict((4,)).flops == pytest.approx(100 + 800 * 0.5 * 12 / 20)
 
 
-def test_measured_stairs_take_the_place_of_the_proportion():
+def test_measured_stairs_replace_the_proportion():
     stairs = ((1.0, 4.0), (4.0, 4.0), (8.0, 16.0))
     cost = by_hand().with_stairs({"a": stairs})
     assert [cost.predict((width,)).latency_ms for width in (8, 6, 4, 1)] == pytest.approx(
@@ -149,22 +153,22 @@ def test_measured_stairs_take_the_place_of_the_proportion():
     assert by_hand().with_stairs({"b": stairs}) == by_hand()
 
 
-def test_a_time_is_never_below_nothing():
+def test_a_predicted_time_is_never_negative():
     assert by_hand(ms=8.0).model_copy(update={"latency_ms": 1.0}).predict((1,)).latency_ms == 0
 
 
-def test_a_cost_survives_a_file_and_tells_what_it_counts(cost, tmp_path):
+def test_a_cost_is_saved_loaded_and_printed(cost, tmp_path):
     assert Record.load(cost.save(tmp_path / "cost.json")) == cost
     assert "parameters" in repr(cost) and "groups of channels" in cost.title
 
 
-def test_it_is_sent_in_few_bytes(cost):
+def test_the_packed_cost_is_small(cost):
     data = packed_cut_cost(cost)
     sizes = [
-        len(one)
+        len(part)
         for value in data.values()
-        for one in (value.values() if isinstance(value, dict) else [value])
-        if isinstance(one, bytes)
+        for part in (value.values() if isinstance(value, dict) else [value])
+        if isinstance(part, bytes)
     ]
     assert sum(sizes) < 40 * len(cost.layers) + 60 * len(cost.lengths) + 20 * len(cost.weights)
 
@@ -173,7 +177,7 @@ def test_it_is_sent_in_few_bytes(cost):
 
 
 def node():
-    """Playwright brings a Node; without it one that is installed."""
+    """The Node that Playwright brings, else an installed one, else None."""
     try:
         import playwright
     except ImportError:
@@ -194,35 +198,35 @@ const revived = (key, value) => {
   const bytes = Uint8Array.from(Buffer.from(value.base64, "base64"));
   return new DataView(bytes.buffer);
 };
-const given = JSON.parse(readFileSync(path, "utf8"), revived);
-const cost = unpackedCutCost(given.cost, unpackedCoupling(given.coupling));
-const answer = given.removed.map((removed) => {
+const request = JSON.parse(readFileSync(path, "utf8"), revived);
+const cost = unpackedCutCost(request.cost, unpackedCoupling(request.coupling));
+const results = request.removed.map((removed) => {
   const widths = widthsAfter(cost, removed);
   return [widths, Object.values(foretold(cost, widths))];
 });
-console.log(JSON.stringify(answer));
+console.log(JSON.stringify(results));
 """
 
 
 def on_the_page(cost, coupling, removed, folder):
-    """What the page's module answers, for each of several cuts."""
+    """The output of the page's module for each of several cuts."""
     program = node()
     if program is None:
         assert "browser" not in os.environ.get("PAIFUSER_REQUIRE", ""), (
-            "a Node is required here, and there is none"
+            "Node is required, and none is installed"
         )
-        pytest.skip("there is no Node on this machine")
-    given = {
+        pytest.skip("Node is not installed")
+    request = {
         "cost": packed_cut_cost(cost),
         "coupling": packed(coupling),
-        "removed": [list(one.items()) for one in removed],
+        "removed": [list(shares.items()) for shares in removed],
     }
-    (folder / "given.json").write_text(
-        json.dumps(given, default=lambda one: {"base64": base64.b64encode(one).decode()})
+    (folder / "request.json").write_text(
+        json.dumps(request, default=lambda data: {"base64": base64.b64encode(data).decode()})
     )
     (folder / "harness.mjs").write_text(HARNESS)
     ran = subprocess.run(
-        [program, "harness.mjs", str(asset("widgets")), "given.json"],
+        [program, "harness.mjs", str(asset("widgets")), "request.json"],
         cwd=folder, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -231,52 +235,54 @@ def on_the_page(cost, coupling, removed, folder):
 
 @pytest.mark.parametrize("has_stairs", [False, True], ids=["in proportion", "by stairs"])
 def test_the_page_predicts_what_python_predicts(cost, tmp_path, has_stairs):
-    drawn = random.Random(1)
+    generator = random.Random(1)
     if has_stairs:
         cost = cost.with_stairs(
             {
-                one.layer: [(width, drawn.random()) for width in (1, 7, 16)]
-                for one in cost.layers[::2]
+                row.layer: [(width, generator.random()) for width in (1, 7, 16)]
+                for row in cost.layers[::2]
             }
         )
     coupling = lab.records.Coupling(workload=cost.workload, groups=cost.groups)
     layers = [layer for group in cost.groups for layer in group.layers]
     removed = [
         {
-            layer: drawn.uniform(0.01, 0.99)
-            for layer in drawn.sample(layers, drawn.randint(0, len(layers)))
+            layer: generator.uniform(0.01, 0.99)
+            for layer in generator.sample(layers, generator.randint(0, len(layers)))
         }
         for _ in range(40)
     ]
-    answers = on_the_page(cost, coupling, removed, tmp_path)
-    assert len(answers) == 40
-    for one, (widths, foretold) in zip(removed, answers, strict=True):
-        assert widths == list(cost.widths(one))
-        assert foretold == pytest.approx(list(cost.predict(widths)), rel=1e-12)
+    results = on_the_page(cost, coupling, removed, tmp_path)
+    assert len(results) == 40
+    for shares, (widths, predicted) in zip(removed, results, strict=True):
+        assert widths == list(cost.widths(shares))
+        assert predicted == pytest.approx(list(cost.predict(widths)), rel=1e-12)
 
 
-def test_the_groups_are_shown_by_themselves(monkeypatch):
-    found = channel_groups(lab.Workload(Small(), images(), name="small"))
-    panel = lab.show(found)
-    assert panel.view == "coupling" and panel.data["name"] == [group.name for group in found.groups]
-    members = [member for group in found.groups for member in group.members]
+def test_channel_groups_are_shown_in_a_panel(monkeypatch):
+    coupling = channel_groups(lab.Workload(Small(), images(), name="small"))
+    panel = lab.show(coupling)
+    assert panel.view == "coupling" and panel.data["name"] == [
+        group.name for group in coupling.groups
+    ]
+    members = [member for group in coupling.groups for member in group.members]
     assert [
         panel.data["layer"]["names"][code]
         for code in memoryview(panel.data["layer"]["codes"]).cast("H")
-    ] == [one.layer for one in members]
-    assert "<table>" in panel.twin() and found.title in panel.twin()
-    assert repr(found).startswith("Coupling(small: ")
+    ] == [member_.layer for member_ in members]
+    assert "<table>" in panel.twin() and coupling.title in panel.twin()
+    assert repr(coupling).startswith("Coupling(small: ")
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_torch_s_fused_encoder_layer_will_compute_is_foretold(count):
+def test_the_cost_of_torch_s_fused_encoder_layer_is_predicted(count):
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model = nn.Sequential(
         nn.TransformerEncoder(layer, count, enable_nested_tensor=False), nn.Linear(16, 5)
     ).eval()
     work = lab.Workload(model, torch.randn(2, 6, 16))
     cost = cost_of(work)
-    assert {row.layer for row in cost.layers} == {f"0.layers.{place}" for place in range(count)}, (
+    assert {row.layer for row in cost.layers} == {f"0.layers.{index}" for index in range(count)}, (
         "it runs as one operator"
     )
     for share in (0.25, 0.5):

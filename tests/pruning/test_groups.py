@@ -13,7 +13,7 @@ from paifuser_lab.workload import Inputs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ZOO = {one.name: one for one in architectures()}
+ZOO = {entry.name: entry for entry in architectures()}
 
 
 def groups_of(model: nn.Module, *inputs: Tensor) -> dict[str, ChannelGroup]:
@@ -48,12 +48,12 @@ def test_rows_a_bias_a_norm_and_columns_go_together():
     }
 
 
-def test_what_the_answer_has_stays():
+def test_channels_of_the_output_stay():
     group = groups_of(nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 5)), torch.randn(2, 3))["1"]
     assert group.pinned == "the model's answer has these channels"
 
 
-def test_a_flattened_channel_is_read_by_as_many_columns_as_it_has_places():
+def test_a_flattened_channel_is_read_by_as_many_columns_as_it_has_positions():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 16, 5))
     structure = couple(model, Inputs((torch.randn(2, 3, 6, 6),)))
     index = next(i for i, group in enumerate(structure.groups) if group.name == "0")
@@ -75,7 +75,7 @@ def test_a_flattened_channel_is_read_by_as_many_columns_as_it_has_places():
         ("pixel shuffle", "1", 16, 4),
     ],
 )
-def test_units_are_what_can_be_removed_alone(name, layer, width, unit):
+def test_a_unit_is_the_smallest_removable_part(name, layer, width, unit):
     group = groups_in_zoo(name)[layer]
     assert (group.width, group.unit) == (width, unit)
 
@@ -86,7 +86,7 @@ def test_a_residual_ties_every_layer_that_writes_to_it():
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-def test_a_single_head_loses_only_what_its_values_are_wide(heads):
+def test_a_single_head_loses_only_value_channels(heads):
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -94,8 +94,8 @@ def test_a_single_head_loses_only_what_its_values_are_wide(heads):
 
         def forward(self, x: Tensor) -> Tensor:
             q, k, v = (
-                one(x).unflatten(-1, (heads, -1)).transpose(1, 2)
-                for one in (self.query, self.key, self.value)
+                projection(x).unflatten(-1, (heads, -1)).transpose(1, 2)
+                for projection in (self.query, self.key, self.value)
             )
             y = nn.functional.scaled_dot_product_attention(q, k, v)
             return self.out(y.transpose(1, 2).flatten(2))
@@ -108,7 +108,7 @@ def test_a_single_head_loses_only_what_its_values_are_wide(heads):
         assert (groups["query"].width, groups["query"].unit) == (4, 2)
 
 
-def test_an_operator_without_a_rule_holds_what_it_touches():
+def test_an_operator_without_a_rule_fixes_its_inputs():
     class Sorted(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ def test_an_operator_without_a_rule_holds_what_it_touches():
     assert groups["two"].pinned is None
 
 
-def test_a_layer_that_did_not_run_holds_what_it_could_have_read():
+def test_a_layer_that_did_not_run_fixes_what_it_could_have_read():
     class Either(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -143,14 +143,14 @@ def test_a_tied_weight_is_one_weight():
     assert weights(groups["into"]) == {("into.weight", 0, "rows"), ("into.bias", 0, "rows")}
 
 
-def test_normalising_over_channels_holds_them():
+def test_normalising_over_channels_fixes_them():
     groups = groups_of(
         nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)), torch.randn(2, 4)
     )
     assert groups["0"].pinned == "'native_layer_norm' in layer '1' needs all of it"
 
 
-def test_the_record_tells_and_travels(tmp_path):
+def test_the_record_is_printed_and_saved(tmp_path):
     work = ZOO["vision transformer"].workload()
     record = channel_groups(work)
     assert Record.load(record.save(tmp_path / "coupling.json")) == record
@@ -159,14 +159,14 @@ def test_the_record_tells_and_travels(tmp_path):
     assert {"layer", "units", "channels", "weights", "note"} == set(record.table()[0])
 
 
-@pytest.mark.parametrize("architecture", architectures(), ids=lambda one: one.name)
-def test_no_rule_of_the_zoo_is_used_beyond_what_it_knows(architecture):
+@pytest.mark.parametrize("architecture", architectures(), ids=lambda entry: entry.name)
+def test_the_rules_cover_every_call_in_the_zoo(architecture):
     work = architecture.workload()
     reasons = [group.pinned for group in couple(work.model, work.inputs).groups if group.pinned]
-    assert not [reason for reason in reasons if "beyond its rule" in reason]
+    assert not [reason for reason in reasons if "not covered by its rule" in reason]
 
 
-def test_looking_changes_nothing():
+def test_coupling_changes_nothing():
     work = ZOO["residual"].workload()
     before = {name: value.clone() for name, value in work.model.state_dict().items()}
     couple(work.model, work.inputs)

@@ -1,6 +1,4 @@
-"""Repair after a cut: proven to be exact first, then brought nearer to what the model answered
-before.
-"""
+"""Refit after a cut: the cut is exact, then the outputs are brought closer to those of before."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from paifuser_lab.pruning.groups import couple, cut
 from paifuser_lab.pruning.refit import refit_model, shrunk_layers
 from paifuser_lab.pruning.refit.context import RefitContext
 from paifuser_lab.pruning.refit.normal_equations import Sums, fit
-from paifuser_lab.pruning.refit.techniques import measure_again
+from paifuser_lab.pruning.refit.techniques import reestimate_statistics
 from paifuser_lab.workload.data import samples_of
 from tests.support.models import enliven, images
 
@@ -56,8 +54,8 @@ def error_of(work: lab.Workload, variant: lab.Variant) -> float:
 
 
 class Redundant(nn.Module):
-    """Every second channel in the middle is the one before it over again, so that half of them can
-    stand in for the others.
+    """Every second channel in the middle repeats the one before, so that half of them can replace
+    the others.
     """
 
     def __init__(self, *, has_norm: bool, has_bias: bool, groups: int = 1, **geometry: int) -> None:
@@ -87,7 +85,7 @@ class Redundant(nn.Module):
     ],
     ids=str,
 )
-def test_channels_that_others_can_stand_in_for_cost_almost_nothing(options):
+def test_removing_redundant_channels_costs_almost_nothing_after_a_refit(options):
     work = lab.Workload(Redundant(**options).eval(), images(32, 9))
     model = copy.deepcopy(work.model)
     structure = couple(model, work.inputs)
@@ -113,9 +111,9 @@ def test_a_linear_layer_gets_the_weights_that_least_squares_over_its_examples_gi
         scattered(nn.Sequential(first, nn.Tanh(), last)).eval(), data[0][0][:4], train=data
     )
     model = pruned(work, ["least-squares"]).module
-    x = torch.tanh(model[0](torch.cat([one for one, _ in data[:3]])))
-    wanted = work.model(torch.cat([one for one, _ in data[:3]]))
-    solved = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], 1), wanted).solution
+    x = torch.tanh(model[0](torch.cat([batch for batch, _ in data[:3]])))
+    targets = work.model(torch.cat([batch for batch, _ in data[:3]]))
+    solved = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], 1), targets).solution
     assert torch.allclose(model[2].weight, solved[:-1].T, atol=0.02)
     assert torch.allclose(model[2].bias, solved[-1], atol=0.02)
 
@@ -128,7 +126,7 @@ def test_a_linear_layer_gets_the_weights_that_least_squares_over_its_examples_gi
     rows=st.integers(1, 40),
     shifts=st.booleans(),
 )
-def test_no_fit_is_worse_than_what_there_was_and_the_sums_know_every_error(
+def test_no_fit_is_worse_than_the_old_weights_and_the_sums_give_every_error(
     groups, inputs, outputs, rows, shifts
 ):
     torch.manual_seed(rows)
@@ -139,7 +137,7 @@ def test_no_fit_is_worse_than_what_there_was_and_the_sums_know_every_error(
     parts = []
     for _ in range(2):
         x, y = torch.randn(groups, rows, inputs) + 1, torch.randn(groups, rows, outputs) - 2
-        sums = Sums.none(groups, inputs, outputs, x)
+        sums = Sums.zeros(groups, inputs, outputs, x)
         sums.add(x[:, : rows // 2], y[:, : rows // 2])
         sums.add(x[:, rows // 2 :], y[:, rows // 2 :])
         direct = (
@@ -147,30 +145,30 @@ def test_no_fit_is_worse_than_what_there_was_and_the_sums_know_every_error(
         )
         assert torch.allclose(sums.errors(weight, bias), direct, rtol=1e-8, atol=1e-8)
         parts.append(sums)
-    found = fit(*parts, weight, bias, may_shift=shifts)
-    assert found.after <= found.before * (1 + 1e-9)
+    fitted = fit(*parts, weight, bias, may_shift=shifts)
+    assert fitted.after <= fitted.before * (1 + 1e-9)
     assert torch.allclose(
-        parts[1].errors(found.weight, found.bias).sum(),
-        torch.tensor(found.after).double(),
+        parts[1].errors(fitted.weight, fitted.bias).sum(),
+        torch.tensor(fitted.after).double(),
         rtol=1e-6,
         atol=1e-6,
     )
-    assert shifts or torch.equal(found.bias, bias)
+    assert shifts or torch.equal(fitted.bias, bias)
 
 
-def test_without_a_shift_the_bias_that_there_is_counts():
+def test_without_a_shift_the_old_bias_is_used():
     weight, bias, x = (
         torch.randn(1, 3, 5).double(),
         torch.randn(1, 3).double(),
         torch.randn(1, 200, 5).double() + 1,
     )
-    sums = Sums.none(1, 5, 3, x)
+    sums = Sums.zeros(1, 5, 3, x)
     sums.add(x, x @ weight.transpose(1, 2) + bias)
-    found = fit(sums, sums, weight + 0.1 * torch.randn(1, 3, 5), bias, may_shift=False)
-    assert found.after < 1e-3 * found.before
+    fitted = fit(sums, sums, weight + 0.1 * torch.randn(1, 3, 5), bias, may_shift=False)
+    assert fitted.after < 1e-3 * fitted.before
 
 
-def test_each_layer_comes_near_to_what_it_answered_at_the_channels_that_it_kept():
+def test_each_layer_is_fitted_to_its_old_outputs_at_the_kept_channels():
     model = scattered(
         nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     ).eval()
@@ -178,12 +176,12 @@ def test_each_layer_comes_near_to_what_it_answered_at_the_channels_that_it_kept(
     structure = couple(smaller, work.inputs)
     removed = {unit for units in structure.units[:2] for unit in units[:4]}
     cut(smaller, structure, removed)
-    wanted = model[:3](work.inputs.args[0])[:, 4:]
-    before = output_error(wanted, smaller[:3](work.inputs.args[0]))[0]
+    targets = model[:3](work.inputs.args[0])[:, 4:]
+    before = output_error(targets, smaller[:3](work.inputs.args[0]))[0]
     refit_model(
         work, model, smaller, shrunk_layers(model, smaller, structure, removed), ["least-squares"]
     )
-    assert output_error(wanted, smaller[:3](work.inputs.args[0]))[0] < 0.8 * before
+    assert output_error(targets, smaller[:3](work.inputs.args[0]))[0] < 0.8 * before
 
 
 def test_batch_norms_keep_the_statistics_of_the_cut_model():
@@ -194,38 +192,40 @@ def test_batch_norms_keep_the_statistics_of_the_cut_model():
     structure = couple(cut_model, work.inputs)
     removed = set(structure.units[0][:4])
     cut(cut_model, structure, removed)
-    done = measure_again(RefitContext(model, cut_model, {}, samples_of(work), work.inputs))
-    assert done.note == "measured the statistics of 1 batch-norm again"
+    result = reestimate_statistics(
+        RefitContext(model, cut_model, {}, samples_of(work), work.inputs)
+    )
+    assert result.note == "measured the statistics of 1 batch-norm again"
     with torch.no_grad():
-        given = cut_model[:3](work.inputs.args[0]).transpose(0, 1).flatten(1)
-    assert torch.allclose(cut_model[3].running_mean, given.mean(1), rtol=1e-4, atol=1e-5)
-    assert torch.allclose(cut_model[3].running_var, given.var(1), rtol=1e-4, atol=1e-5)
+        inputs = cut_model[:3](work.inputs.args[0]).transpose(0, 1).flatten(1)
+    assert torch.allclose(cut_model[3].running_mean, inputs.mean(1), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(cut_model[3].running_var, inputs.var(1), rtol=1e-4, atol=1e-5)
     assert not cut_model[3].training
 
 
 @pytest.fixture(scope="module")
 def digits() -> lab.Workload:
-    """A trained network, whose variants are made once."""
+    """A trained network; its variants are built once."""
     return lab.load("resnet18-digits-tiny")
 
 
-def test_a_trained_network_cut_in_half_is_far_above_chance_at_once(digits):
+def test_a_trained_network_cut_in_half_is_far_above_chance_after_the_refit(digits):
     work = digits
-    plain, repaired = (pruned(work, repair) for repair in ([], None))
+    plain, refit = (pruned(work, repair) for repair in ([], None))
     assert work.evaluate(plain.model) < 0.4
-    assert work.evaluate(repaired.model) > 0.85
+    assert work.evaluate(refit.model) > 0.85
     assert any(
-        "least squares gave 20 layers new weights: output error" in note for note in repaired.notes
+        "least squares gave 20 layers new weights: output error" in note for note in refit.notes
     )
-    assert [one.shape for one in plain.module.parameters()] == [
-        one.shape for one in repaired.module.parameters()
+    assert [weight.shape for weight in plain.module.parameters()] == [
+        weight.shape for weight in refit.module.parameters()
     ]
     assert gap(masked(work.model, plain.module), plain.module, work.inputs) < 1e-9, (
         "the cut itself is no longer exact"
     )
 
 
-def test_a_transformer_is_repaired_by_its_output_error():
+def test_a_transformer_is_refit_by_its_output_error():
     work = lab.load(
         "hf:bert",
         hidden_size=32,
@@ -245,44 +245,42 @@ def test_a_transformer_is_repaired_by_its_output_error():
         for _ in range(8)
     ]
     work.train = data
-    plain, repaired = (pruned(work, repair) for repair in ([], BOTH))
-    assert error_of(work, repaired) < 0.5 * error_of(work, plain)
-    assert "there is no batch-norm whose statistics could be measured again" in repaired.notes
+    plain, refit = (pruned(work, repair) for repair in ([], BOTH))
+    assert error_of(work, refit) < 0.5 * error_of(work, plain)
+    assert "there is no batch-norm whose statistics could be measured again" in refit.notes
 
 
-def test_it_is_done_by_itself_only_where_there_is_train_data():
+def test_the_refit_is_on_by_default_only_with_train_data():
     model, data = (
         enliven(scattered(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)))),
         [(torch.randn(64, 4), None)],
     )
-    alone, taught = (
+    without_data, with_data = (
         lab.Workload(model, torch.randn(8, 4)),
         lab.Workload(model, torch.randn(8, 4), train=data),
     )
-    assert pruned(alone, None).weights_hash == pruned(alone, []).weights_hash
+    assert pruned(without_data, None).weights_hash == pruned(without_data, []).weights_hash
     assert (
-        pruned(taught, None).weights_hash
-        == pruned(taught, BOTH).weights_hash
-        != pruned(taught, []).weights_hash
+        pruned(with_data, None).weights_hash
+        == pruned(with_data, BOTH).weights_hash
+        != pruned(with_data, []).weights_hash
     )
 
 
-def test_equal_recipes_repair_to_the_same_bit_and_leave_the_original_alone(digits):
+def test_equal_recipes_refit_to_the_same_bits_and_leave_the_original_unchanged(digits):
     before = weights_hash(digits.model)
     assert pruned(digits.copied(), None).weights_hash == pruned(digits, None).weights_hash
     assert weights_hash(digits.model) == before
 
 
-def test_a_repair_that_gains_nothing_is_taken_back_whole(digits):
+def test_a_refit_that_gains_nothing_is_undone(digits):
     both = pruned(digits, None)
     assert "batch-norms again, and took that back" in both.notes[-1]
     assert both.weights_hash == pruned(digits, ["least-squares"]).weights_hash
 
 
 class Twice(nn.Module):
-    """The middle layer runs twice, the last one's weight is another's, and a hook hangs on the
-    third.
-    """
+    """The middle layer runs twice, one layer shares another's weight, and the head has a hook."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,17 +296,17 @@ class Twice(nn.Module):
         return self.head(torch.relu(self.same(torch.relu(self.shared(x)))))
 
 
-def test_layers_that_cannot_be_judged_by_one_call_keep_their_weights():
+def test_layers_that_run_twice_or_share_weights_keep_them():
     work = lab.Workload(scattered(Twice()).eval(), torch.randn(64, 8))
-    plain, asked = (pruned(work, repair) for repair in ([], ["least-squares"]))
-    assert plain.weights_hash == asked.weights_hash
+    plain, refit = (pruned(work, repair) for repair in ([], ["least-squares"]))
+    assert plain.weights_hash == refit.weights_hash
     assert any(
-        "least squares tried 1 layer and found no better weights" in note for note in asked.notes
+        "least squares tried 1 layer and found no better weights" in note for note in refit.notes
     )
 
 
 class Overflowing(nn.Module):
-    """What it gives its last layer is infinite for some examples."""
+    """The input of the last layer is infinite for some examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,11 +322,11 @@ def test_an_infinity_changes_no_weights():
     work = lab.Workload(
         scattered(Overflowing()).eval(), torch.randn(4, 4).abs(), train=[(data, None)]
     )
-    plain, asked = (pruned(work, repair) for repair in ([], ["least-squares"]))
-    assert plain.weights_hash == asked.weights_hash
+    plain, refit = (pruned(work, repair) for repair in ([], ["least-squares"]))
+    assert plain.weights_hash == refit.weights_hash
 
 
-def test_few_examples_say_that_they_judge_what_they_taught():
+def test_the_note_says_when_the_refit_is_evaluated_on_its_own_examples():
     work = lab.Workload(Redundant(has_norm=False, has_bias=True).eval(), images(2, 9))
     assert any(
         "on the example inputs that it learned from" in note
@@ -338,12 +336,12 @@ def test_few_examples_say_that_they_judge_what_they_taught():
 
 def test_batches_that_do_not_fit_together_are_left_out():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1)).eval()
-    alike = [(images(8, 9), None), (images(4, 9), None), (images(8, 11), None)]
-    samples = samples_of(lab.Workload(model, images(1, 9), train=alike))
+    batches = [(images(8, 9), None), (images(4, 9), None), (images(8, 11), None)]
+    samples = samples_of(lab.Workload(model, images(1, 9), train=batches))
     assert (samples.count, samples.learned, samples.source) == (12, 9, "train data")
 
 
-def test_a_batch_norm_that_is_given_one_value_a_channel_keeps_its_statistics():
+def test_a_batch_norm_with_one_value_per_channel_keeps_its_statistics():
     model = enliven(
         nn.Sequential(
             nn.Conv2d(3, 8, 3),
@@ -357,6 +355,6 @@ def test_a_batch_norm_that_is_given_one_value_a_channel_keeps_its_statistics():
     assert torch.equal(variant.module[4].running_var, model[4].running_var)
 
 
-def test_an_unknown_repair_is_refused_in_a_sentence():
+def test_an_unknown_refit_is_refused():
     with pytest.raises(RecipeError, match=r"step 'prune', repair\.0 = 'glue'"):
         lab.Recipe([{"prune": {"ratio": 0.5, "repair": ["glue"]}}])

@@ -1,5 +1,5 @@
-"""Schedules: the share falls geometrically from round to round, and what comes between is there
-each time.
+"""Schedules: the share falls geometrically from round to round, with the steps between repeated in
+each round.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def options(recipe: lab.Recipe, kind: str = "prune") -> list[dict]:
     return [step.options for step in recipe if step.kind == kind]
 
 
-def test_a_target_falls_geometrically_to_what_was_asked():
+def test_a_target_falls_geometrically_to_the_requested_share():
     recipe = lab.gradually({"to": {"parameters": 0.0625}}, "layout", rounds=4)
-    assert [one["to"]["parameters"] for one in options(recipe)] == [0.5, 0.25, 0.125, 0.0625]
+    assert [prune["to"]["parameters"] for prune in options(recipe)] == [0.5, 0.25, 0.125, 0.0625]
     assert [step.kind for step in recipe] == ["prune", "layout"] * 4
 
 
-def test_a_ratio_is_the_same_in_each_round_and_of_what_is_left():
+def test_a_ratio_is_the_same_share_of_the_rest_in_each_round():
     recipe = lab.gradually(
         {"ratio": 0.75, "layers": {"conv": 0.19}, "seed": 3},
         rounds=2,
@@ -38,17 +38,17 @@ def test_a_ratio_is_the_same_in_each_round_and_of_what_is_left():
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(share=st.floats(0.02, 0.95), rounds=st.integers(1, 8))
-def test_the_rounds_together_are_the_whole_and_each_takes_as_much(share, rounds):
+def test_the_rounds_together_reach_the_share_in_equal_steps(share, rounds):
     targets = [
-        one["to"]["flops"]
-        for one in options(lab.gradually({"to": {"flops": share}}, rounds=rounds))
+        prune["to"]["flops"]
+        for prune in options(lab.gradually({"to": {"flops": share}}, rounds=rounds))
     ]
     assert targets[-1] == share and len(targets) == rounds
-    steps = [now / before for before, now in zip([1.0, *targets], targets, strict=False)]
+    steps = [after / before for before, after in zip([1.0, *targets], targets, strict=False)]
     assert all(step == pytest.approx(steps[0], rel=1e-3) for step in steps)
     left = 1.0
-    for one in options(lab.gradually({"ratio": 1 - share}, rounds=rounds)):
-        left *= 1 - one["ratio"]
+    for prune in options(lab.gradually({"ratio": 1 - share}, rounds=rounds)):
+        left *= 1 - prune["ratio"]
     assert left == pytest.approx(share, rel=1e-3)
 
 
@@ -56,7 +56,7 @@ def test_one_round_is_the_step_itself():
     assert lab.gradually({"ratio": 0.3}, rounds=1) == lab.Recipe([{"prune": {"ratio": 0.3}}])
 
 
-def test_the_rounds_stay_apart_when_the_recipe_is_applied_and_travels(tmp_path):
+def test_the_rounds_stay_separate_when_the_recipe_is_saved_and_applied(tmp_path):
     model = scattered(nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3))).eval()
     work = lab.Workload(model, images(2, 2)[:, 0].reshape(2, 4))
     recipe = lab.gradually({"ratio": 0.75, "round_to": 1, "importance": "magnitude"}, rounds=2)
@@ -69,10 +69,10 @@ def test_the_rounds_stay_apart_when_the_recipe_is_applied_and_travels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
-        ({"prune": {"ratio": 0.5}, "rounds": 0}, "0 rounds prune nothing"),
-        ({"prune": {"ratio": 0.5}, "rounds": 1.5}, "1.5 rounds prune nothing"),
+        ({"prune": {"ratio": 0.5}, "rounds": 0}, "rounds=0 is not possible"),
+        ({"prune": {"ratio": 0.5}, "rounds": 1.5}, "rounds=1.5 is not possible"),
         ({"prune": {"ratio": 1.5}}, r"step 'prune', ratio = 1\.5"),
         ({"prune": {}}, "give a ratio"),
         (
@@ -86,15 +86,15 @@ def test_the_rounds_stay_apart_when_the_recipe_is_applied_and_travels(tmp_path):
     ],
     ids=str,
 )
-def test_a_schedule_that_cannot_be_is_refused_in_a_sentence(given, message):
+def test_an_invalid_schedule_is_refused(arguments, message):
     with pytest.raises(RecipeError, match=message):
-        lab.gradually(**given)
+        lab.gradually(**arguments)
 
 
-def test_a_click_afterwards_changes_one_round_and_leaves_the_others():
-    """`with_step` joins neighbours of a kind; a schedule's rounds are joined with a click one at a
-    time, never with each other.
+def test_a_step_added_afterwards_changes_one_round_only():
+    """`with_step` joins neighbours of a kind; a schedule's rounds are joined with an added step one
+    at a time, never with each other.
     """
     recipe = lab.gradually({"ratio": 0.75}, "fold", rounds=2).with_step({"prune": {"ratio": 0.1}})
-    assert [one["ratio"] for one in options(recipe)] == [0.1, 0.5]
+    assert [prune["ratio"] for prune in options(recipe)] == [0.1, 0.5]
     assert isinstance(lab.apply(lab.Workload(Small(), images()), recipe[:1]).module, Small)

@@ -84,7 +84,7 @@ def test_the_step_cuts_the_channels_below_the_shown_threshold(method, layer):
 
 
 @pytest.mark.parametrize("method", CHANNEL_ESTIMATORS)
-def test_channels_that_go_together_are_cut_by_the_sum_over_their_layers(method):
+def test_coupled_channels_are_cut_by_the_sum_over_their_layers(method):
     work = work_of(Residual())
     shown = lab.importance(work, method)
     values = torch.tensor([shown[layer].values for layer in ("stem", "one", "two")])
@@ -94,7 +94,7 @@ def test_channels_that_go_together_are_cut_by_the_sum_over_their_layers(method):
 
 
 @pytest.mark.parametrize("method", ["random", "taylor2", "fisher"])
-def test_the_seed_of_the_step_is_the_seed_of_the_chart(method):
+def test_the_step_uses_the_same_random_seed_as_the_chart(method):
     work = work_of(Chain())
     shown = lab.importance(work, method, seed=7)["first"]
     options = {"importance": method, "layers": {"first": 0.5}, "seed": 7}
@@ -102,13 +102,13 @@ def test_the_seed_of_the_step_is_the_seed_of_the_chart(method):
 
 
 @pytest.mark.parametrize("method", CHANNEL_ESTIMATORS)
-def test_a_value_does_not_depend_on_which_other_layers_are_shown(method):
+def test_a_value_does_not_depend_on_the_other_selected_layers(method):
     work = work_of(Chain())
     both, alone = lab.importance(work, method), lab.importance(work, method, layers="second")
     assert alone["second"].values == pytest.approx(both["second"].values, rel=1e-5)
 
 
-def test_heads_of_torchs_attention_are_scored_by_the_weights_that_make_them():
+def test_heads_of_torchs_attention_are_scored_by_their_projection_weights():
     class Attending(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -132,7 +132,7 @@ def test_heads_of_torchs_attention_are_scored_by_the_weights_that_make_them():
 
 
 @pytest.mark.parametrize("method", ["batch-norm", "activation"])
-def test_a_group_without_a_value_by_the_method_is_scored_by_magnitude_and_the_notes_say_so(method):
+def test_a_group_without_a_value_is_scored_by_magnitude_and_noted(method):
     class Bare(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -153,7 +153,7 @@ def test_a_group_without_a_value_by_the_method_is_scored_by_magnitude_and_the_no
     assert any(f"no {method} value, so magnitude" in note for note in variant.notes)
 
 
-def test_the_notes_name_the_method_and_the_rule_for_channels_that_go_together():
+def test_the_notes_name_the_method_and_the_rule_for_coupled_channels():
     variant = lab.apply(work_of(Chain()), lab.Recipe([{"prune": {"ratio": 0.5}}]))
     assert any(
         note.startswith("channels are chosen by taylor (") and "sum over the layers" in note
@@ -161,7 +161,7 @@ def test_the_notes_name_the_method_and_the_rule_for_channels_that_go_together():
     )
 
 
-def test_a_method_without_its_data_is_refused_and_one_that_does_not_exist_lists_the_others():
+def test_a_method_without_its_data_is_refused_and_an_unknown_one_lists_the_others():
     work = work_of(Chain(), train=None)
     for method, estimator in CHANNEL_ESTIMATORS.items():
         recipe = lab.Recipe([{"prune": {"ratio": 0.5, "importance": method}}])
@@ -174,11 +174,11 @@ def test_a_method_without_its_data_is_refused_and_one_that_does_not_exist_lists_
         lab.Recipe([{"prune": {"ratio": 0.5, "importance": "tailor"}}])
 
 
-def test_where_there_are_only_test_data_they_are_used_as_in_the_chart_and_the_notes_say_so():
+def test_test_data_are_used_where_there_are_no_others_and_noted():
     data = [(torch.randn(6, 3, 8, 8), torch.randint(0, 3, (6,))) for _ in range(3)]
     work = work_of(Chain(), train=None, test=data)
     shown = lab.importance(work, "fisher")["first"]
     options = {"importance": "fisher", "layers": {"first": 0.5}}
     assert kept_rows(work, "first", options) == set(shown.order[:6])
     variant = lab.apply(work, lab.Recipe([{"prune": options}]))
-    assert "judged on the test data" in variant.notes
+    assert "estimated on the test data" in variant.notes

@@ -1,4 +1,6 @@
-"""Widths by what they take: staircases are measured once, and a model is as quick as they say."""
+"""Widths by latency: staircases are measured once, and a pruned model is as fast as they
+predict.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ STEP, REST_MS = 8, 2.0
 
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path, cache_of_this_run):
-    """No rows of other tests, but the machine as it is known."""
+    """An empty cache, but the machine that was already measured."""
     known = lab.hardware()
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
     monkeypatch.setattr(measure, "hardware", lambda: known)
@@ -42,8 +44,8 @@ def own_cache(monkeypatch, tmp_path, cache_of_this_run):
 
 @pytest.fixture
 def pace(monkeypatch):
-    """Times by a formula instead of a clock: a step for each 8 channels read and made; what was
-    timed is noted.
+    """Times by a formula instead of a clock: a step every 8 input and output channels; records the
+    timed calls.
     """
     timed = []
 
@@ -52,26 +54,26 @@ def pace(monkeypatch):
             for call in calls.values():
                 call()
         timed.append(list(calls))
-        return {(read, made): float(ceil(read / STEP) * ceil(made / STEP)) for read, made in calls}
+        return {(read, make): float(ceil(read / STEP) * ceil(make / STEP)) for read, make in calls}
 
     def of_wholes(calls, device, seconds, clock):
         timed.append(list(calls))
         models = [call.__closure__[1].cell_contents for call in calls.values()]
-        return dict(zip(calls, map(taken, models), strict=True))
+        return dict(zip(calls, map(formula_ms, models), strict=True))
 
     monkeypatch.setattr(measure, "in_turn", of_widths)
     monkeypatch.setattr(whole_model, "in_turn", of_wholes)
     return timed
 
 
-def taken(model: nn.Module) -> float:
-    """What a model takes by the formula."""
+def formula_ms(model: nn.Module) -> float:
+    """A model's latency by the formula."""
     sides = [
         layer.weight.shape[:2]
         for layer in model.modules()
         if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.ndim > 1
     ]
-    return REST_MS + sum(ceil(made / STEP) * ceil(read / STEP) for made, read in sides)
+    return REST_MS + sum(ceil(make / STEP) * ceil(read / STEP) for make, read in sides)
 
 
 def work_of(model: nn.Module) -> lab.Workload:
@@ -82,11 +84,11 @@ def pruned(work: lab.Workload, share: float, **options) -> lab.Variant:
     return lab.apply(work, lab.Recipe([{"prune": {"to": {"latency": share}, **options}}]))
 
 
-def test_a_model_is_as_quick_as_the_staircases_say(pace):
+def test_a_model_is_as_fast_as_the_staircases_predict(pace):
     work = work_of(plain())
     variant = pruned(work, 0.5)
-    assert taken(variant.module) <= 0.5 * taken(work.model)
-    share = taken(variant.module) / taken(work.model)
+    assert formula_ms(variant.module) <= 0.5 * formula_ms(work.model)
+    share = formula_ms(variant.module) / formula_ms(work.model)
     (note,) = (
         note
         for note in variant.notes
@@ -98,7 +100,7 @@ def test_a_model_is_as_quick_as_the_staircases_say(pace):
     assert gap(masked(work.model, variant.module), variant.module, work.inputs) < 1e-9
 
 
-def test_widths_stand_at_the_end_of_a_step(pace):
+def test_widths_are_at_the_end_of_a_step(pace):
     work = work_of(plain())
     widths = [
         layer.out_channels
@@ -108,22 +110,22 @@ def test_widths_stand_at_the_end_of_a_step(pace):
     assert all(width % STEP == 0 for width in widths) and sum(widths) < 16 + 32 + 32
 
 
-def test_a_given_step_holds_for_latency_too(pace):
+def test_round_to_holds_for_latency_too(pace):
     widths = [
-        one.out_channels
-        for one in pruned(work_of(plain()), 0.5, round_to=16).module.modules()
-        if isinstance(one, nn.Conv2d)
+        layer.out_channels
+        for layer in pruned(work_of(plain()), 0.5, round_to=16).module.modules()
+        if isinstance(layer, nn.Conv2d)
     ]
     assert all(width % 16 == 0 for width in widths)
 
 
-def test_what_was_measured_is_kept_and_a_damaged_file_is_measured_anew(pace, own_cache):
+def test_measurements_are_cached_and_a_damaged_file_is_measured_again(pace, own_cache):
     work = work_of(plain())
     first = pruned(work, 0.5)
     assert len(pace) == 5, "four layers and the whole"
     again = pruned(work_of(plain()), 0.5)
-    assert len(pace) == 5 and [one.shape for one in again.module.parameters()] == [
-        one.shape for one in first.module.parameters()
+    assert len(pace) == 5 and [weight.shape for weight in again.module.parameters()] == [
+        weight.shape for weight in first.module.parameters()
     ]
     (file,) = own_cache.glob("staircases-*.json")
     file.write_text("{")
@@ -131,16 +133,16 @@ def test_what_was_measured_is_kept_and_a_damaged_file_is_measured_anew(pace, own
     assert len(pace) == 10
 
 
-def test_an_interrupt_keeps_what_was_measured(pace, monkeypatch):
+def test_an_interrupt_keeps_the_finished_measurements(pace, monkeypatch):
     families = families_of(couple(plain().eval(), lab.Workload(plain(), images(size=16)).inputs))
-    right, count = measure.in_turn, 0
+    real, count = measure.in_turn, 0
 
-    def interrupted(*given):
+    def interrupted(*args):
         nonlocal count
         count += 1
         if count == 3:
             raise KeyboardInterrupt
-        return right(*given)
+        return real(*args)
 
     monkeypatch.setattr(measure, "in_turn", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -148,7 +150,7 @@ def test_an_interrupt_keeps_what_was_measured(pace, monkeypatch):
     assert len(kept_table(1).rows) == 2
 
 
-def test_out_of_reach_names_the_smallest_share(pace):
+def test_a_target_out_of_reach_names_the_smallest_share(pace):
     with pytest.raises(
         StepError,
         match=(
@@ -161,21 +163,21 @@ def test_out_of_reach_names_the_smallest_share(pace):
 
 def test_without_time_few_widths_are_measured(pace):
     family = families_of(couple(plain().eval(), lab.Workload(plain(), images(size=16)).inputs))[1]
-    (hurried,) = staircases([family], count=1, seconds=0.0).values()
-    assert (len(hurried.reads), len(hurried.makes)) == (2, 2)
+    (row,) = staircases([family], count=1, seconds=0.0).values()
+    assert (len(row.reads), len(row.makes)) == (2, 2)
 
 
-def test_latency_at_full_width_is_that_of_the_whole_and_at_the_narrow_one_too(pace):
+def test_latency_equals_the_whole_model_s_at_full_and_at_narrow_width(pace):
     work = work_of(plain())
     structure = couple(work.model, work.inputs)
     narrow = [
         max(1, group.width // 4) if group.pinned is None else group.width
         for group in structure.groups
     ]
-    found = staircases(families_of(structure), count=1, seconds=1.0)
+    rows = staircases(families_of(structure), count=1, seconds=1.0)
     for whole_ms, narrow_ms in ((100.0, 30.0), (100.0, None), (1.0, 0.5)):
-        seen = WholeLatency(likeness="", original_ms=whole_ms, ms=whole_ms, narrow_ms=narrow_ms)
-        cost = latency_cost(structure, found, seen, narrow).cost
+        whole = WholeLatency(likeness="", original_ms=whole_ms, ms=whole_ms, narrow_ms=narrow_ms)
+        cost = latency_cost(structure, rows, whole, narrow).cost
         assert cost.total == pytest.approx(whole_ms)
         for index, width in enumerate(narrow):
             cost.take(index, width)
@@ -197,7 +199,7 @@ def test_fewer_channels_never_cost_more():
     from paifuser_lab.pruning.targets.latency import _Stairs
 
     at = _Stairs(row).at
-    grid = numpy.array([[read, made, 1.0] for read in range(4, 30) for made in range(4, 20)])
+    grid = numpy.array([[read, make, 1.0] for read in range(4, 30) for make in range(4, 20)])
     times = at(grid).reshape(26, 16)
     assert (numpy.diff(times, axis=0) >= 0).all() and (numpy.diff(times, axis=1) >= 0).all()
     assert at(numpy.array([[16.0, 8.0, 1.0], [24.0, 16.0, 0.5], [12.0, 8.0, 1.0]])).tolist() == [
@@ -207,22 +209,22 @@ def test_fewer_channels_never_cost_more():
     ]
 
 
-@pytest.mark.parametrize("architecture", architectures()[::4], ids=lambda one: one.name)
+@pytest.mark.parametrize("architecture", architectures()[::4], ids=lambda entry: entry.name)
 def test_every_family_can_be_called_at_each_of_its_widths(architecture):
     work = architecture.workload()
     for family in {
-        key_of(one): one for one in families_of(couple(work.model, work.inputs))
+        key_of(member): member for member in families_of(couple(work.model, work.inputs))
     }.values():
-        room = family.room()
+        buffers = family.buffers()
         reads, makes = family.grids(4)
         assert reads[-1] == full_width(family.reads) and makes[-1] == full_width(family.makes)
         for read in reads:
-            for made in makes:
-                assert made in family.call(room, read, made)().shape
+            for make in makes:
+                assert make in family.call(buffers, read, make)().shape
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("layer", "likeness"),
     [
         (
             nn.Conv2d(8, 16, 3, stride=2, padding=1),
@@ -246,40 +248,44 @@ def test_every_family_can_be_called_at_each_of_its_widths(architecture):
         ),
     ],
 )
-def test_a_family_says_what_it_is_and_computes_what_the_layer_does(layer, said):
+def test_a_family_describes_the_layer_and_computes_the_same(layer, likeness):
     model = nn.Sequential(nn.Conv2d(8, 8, 1), layer, nn.ReLU(), nn.Conv2d(16, 3, 1))
     work = lab.Workload(model, torch.randn(2, 8, 9, 9))
     family = families_of(couple(work.model, work.inputs))[1]
-    assert said in family.likeness
-    room = family.room()
+    assert likeness in family.likeness
+    buffers = family.buffers()
     reads, makes = full_width(family.reads), full_width(family.makes)
-    own = family.call(room, reads, makes)
+    own = family.call(buffers, reads, makes)
     shape = layer.weight.shape
     values, weights = (
-        room.values[: 2 * 8 * 81].view(2, 8, 9, 9),
-        room.weights[: layer.weight.numel()].view(shape),
+        buffers.values[: 2 * 8 * 81].view(2, 8, 9, 9),
+        buffers.weights[: layer.weight.numel()].view(shape),
     )
-    if "channels last" in said:
+    if "channels last" in likeness:
         values, weights = (
             values.view(2, 9, 9, 8).movedim(-1, 1),
-            room.weights.view(16, 3, 3, 8).movedim(-1, 1),
+            buffers.weights.view(16, 3, 3, 8).movedim(-1, 1),
         )
     with torch.no_grad():
         layer.weight.copy_(weights)
         if layer.bias is not None:
-            layer.bias.copy_(room.biases[:16])
+            layer.bias.copy_(buffers.biases[:16])
         assert torch.allclose(own(), layer(values), atol=1e-5)
-        assert own().is_contiguous(memory_format=torch.channels_last) or "channels last" not in said
+        assert (
+            own().is_contiguous(memory_format=torch.channels_last)
+            or "channels last" not in likeness
+        )
 
 
-def test_a_grid_has_few_widths_and_the_whole_one_last():
+def test_a_grid_has_few_widths_and_ends_with_the_full_one():
     assert spaced(16, MOST_WIDTHS) == (2, 4, 6, 8, 10, 12, 14, 16)
     assert spaced(64, MOST_WIDTHS) == (8, 16, 24, 32, 40, 48, 56, 64)
     assert spaced(100, 4) == (32, 64, 96, 100)
     assert spaced(12, 4, 3) == (3, 6, 9, 12)
     for full in range(1, 400):
-        found = spaced(full, MOST_WIDTHS)
-        assert len(found) <= MOST_WIDTHS and found[-1] == full and list(found) == sorted(set(found))
+        widths = spaced(full, MOST_WIDTHS)
+        assert len(widths) <= MOST_WIDTHS and widths[-1] == full
+        assert list(widths) == sorted(set(widths))
 
 
 def test_a_staircase_says_which_widths_are_worth_keeping(tmp_path):
@@ -294,7 +300,7 @@ def test_a_staircase_says_which_widths_are_worth_keeping(tmp_path):
     )
     assert row.worth_making == (8, 16, 32) and row.worth_reading == (8, 16)
     assert row.by_read == (1.0, 4.0)
-    assert [one["note"] for one in row.table()] == ["the last before a rise"] * 2 + [""] + [
+    assert [line["note"] for line in row.table()] == ["the last before a rise"] * 2 + [""] + [
         "the last before a rise"
     ] * 3
     assert "makes        16" in str(row) and "<table>" in row._repr_html_()
@@ -303,7 +309,7 @@ def test_a_staircase_says_which_widths_are_worth_keeping(tmp_path):
         Staircase(**{**row.model_dump(), "makes": (8, 16)})
 
 
-def test_tables_join_with_the_newer_in_the_place_of_the_elder():
+def test_joined_tables_keep_the_newer_rows():
     empty = StaircaseTable(machine="here", threads=1, torch_version="2")
     old, new = (
         Staircase(
@@ -317,17 +323,17 @@ def test_tables_join_with_the_newer_in_the_place_of_the_elder():
         )
         for ms in (1.0, 2.0)
     )
-    whole_one = WholeLatency(likeness="w", original_ms=2.0, ms=1.0)
+    whole = WholeLatency(likeness="w", original_ms=2.0, ms=1.0)
     joined = empty.model_copy(update={"rows": (old,)}).joined(
-        empty.model_copy(update={"rows": (new,), "wholes": (whole_one,)})
+        empty.model_copy(update={"rows": (new,), "wholes": (whole,)})
     )
     assert (
         joined.rows == (new,) and joined.find("a", 1, 8) == new and joined.find("a", 1, 9) is None
     )
-    assert joined.whole("w") == whole_one and joined.whole("v") is None
+    assert joined.whole("w") == whole and joined.whole("v") is None
 
 
-def test_a_layers_staircase_is_measured_really(own_cache):
+def test_a_layers_staircase_is_measured_with_a_real_clock(own_cache):
     work = work_of(plain())
     seen = lab.staircase(work, "body.1.0", threads=1, seconds=0.3)
     assert (
@@ -347,7 +353,7 @@ def test_a_layer_without_a_staircase_says_why():
         lab.staircase(work, "body.0.1")
 
 
-def test_a_clock_of_its_own_does_not_run_while_others_do():
+def test_the_cpu_clock_does_not_run_while_the_process_sleeps():
     import time
 
     taken_ms = in_turn({"sleeps": lambda: time.sleep(0.02)}, torch.device("cpu"), 0.0, own_ms)[

@@ -1,5 +1,5 @@
-"""Pruning: whatever is cut, the model answers as the uncut one does with zeros there; or it is not
-cut, and that is said.
+"""Pruning: the cut model has the output of the uncut one with zeros there; or the group is not cut,
+and the reason is reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def work_of(model: nn.Module, inputs: Tensor, **options) -> lab.Workload:
     return lab.Workload(scattered(model.eval()), inputs, **options)
 
 
-@pytest.mark.parametrize("architecture", architectures(), ids=lambda one: one.name)
+@pytest.mark.parametrize("architecture", architectures(), ids=lambda entry: entry.name)
 def test_a_pruned_model_equals_the_original_with_zeros(architecture):
     work = architecture.workload()
     before = copy.deepcopy(work.model.state_dict())
@@ -68,8 +68,8 @@ def test_half_of_the_channels_are_a_quarter_of_the_weights_of_a_plain_network():
     assert "removed 64 of 128 channels that can go, in 5 groups" in variant.notes[0]
 
 
-class Drawn(nn.Module):
-    """A random network: each part reads what there is and leaves what it makes."""
+class RandomNetwork(nn.Module):
+    """A random network of parts of several kinds."""
 
     def __init__(self, parts: list[tuple[str, int]]) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ KINDS = st.sampled_from(
 )
 def test_random_networks_are_pruned_exactly(parts: list[tuple[str, int]], ratio: float):
     torch.manual_seed(0)
-    work = work_of(Drawn(parts), torch.randn(2, 3, 5, 5))
+    work = work_of(RandomNetwork(parts), torch.randn(2, 3, 5, 5))
     groups = channel_groups(work).groups
     if all(group.pinned or kept_units(group, 1 - ratio, 1) == group.width for group in groups):
         with pytest.raises(StepError, match="no channel of it can be removed"):
@@ -155,7 +155,7 @@ def test_random_networks_are_pruned_exactly(parts: list[tuple[str, int]], ratio:
 
 @pytest.mark.parametrize("scope", ["uniform", "global"])
 @pytest.mark.parametrize("importance", ["magnitude", "taylor", "random", "batch-norm"])
-def test_each_importance_prunes_exactly_and_each_its_own_way(importance, scope):
+def test_each_importance_prunes_exactly(importance, scope):
     data = [(torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))) for _ in range(2)]
     work = work_of(plain(), images(size=16), loss=nn.functional.cross_entropy, train=data)
     variant = pruned(work, importance=importance, scope=scope)
@@ -163,7 +163,7 @@ def test_each_importance_prunes_exactly_and_each_its_own_way(importance, scope):
     assert not any(weight.grad is not None for weight in variant.module.parameters())
 
 
-def test_the_least_channels_go():
+def test_the_least_important_channels_are_removed():
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
     work = work_of(model, torch.randn(2, 4))
     with torch.no_grad():
@@ -174,7 +174,7 @@ def test_the_least_channels_go():
     assert torch.equal(kept, model[0].weight[1::2])
 
 
-def test_taylor_finds_the_channels_that_the_loss_does_not_see():
+def test_taylor_finds_the_channels_that_do_not_affect_the_loss():
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
     data = [(torch.randn(32, 4), torch.randint(0, 3, (32,)))]
     work = work_of(model, torch.randn(2, 4), loss=nn.functional.cross_entropy, train=data)
@@ -182,7 +182,7 @@ def test_taylor_finds_the_channels_that_the_loss_does_not_see():
         model[0].bias.abs_()  # every channel is alive
         model[2].weight[:, ::2] = 0
     assert torch.equal(pruned(work).module[0].weight, model[0].weight[1::2])
-    assert pruned(work).recipe.steps[0].importance is None  # it chose taylor by itself
+    assert pruned(work).recipe.steps[0].importance is None  # taylor is the default here
 
 
 def test_widths_are_rounded_where_they_allow_it():
@@ -193,13 +193,13 @@ def test_widths_are_rounded_where_they_allow_it():
     assert module[0].out_features == 24 and module[2].out_features == 6
 
 
-def test_layers_have_ratios_of_their_own_and_protected_ones_keep_all():
+def test_layers_have_their_own_ratios_and_protected_ones_keep_all():
     work = work_of(plain(), images(size=16))
     module = pruned(work, round_to=1, layers={"body.1.*": 0.25}, protect=["body.2.0"]).module
     assert [module.body[index][0].out_channels for index in range(3)] == [8, 24, 32]
 
 
-def test_the_global_scope_takes_more_where_less_matters():
+def test_the_global_scope_removes_more_from_less_important_layers():
     work = work_of(plain(), images(size=16))
     with torch.no_grad():
         for index, factor in ((1, torch.linspace(0.01, 1, 32)), (2, torch.ones(32))):
@@ -223,7 +223,7 @@ def test_a_pruned_model_can_be_pruned_again_folded_and_compared(monkeypatch):
     assert lab.profile(variant, seconds=0.2).total_ms > 0
 
 
-def test_a_recipe_with_pruning_travels(tmp_path):
+def test_a_recipe_with_pruning_is_saved_and_loaded(tmp_path):
     recipe = lab.Recipe([{"prune": {"ratio": 0.5, "layers": {"body.*": 0.25}}}])
     recipe.save(tmp_path / "recipe.yaml")
     work = work_of(plain(), images(size=16))
@@ -234,7 +234,7 @@ def test_a_recipe_with_pruning_travels(tmp_path):
 
 
 @pytest.mark.parametrize("ratio", [0, 1, -0.5, 1.5, "half", float("nan")])
-def test_a_ratio_outside_nought_and_one_is_refused_in_a_sentence(ratio):
+def test_a_ratio_outside_zero_and_one_is_refused(ratio):
     with pytest.raises(RecipeError, match=r"step 'prune', ratio = .*: it should be|finite"):
         lab.Recipe([{"prune": {"ratio": ratio}}])
 
@@ -246,7 +246,7 @@ def test_a_pattern_that_matches_nothing_names_the_nearest():
         pruned(work_of(plain(), images(size=16)), protect=["boddy.*"])
 
 
-def test_a_layer_that_cannot_lose_a_channel_says_why():
+def test_a_layer_that_cannot_lose_a_channel_is_refused_with_the_reason():
     with pytest.raises(
         StepError,
         match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these "
@@ -271,7 +271,7 @@ def test_a_share_of_none_is_refused():
         pruned(work_of(model, torch.randn(2, 4)), ratio=0.1)
 
 
-def test_what_is_all_protected_is_refused():
+def test_a_fully_protected_model_is_refused():
     with pytest.raises(
         StepError, match=r"no channel of it can be removed; 'body\.0\.0': it is protected"
     ):
@@ -292,13 +292,13 @@ def test_quantized_layers_stay_and_the_others_are_pruned():
     assert module.body[0][0].out_channels == 8 and module.body[1][0].out_channels == 32
 
 
-def test_where_every_layer_is_quantized_nothing_can_go():
+def test_a_fully_quantized_model_is_refused():
     work = work_of(
         nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)), torch.randn(2, 16)
     )
     with pytest.raises(
         StepError,
-        match="no channel of it can be removed; no layer of it has weights in floating point",
+        match="no channel of it can be removed; no layer has weights in floating point",
     ):
         lab.apply(
             work,
@@ -307,22 +307,22 @@ def test_where_every_layer_is_quantized_nothing_can_go():
 
 
 @pytest.mark.parametrize("before", ["layout", {"precision": {"default": "bf16"}}])
-def test_what_was_done_before_does_not_hinder(before):
+def test_earlier_steps_do_not_prevent_pruning(before):
     work = work_of(residual(), images(size=16))
     module = lab.apply(work, lab.Recipe([before, {"prune": {"ratio": 0.5}}])).module
     assert module.body[0][0].out_channels == 8 and module.head.in_features == 16
 
 
-class Asked(nn.Module):
-    """torch's attention in one of its many ways, and what it says it looked at."""
+class AttentionCall(nn.Module):
+    """torch's attention, called with one of several sets of options."""
 
-    def __init__(self, way: dict, **options) -> None:
+    def __init__(self, call: dict, **options) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(16, 4, **options)
-        self.way, self.last = way, nn.Linear(16, 3)
+        self.call, self.last = call, nn.Linear(16, 3)
 
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:
-        y, _ = self.attention(x, memory, memory, **self.way)
+        y, _ = self.attention(x, memory, memory, **self.call)
         return self.last(y)
 
 
@@ -342,14 +342,14 @@ BACKENDS = {
 
 
 @pytest.mark.parametrize("way", BACKENDS)
-def test_torchs_attention_loses_heads_in_whatever_way_it_is_called(way):
+def test_torchs_attention_loses_heads_however_it_is_called(way):
     call, options = BACKENDS[way]
     memory = torch.randn(2, 5, options.get("kdim", 16))
     x = torch.randn(2, 5, 16)
-    given = (
+    inputs = (
         (x, memory) if options.get("batch_first") else (x.transpose(0, 1), memory.transpose(0, 1))
     )
-    work = lab.Workload(scattered(Asked(call, **options).eval()), given)
+    work = lab.Workload(scattered(AttentionCall(call, **options).eval()), inputs)
     twice = lab.apply(
         work, lab.Recipe([{"prune": {"ratio": ratio, "round_to": 1}} for ratio in (0.25, 0.4)])
     )
@@ -360,7 +360,7 @@ def test_torchs_attention_loses_heads_in_whatever_way_it_is_called(way):
 
 
 def test_attention_whose_weights_are_read_keeps_its_heads():
-    class Read(Asked):
+    class Read(AttentionCall):
         def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
             y, weights = self.attention(x, memory, memory)
             return self.last(torch.relu(y)), weights
@@ -370,8 +370,8 @@ def test_attention_whose_weights_are_read_keeps_its_heads():
 
 
 class Counting(nn.Module):
-    """Divides by a number of channels that it counts itself: with fewer of them the answer is
-    another.
+    """Divides by a number of channels that it counts itself, so that fewer channels change the
+    output.
     """
 
     def __init__(self) -> None:
@@ -384,7 +384,7 @@ class Counting(nn.Module):
 
 
 class Slightly(Counting):
-    """Counts its channels where that changes the answer by a ten-thousandth only."""
+    """Counts its channels where that changes the output by a ten-thousandth only."""
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.one(x))
@@ -392,7 +392,7 @@ class Slightly(Counting):
 
 
 class OfOneSign(Counting):
-    """Counts its channels on inputs of the other sign than those of its examples."""
+    """Counts its channels only on inputs of the opposite sign to the examples."""
 
     def forward(self, x: Tensor) -> Tensor:
         inside = torch.relu(self.one(x))
@@ -400,16 +400,16 @@ class OfOneSign(Counting):
 
 
 @pytest.mark.parametrize("model", [Slightly, OfOneSign])
-def test_a_cut_that_changes_the_answer_slightly_or_on_other_inputs_is_left_out(model):
+def test_a_cut_that_changes_the_output_slightly_or_on_other_inputs_is_left_out(model):
     work = work_of(model(), torch.rand(2, 4))
     variant = pruned(work)
     assert variant.module.one.out_features == 16 and variant.module.two.out_features == 8
-    assert any("'one': without it the answer differs by" in note for note in variant.notes)
+    assert any("'one': without it the output differs by" in note for note in variant.notes)
     for inputs in (work.inputs, Inputs.of(-work.inputs.tensors[0])):
         assert gap(masked(work.model, variant.module), variant.module, inputs) < EXACT
 
 
-def test_a_cut_that_changes_the_answer_is_rolled_back_alone():
+def test_only_the_cut_that_changes_the_output_is_rolled_back():
     variant = pruned(work_of(Counting(), torch.randn(2, 4)))
     assert variant.module.one.out_features == 16 and variant.module.two.out_features == 8
-    assert any("'one': without it the answer differs by" in note for note in variant.notes)
+    assert any("'one': without it the output differs by" in note for note in variant.notes)

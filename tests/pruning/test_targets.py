@@ -1,5 +1,5 @@
-"""Pruning to a share of the original: it is reached, by no more than is needed, and what was
-predicted is what is left.
+"""Pruning to a share of the original: the share is reached without cutting more than needed, and
+the prediction holds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def spent(work: lab.Workload, model: nn.Module | None = None) -> int:
     return flops_of_torch(model or work.model, work.inputs)
 
 
-def test_parameters_and_flops_are_counted_as_they_are():
+def test_parameters_and_flops_are_counted_exactly():
     for architecture in architectures()[::5]:
         work = architecture.workload()
         structure = couple(work.model, work.inputs)
@@ -60,22 +60,25 @@ def test_parameters_and_flops_are_counted_as_they_are():
 @pytest.mark.parametrize(
     "name", ["residual", "depthwise", "dense", "attention, separate", "LSTM", "Llama", "U-Net"]
 )
-def test_parameters_and_flops_are_foretold_exactly(name):
-    work = next(one for one in architectures() if one.name == name).workload()
+def test_parameters_and_flops_are_predicted_exactly(name):
+    work = next(entry for entry in architectures() if entry.name == name).workload()
     variant = pruned(work, {"parameters": 0.6}, importance="random")
     before, after = (
         spent_flops(couple(model, work.inputs)) for model in (work.model, variant.module)
     )
     shares = {"parameters": counted(variant.module) / counted(work.model), "FLOPs": after / before}
     assert shares["parameters"] <= 0.6
-    for what, share in shares.items():
-        assert f"{what}: {share:.1%} of the original's predicted, {share:.1%} left" in variant.notes
+    for quantity, share in shares.items():
+        assert (
+            f"{quantity}: {share:.1%} of the original's predicted, {share:.1%} left"
+            in variant.notes
+        )
     assert gap(masked(work.model, variant.module), variant.module, work.inputs) < EXACT
 
 
 @pytest.mark.parametrize("model", [plain, residual], ids=["plain", "residual"])
 @pytest.mark.parametrize("share", [0.7, 0.3, 0.1])
-def test_flops_are_those_that_torch_counts(model, share):
+def test_flops_equal_those_of_torch(model, share):
     work = work_of(model())
     assert spent_flops(couple(work.model, work.inputs)) == spent(work)
     variant = pruned(work, {"flops": share})
@@ -85,7 +88,7 @@ def test_flops_are_those_that_torch_counts(model, share):
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_target_is_reached_by_no_more_than_one_rung(data):
+def test_a_target_is_reached_within_one_allowed_width(data):
     widths = data.draw(st.lists(st.integers(2, 40), min_size=1, max_size=6))
     indices = st.integers(0, len(widths) - 1)
     sizes = st.builds(
@@ -125,34 +128,34 @@ def test_a_target_is_reached_by_no_more_than_one_rung(data):
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), count=st.integers(2, 6))
-def test_looking_again_only_at_who_is_next_takes_the_same_falls_as_looking_at_all(seed, count):
+def test_the_lazy_queue_narrows_the_same_groups_as_a_full_search(seed, count):
     draw = numpy.random.default_rng(seed)
     widths = draw.integers(3, 20, count).tolist()
     pairs = [(left, right) for left in range(count) for right in range(left)]
     terms = [
-        Term(float(draw.uniform(0.5, 5)), tuple(Size(0.0, ((one, 1.0),)) for one in pair))
+        Term(float(draw.uniform(0.5, 5)), tuple(Size(0.0, ((group, 1.0),)) for group in pair))
         for pair in pairs
     ]
     losses = {index: loss_by_kept(draw.random(width) + 0.01) for index, width in enumerate(widths)}
     ladders = {index: tuple(range(width - 1, 0, -1)) for index, width in enumerate(widths)}
     lazy, eager = Cost(widths, terms), Cost(widths, terms)
     most = 0.3 * lazy.total
-    solve._fall(lazy, most, losses, ladders)
+    solve._narrow(lazy, most, losses, ladders)
     while eager.total > most:
-        falls = [
-            fall
+        steps = [
+            step
             for index in ladders
-            if (fall := solve._best_fall(eager, index, losses, ladders, 0)) is not None
+            if (step := solve._best_narrowing(eager, index, losses, ladders, 0)) is not None
         ]
-        eager.take(min(falls).group, min(falls).to)
+        eager.take(min(steps).group, min(steps).to)
     assert lazy.kept == eager.kept
 
 
-def test_where_cost_is_flat_a_group_stays_at_the_end_of_the_flat():
+def test_where_cost_is_flat_a_group_keeps_the_upper_end():
     def stairs(terms, sizes):
         return torch.from_numpy(sizes[:, 0]).div(16).ceil().numpy()
 
-    cost = Cost([64], [Term(1.0, (Size(0.0, ((0, 1.0),)),))], valued=stairs)
+    cost = Cost([64], [Term(1.0, (Size(0.0, ((0, 1.0),)),))], term_costs=stairs)
     losses = {0: loss_by_kept(torch.ones(64).double().numpy())}
     solve_widths(cost, 3.0, losses, {0: tuple(range(63, 0, -1))})
     assert cost.kept == [48]
@@ -160,7 +163,7 @@ def test_where_cost_is_flat_a_group_stays_at_the_end_of_the_flat():
     assert cost.kept == [16]
 
 
-def test_what_matters_less_goes_first_and_what_saves_more():
+def test_less_important_units_and_larger_savings_go_first():
     cost = Cost(
         [8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(1.0, (Size(0.0, ((1, 1.0),)),))]
     )
@@ -184,7 +187,7 @@ def test_what_matters_less_goes_first_and_what_saves_more():
     assert cost.kept[0] == 8 and cost.kept[1] < 8
 
 
-def test_a_network_of_a_thousand_layers_is_chosen_in_seconds():
+def test_widths_of_a_thousand_layers_are_solved_in_seconds():
     widths = [32] * 1000
     terms = [Term(9.0, (Size(0.0, ((i, 1.0),)), Size(0.0, ((i + 1, 1.0),)))) for i in range(999)]
     terms += [
@@ -193,17 +196,17 @@ def test_a_network_of_a_thousand_layers_is_chosen_in_seconds():
     cost, count = Cost(widths, terms), 0
     saved = cost.saved
 
-    def noted(group, kept):
+    def counting(group, kept):
         nonlocal count
         count += 1
         return saved(group, kept)
 
-    cost.saved = noted
+    cost.saved = counting
     losses = {index: loss_by_kept(torch.rand(32).double().numpy()) for index in range(1000)}
     total = cost.total
     solve_widths(cost, 0.2 * total, losses, dict.fromkeys(range(1000), (24, 16, 8)))
     assert 0.19 * total < cost.total <= 0.2 * total
-    assert count < 100_000, "each fall should be looked at a few times, not at each step"
+    assert count < 100_000, "each narrowing should be computed a few times, not at each step"
 
 
 def test_a_series_counts_against_the_original():
@@ -240,7 +243,7 @@ def test_widths_are_as_round_as_the_target_allows():
         pruned(work, {"parameters": 0.05}, round_to=8)
 
 
-def test_the_smallest_reachable_share_that_is_told_can_be_reached():
+def test_the_reported_smallest_share_can_be_reached():
     work = work_of(plain())
     with pytest.raises(StepError, match="smallest reachable share is") as refused:
         pruned(work, {"parameters": 0.001})
@@ -266,7 +269,7 @@ def test_limits_hold_against_the_original_widths():
     assert [kept.body[index][0].out_channels for index in range(3)] == [8, 24, 16]
 
 
-def test_named_and_protected_layers_are_left_to_their_names():
+def test_named_and_protected_layers_keep_their_own_ratios():
     work = work_of(plain())
     module = pruned(
         work, {"parameters": 0.5}, layers={"body.0.*": 0.25}, protect=["body.1.0"]
@@ -275,9 +278,9 @@ def test_named_and_protected_layers_are_left_to_their_names():
     assert counted(module) <= 0.5 * counted(work.model)
 
 
-def test_others_make_up_for_what_is_refused():
+def test_other_groups_compensate_for_a_refused_one():
     class Divided(nn.Module):
-        """Divides by a width that it reads: narrower, its answer is another."""
+        """Divides by a width that it reads: narrower, it has another output."""
 
         def __init__(self):
             super().__init__()
@@ -301,7 +304,7 @@ def test_others_make_up_for_what_is_refused():
     assert any(note.startswith("stays whole: 'two'") for note in variant.notes)
 
 
-def test_a_target_is_refused_beside_whole_numbers():
+def test_a_target_is_refused_for_a_quantized_model():
     work = work_of(plain())
     steps = [
         {"precision": {"layers": {"body.2.0": "int8-weights"}}},
@@ -310,7 +313,8 @@ def test_a_target_is_refused_beside_whole_numbers():
     with pytest.raises(
         StepError,
         match=(
-            "quantized layers are not counted, so no target can be kept; prune before 'precision'"
+            "quantized layers are not counted, so no target can be met; put 'prune' before "
+            "'precision'"
         ),
     ):
         lab.apply(work, lab.Recipe(steps))
@@ -328,7 +332,7 @@ def test_a_share_of_nothing_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "give a ratio, a target with `to`, or layers"),
         ({"ratio": 0.5, "to": {"flops": 0.5}}, "give a ratio or a target with `to`, not both"),
@@ -340,12 +344,12 @@ def test_a_share_of_nothing_is_refused():
         ({"ratio": 0.5, "limits": {"a": 0}}, "limits.a"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(options, said):
-    with pytest.raises(RecipeError, match=f"step 'prune'.*{said}"):
+def test_contradictory_options_are_refused(options, message):
+    with pytest.raises(RecipeError, match=f"step 'prune'.*{message}"):
         lab.Recipe([{"prune": options}])
 
 
-def test_a_newer_target_takes_the_place_of_a_ratio_and_the_other_way_round():
+def test_a_newer_target_replaces_a_ratio_and_vice_versa():
     target, ratio = Prune(to={"flops": 0.5}), Prune(ratio=0.5)
     assert ratio.joined(target) == target and target.joined(ratio) == ratio
     assert target.joined(Prune(layers={"a": 0.5})) == Prune(to={"flops": 0.5}, layers={"a": 0.5})
@@ -353,7 +357,7 @@ def test_a_newer_target_takes_the_place_of_a_ratio_and_the_other_way_round():
     assert target.label == "prune to 50% of the flops"
 
 
-def test_a_target_travels_in_a_recipe(tmp_path):
+def test_a_target_is_saved_in_a_recipe(tmp_path):
     recipe = lab.Recipe([{"prune": {"to": {"parameters": 0.5}, "limits": {"body.*": 0.25}}}])
     recipe.save(tmp_path / "recipe.yaml")
     work = work_of(plain())

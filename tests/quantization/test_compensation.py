@@ -68,8 +68,8 @@ class Conv1D(nn.Module):
         return x @ self.weight + self.bias
 
 
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().norm() / other.detach().norm())
+def error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 def scene_of(
@@ -169,7 +169,7 @@ def test_equalising_leaves_the_function_as_it_is_and_makes_ranges_agree(name):
         torch.testing.assert_close(made, taken.abs().amax((1, 3)).flatten(), rtol=0.02, atol=0)
 
 
-def test_a_clamp_between_two_layers_does_not_scale_and_is_said_so():
+def test_a_clamp_between_two_layers_does_not_scale_and_is_reported():
     model = uneven(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Conv2d(8, 4, 3)))
     before = weights_hash(model)
     done = equalise(scene_of(model, torch.randn(1, 3, 9, 9)))
@@ -273,7 +273,7 @@ def test_what_a_layer_multiplies_is_what_it_does(name):
 
 @pytest.mark.parametrize("fmt", ["int4-weights", "int8"])
 @pytest.mark.parametrize("name", IN_INT8)
-def test_a_layer_rounded_adaptively_answers_better_on_its_data(name, fmt):
+def test_adaptive_rounding_reduces_a_layers_output_error_on_its_data(name, fmt):
     make, shape = LAYERS[name]
     layer, inputs = make(), torch.randn(shape).cumsum(-1)
     model = nn.Sequential(layer)
@@ -302,7 +302,7 @@ def test_layers_taken_one_at_a_time_are_rounded_like_all_at_once(monkeypatch):
         scene_of(model, inputs, "int4-weights"),
     )
     round_adaptively(together)
-    monkeypatch.setattr("paifuser_lab.quantization.compensation.rounding.MOST_BYTES", 1)
+    monkeypatch.setattr("paifuser_lab.quantization.compensation.rounding.MAX_BYTES", 1)
     assert round_adaptively(apart).count == 2
     assert all(
         torch.equal(one.values, apart.weights[layer].values)
@@ -310,7 +310,7 @@ def test_layers_taken_one_at_a_time_are_rounded_like_all_at_once(monkeypatch):
     )
 
 
-def test_very_many_rows_are_thinned_out_and_always_alike():
+def test_too_many_rows_are_sampled_reproducibly():
     layer, images = nn.Conv2d(3, 4, 3, padding=1), torch.randn(1, 3, 420, 420)
     rows = layer_operands(layer, images)
     assert rows.shape == (1, 2**22 // 27, 27)
@@ -347,7 +347,7 @@ def test_inputs_that_have_nothing_to_do_with_each_other_leave_plain_rounding_bes
     assert torch.equal(made.values, plain.values)
 
 
-def test_what_few_rows_show_by_chance_alone_is_not_believed():
+def test_random_correlations_of_few_rows_are_shrunk_away():
     weight, seen, unseen = torch.randn(50, 64), torch.randn(20, 64), torch.randn(2000, 64)
     plain = quantize(weight, 4)
     made = round_to_hessian((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
@@ -451,7 +451,7 @@ def test_the_step_offers_the_techniques_that_there_are():
     assert "no layer is in integers, so there is nothing to compensate" in notes
 
 
-def test_nothing_is_made_up_for_unless_it_is_asked_for():
+def test_nothing_is_compensated_unless_requested():
     work = net()
     assert not [note for note in applied(work, default="int8").notes if "output error" in note]
     assert weights_hash(applied(work, default="int8", compensate=[]).module) == weights_hash(
@@ -461,7 +461,7 @@ def test_nothing_is_made_up_for_unless_it_is_asked_for():
 
 @pytest.mark.parametrize("fmt", ["int8", "int4-weights"])
 @pytest.mark.parametrize("technique", ["bias", "equalise", "smooth", "rounding"])
-def test_each_technique_alone_tells_what_the_step_then_measures(technique, fmt):
+def test_each_technique_alone_reports_the_error_that_the_step_measures(technique, fmt):
     work = net()
     before, plain = weights_hash(work.model), applied(work, default=fmt)
     variant = applied(work, default=fmt, compensate=[technique])
@@ -513,7 +513,7 @@ def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
     assert counts[0] == counts[1]
 
 
-def test_without_data_it_is_said_that_the_judge_was_the_teacher():
+def test_without_data_a_note_says_that_the_example_inputs_were_also_the_measure():
     assert any(
         "only the example inputs" in note
         for note in applied(net(has_data=False), default="int8", compensate=["bias"]).notes
@@ -525,7 +525,7 @@ def test_without_data_it_is_said_that_the_judge_was_the_teacher():
 
 
 @pytest.mark.parametrize("technique", ["rounding", "bias"])
-def test_a_nan_in_the_data_names_the_layer_that_is_given_it(technique):
+def test_a_nan_in_the_data_is_reported_with_the_layer_that_receives_it(technique):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     work = Workload(
         model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
@@ -534,7 +534,7 @@ def test_a_nan_in_the_data_names_the_layer_that_is_given_it(technique):
         applied(work, default="int4-weights", compensate=[technique])
 
 
-def test_layers_put_in_place_for_a_while_are_put_back_whatever_happens():
+def test_temporarily_replaced_layers_are_restored_after_an_error():
     model = nn.Sequential(nn.Linear(4, 4))
     kept, other = model[0], quantized_layer(model[0], "int8", Range(-1, 1))
     with in_place(model, {"0": other}):

@@ -20,8 +20,10 @@ FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "int8-weights", "int4-weights"
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
-def difference(one: Tensor, other: Tensor) -> float:
-    return float((one.double() - other.double()).detach().norm() / other.double().detach().norm())
+def difference(actual: Tensor, expected: Tensor) -> float:
+    return float(
+        (actual.double() - expected.double()).detach().norm() / expected.double().detach().norm()
+    )
 
 
 def two_in_a_row(kind: str) -> Workload:
@@ -64,7 +66,7 @@ def test_a_stage_in_fp16_runs_inside_a_model_in_int8() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_an_int8_layer_answers_in_the_type_that_it_is_given(dtype: torch.dtype) -> None:
+def test_an_int8_layer_outputs_its_input_dtype(dtype: torch.dtype) -> None:
     for make, shape in (
         (nn.Linear(8, 4), (3, 8)),
         (nn.Conv1d(8, 4, 3), (1, 8, 5)),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.formats import FP8, MOST_FP8, fp8_rounded, rounded, to_fp8, weight_bytes
+from paifuser_lab.formats import FP8, FP8_MAX, fp8_rounded, rounded, to_fp8, weight_bytes
 from paifuser_lab.model.weights import load_weights, save_weights, weights_bytes
 from paifuser_lab.planner.precision import plan_precision, recipe_of
 from paifuser_lab.quantization import (
@@ -42,8 +42,8 @@ def chosen(work: Workload, **options: Any) -> lab.Variant:
     return lab.apply(work, Recipe([{"precision": options}]))
 
 
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().norm() / other.detach().norm())
+def error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 @given(
@@ -57,7 +57,7 @@ def test_rounding_to_fp8_changes_no_number_by_more_than_a_sixteenth_or_the_last_
 ):
     values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
     small, scales = to_fp8(values)
-    assert small.dtype == FP8 and float(small.float().abs().max()) <= MOST_FP8
+    assert small.dtype == FP8 and float(small.float().abs().max()) <= FP8_MAX
     least = scales * 2.0**-10  # half a step of the numbers nearest to zero
     assert (
         (fp8_rounded(values) - values).abs() <= torch.maximum(values.abs() / 16, least) * 1.0001
@@ -101,12 +101,12 @@ def test_a_layer_in_fp8_is_the_plain_layer_on_rounded_numbers(name, dtype):
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 @pytest.mark.parametrize("inputs", [16, 33])
-def test_the_ways_of_older_and_newer_gpus_give_the_same_numbers(inputs, dtype, monkeypatch):
+def test_products_of_older_and_newer_gpus_give_the_same_numbers(inputs, dtype, monkeypatch):
     layer, given = quantized_layer(nn.Linear(inputs, 7), "fp8"), torch.randn(5, inputs)
     with torch.no_grad():
         exact = layer(given)
-        monkeypatch.setattr(fp8, "answers_in", lambda device: dtype)
-        monkeypatch.setitem(fp8.WIDTHS, "cpu", 16)
+        monkeypatch.setattr(fp8, "product_dtype", lambda device: dtype)
+        monkeypatch.setitem(fp8.WIDTH_MULTIPLE, "cpu", 16)
         torch.testing.assert_close(
             layer(given), exact, rtol=1e-2 if dtype else 1e-5, atol=1e-2 if dtype else 1e-5
         )
@@ -130,7 +130,7 @@ def test_a_gpu_of_the_capability_it_takes_is_needed(monkeypatch):
         chosen(Workload(nn.Sequential(nn.Linear(2, 2)), torch.randn(1, 2)), default="fp8")
 
 
-def test_what_is_no_linear_layer_stays_or_is_an_error_by_name():
+def test_an_unsupported_layer_stays_or_raises_when_named():
     work = Workload(Small(), images())
     variant = chosen(work, default="fp8")
     assert type(variant.module.conv) is nn.Conv2d and isinstance(variant.module.head, fp8.Fp8Linear)
@@ -210,7 +210,7 @@ def test_a_model_in_fp8_is_copied_saved_counted_and_put_in_place_again(tmp_path)
     assert row.size_bytes < plain.size_bytes * 0.5
 
 
-def test_an_engine_that_cannot_says_so():
+def test_export_to_an_engine_without_fp8_raises():
     with pytest.raises(StepError, match="fp8 cannot be exported"):
         lab.apply(
             mlp(), Recipe([{"precision": {"default": "fp8"}}, {"backend": {"name": "onnxruntime"}}])

@@ -53,24 +53,24 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def multiplies_integers(layer: nn.Module, given: Tensor) -> bool:
+def multiplies_integers(layer: nn.Module, inputs: Tensor) -> bool:
     with Operators() as seen:
-        layer(given)
+        layer(inputs)
     return PACKED in seen.names
 
 
-def in_double(layer: nn.Module, given: Tensor) -> Tensor:
+def in_double(layer: nn.Module, inputs: Tensor) -> Tensor:
     """What the operator is to give but for the rounding of its output: its inputs and scales in
     bf16, everything else exact.
     """
     is_turned = not isinstance(layer, nn.Linear)
     numbers = quantize(layer.weight.t() if is_turned else layer.weight, 4)
     weight = type(numbers)(numbers.values, numbers.scales.bfloat16().double(), 0).dequantized()
-    return given.bfloat16().double() @ weight.t()
+    return inputs.bfloat16().double() @ weight.t()
 
 
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().double().norm() / other.detach().double().norm())
+def error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).detach().double().norm() / expected.detach().double().norm())
 
 
 SHAPES = {
@@ -195,12 +195,10 @@ def test_a_layer_that_learns_answers_as_the_live_one_to_the_bit_with_gradients_a
     assert learned.weight.grad.abs().sum() > 0
 
 
-def test_the_notes_tell_which_layers_multiply_integers_which_do_not_and_what_bf16_adds():
+def test_the_notes_name_layers_that_multiply_integers_those_that_do_not_and_the_error_of_bf16():
     variant = lab.apply(small(), Recipe([INT4]))
     packed, made = variant.notes
-    assert packed.startswith(
-        "2 layers ('2', '4') in int4: layer_operands as packed integers in bf16"
-    )
+    assert packed.startswith("2 layers ('2', '4') in int4: multiplied as packed integers in bf16")
     assert f"at most {MOST} rows" in packed
     assert made == (
         "1 layer ('0') in int4: weights made at each call, since torch has no packed operator "
@@ -220,7 +218,7 @@ def test_the_notes_tell_which_layers_multiply_integers_which_do_not_and_what_bf1
     assert variant.reports[-1].relative_error > 5 * moved, "rounding to four bits is what counts"
 
 
-def test_the_notes_tell_of_rows_that_are_too_many():
+def test_the_notes_report_too_many_rows():
     work = Workload(nn.Sequential(nn.Linear(GROUP, 8), nn.ReLU()), torch.randn(MOST + 1, GROUP))
     (note,) = lab.apply(work, Recipe([INT4])).notes
     assert f"the example inputs give a linear layer more than {MOST} rows" in note

@@ -128,15 +128,18 @@ def test_the_kernels_themselves_compute_a_quantized_model(gpu):
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (nn.Conv2d(16, 16, 3), "single points and for depthwise ones"),
-        (nn.Conv2d(16, 16, (3, 5), groups=16), "single points and for depthwise ones"),
-        (nn.Conv2d(16, 16, 3, dilation=2, groups=16), "single points and for depthwise ones"),
-        (nn.Conv2d(16, 32, 3, groups=16), "single points and for depthwise ones"),
-        (nn.Conv2d(16, 16, 1, stride=2), "single points and for depthwise ones"),
-        (nn.Conv2d(16, 24, 1), "its widths have to be multiples of 16"),
-        (nn.Linear(24, 16), "its widths have to be multiples of 16"),
-        (nn.Conv1d(16, 16, 1), "for images alone"),
-        (nn.Conv2d(24, 24, 3, groups=24), "its widths have to be multiples of 16"),
+        (nn.Conv2d(16, 16, 3), "pointwise convolutions and for depthwise ones"),
+        (nn.Conv2d(16, 16, (3, 5), groups=16), "pointwise convolutions and for depthwise ones"),
+        (
+            nn.Conv2d(16, 16, 3, dilation=2, groups=16),
+            "pointwise convolutions and for depthwise ones",
+        ),
+        (nn.Conv2d(16, 32, 3, groups=16), "pointwise convolutions and for depthwise ones"),
+        (nn.Conv2d(16, 16, 1, stride=2), "pointwise convolutions and for depthwise ones"),
+        (nn.Conv2d(16, 24, 1), "its widths must be multiples of 16"),
+        (nn.Linear(24, 16), "its widths must be multiples of 16"),
+        (nn.Conv1d(16, 16, 1), "only for 2d convolutions"),
+        (nn.Conv2d(24, 24, 3, groups=24), "its widths must be multiples of 16"),
     ],
 )
 def test_what_no_kernel_computes_is_said(gpu, layer, reason):
@@ -147,7 +150,7 @@ def test_without_cupy_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(on_gpu, "has_cupy", lambda: False)
     assert "paifuser-lab[gpu]" in on_gpu.obstacle(nn.Linear(16, 16))
     assert factory.obstacle(nn.Conv2d(16, 16, 1), "int8") is None
-    assert "by CUDA here, and it is on meta" in factory._int8_obstacle(
+    assert "with CUDA, and it is on meta" in factory._int8_obstacle(
         nn.Conv2d(16, 16, 1, device="meta")
     )
 

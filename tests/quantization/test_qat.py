@@ -286,7 +286,7 @@ def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_too_wide_to_b
     "name",
     ["small", "resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "unet-tiny"],
 )
-def test_what_a_model_answers_in_training_is_what_the_live_model_answers_to_the_bit(name):
+def test_outputs_in_training_are_bit_identical_to_those_of_the_quantized_model(name):
     work = small() if name == "small" else lab.load(name)
     learners = stirred(learning(work))
     with torch.no_grad():

@@ -66,7 +66,7 @@ def test_what_was_quantized_without_data_is_saved_and_loaded(tmp_path):
         (
             net,
             {"precision": "int8"},
-            r"layer '0' \(Linear\) in int8 needs the range .* give data, or take int8-weights",
+            r"layer '0' \(Linear\) in int8 needs the range .* pass data, or use int8-weights",
         ),
         (net, {"layers": {"2": "int8"}}, r"layer '2' \(Linear\) in int8 needs the range"),
         (lambda: nn.Linear(2, 2), {}, "the model is itself a Linear"),

@@ -180,7 +180,7 @@ def test_weights_in_another_format_are_refused_by_name() -> None:
 def test_an_answer_that_overflows_is_refused() -> None:
     model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, 1e5)
-    with pytest.raises(PaifuserError, match="its answer holds a NaN"):
+    with pytest.raises(PaifuserError, match="its output holds a NaN"):
         chosen(
             Workload(nn.Sequential(model, nn.Softmax(-1)), torch.tensor([[1e3, 1e3]])),
             default="fp16",
@@ -193,7 +193,7 @@ def test_an_answer_that_becomes_infinite_is_refused() -> None:
     work = Workload(model, torch.full((1, 2), 10.0))
     with pytest.raises(
         PaifuserError,
-        match="its answer holds an infinity where the baseline's has none; choose a wider",
+        match="its output holds an infinity where the baseline's has none; choose a wider",
     ):
         chosen(work, default="fp16")
     assert chosen(work, default="bf16").reports[-1].relative_error < 0.01

@@ -111,8 +111,8 @@ def chosen(work: Workload, **options: Any) -> lab.Variant:
     return lab.apply(work, Recipe([{"precision": INT8 | options}]))
 
 
-def error(one: Tensor, other: Tensor) -> float:
-    return float((one - other).detach().norm() / other.detach().norm())
+def error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).detach().norm() / expected.detach().norm())
 
 
 def as_shown(model: nn.Module, images: Tensor, patch: pytest.MonkeyPatch) -> Tensor:
@@ -188,7 +188,7 @@ def onnxruntime_kinds(model: nn.Module, work: Workload, folder: Path) -> Counter
     return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
-def test_onnx_runtime_computes_convolutions_sums_and_linear_layers_on_whole_numbers(tmp_path):
+def test_onnx_runtime_computes_convolutions_sums_and_linear_layers_on_integers(tmp_path):
     work = work_of(Residual())
     kinds = onnxruntime_kinds(chosen(work).module, work, tmp_path)
     assert kinds["QLinearConv"] == 8 and kinds["Conv"] + kinds["FusedConv"] == 0
@@ -200,7 +200,7 @@ def test_onnx_runtime_computes_convolutions_sums_and_linear_layers_on_whole_numb
     assert before["QLinearAdd"] == 0 and before["QLinearConv"] < 8
 
 
-def test_onnx_runtime_joins_whole_numbers(tmp_path):
+def test_onnx_runtime_concatenates_integers(tmp_path):
     work = work_of(Joining())
     assert onnxruntime_kinds(chosen(work).module, work, tmp_path)["QLinearConcat"] == 1
 
@@ -234,7 +234,7 @@ def sums_of(model: nn.Module) -> Any:
     )
 
 
-def test_who_rounds_is_planned_from_a_run():
+def test_which_module_rounds_is_planned_from_a_run():
     plan = sums_of(Residual())
     assert plan.sums == 3
     assert set(plan.modules) == {"relu", "blocks.0.relu", "blocks.1.relu"}

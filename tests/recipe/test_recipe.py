@@ -1,4 +1,4 @@
-"""Recipes as text, as code, as values; and every way in which a recipe can be wrong."""
+"""Recipes as text, as code and as values; and the errors of invalid recipes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def recipes(draw: Any) -> Recipe:
     )
     message = [
         {kind: options | ({"why": why} if (why := draw(SENTENCES)) else {})}
-        for one in chosen
-        for kind, options in one.items()
+        for step in chosen
+        for kind, options in step.items()
     ]
     return Recipe(
         message,
@@ -109,7 +109,7 @@ def test_a_recipe_survives_a_file(tmp_path: Path) -> None:
     assert Recipe.load(tmp_path / "deep" / "r.yaml").explain().endswith("quickest — of all")
 
 
-def test_the_recipe_of_the_design_reads_as_it_stands_there() -> None:
+def test_a_recipe_with_options_per_layer_can_be_read() -> None:
     text = (
         "version: 1\nworkload: resnet18\nsteps:\n  - fold: {}\n"
         '  - precision: {default: bf16, layers: {"layer4.*": fp32}}\n'
@@ -155,23 +155,23 @@ def test_numbers_and_booleans_are_those_of_yaml_1_2() -> None:
         ),
     ],
 )
-def test_diff_says_what_to_take_out_and_what_to_put_in(
+def test_diff_lists_the_steps_to_remove_and_to_add(
     mine: list[Any], theirs: list[Any], lines: tuple[str, ...]
 ) -> None:
     assert Recipe(mine).diff(Recipe(theirs)) == lines
 
 
-def test_the_digest_is_of_what_is_done_and_not_of_what_is_said() -> None:
+def test_the_digest_covers_steps_and_not_reasons() -> None:
     plain, message = Recipe(["fold"]), Recipe([{"fold": {"why": "exact"}}], workload="x")
     assert plain.digest == message.digest != Recipe(["layout"]).digest
     assert Recipe(["fold", "layout"]).digest != Recipe(["layout", "fold"]).digest
     spelled = Recipe([{"backend": {"name": "eager", "freeze": False}}])
     assert spelled.digest == Recipe(["backend"]).digest, (
-        "a default that is written out does the same"
+        "an explicit default does not change the digest"
     )
 
 
-def test_a_recipe_grows_by_plus_and_shrinks_by_slices_and_itself_stays() -> None:
+def test_plus_and_slices_return_new_recipes() -> None:
     recipe = Recipe(["fold"], workload="resnet18")
     longer = recipe + "layout" + {"backend": {"name": "eager"}}
     assert (len(recipe), len(longer)) == (1, 3)
@@ -257,11 +257,11 @@ BAD = {
     "a tab for spaces": ("version: 1\nsteps:\n\t- fold: {}", 3, "this is not YAML"),
     "two documents": (HEAD + "  - fold\n---\nversion: 1", 4, "this is not YAML"),
     "a control character": ("version: 1\nsteps: []\nx: \x00", 3, "this is not YAML"),
-    "a key twice": ("version: 1\nsteps: []\nversion: 1", 3, "the key 'version' stands there twice"),
+    "a key twice": ("version: 1\nsteps: []\nversion: 1", 3, "the key 'version' is there twice"),
     "an option twice": (
         HEAD + "  - backend: {name: eager, name: inductor}",
         3,
-        "the key 'name' stands there twice",
+        "the key 'name' is there twice",
     ),
     "a key that is a list": ("version: 1\n? [a, b]\n: 1\nsteps: []", 2, "a key is a name"),
     "an alias": ("version: 1\nsteps: &a []\nworkload: *a", 2, "anchors and aliases are not used"),
@@ -291,7 +291,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "line", "message"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_told_with_its_line(
+def test_errors_name_the_line(
     text: str, line: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,7 +306,7 @@ def test_what_is_wrong_is_told_with_its_line(
 
 
 @pytest.mark.parametrize("text", ["", "just words", "- fold", "7", "# nothing"])
-def test_a_text_that_is_no_mapping_is_no_recipe(text: str) -> None:
+def test_a_text_that_is_not_a_mapping_is_refused(text: str) -> None:
     with pytest.raises(
         RecipeError, match="A recipe is a mapping with the keys version, workload and steps"
     ):
@@ -321,14 +321,14 @@ def test_an_alias_bomb_is_refused_before_it_grows() -> None:
         Recipe.from_text(bomb)
 
 
-def test_a_text_of_megabytes_is_no_recipe() -> None:
+def test_a_text_of_megabytes_is_refused() -> None:
     with pytest.raises(RecipeError, match="past the limit"):
         Recipe.from_text("#" * (1 << 21))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="fold:version1steps{}[]-!&*#'\"\n \t,?|>%@~.e\x00\u2028\x85", max_size=60))
-def test_any_text_is_read_or_refused_in_our_own_words(text: str) -> None:
+def test_any_text_is_parsed_or_raises_a_recipe_error(text: str) -> None:
     try:
         Recipe.from_text("version: 1\nsteps:\n" + text)
     except RecipeError as error:
@@ -336,22 +336,22 @@ def test_any_text_is_read_or_refused_in_our_own_words(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("steps", "message"),
     [
-        ("fold", r"no list of steps; write Recipe\(\['fold'\]\)"),
-        ({"backend": {"name": "onnxruntime"}}, "no list of steps"),
+        ("fold", r"not a list of steps; write Recipe\(\['fold'\]\)"),
+        ({"backend": {"name": "onnxruntime"}}, "not a list of steps"),
         ([5], "step 1 is 5"),
         (["fold", {}], "step 2 is {}"),
         ([{"backend": {"name": "eager"}}, "fold"], "put it last"),
         ([{"backend": {}}, {"backend": {}}], "put it last"),
     ],
 )
-def test_steps_that_are_none_are_refused_in_code_too(given: Any, message: str) -> None:
+def test_invalid_steps_are_refused_in_code_too(steps: Any, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        Recipe(given)
+        Recipe(steps)
 
 
-def test_a_missing_file_and_a_picture_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_binary_file_have_their_own_errors(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"Cannot read .*none\.yaml"):
         Recipe.load(tmp_path / "none.yaml")
     (tmp_path / "r.yaml").write_bytes(b"\x89PNG\r\n")
@@ -359,13 +359,13 @@ def test_a_missing_file_and_a_picture_are_told_apart(tmp_path: Path) -> None:
         Recipe.load(tmp_path / "r.yaml")
 
 
-def test_every_step_says_what_it_is_for() -> None:
+def test_every_step_has_docstrings() -> None:
     for kind in step_names():
-        found = steps.step_class(kind)
-        assert found.kind == kind and found.__doc__ and found.apply.__doc__
+        step = steps.step_class(kind)
+        assert step.kind == kind and step.__doc__ and step.apply.__doc__
 
 
-def test_a_recipe_says_why() -> None:
+def test_explain_lists_the_reasons() -> None:
     assert (
         lab.Recipe(["fold", {"layout": {"why": "images"}}]).explain()
         == "1. fold batch-norm\n2. channels last: images"
@@ -379,9 +379,12 @@ def test_a_recipe_is_a_sequence_of_its_steps():
     assert recipe[:1] == Recipe(["fold"])
 
 
-def test_a_step_is_joined_to_the_one_of_its_kind_and_not_put_behind_it() -> None:
-    one, two = {"precision": {"layers": {"a": "bf16"}}}, {"precision": {"layers": {"b": "fp16"}}}
-    joined = Recipe([one, "layout"]).with_step(two)
+def test_with_step_merges_steps_of_the_same_kind() -> None:
+    first, second = (
+        {"precision": {"layers": {"a": "bf16"}}},
+        {"precision": {"layers": {"b": "fp16"}}},
+    )
+    joined = Recipe([first, "layout"]).with_step(second)
     assert joined == Recipe([{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"])
     assert Recipe(["fold", "layout"]).with_step("fold") == Recipe(["fold", "layout"])
     engine = {"backend": {"name": "onnxruntime"}}

@@ -1,4 +1,4 @@
-"""Records: they save, load and show themselves, and refuse files that are not theirs."""
+"""Records are saved, loaded and shown, and refuse other files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ROW = Measurement(
     parameters=11_689_512,
     relative_error=1e-6,
     max_error=math.inf,
-    notes=("said",),
+    notes=("a note",),
 )
 COMPARISON = Comparison(
     workload="small", machine="here", baseline="as it is", metric_name="accuracy", rounds=3,
@@ -73,9 +73,9 @@ EXAMPLES: tuple[Record, ...] = (
 
 
 def test_there_is_an_example_of_every_kind_of_record_that_the_core_knows() -> None:
-    assert {type(one).__name__ for one in EXAMPLES} <= set(Record.kinds)
+    assert {type(record).__name__ for record in EXAMPLES} <= set(Record.kinds)
     assert {"Ceiling", "Accelerator", "Hardware", "StepReport", "Measurement", "Comparison"} == {
-        type(one).__name__ for one in EXAMPLES
+        type(record).__name__ for record in EXAMPLES
     }
 
 
@@ -101,7 +101,7 @@ def test_every_number_and_every_text_survives(
         notes=tuple(notes),
     )
     again = Record.load(row.save(tmp_path_factory.mktemp("r") / "r.json"))
-    assert repr(again) == repr(row), "by their texts, since NaN equals nothing"
+    assert repr(again) == repr(row), "by their texts, since NaN differs from itself"
 
 
 def test_a_record_does_not_change() -> None:
@@ -109,12 +109,12 @@ def test_a_record_does_not_change() -> None:
         ROW.name = "other"  # type: ignore[misc]
 
 
-def test_a_record_of_another_kind_is_told_by_name(tmp_path: Path) -> None:
+def test_a_record_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="holds a Measurement, not a Comparison"):
         Comparison.load(ROW.save(tmp_path / "r.json"))
 
 
-SOUND = {
+VALID = {
     "record": "StepReport",
     "format": 1,
     "data": {"step": "fold", "seconds": 1.0, "relative_error": 0.0},
@@ -127,21 +127,21 @@ BAD = {
     "of an unknown kind": ('{"record": "Novel", "format": 1, "data": {}}', "is not a record"),
     "a kind that is a list": ('{"record": ["StepReport"], "format": 1}', "is not a record"),
     "of the future": (
-        json.dumps(SOUND | {"format": 2}),
+        json.dumps(VALID | {"format": 2}),
         "has format 2; this version reads format 1",
     ),
     "without a format": (json.dumps({"record": "StepReport", "data": {}}), "has format None"),
-    "without data": (json.dumps(SOUND | {"data": None}), "not a sound StepReport"),
+    "without data": (json.dumps(VALID | {"data": None}), "not a valid StepReport"),
     "with a field missing": (
-        json.dumps(SOUND | {"data": {"step": "fold"}}),
-        "not a sound StepReport: seconds: Field required",
+        json.dumps(VALID | {"data": {"step": "fold"}}),
+        "not a valid StepReport: seconds: Field required",
     ),
     "with a field too many": (
-        json.dumps(SOUND | {"data": SOUND["data"] | {"x": 1}}),
-        "not a sound StepReport: x: ",
+        json.dumps(VALID | {"data": VALID["data"] | {"x": 1}}),
+        "not a valid StepReport: x: ",
     ),  # type: ignore[operator]
     "with a wrong type": (
-        json.dumps(SOUND | {"data": SOUND["data"] | {"seconds": "long"}}),
+        json.dumps(VALID | {"data": VALID["data"] | {"seconds": "long"}}),
         "seconds: Input should be",
     ),  # type: ignore[operator]
     "nested without end": ("[" * 100_000, "is not JSON"),
@@ -150,7 +150,7 @@ BAD = {
         json.dumps(
             {"record": "Comparison", "format": 1, "data": COMPARISON.model_dump() | {"rows": []}}
         ),
-        "not a sound Comparison: rows",
+        "not a valid Comparison: rows",
     ),
 }
 
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_record_is_refused_in_one_sentence(
     assert "r.json" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="Cannot read"):
         Record.load(tmp_path / "none.json")
 
@@ -213,47 +213,49 @@ def test_bytes_read_well(count: int | None, text: str) -> None:
     assert readable_count(11_689_512) == "11.7 M"
 
 
-def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     path = _files.write_text(tmp_path / "a.txt", "old")
 
-    class Accident(Exception):
+    class WriteError(Exception):
         pass
 
-    with pytest.raises(Accident), _files.replacing(path) as temporary:  # noqa: PT012
+    with pytest.raises(WriteError), _files.replacing(path) as temporary:  # noqa: PT012
         temporary.write_text("half of the n")
-        raise Accident
+        raise WriteError
     with pytest.raises(KeyboardInterrupt), _files.replacing(path):
         raise KeyboardInterrupt
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_file_may_be_read_by_whom_the_user_lets_read(tmp_path: Path) -> None:
+def test_a_file_has_the_permissions_of_other_files(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     assert stat.S_IMODE(_files.write_text(tmp_path / "a", "x").stat().st_mode) == stat.S_IMODE(
         (tmp_path / "plain").stat().st_mode
     )
 
 
-@pytest.mark.parametrize("place", ["file/inside/r.json", "folder"])
-def test_a_place_that_cannot_be_written_is_told_in_one_sentence(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["file/inside/r.json", "folder"])
+def test_a_path_that_cannot_be_written_is_reported_in_one_sentence(
+    path: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(
         FileError, match=r"Cannot write .* into .*; choose a folder you can write to"
     ):
-        ROW.save(tmp_path / place)
+        ROW.save(tmp_path / path)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_permission_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(FileError, match="Permission denied"):
         ROW.save(tmp_path / "r.json")
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "text"),
     [
         (0.5, "50%"),
         (1 / 3, "33%"),
@@ -265,13 +267,13 @@ def test_a_folder_without_permission_is_told(tmp_path: Path) -> None:
         (1.0, "100%"),
     ],
 )
-def test_a_share_is_said_so_that_it_is_neither_none_nor_all(share, said):
-    assert readable_share(share) == said
-    assert Recipe([{"prune": {"ratio": share}}]).label == f"prune {said}" if share < 1 else True
-    assert Recipe([{"shorten": {"ratio": share}}]).label == f"shorten {said}" if share < 1 else True
+def test_a_share_has_as_many_decimals_as_it_needs(share, text):
+    assert readable_share(share) == text
+    assert Recipe([{"prune": {"ratio": share}}]).label == f"prune {text}" if share < 1 else True
+    assert Recipe([{"shorten": {"ratio": share}}]).label == f"shorten {text}" if share < 1 else True
 
 
 @given(st.floats(1e-4, 1 - 1e-4))
-def test_a_share_is_right_to_a_tenth_of_it_and_of_what_it_leaves(share):
-    said = float(readable_share(share).removesuffix("%")) / 100
-    assert abs(said - share) <= 0.1 * min(share, 1 - share) + 1e-12
+def test_a_share_and_its_complement_are_within_a_tenth(share):
+    shown = float(readable_share(share).removesuffix("%")) / 100
+    assert abs(shown - share) <= 0.1 * min(share, 1 - share) + 1e-12

@@ -117,7 +117,7 @@ def test_the_rise_along_weights_and_inputs_together_is_the_exact_taylor_sum(seed
 
 @DRAWN
 @given(seed=st.integers(0, 99))
-def test_where_the_loss_is_quadratic_in_a_layer_the_second_order_is_all_there_is(seed):
+def test_the_second_order_is_exact_where_the_loss_is_quadratic_in_a_layer(seed):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     data = [(torch.randn(5, 3).double(), torch.randn(5, 2).double())]
@@ -125,13 +125,13 @@ def test_where_the_loss_is_quadratic_in_a_layer_the_second_order_is_all_there_is
     key = Key("2", "int4-weights")
     first, second = seen.rise("2", [subject.weight_change(key)])
     with torch.no_grad(), subject.rounded(key):
-        after = subject.plain_loss(subject.batches[0])
+        after = subject.checked_loss(subject.batches[0])
     assert first + second / 2 == pytest.approx(
-        after - subject.plain_loss(subject.batches[0]), abs=1e-10
+        after - subject.checked_loss(subject.batches[0]), abs=1e-10
     )
 
 
-def test_what_goes_past_a_layer_is_not_counted_as_its_input():
+def test_a_skip_connection_is_not_part_of_a_layers_input():
     class Skipping(nn.Module):
         def __init__(self):
             super().__init__()
@@ -159,31 +159,31 @@ def matrix(eigenvalues: list[float], *, seed: int = 0) -> Tensor:
     return turn @ torch.diag(torch.tensor(eigenvalues).double()) @ turn.T
 
 
-def chance(seed: int = 0) -> torch.Generator:
+def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def test_the_mean_of_many_probes_is_the_trace_within_its_error():
-    known = matrix([5.0, -2.0, 1.0, 0.5, 0.0])
+    symmetric = matrix([5.0, -2.0, 1.0, 0.5, 0.0])
     probes = torch.tensor(
-        [hutchinson(lambda v: known @ v, known[0], chance(seed)) for seed in range(400)]
+        [hutchinson(lambda v: symmetric @ v, symmetric[0], seeded(seed)) for seed in range(400)]
     )
     assert abs(probes.mean() - 4.5) < 4 * probes.std() / 20 and probes.std() > 0.1
 
 
 def test_hutch_plus_plus_is_exact_for_a_matrix_of_low_rank_and_better_than_as_many_plain_probes():
     low = matrix([7.0, 3.0] + [0.0] * 18)
-    assert hutch_plus_plus(lambda v: low @ v, low[0], 2, chance()) == pytest.approx(10.0)
+    assert hutch_plus_plus(lambda v: low @ v, low[0], 2, seeded()) == pytest.approx(10.0)
     falling = matrix([2.0**-index for index in range(20)])
     exact = float(falling.trace())
     plus = [
-        hutch_plus_plus(lambda v: falling @ v, falling[0], 4, chance(seed)) - exact
+        hutch_plus_plus(lambda v: falling @ v, falling[0], 4, seeded(seed)) - exact
         for seed in range(60)
     ]
     plain = [
         numpy.mean(
             [
-                hutchinson(lambda v: falling @ v, falling[0], chance(99 * seed + k))
+                hutchinson(lambda v: falling @ v, falling[0], seeded(99 * seed + k))
                 for k in range(12)
             ]
         )
@@ -194,42 +194,44 @@ def test_hutch_plus_plus_is_exact_for_a_matrix_of_low_rank_and_better_than_as_ma
 
 
 def test_hutch_plus_plus_of_a_small_matrix_is_its_trace():
-    known = matrix([5.0, -2.0, 1.0])
-    assert hutch_plus_plus(lambda v: known @ v, known[0], 8, chance()) == pytest.approx(4.0)
+    symmetric = matrix([5.0, -2.0, 1.0])
+    assert hutch_plus_plus(lambda v: symmetric @ v, symmetric[0], 8, seeded()) == pytest.approx(4.0)
 
 
 @DRAWN
 @given(
-    values=st.lists(st.floats(-10, 10).map(lambda one: round(one, 1)), min_size=1, max_size=24),
+    values=st.lists(
+        st.floats(-10, 10).map(lambda eigenvalue: round(eigenvalue, 1)), min_size=1, max_size=24
+    ),
     seed=st.integers(0, 9),
 )
 def test_top_eigenvalues_are_numpys(values, seed):
-    known = matrix(values, seed=seed)
-    found = top_eigenvalues(
-        lambda v: known @ v, known[0], 2, error=1e-6, steps=60, generator=chance(seed)
+    symmetric = matrix(values, seed=seed)
+    eigenvalues = top_eigenvalues(
+        lambda v: symmetric @ v, symmetric[0], 2, error=1e-6, steps=60, generator=seeded(seed)
     )
-    exact = numpy.linalg.eigvalsh(known.numpy())
-    assert abs(found[0]) == pytest.approx(abs(exact).max(), abs=1e-4)
-    assert all(abs(exact - one).min() < 1e-4 for one in found)
+    exact = numpy.linalg.eigvalsh(symmetric.numpy())
+    assert abs(eigenvalues[0]) == pytest.approx(abs(exact).max(), abs=1e-4)
+    assert all(abs(exact - eigenvalue).min() < 1e-4 for eigenvalue in eigenvalues)
 
 
 def test_the_density_has_the_matrixs_moments():
     values = [9.0, 4.0] + [0.1 * index for index in range(28)]
-    known = matrix(values)
-    found = density(lambda v: known @ v, known[0], probes=200, steps=8, generator=chance())
-    assert sum(share for _, share in found) == pytest.approx(1.0)
-    assert sum(value * share for value, share in found) == pytest.approx(
+    symmetric = matrix(values)
+    nodes = density(lambda v: symmetric @ v, symmetric[0], probes=200, steps=8, generator=seeded())
+    assert sum(share for _, share in nodes) == pytest.approx(1.0)
+    assert sum(value * share for value, share in nodes) == pytest.approx(
         numpy.mean(values), rel=0.05
     )
-    assert max(value for value, _ in found) == pytest.approx(9.0, rel=1e-3)
+    assert max(value for value, _ in nodes) == pytest.approx(9.0, rel=1e-3)
 
 
-def test_of_the_ways_to_probe_the_cheapest_for_its_variance_is_chosen(monkeypatch):
+def test_the_probe_method_with_the_lowest_cost_for_its_variance_is_chosen(monkeypatch):
     _, seen = slope_of(small())
     truth = {"0": 4.0, "2": 2.0}
     rolls = {"calm": [0.9, 1.1, 1.0], "wild": [0.1, 1.9, 1.0]}
 
-    def way(kind: str, ticks: float):
+    def probe_method(kind: str, ticks: float):
         turns = iter(rolls[kind] * 9)
 
         def probe(slope, layers, generator):
@@ -242,40 +244,44 @@ def test_of_the_ways_to_probe_the_cheapest_for_its_variance_is_chosen(monkeypatc
     clock = [0.0]
     monkeypatch.setattr(trace_estimators.time, "perf_counter", lambda: clock[0])
     for costs, expected in (((1.0, 5.0), 1), ((1.0, 200.0), 0)):
-        joint, single, plus = way("wild", costs[0]), way("calm", costs[1]), way("calm", 60.0)
-        for name, one in (("joint", joint), ("layer_by_layer", single), ("hutch", plus)):
-            monkeypatch.setattr(trace_estimators, name, one)
+        joint, single, plus = (
+            probe_method("wild", costs[0]),
+            probe_method("calm", costs[1]),
+            probe_method("calm", 60.0),
+        )
+        for name, method in (("joint", joint), ("layer_by_layer", single), ("hutch", plus)):
+            monkeypatch.setattr(trace_estimators, name, method)
         monkeypatch.setattr(
             trace_estimators, "NAMES", {joint: "joint", single: "single", plus: "plus"}
         )
-        choice = trace_estimators.choose(seen, ["0", "2"], 0.2, chance())
-        assert choice.way is (joint, single)[expected]
-        assert choice.means == pytest.approx(truth) and "spread" in choice.why
+        choice = trace_estimators.choose_method(seen, ["0", "2"], 0.2, seeded())
+        assert choice.method is (joint, single)[expected]
+        assert choice.means == pytest.approx(truth) and "spread" in choice.note
 
 
-def test_hutch_plus_plus_is_tried_only_where_plain_probes_would_have_to_be_many():
+def test_hutch_plus_plus_is_tried_only_where_many_plain_probes_would_be_needed():
     _, seen = slope_of(small())
-    assert "Hutch++" not in trace_estimators.choose(seen, ["0", "2"], 10.0, chance()).why
-    assert "Hutch++" in trace_estimators.choose(seen, ["0", "2"], 0.001, chance()).why
+    assert "Hutch++" not in trace_estimators.choose_method(seen, ["0", "2"], 10.0, seeded()).note
+    assert "Hutch++" in trace_estimators.choose_method(seen, ["0", "2"], 0.001, seeded()).note
 
 
-def test_every_way_to_probe_has_the_exact_trace_as_its_mean():
+def test_every_probe_method_has_the_exact_trace_as_its_mean():
     subject, seen = slope_of(small())
     exact = {name: float(exact_block(subject, name).trace()) for name in subject.layers}
-    generator = chance()
-    for way in (trace_estimators.joint, trace_estimators.layer_by_layer, trace_estimators.hutch):
-        found = [way(seen, list(exact), generator) for _ in range(60)]
+    generator = seeded()
+    for method in (trace_estimators.joint, trace_estimators.layer_by_layer, trace_estimators.hutch):
+        probes = [method(seen, list(exact), generator) for _ in range(60)]
         for name, trace in exact.items():
-            values = torch.tensor([one[name] for one in found])
+            values = torch.tensor([probe[name] for probe in probes])
             assert abs(values.mean() - trace) < 4 * values.std() / 60**0.5 + 1e-6
 
 
-def test_signs_are_ones_of_both_kinds():
-    drawn = signs(torch.zeros(4, 50, dtype=torch.float64), chance())
-    assert set(drawn.flatten().tolist()) == {1.0, -1.0} and drawn.dtype == torch.float64
+def test_signs_are_plus_and_minus_one():
+    vector = signs(torch.zeros(4, 50, dtype=torch.float64), seeded())
+    assert set(vector.flatten().tolist()) == {1.0, -1.0} and vector.dtype == torch.float64
 
 
-def test_attention_has_a_second_derivative_and_its_fast_ways_are_put_back():
+def test_attention_has_a_second_derivative_and_its_fast_paths_are_restored():
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double()
     data = [(torch.randn(2, 3, 8).double(), torch.randn(2, 3, 8).double())]
@@ -302,7 +308,7 @@ def test_attention_has_a_second_derivative_and_its_fast_ways_are_put_back():
     ) == before
 
 
-def test_a_loss_without_a_second_derivative_is_one_sentence():
+def test_a_loss_without_a_second_derivative_raises_one_sentence():
     class Once(torch.autograd.Function):
         @staticmethod
         def forward(context, x):
@@ -316,6 +322,6 @@ def test_a_loss_without_a_second_derivative_is_one_sentence():
     work = small()
     work.loss = lambda answer, target: Once.apply(answer).square().sum()
     with pytest.raises(
-        MeasureError, match=r"cannot be differentiated as asked .*ask for methods=\('ablation',\)"
+        MeasureError, match=r"cannot be differentiated as required .*use methods=\('ablation',\)"
     ):
         slope_of(work)

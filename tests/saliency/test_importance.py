@@ -63,7 +63,7 @@ def loss_without(work: lab.Workload, batch: Any, layer: str, channel: int, gate:
 
 
 @pytest.mark.parametrize("method", CHANNEL_ESTIMATORS)
-def test_every_way_gives_a_value_a_channel_and_leaves_the_model_as_it_was(method):
+def test_every_method_gives_a_value_per_channel_and_does_not_change_the_model(method):
     work = classes(Net().train())
     work.model.first.weight.requires_grad_(False)
     work.model.head.weight.grad = torch.ones_like(work.model.head.weight)
@@ -126,7 +126,7 @@ def test_the_second_order_of_few_channels_is_that_of_torch_func():
         assert row.values[channel] == pytest.approx(abs(expected), rel=1e-4)
 
 
-def test_the_second_order_of_many_channels_is_right_on_the_average_over_signs():
+def test_the_second_order_of_many_channels_is_right_on_average_over_signs():
     work = classes(batches=1)
     row = lab.importance(work, "taylor2", batches=work.train * 300)["second"]
     for channel in range(6):
@@ -165,7 +165,7 @@ def test_batch_norm_takes_the_scale_of_the_norm_that_reads_the_layer():
     assert "no batch-norm" in seen["head"].note
 
 
-def test_magnitude_and_activation_are_what_they_say():
+def test_magnitude_and_activation_match_their_definitions():
     work = classes(batches=2)
     assert lab.importance(work, "magnitude")["first"].values == pytest.approx(
         work.model.first.weight.flatten(1).norm(dim=1).tolist()
@@ -188,7 +188,7 @@ def test_magnitude_and_activation_are_what_they_say():
     ],
     ids=lambda module: repr(module).split("(", maxsplit=1)[0],
 )
-def test_a_channel_without_its_weights_gives_nothing_but_its_bias(module):
+def test_a_channel_without_its_weights_outputs_only_its_bias(module):
     dimension = 1 if "Transpose" in type(module).__name__ else 0
     layer = Layer("one", module, dimension)
     places = len(getattr(module, "kernel_size", ()))
@@ -230,7 +230,7 @@ def test_an_embedding_s_channels_are_its_width_and_a_shared_weight_counts_where_
     assert tied.head.weight is tied.table.weight
 
 
-def test_a_first_order_that_is_exact_is_the_loss_that_is_really_lost():
+def test_an_exact_first_order_equals_the_measured_change_of_the_loss():
     """Where the loss is linear in a layer, removing a channel changes it by the slope alone."""
     work = classes(
         nn.Sequential(nn.Flatten(), nn.Linear(98, 3, bias=False)),
@@ -248,23 +248,23 @@ def test_a_first_order_that_is_exact_is_the_loss_that_is_really_lost():
     ids=["no loss", "no data"],
 )
 @pytest.mark.parametrize("method", NEED_LOSS)
-def test_without_data_or_loss_magnitude_takes_its_place_and_that_is_said(options, missing, method):
+def test_without_data_or_loss_magnitude_is_used_and_reported(options, missing, method):
     work = classes(**options)
     seen = lab.importance(work, method)
     assert seen.method == "magnitude" and seen.rows == lab.importance(work, "magnitude").rows
     assert seen.notes == (
-        f"net has no {missing}, which {method} would take: judged by magnitude instead",
+        f"net has no {missing}, which {method} needs: estimated by magnitude instead",
     )
     assert seen.notes[0] in str(seen)
 
 
-def test_test_data_is_used_where_there_is_no_other_and_said():
+def test_test_data_is_used_where_there_is_no_other_and_reported():
     work = classes(train=None, test=[(torch.randn(3, 2, 7, 7), torch.randint(0, 3, (3,)))])
-    assert lab.importance(work).notes == ("judged on the test data",)
+    assert lab.importance(work).notes == ("estimated on the test data",)
     assert lab.importance(classes(loss=None), "activation").method == "activation"
 
 
-def test_layers_that_cannot_be_judged_say_why():
+def test_layers_that_cannot_be_estimated_have_a_reason():
     class Idle(Net):
         def __init__(self) -> None:
             super().__init__()
@@ -281,12 +281,12 @@ def test_layers_that_cannot_be_judged_say_why():
     assert seen["normed"].channels == 5 and seen["idle"].values == ()
     assert lab.importance(classes(Idle().eval()), layers="first").rows[0].layer == "first"
     with pytest.raises(
-        MeasureError, match="no layer of net that was asked for can be judged; 'idle': it never ran"
+        MeasureError, match="none of the requested layers of net can be estimated; 'idle': it never"
     ):
         lab.importance(classes(Idle().eval()), layers=["idle"])
 
 
-def test_a_weight_that_is_infinite_is_a_note():
+def test_an_infinite_weight_is_reported_in_a_note():
     work = classes()
     with torch.no_grad():
         work.model.head.weight[0, 0] = torch.inf
@@ -314,7 +314,7 @@ def test_a_weight_that_is_infinite_is_a_note():
         ),
         (
             lambda work: lab.importance(classes(loss=lambda answer, target: answer.detach().sum())),
-            "for channels, for method='magnitude'",
+            "or for channels method='magnitude'",
         ),
         (
             lambda work: lab.importance(
@@ -328,24 +328,24 @@ def test_a_weight_that_is_infinite_is_a_note():
         ),
     ],
 )
-def test_what_cannot_be_judged_is_refused_in_a_sentence(call, sentence):
+def test_bad_arguments_raise_one_sentence(call, sentence):
     work = classes()
     with pytest.raises(lab.PaifuserError, match=sentence):
         call(work)
 
 
-def test_the_time_and_a_stop_end_it_and_keep_what_there_is():
+def test_the_time_limit_and_a_stop_keep_the_batches_so_far():
     work = classes(batches=4)
     assert lab.importance(work, seconds=1e-9).examples == 5, "one batch at least"
     stops = iter([False, True])
     stopped = lab.importance(work, should_stop=lambda: next(stops))
     assert stopped.is_interrupted and stopped.examples == 10 and "stopped early" in stopped.title
     before = state_of(work.model)
-    asked = []
+    calls = []
 
     def fail(answer: Tensor, target: Tensor) -> Tensor:
-        asked.append(1)
-        if len(asked) > 1:
+        calls.append(1)
+        if len(calls) > 1:
             raise KeyboardInterrupt
         return F.cross_entropy(answer, target)
 
@@ -378,7 +378,7 @@ def test_a_layer_s_values_are_compared_by_its_mean_and_counted_above_a_threshold
     assert (
         ROW.mean == 2 and ROW.normalised.tolist() == [0.5, 2, 1, 0.5] and ROW.order == (1, 2, 0, 3)
     )
-    assert [ROW.kept(one) for one in (0, 0.5, 0.6, 1, 1.5, 9)] == [4, 4, 2, 2, 1, 1], (
+    assert [ROW.kept(threshold) for threshold in (0, 0.5, 0.6, 1, 1.5, 9)] == [4, 4, 2, 2, 1, 1], (
         "one channel stays"
     )
     assert [ROW.kept(ROW.threshold_for(count)) for count in (1, 2, 4)] == [1, 2, 4]
@@ -392,7 +392,7 @@ def test_a_layer_s_values_are_compared_by_its_mean_and_counted_above_a_threshold
     )
 
 
-def test_one_threshold_keeps_a_share_of_all_channels_and_is_told_as_ratios_to_remove():
+def test_one_threshold_keeps_a_share_of_all_channels_and_is_converted_to_ratios_to_remove():
     seen = record(ROW, LayerImportance(layer="b", kind="Linear", channels=2, values=(3.0, 1.0)))
     assert seen.channels == 6
     assert seen.kept(threshold=0.6) == {"a": 2, "b": 1} == seen.kept(ratio=0.5)
@@ -407,7 +407,7 @@ def test_one_threshold_keeps_a_share_of_all_channels_and_is_told_as_ratios_to_re
         seen["z"]
 
 
-def test_the_record_travels_and_shows_itself(tmp_path):
+def test_the_record_is_saved_loaded_and_displayed(tmp_path):
     seen = record(
         ROW,
         LayerImportance(layer="<b>", kind="Linear", channels=3, note="why"),
@@ -444,7 +444,7 @@ def test_the_record_says_how_the_step_prune_cuts_by_it(method):
     assert any(note.startswith(f"channels are chosen by {method} (") for note in variant.notes)
 
 
-def test_a_variant_is_judged_like_a_workload():
+def test_a_variant_is_estimated_like_a_workload():
     variant = lab.apply(classes(), lab.Recipe(["fold"]))
     seen = lab.importance(variant)
     assert seen.workload == "net · fold batch-norm" and seen["first"].channels == 3

@@ -44,7 +44,7 @@ def classes(
     )
 
 
-def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_format():
+def test_every_method_gives_an_estimate_and_an_error_for_each_layer_and_format():
     work = classes()
     before = state_of(work.model)
     seen = lab.sensitivity(
@@ -60,8 +60,8 @@ def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_for
         for by_method in row.scores.values():
             assert set(by_method) == set(SCORED)
             assert all(
-                one.error is not None and one.error >= 0 and one.samples >= 4
-                for one in by_method.values()
+                estimate.error is not None and estimate.error >= 0 and estimate.samples >= 4
+                for estimate in by_method.values()
             )
         assert row.curvature is not None and row.curvature.trace is not None
         assert abs(row.curvature.top_eigenvalues[0]) >= abs(row.curvature.top_eigenvalues[-1])
@@ -83,7 +83,7 @@ def test_the_quadratic_prediction_is_the_measured_rise_for_small_changes():
             assert predicted.samples == measured.samples == 5
 
 
-def test_its_parts_are_of_weights_and_of_inputs():
+def test_the_quadratic_prediction_has_a_part_of_weights_and_a_part_of_inputs():
     methods = ("quadratic", "quadratic-weights", "quadratic-inputs")
     seen = lab.sensitivity(classes(), formats=("int8", "int4-weights"), methods=methods)
     for row in seen.rows:
@@ -95,7 +95,7 @@ def test_its_parts_are_of_weights_and_of_inputs():
         assert row.scores["int8"]["quadratic-inputs"].value != 0
 
 
-def test_the_bend_alone_leaves_the_slope_out():
+def test_the_curvature_alone_leaves_the_slope_out():
     """A loss that is linear in a layer has no bend there, however steep it is."""
     work = classes(nn.Sequential(nn.Linear(4, 3)), loss=lambda answer, target: answer.sum())
     (row,) = lab.sensitivity(
@@ -117,7 +117,7 @@ def test_the_bend_alone_leaves_the_slope_out():
     )
 
 
-def test_the_ablation_is_the_loss_with_the_layer_really_rounded():
+def test_the_ablation_is_the_loss_with_the_layer_rounded():
     work = classes()
     seen = lab.sensitivity(work, formats=("int3-weights",), methods=("ablation",), error=1e-9)
     changed = copy.deepcopy(work.model)
@@ -129,23 +129,25 @@ def test_the_ablation_is_the_loss_with_the_layer_really_rounded():
                 for x, y in work.train
             ]
         )
-    found = seen.measured("2", "int3-weights")
-    assert found.value == pytest.approx(float(rises.mean()), abs=1e-6)
-    assert found.error == pytest.approx(float(rises.std()) / 5**0.5, abs=1e-6)
+    measured = seen.measured("2", "int3-weights")
+    assert measured.value == pytest.approx(float(rises.mean()), abs=1e-6)
+    assert measured.error == pytest.approx(float(rises.std()) / 5**0.5, abs=1e-6)
 
 
 @settings(max_examples=10, deadline=None)
 @given(widths=st.lists(st.integers(1, 9), min_size=1, max_size=3), seed=st.integers(0, 99))
-def test_a_layer_left_in_full_precision_costs_nothing_by_any_judge(widths, seed):
+def test_a_layer_in_full_precision_costs_nothing_by_any_method(widths, seed):
     torch.manual_seed(seed)
     sizes = [4, *widths, 3]
-    model = nn.Sequential(*(nn.Linear(one, other) for one, other in pairwise(sizes)))
+    model = nn.Sequential(*(nn.Linear(width, next_width) for width, next_width in pairwise(sizes)))
     seen = lab.sensitivity(
         classes(model, batches=2),
         formats=("fp32",),
         methods=("ablation", "quadratic", "fisher", "output"),
     )
-    assert {one.value for row in seen.rows for one in row.scores["fp32"].values()} == {0.0}
+    assert {estimate.value for row in seen.rows for estimate in row.scores["fp32"].values()} == {
+        0.0
+    }
 
 
 def test_the_trace_is_the_exact_one_where_each_probe_is_exact():
@@ -183,12 +185,12 @@ def test_a_batch_is_cut_into_its_examples_keyword_arguments_and_targets_alike():
         0,
     )
     cut = one_by_one(batch)
-    assert [one.target["of"].tolist() for one in cut] == [[0], [1], [2]]
+    assert [example.target["of"].tolist() for example in cut] == [[0], [1], [2]]
     assert cut[1].inputs.kwargs["ids"].tolist() == batch.inputs.kwargs["ids"][1:2].tolist()
     assert cut[1].inputs.kwargs["scale"] == 2 and cut[1].target["names"] == "abc"
 
 
-def test_a_mean_and_its_error_grow_as_numpys_would_and_can_be_taken_up_again():
+def test_a_running_mean_and_its_error_match_torch_and_can_be_resumed():
     values = torch.randn(9).double()
     running_mean = RunningMean()
     for value in values[:5]:
@@ -227,7 +229,7 @@ class Awkward(nn.Module):
         return {"logits": self.head(hidden), "kind": "awkward"}
 
 
-def test_awkward_models_work_and_stay_as_they_are():
+def test_awkward_models_work_and_are_not_changed():
     model = Awkward().train()
     model.head.weight.grad = torch.ones(3, 6)
     data = [({"x": torch.randn(5, 4), "scale": 2.0}, torch.randint(0, 3, (5,))) for _ in range(2)]
@@ -238,14 +240,16 @@ def test_awkward_models_work_and_stay_as_they_are():
         train=data,
         loss=lambda answer, target: F.cross_entropy(answer["logits"], target),
     )
-    before, dice = state_of(model), torch.get_rng_state()
+    before, random_state = state_of(model), torch.get_rng_state()
     seen = lab.sensitivity(work, formats=("int8", "int2-weights"), methods=tuple(SCORED))
-    assert state_of(model) == before and torch.equal(torch.get_rng_state(), dice)
+    assert state_of(model) == before and torch.equal(torch.get_rng_state(), random_state)
     assert "never ran" in seen["unused"].note and not seen["unused"].scores
     for name in ("first", "again", "frozen", "head"):
         scores = seen[name].scores["int2-weights"]
         assert all(
-            one.value != 0 for method, one in scores.items() if method != "quadratic-inputs"
+            estimate.value != 0
+            for method, estimate in scores.items()
+            if method != "quadratic-inputs"
         ), name
     repeat = lab.sensitivity(
         work, formats=("int8", "int2-weights"), methods=("quadratic", "ablation")
@@ -265,7 +269,7 @@ def test_of_tied_weights_each_use_is_rounded_alone():
     assert work.model.head.weight is work.model.table.weight
 
 
-def test_attention_is_judged_by_its_slow_path_and_what_it_passes_by_is_said():
+def test_attention_is_estimated_by_its_slow_path_and_bypassed_layers_are_reported():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).requires_grad_(False)
     data = [(torch.randn(2, 3, 8), torch.randn(2, 3, 8)) for _ in range(2)]
@@ -281,7 +285,7 @@ def test_attention_is_judged_by_its_slow_path_and_what_it_passes_by_is_said():
         )
 
 
-def test_without_a_loss_or_data_the_answers_error_is_taken_and_said_so():
+def test_without_a_loss_or_data_the_output_error_is_used_and_reported():
     for work in (
         lab.Workload(Small(), images()),
         lab.Workload(Mapped(), {"ids": ids()}, loss=F.cross_entropy),
@@ -293,14 +297,14 @@ def test_without_a_loss_or_data_the_answers_error_is_taken_and_said_so():
         assert all(0 < seen.predicted(row.layer, "int4-weights").value < 1 for row in seen.rows)
 
 
-def test_test_data_are_taken_where_there_are_no_others():
+def test_test_data_are_used_where_there_are_no_others():
     work = classes()
     work.test, work.train = work.train[:2], None
     seen = lab.sensitivity(work, formats=("int8",))
-    assert seen.notes[0] == "judged on the test data" and seen.examples == 12
+    assert seen.notes[0] == "estimated on the test data" and seen.examples == 12
 
 
-def test_it_goes_on_from_an_earlier_record_and_computes_nothing_twice(monkeypatch):
+def test_resuming_a_record_recomputes_nothing(monkeypatch):
     work = classes(batches=8)
     whole = lab.sensitivity(work, formats=("int8",), methods=("ablation",), error=1e-9)
     part = lab.sensitivity(work, formats=("int8",), methods=("ablation",), error=1e-9, batches=3)
@@ -333,7 +337,7 @@ def test_methods_and_layers_are_added_to_an_earlier_record():
     assert [method.name for method in both.methods] == ["ablation", "trace"]
 
 
-def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
+def test_an_interrupt_keeps_the_estimates_so_far_and_raises_without_any():
     work = classes()
     before = state_of(work.model)
     calls = iter(range(100))
@@ -349,10 +353,10 @@ def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
     def interrupt(answer: Tensor, target: Tensor) -> Tensor:
         raise KeyboardInterrupt
 
-    kept = lab.sensitivity(
+    resumed = lab.sensitivity(
         work, formats=("int8",), methods=("quadratic",), resume=seen, should_stop=lambda: True
     )
-    assert kept.is_interrupted and [method.name for method in kept.methods] == [
+    assert resumed.is_interrupted and [method.name for method in resumed.methods] == [
         "ablation",
         "quadratic",
     ]
@@ -362,7 +366,7 @@ def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
     assert state_of(work.model) == before
 
 
-def test_when_the_time_is_over_every_layer_has_been_heard_once(monkeypatch):
+def test_when_the_time_is_over_every_layer_has_one_sample(monkeypatch):
     seen = lab.sensitivity(
         classes(), formats=("int8",), methods=("ablation", "quadratic"), seconds=1e-9, error=1e-9
     )
@@ -371,14 +375,16 @@ def test_when_the_time_is_over_every_layer_has_been_heard_once(monkeypatch):
     assert "3 of 3 means are less certain" in seen.notes[0]
 
 
-def test_what_is_known_well_enough_is_not_sampled_further():
+def test_precise_means_are_not_sampled_further():
     seen = lab.sensitivity(
         classes(batches=30), formats=("int2-weights",), methods=("output",), error=0.5
     )
-    assert {one.samples for row in seen.rows for one in row.scores["int2-weights"].values()} == {4}
+    assert {
+        estimate.samples for row in seen.rows for estimate in row.scores["int2-weights"].values()
+    } == {4}
 
 
-def test_a_format_that_breaks_a_layer_costs_infinitely_much():
+def test_a_format_that_breaks_a_layer_has_an_infinite_cost():
     model = nn.Sequential(nn.Linear(4, 3))
     with torch.no_grad():
         model[0].weight[0, 0] = 1e30
@@ -387,7 +393,7 @@ def test_a_format_that_breaks_a_layer_costs_infinitely_much():
         formats=("fp16",),
         methods=("quadratic", "ablation"),
     )
-    assert {one.value for one in seen["0"].scores["fp16"].values()} == {float("inf")}
+    assert {estimate.value for estimate in seen["0"].scores["fp16"].values()} == {float("inf")}
     assert Sensitivity.model_validate_json(seen.model_dump_json()) == seen
 
 
@@ -404,14 +410,14 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"methods": ("quadratc",)}, r"'quadratc' is no method; .*did you mean quadratic\?"),
     ({}, {"formats": ("int9",)}, r"'int9' is no format; .*did you mean int8"),
     ({}, {"formats": "int8"}, "are lists; write"),
-    ({}, {"formats": ()}, "nothing to judge"),
+    ({}, {"formats": ()}, "nothing to estimate"),
     ({}, {"layers": "layer9.*"}, "pattern 'layer9.*' matches no layer"),
     ({}, {"batches": 0}, "0 batches are nothing to judge on"),
     ({}, {"batches": []}, "the batches given of classes hold no batch"),
     ({"train": []}, {}, "the train data of classes hold no batch"),
     ({"train": [torch.ones(2, 4)]}, {}, r"is a Tensor; let it be \(inputs, target\)"),
     ({"train": [(torch.ones(2, 5), torch.zeros(2).long())]}, {}, "fails on batch 0 of its data"),
-    ({}, {"error": 0}, "never reached; ask for one above 0"),
+    ({}, {"error": 0}, "never reached; set one above 0"),
     ({}, {"seconds": 0}, "leave no time"),
     ({"loss": detached}, {}, "has no gradient in its weights"),
     (
@@ -428,12 +434,12 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"model": nn.Sequential(nn.Linear(4, 3), Broken())},
         {"methods": ("output",)},
-        "answers NaN on batch .*layer '1' .Broken",
+        "outputs NaN on batch .*layer '1' .Broken",
     ),
     (
         {"model": nn.Sequential(nn.Linear(4, 3), Broken())},
         {"methods": ("divergence",)},
-        "answers NaN on batch",
+        "outputs NaN on batch",
     ),
     ({"loss": lambda answer, target: answer}, {}, r"has shape \(6, 3\); let it return one number"),
     ({"loss": lambda answer: answer}, {}, "it is called as loss"),
@@ -446,34 +452,34 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
         {"methods": ("fisher-sampled",)},
-        "no classes",
+        "not classes",
     ),
     (
         {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
         {"methods": ("divergence",)},
-        "no classes",
+        "not classes",
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("made", "asked", "message"), BAD, ids=[message[:40] for *_, message in BAD]
+    ("changes", "options", "message"), BAD, ids=[message[:40] for *_, message in BAD]
 )
-def test_what_cannot_be_judged_is_one_sentence_and_changes_nothing(made, asked, message):
-    made = dict(made)
-    work = classes(made.pop("model", None))
-    for name, value in made.items():
+def test_bad_arguments_raise_one_sentence_and_change_nothing(changes, options, message):
+    changes = dict(changes)
+    work = classes(changes.pop("model", None))
+    for name, value in changes.items():
         setattr(work, name, value)
     before = state_of(work.model)
     with pytest.raises(MeasureError, match=message):
-        lab.sensitivity(work, **asked)
+        lab.sensitivity(work, **options)
     assert state_of(work.model) == before
 
 
-def test_a_record_of_other_weights_or_another_seed_is_not_gone_on_with():
+def test_a_record_of_other_weights_or_another_seed_cannot_be_resumed():
     work = classes()
     seen = lab.sensitivity(work, formats=("int8",), methods=("output",))
-    with pytest.raises(MeasureError, match="with seed=0; go on with that seed"):
+    with pytest.raises(MeasureError, match="with seed=0; continue with that seed"):
         lab.sensitivity(work, resume=seen, seed=1)
     with torch.no_grad():
         work.model[0].weight += 1
@@ -483,7 +489,7 @@ def test_a_record_of_other_weights_or_another_seed_is_not_gone_on_with():
         lab.sensitivity(classes(name="other"), resume=seen)
 
 
-def test_an_order_that_is_chance_is_called_so():
+def test_an_uncertain_order_is_reported():
     seen = lab.sensitivity(
         classes(), formats=("int8", "int2-weights"), methods=("ablation", "quadratic")
     )
@@ -498,7 +504,7 @@ def test_an_order_that_is_chance_is_called_so():
     assert not [note for note in exact.notes if "twice its error" in note]
 
 
-def test_a_network_with_data_is_judged_and_the_record_tells_it():
+def test_a_network_with_data_is_estimated_and_the_record_displays_it():
     work = lab.load("resnet18-digits-tiny", trained=False)
     seen = lab.sensitivity(
         work,
@@ -521,13 +527,15 @@ def test_a_network_with_data_is_judged_and_the_record_tells_it():
     assert list(seen.frame.columns) == ["kind", "parameters", "int2-weights", "int8"]
 
 
-@pytest.mark.parametrize("is_made_there", [False, True], ids=["called there", "made there"])
-def test_under_inference_mode_layers_and_channels_are_judged_as_elsewhere(
-    is_made_there: bool,
+@pytest.mark.parametrize(
+    "is_created_inside", [False, True], ids=["called inside", "created inside"]
+)
+def test_inference_mode_does_not_change_the_estimates(
+    is_created_inside: bool,
 ) -> None:
-    expected, judged = lab.sensitivity(classes(), formats=("int8",)), lab.importance(classes())
-    made = None if is_made_there else classes()
+    expected, importance = lab.sensitivity(classes(), formats=("int8",)), lab.importance(classes())
+    existing = None if is_created_inside else classes()
     with torch.inference_mode():
-        work = made or classes()
+        work = existing or classes()
         assert lab.sensitivity(work, formats=("int8",)).rows == expected.rows
-        assert lab.importance(work).rows == judged.rows
+        assert lab.importance(work).rows == importance.rows

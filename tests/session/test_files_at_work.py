@@ -1,5 +1,5 @@
-"""Files that cannot be written or are none: one clear sentence at once, and nothing half-done is
-left behind.
+"""Paths that cannot be written or are not regular files raise one clear sentence at once and leave
+no partial files.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, _files
 from paifuser_lab.errors import FileError, PaifuserError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import save_weights, weights_hash
-from paifuser_lab.training.resume import Kept, Moment
+from paifuser_lab.training.resume import Checkpoint, CheckpointFile
 from paifuser_lab.variant.folder import write
 from tests.support.models import Small, images
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(60)]
 
-LONG, LONE = "a" * 300, "x\ud800"
-FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
+LONG_NAME, LONE_SURROGATE = "a" * 300, "x\ud800"
+DISK_FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
 KILLED = """
 import os, signal, sys, torch
 import paifuser_lab as lab
 from paifuser_lab.variant.folder import write
-def die(*given): os.kill(os.getpid(), signal.SIGKILL)
+def die(*args): os.kill(os.getpid(), signal.SIGKILL)
 write.save_weights = die
 work = lab.Workload(torch.nn.Linear(2, 2), torch.ones(1, 2))
 lab.apply(work, lab.Recipe([])).save(sys.argv[1])
 """
-NO_ROOM = """
+FILE_SIZE_LIMIT = """
 import resource, sys, torch
 import paifuser_lab as lab
 work = lab.Workload(torch.nn.Linear(200, 200), torch.ones(1, 200))
@@ -63,29 +63,29 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def full(*given: object, **more: object) -> None:
-    raise SafetensorError(FULL)
+def disk_full(*args: object, **kwargs: object) -> None:
+    raise SafetensorError(DISK_FULL)
 
 
-def test_a_full_disk_is_one_sentence_about_the_folder_and_the_old_model_stays(
+def test_a_full_disk_raises_a_sentence_about_the_folder_and_keeps_the_old_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = variant()
-    made.save(tmp_path / "saved")
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    model_variant = variant()
+    model_variant.save(tmp_path / "saved")
+    monkeypatch.setattr("safetensors.torch.save_file", disk_full)
     with pytest.raises(FileError) as caught:
-        made.save(tmp_path / "saved")
+        model_variant.save(tmp_path / "saved")
     sentence = str(caught.value)
     assert sentence == (
         f"Cannot write into {tmp_path / 'saved'}: No space left on device; free some space there "
         "or choose another folder."
     )
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-    again = lab.load(tmp_path / "saved", work=lab.Workload(Small(), images()))
-    assert weights_hash(again.model) == weights_hash(made.module)
+    loaded = lab.load(tmp_path / "saved", work=lab.Workload(Small(), images()))
+    assert weights_hash(loaded.model) == weights_hash(model_variant.module)
 
 
-def test_a_full_disk_is_told_for_a_file_too(
+def test_a_full_disk_is_reported_for_a_single_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(handle: int) -> None:
@@ -97,10 +97,10 @@ def test_a_full_disk_is_told_for_a_file_too(
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_cannot_be_written_for_another_reason_are_a_sentence_too(
+def test_another_error_of_safetensors_is_reported_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*given: object, **more: object) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
         raise SafetensorError("Error while serializing: InvalidHeaderDeserialization")
 
     monkeypatch.setattr("safetensors.torch.save_file", fail)
@@ -108,15 +108,17 @@ def test_weights_that_cannot_be_written_for_another_reason_are_a_sentence_too(
         save_weights(Small(), tmp_path / "w.safetensors")
 
 
-def test_a_training_goes_on_where_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safetensors.torch.save_file", full)
-    kept = Kept("a full disk")
-    kept.save(Moment({"weight": torch.ones(2)}))
+def test_training_continues_if_a_checkpoint_does_not_fit_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("safetensors.torch.save_file", disk_full)
+    kept = CheckpointFile("a full disk")
+    kept.save(Checkpoint({"weight": torch.ones(2)}))
     assert "No space left on device" in kept.notes[0] and not kept.path.exists()
 
 
-def test_a_file_that_may_grow_no_further_is_a_sentence_in_a_real_process(tmp_path: Path) -> None:
-    ended = run(NO_ROOM, tmp_path / "saved")
+def test_the_file_size_limit_of_a_process_is_reported_in_a_sentence(tmp_path: Path) -> None:
+    ended = run(FILE_SIZE_LIMIT, tmp_path / "saved")
     assert ended.stdout.strip() == (
         f"Cannot write into {tmp_path / 'saved'}: File too large; free some space there or choose "
         "another folder."
@@ -124,25 +126,25 @@ def test_a_file_that_may_grow_no_further_is_a_sentence_in_a_real_process(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_the_next_save_clears_what_a_killed_one_left_and_not_what_another_is_writing(
+def test_a_save_removes_leftovers_of_a_killed_save_but_not_of_a_running_one(
     tmp_path: Path,
 ) -> None:
     assert run(KILLED, tmp_path / "saved").returncode == -signal.SIGKILL
-    (left,) = tmp_path.iterdir()
+    (leftover,) = tmp_path.iterdir()
     (tmp_path / ".saved.mine").mkdir()
-    with write.staged(tmp_path / "saved") as alive:
-        assert not left.exists()
-        (alive / "file").write_text("half")
+    with write.staged(tmp_path / "saved") as staging:
+        assert not leftover.exists()
+        (staging / "file").write_text("half")
         variant().save(tmp_path / "saved")
-        assert (alive / "file").read_text() == "half"
+        assert (staging / "file").read_text() == "half"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".saved.mine", "saved"]
 
 
 def odd_paths(folder: Path) -> dict[str, Path]:
-    """What is there and is no file that ends."""
+    """Existing paths that are not regular files of a sensible size."""
     os.mkfifo(folder / "pipe")
     with (folder / "huge").open("wb") as file:
-        file.truncate(1 << 40)  # sparse: it takes no room
+        file.truncate(1 << 40)  # sparse: it takes no disk space
     return {
         "pipe": folder / "pipe",
         "device": Path("/dev/zero"),
@@ -162,14 +164,14 @@ def odd_paths(folder: Path) -> dict[str, Path]:
         ("huge", "is 1,099,511,627,776 bytes, past the limit"),
     ],
 )
-def test_what_is_no_file_that_ends_is_refused_at_once(
+def test_loading_a_path_that_is_not_a_regular_file_raises_at_once(
     load, kind: str, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(FileError, match=sentence):
         load(odd_paths(tmp_path)[kind])
 
 
-def test_a_file_that_says_it_is_empty_and_never_ends_is_refused(
+def test_a_file_that_reports_size_0_and_never_ends_raises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "recipe.yaml"
@@ -183,22 +185,24 @@ def test_a_file_that_says_it_is_empty_and_never_ends_is_refused(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "huge"])
-def test_a_model_is_not_loaded_from_what_is_no_folder_of_one(kind: str, tmp_path: Path) -> None:
+def test_loading_a_model_from_a_path_that_is_not_its_folder_raises(
+    kind: str, tmp_path: Path
+) -> None:
     path = odd_paths(tmp_path)[kind]
     with pytest.raises(PaifuserError):
         lab.load(path)
     with pytest.raises(PaifuserError):
         lab.load(str(path))
-    for kind_of in ("recipe.yaml", "manifest.json"):
+    for name in ("recipe.yaml", "manifest.json"):
         folder = variant().save(tmp_path / "saved")
-        (folder / kind_of).unlink()
-        (folder / kind_of).symlink_to(path)
+        (folder / name).unlink()
+        (folder / name).symlink_to(path)
         with pytest.raises(PaifuserError):
             lab.load(folder)
 
 
-@pytest.mark.parametrize("name", [LONG, LONE, "nul\0"])
-def test_a_name_that_no_file_can_have_is_a_sentence(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [LONG_NAME, LONE_SURROGATE, "nul\0"])
+def test_an_invalid_file_name_raises(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileError):
         variant().save(tmp_path / name)
     with pytest.raises(FileError):
@@ -207,40 +211,40 @@ def test_a_name_that_no_file_can_have_is_a_sentence(name: str, tmp_path: Path) -
         Recipe.load(tmp_path / name)
     with pytest.raises(FileError):
         save_weights(nn.Linear(1, 1), tmp_path / name)
-    for given in (name, tmp_path / name, f"./{name}"):
+    for path in (name, tmp_path / name, f"./{name}"):
         with pytest.raises(PaifuserError) as caught:
-            lab.load(given)
+            lab.load(path)
         str(caught.value).encode()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_as_long_as_a_file_may_have_can_be_saved(tmp_path: Path) -> None:
+def test_the_longest_valid_file_name_can_be_saved(tmp_path: Path) -> None:
     longest = "ü" * 127
     assert Recipe.load(Recipe(["fold"]).save(tmp_path / longest)) == Recipe(["fold"])
     assert (variant().save(tmp_path / longest[1:]) / "manifest.json").is_file()
 
 
-def test_a_name_that_is_no_text_is_refused_where_it_comes_in() -> None:
+def test_a_name_that_cannot_be_encoded_raises() -> None:
     with pytest.raises(WorkloadError, match=r"'x\\ud800' .*cannot be written"):
-        lab.Workload(Small(), images(), name=LONE)
+        lab.Workload(Small(), images(), name=LONE_SURROGATE)
     with pytest.raises(WorkloadError, match="a name is text"):
         lab.Workload(Small(), images(), name=5)  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match=r"'x\\ud800' .*cannot be written"):
-        Recipe(["fold"], workload=LONE)
+        Recipe(["fold"], workload=LONE_SURROGATE)
     model = nn.Sequential()
-    model.add_module(LONE, nn.ReLU())
+    model.add_module(LONE_SURROGATE, nn.ReLU())
     with pytest.raises(WorkloadError, match=r"'x\\ud800' .*cannot be written"):
         lab.Workload(model, torch.ones(1, 2))
 
 
-def test_a_name_of_300_letters_is_saved_and_shown(tmp_path: Path) -> None:
+def test_a_name_of_300_characters_is_saved_and_shown(tmp_path: Path) -> None:
     model = nn.Sequential()
-    model.add_module(LONG, nn.Linear(2, 2))
-    work = lab.Workload(model, torch.ones(1, 2), name=LONG)
-    lab.apply(work, Recipe([], workload=LONG)).save(tmp_path / "saved")
-    assert lab.load(tmp_path / "saved", work=work).name.startswith(LONG)
+    model.add_module(LONG_NAME, nn.Linear(2, 2))
+    work = lab.Workload(model, torch.ones(1, 2), name=LONG_NAME)
+    lab.apply(work, Recipe([], workload=LONG_NAME)).save(tmp_path / "saved")
+    assert lab.load(tmp_path / "saved", work=work).name.startswith(LONG_NAME)
     profile = lab.profile(work, runs=1)
     assert lab.Profile.load(profile.save(tmp_path / "profile.json")) == profile
     panel = lab.show(profile)
-    assert LONG in panel.twin()
+    assert LONG_NAME in panel.twin()
     panel.close()

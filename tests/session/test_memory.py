@@ -1,4 +1,4 @@
-"""A session holds whole models in one bounded cache alone; its history is recipes and records."""
+"""A session keeps models only in one bounded cache; its history holds recipes and records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from paifuser_lab.session import session as session_module
 from paifuser_lab.variant import cache
 from tests.support.models import Small, images
 
-PATIENCE = 120.0
-BOUND = 3
+TIMEOUT_S = 120.0
+CACHE_SIZE = 3
 FORMATS = ("bf16", "fp16", "int8-weights", "int4-weights")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,64 +34,64 @@ class Counted(Small):
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache, "MOST_KEPT", BOUND)
+    monkeypatch.setattr(cache, "MOST_KEPT", CACHE_SIZE)
     monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
     monkeypatch.setattr(Counted, "living", WeakSet())
-    made = Session(lab.Workload(Counted(), images(), name="small"), rounds=1, seconds=0.05)
-    made.wait(PATIENCE)
-    yield made
-    made.close()
-    made.wait(PATIENCE)
+    session = Session(lab.Workload(Counted(), images(), name="small"), rounds=1, seconds=0.05)
+    session.wait(TIMEOUT_S)
+    yield session
+    session.close()
+    session.wait(TIMEOUT_S)
 
 
 def recipes() -> list[lab.Recipe]:
-    """30 different recipes of two steps, of which each step makes a model of its own."""
-    layers = [{"conv": one, "head": other} for one in FORMATS for other in FORMATS]
-    found = [
-        lab.Recipe([step, {"precision": {"layers": chosen}}])
-        for chosen in layers
+    """30 different recipes of two steps; each step makes a model of its own."""
+    layers = [{"conv": first, "head": second} for first in FORMATS for second in FORMATS]
+    recipes = [
+        lab.Recipe([step, {"precision": {"layers": formats}}])
+        for formats in layers
         for step in ("layout", "fold")
     ]
-    return found[:30]
+    return recipes[:30]
 
 
-def test_thirty_recipes_leave_no_more_models_than_the_cache_may_hold(session):
+def test_thirty_recipes_leave_no_more_models_than_the_cache_holds(session):
     for recipe in recipes():
         session.set_recipe(recipe)
-        state = session.wait(PATIENCE)
+        state = session.wait(TIMEOUT_S)
         assert state.error is None and state.variant.recipe == recipe
         del state
         gc.collect()
-        assert len(Counted.living) <= 1 + BOUND, "the session's own copy, and what the cache holds"
-    assert len(session._history) == 31 and len(session._own.variants) == BOUND
+        assert len(Counted.living) <= 1 + CACHE_SIZE, "the session's own copy and the cached models"
+    assert len(session._history) == 31 and len(session._own.variants) == CACHE_SIZE
 
 
-def test_undo_applies_what_the_cache_gave_up_again_to_the_bit(session):
+def test_undo_applies_an_evicted_recipe_again_bit_for_bit(session):
     hashes: list[str] = []
     chosen = recipes()[:6]
     for recipe in chosen:
         session.set_recipe(recipe)
-        hashes.append(weights_hash(session.wait(PATIENCE).variant.module))
+        hashes.append(weights_hash(session.wait(TIMEOUT_S).variant.module))
     measured = session.state.comparison
     for recipe, before in reversed(list(zip(chosen[:-1], hashes[:-1], strict=True))):
         assert session.undo()
         assert session.state.comparison is not None, "records are kept longer than models"
-        state = session.wait(PATIENCE)
+        state = session.wait(TIMEOUT_S)
         assert state.variant.recipe == recipe and weights_hash(state.variant.module) == before
     while session.redo():
         pass
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert state.comparison is measured and weights_hash(state.variant.module) == hashes[-1]
     with torch.no_grad():
         assert torch.isfinite(state.variant.model(images())).all()
 
 
-def test_what_is_kept_is_shown_at_once_and_belongs_to_the_person_s_workload(session):
+def test_a_cached_variant_is_shown_at_once_with_the_original_workload(session):
     session.choose("fold")
-    variant = session.wait(PATIENCE).variant
+    variant = session.wait(TIMEOUT_S).variant
     session.choose("layout")
-    session.wait(PATIENCE)
+    session.wait(TIMEOUT_S)
     session.undo()
     shown = session.state.variant
     assert shown is not None and shown.module is variant.module and shown.work is session.work
-    session.wait(PATIENCE)
+    session.wait(TIMEOUT_S)

@@ -1,5 +1,5 @@
-"""A session: what is chosen is applied and measured in the background, undone to the bit, and never
-leaves half of anything.
+"""A session applies and measures recipes in the background, undoes them bit for bit, and leaves no
+partial state.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import torch
 import paifuser_lab as lab
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import session as room
+from paifuser_lab.session import session as session_module
 from tests.support.models import Small, images
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture
 def sessions():
-    """Makes sessions that measure little, and ends them."""
-    made = []
+    """A factory of sessions that measure briefly; closes them at the end."""
+    sessions = []
 
     def make(model=None, **options):
         work = lab.Workload(model or Small(), images(), name="small")
-        made.append(Session(work, **{"rounds": 1, "seconds": 0.1} | options))
-        made[-1].wait(PATIENCE)
-        return made[-1]
+        sessions.append(Session(work, **{"rounds": 1, "seconds": 0.1} | options))
+        sessions[-1].wait(TIMEOUT_S)
+        return sessions[-1]
 
     yield make
-    for one in made:
-        one.close()
-        one.wait(PATIENCE)
+    for session in sessions:
+        session.close()
+        session.wait(TIMEOUT_S)
 
 
-def test_the_model_as_it_is_is_profiled_and_measured_first(sessions):
+def test_the_unchanged_model_is_profiled_and_measured_first(sessions):
     state = sessions().state
     assert not state.is_busy and state.error is None and not state.can_undo
     assert "conv" in state.profile and state.baseline is state.profile
@@ -45,36 +45,38 @@ def test_the_model_as_it_is_is_profiled_and_measured_first(sessions):
     )
 
 
-def test_a_choice_is_applied_and_measured_and_profiled(sessions):
+def test_a_choice_is_applied_measured_and_profiled(sessions):
     session = sessions()
     session.choose("fold")
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert state.variant.recipe == state.recipe == lab.Recipe(["fold"])
     assert state.comparison["fold batch-norm"].latency_ms > 0
     assert state.profile["norm"].kind == "Identity" and state.baseline["norm"].kind == "BatchNorm2d"
     assert state.can_undo and not state.can_redo
 
 
-def test_undo_and_redo_are_at_once_and_undoing_everything_gives_the_original_to_the_bit(sessions):
+def test_undo_and_redo_are_instant_and_undoing_everything_restores_the_weights(sessions):
     model = Small()
-    before, answer = weights_hash(model), model(images())
-    hooks = [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()]
+    before, output = weights_hash(model), model(images())
+    hooks = [
+        (len(module._forward_hooks), len(module._forward_pre_hooks)) for module in model.modules()
+    ]
     session = sessions(model)
     for step in ("fold", {"precision": {"layers": {"head": "bf16"}}}, "layout"):
         session.choose(step)
-        session.wait(PATIENCE)
+        session.wait(TIMEOUT_S)
     measured = session.state.comparison
     for _ in range(3):
         assert session.undo()
     assert session.state.comparison is not None, "what was measured once is shown without waiting"
     assert not session.undo()
-    undone = session.wait(PATIENCE)
+    undone = session.wait(TIMEOUT_S)
     assert len(undone.recipe) == 0 and undone.can_redo
     assert weights_hash(undone.variant.module) == before == weights_hash(model)
     torch.manual_seed(0)
-    assert model(images()).shape == answer.shape
+    assert model(images()).shape == output.shape
     assert [
-        (len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()
+        (len(module._forward_hooks), len(module._forward_pre_hooks)) for module in model.modules()
     ] == hooks
     x = images()
     with torch.no_grad():
@@ -84,57 +86,57 @@ def test_undo_and_redo_are_at_once_and_undoing_everything_gives_the_original_to_
     assert session.state.comparison is measured and not session.redo()
 
 
-def test_a_step_that_cannot_be_applied_leaves_the_recipe_as_it_was_and_says_why(sessions):
+def test_a_step_that_cannot_be_applied_leaves_the_recipe_unchanged_and_sets_an_error(sessions):
     session = sessions()
     session.choose("fold")
-    session.wait(PATIENCE)
+    session.wait(TIMEOUT_S)
     session.choose({"precision": {"layers": {"nobody": "bf16"}}})
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert state.recipe == lab.Recipe(["fold"]) and "'nobody' matches no layer" in state.error
     assert state.comparison is not None and state.variant.recipe == state.recipe
     session.choose("layout")
-    assert session.wait(PATIENCE).error is None, "the next choice has nothing to do with it"
+    assert session.wait(TIMEOUT_S).error is None, "the next choice is not affected"
 
 
-def test_what_was_chosen_before_a_failing_step_is_kept(sessions, monkeypatch):
+def test_steps_chosen_before_a_failing_step_are_kept(sessions, monkeypatch):
     session = sessions()
     begun, go_on = threading.Event(), threading.Event()
-    real = room.compare
+    real = session_module.compare
 
     def slow(*arguments, **options):
         begun.set()
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT_S)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(room, "compare", slow)
+    monkeypatch.setattr(session_module, "compare", slow)
     session.choose("fold")
-    assert begun.wait(PATIENCE)
+    assert begun.wait(TIMEOUT_S)
     session.choose("layout")
     session.choose({"precision": {"layers": {"nobody": "bf16"}}})
     go_on.set()
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert state.recipe == lab.Recipe(["fold", "layout"]) and "nobody" in state.error
 
 
 def test_a_newer_choice_ends_an_older_measurement(sessions):
     session = sessions()
     measuring = threading.Event()
-    session.rounds, session.seconds = 10**6, 1e6  # it would take for ever
+    session.rounds, session.seconds = 10**6, 1e6  # it would never end
     session.observe(
         lambda state: measuring.set() if state.status == "measuring" and state.done else None
     )
     session.choose("fold")
-    assert measuring.wait(PATIENCE)
+    assert measuring.wait(TIMEOUT_S)
     session.rounds, session.seconds = 1, 0.1
     session.choose("layout")
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert state.recipe == lab.Recipe(["fold", "layout"]) and state.comparison is not None
     assert lab.Recipe(["fold"]) not in session._comparisons, (
-        "what was cut short is measured again when it is asked for"
+        "an unfinished measurement is not cached"
     )
 
 
-def test_a_measurement_can_be_stopped_and_taken_again(sessions, monkeypatch):
+def test_a_measurement_can_be_stopped_and_repeated(sessions, monkeypatch):
     session = sessions()
     reached = threading.Event()
     session.rounds, session.seconds = 10**6, 1e6
@@ -142,17 +144,17 @@ def test_a_measurement_can_be_stopped_and_taken_again(sessions, monkeypatch):
         lambda state: reached.set() if state.status == "measuring" and state.done > 1 else None
     )
     session.choose("fold")
-    assert reached.wait(PATIENCE)
+    assert reached.wait(TIMEOUT_S)
     session.stop()
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert state.comparison.is_interrupted and state.comparison["fold batch-norm"].latency_ms > 0
     stop()
     session.rounds, session.seconds = 1, 0.1
     session.measure_again()
-    assert not session.wait(PATIENCE).comparison.is_interrupted
+    assert not session.wait(TIMEOUT_S).comparison.is_interrupted
 
 
-def test_a_listener_that_fails_is_logged_and_the_session_goes_on(sessions, caplog):
+def test_a_failing_listener_is_logged_and_the_session_continues(sessions, caplog):
     session = sessions()
     seen = []
 
@@ -162,13 +164,13 @@ def test_a_listener_that_fails_is_logged_and_the_session_goes_on(sessions, caplo
     session.observe(broken)
     session.observe(lambda state: seen.append(state.status))
     session.choose("fold")
-    assert session.wait(PATIENCE).variant is not None
+    assert session.wait(TIMEOUT_S).variant is not None
     assert {"applying", "measuring", "idle"} <= set(
         seen
     ) and "a listener of the session failed" in caplog.text
 
 
-def test_a_wrong_step_is_refused_where_it_is_asked_for(sessions):
+def test_choosing_an_unknown_step_raises(sessions):
     session = sessions()
     with pytest.raises(lab.PaifuserError, match="There is no step 'fald'"):
         session.choose("fald")
@@ -197,11 +199,11 @@ def test_a_wrong_step_is_refused_where_it_is_asked_for(sessions):
         ),
     ],
 )
-def test_a_step_goes_where_it_belongs(before, step, after):
+def test_a_step_is_inserted_in_its_position(before, step, after):
     assert lab.Recipe(before).with_step(step) == lab.Recipe(after)
 
 
-def test_a_cell_may_apply_and_measure_the_same_model_while_the_session_does(sessions):
+def test_a_cell_can_apply_and_measure_the_same_model_during_the_session_s_work(sessions):
     session = sessions()
     session.choose("fold")
     session.choose("layout")
@@ -211,20 +213,20 @@ def test_a_cell_may_apply_and_measure_the_same_model_while_the_session_does(sess
         rounds=1,
     )
     seen = lab.profile(session.work, runs=1)
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert all(row.failure is None for row in comparison.rows) and seen.failure is None
     assert state.error is None and state.variant.recipe == lab.Recipe(["fold", "layout"])
 
 
-def test_the_model_may_be_trained_in_a_cell_while_the_session_runs_its_copy(sessions):
+def test_the_model_can_be_trained_in_a_cell_while_the_session_runs_its_copy(sessions):
     model = Small().train()
     session = sessions(model)
     modes = set()
     model.register_forward_hook(lambda module, args, output: modes.add(module.training))
     session.choose("fold")
     assert all(module.training for module in model.modules()), (
-        "the worker does not put it in eval mode"
+        "the worker does not put the model in eval mode"
     )
-    state = session.wait(PATIENCE)
+    state = session.wait(TIMEOUT_S)
     assert not modes, "the worker never calls it"
     assert lab.compare(session.work, state.variant, rounds=1)["fold batch-norm"].failure is None

@@ -1,4 +1,4 @@
-"""Models that attend, and what is sent through them."""
+"""Models with attention, and their inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("topk", "block", "window")
 
 
 class Attended(nn.Module):
-    """torch's attention layer by itself, with the masks it takes."""
+    """torch's attention layer alone, with its masks."""
 
     def __init__(self, **options) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ class Attended(nn.Module):
             "need_weights": need_weights,
             "is_causal": is_causal,
         }
-        given = self.norm(x)
-        return x + self.attention(given, given, given, **options)[0]
+        normed = self.norm(x)
+        return x + self.attention(normed, normed, normed, **options)[0]
 
 
 def vision_model():

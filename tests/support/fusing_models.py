@@ -1,4 +1,4 @@
-"""Networks to fuse, and what must hold of each that was."""
+"""Networks to fuse, and checks of fused models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACKENDS = ["oneDNN", *(["MKL"] if torch._C.has_mkl else [])]
 
 
 def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:
-    """Fuse a model, and check what must always hold."""
+    """Fuse a model, and check that its output, weights and module names are unchanged."""
     model = model.eval()
     before, names = weights_hash(model), [name for name, _ in model.named_modules()]
     work = Workload(model, inputs[0] if len(inputs) == 1 else inputs)
@@ -39,14 +39,16 @@ def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:
     assert weights_hash(model) == before
     assert [name for name, _ in variant.module.named_modules()] == names
     assert [
-        type(one).__name__ for one in model.modules() if isinstance(one, FusedLayer | FusedBlock)
+        type(layer).__name__
+        for layer in model.modules()
+        if isinstance(layer, FusedLayer | FusedBlock)
     ] == []
     return variant
 
 
 @contextmanager
 def preferring(way: str) -> Iterator[None]:
-    """This way is the quickest wherever it is one."""
+    """Make this way the fastest wherever it is available."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             evaluate,
@@ -58,11 +60,11 @@ def preferring(way: str) -> Iterator[None]:
 
 def patterns(variant: Variant) -> dict[str, str]:
     assert variant.fusions is not None
-    return {one.place: one.pattern for one in variant.fusions.fused}
+    return {fusion.place: fusion.pattern for fusion in variant.fusions.fused}
 
 
 class Block(nn.Module):
-    """A random piece of a network; the drawn kind decides how its parts are joined."""
+    """A random block of a network; `kind` decides how its layers are connected."""
 
     def __init__(
         self, kind: str, width: int, act: str = "relu", *, bias: bool = True, groups: int = 1
@@ -143,7 +145,7 @@ ACTS: dict[str, Callable[[], nn.Module]] = {
     "softplus": nn.Softplus,
 }
 
-# what becomes of `conv` by the kind of block; the other layers are alone where nothing is said
+# the fused pattern of `conv` by the kind of block
 FUSIBLE = {
     "plain": "convolution + batch-norm + relu",
     "functional": "convolution + relu",
@@ -175,7 +177,7 @@ BLOCKS = st.builds(
 
 
 class Branch(nn.Module):
-    """Something of everything that may change after it was fused."""
+    """A model with every kind of attribute that may change after it was fused."""
 
     rate = 1.0
 
@@ -203,7 +205,7 @@ def branch() -> nn.Module:
 
 
 def joined(module: nn.Module, x: Tensor) -> int:
-    """How many layers are given what follows them."""
+    """How many layers are called with a fused residual or activation."""
     counted: list[Any] = []
     with (
         torch.no_grad(),

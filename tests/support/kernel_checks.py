@@ -1,4 +1,4 @@
-"""What every kernel is held to, so that a kernel's own test file says only what is its own."""
+"""Checks shared by all kernels, so that each kernel's test file has only its own."""
 
 from __future__ import annotations
 
@@ -45,13 +45,11 @@ needs_disassembler = pytest.mark.skipif(
     is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed"
 )
 
-_TOGETHER = 40  # entries of a module: g++ needs a tenth of a second for each
+_BATCH = 40  # entries compiled as one module: g++ needs a tenth of a second for each
 
 
 def planned(kernel: Kernel, inputs: tuple[Any, ...], **how: Any) -> tuple[Tensor, Launch]:
-    """A launch, and the room that it is to fill, which holds NaN until then, or 99 where whole
-    numbers go.
-    """
+    """A launch and its output tensor, filled with NaN, or with 99 if it holds integers."""
     out = kernel.empty(*inputs)
     out.fill_(float("nan") if out.is_floating_point() else 99)
     return out, kernel.plan(out, *inputs, **how)
@@ -60,15 +58,15 @@ def planned(kernel: Kernel, inputs: tuple[Any, ...], **how: Any) -> tuple[Tensor
 def emulated(
     kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...], **how: Any
 ) -> Tensor:
-    """What the kernel answers on the emulator."""
+    """The kernel's output on the emulator."""
     out, launch = planned(kernel, inputs)
     built(source_of(kernel.name), entries, **how)(launch)
     return out
 
 
 def exact(kernel: Kernel, inputs: tuple[Any, ...]) -> Tensor:
-    """What the kernel should answer, in float64."""
-    return kernel.compose(*(one.double() if _has_gradient(one) else one for one in inputs))
+    """The kernel's expected output in float64."""
+    return kernel.compose(*(value.double() if _has_gradient(value) else value for value in inputs))
 
 
 def check_tiles(
@@ -77,10 +75,12 @@ def check_tiles(
     tiles: Iterable[Tile],
     assert_exact: Callable[..., None],
 ) -> None:
-    """However the kernel is cut, its answer is right; what is cut alike is compiled together."""
+    """Check that the output is right with every tile size; batches of tiles are compiled
+    together.
+    """
     tiles = list(tiles)
-    for start in range(0, len(tiles), _TOGETHER):
-        plans = [planned(kernel, inputs, tile=tile) for tile in tiles[start : start + _TOGETHER]]
+    for start in range(0, len(tiles), _BATCH):
+        plans = [planned(kernel, inputs, tile=tile) for tile in tiles[start : start + _BATCH]]
         entries = tuple(launch.entry for _, launch in plans)
         assert len(set(entries)) == len(entries)
         for out, launch in plans:
@@ -89,7 +89,7 @@ def check_tiles(
 
 
 def check_clean(kernel: Kernel, inputs: tuple[Any, ...], check: str, **how: Any) -> None:
-    """A sanitizer has nothing to say about the kernel as it is."""
+    """Check that a sanitizer finds no error in the kernel."""
     _, launch = planned(kernel, inputs, **how)
     built(source_of(kernel.name), (launch.entry,), check)(launch)
 
@@ -103,7 +103,7 @@ def check_caught(
     words: str,
     **how: Any,
 ) -> None:
-    """The same kernel with a mistake planted is found out, in these words."""
+    """Check that a planted error in the kernel is reported in these words."""
     source = source_of(kernel.name)
     assert text in source, f"{kernel.name} no longer has the line {text!r}"
     _, launch = planned(kernel, inputs, **how)
@@ -113,8 +113,8 @@ def check_caught(
 
 @contextmanager
 def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
-    """Operators on a CPU run in the emulated kernel, through all that stands before a GPU; what was
-    launched is listed.
+    """Run operators on the CPU in the emulated kernel, through the same checks as on a GPU; yields
+    the list of launches.
     """
     ran: list[Launch] = []
 
@@ -127,23 +127,24 @@ def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
 
 
 def check_operator(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...]) -> None:
-    """torch's own checks of an operator, a full graph compiled, an export, its arithmetic, and the
-    composed gradients', or none.
+    """Check an operator by torch's opcheck, torch.compile, torch.export, its FLOPs, and its
+    gradients against the composed ones, if it has any.
     """
     operator = getattr(torch.ops.paifuser, kernel.name).default
     leaves = tuple(
-        one.requires_grad_() if kernel.is_differentiable and _has_gradient(one) else one
-        for one in inputs
+        value.requires_grad_() if kernel.is_differentiable and _has_gradient(value) else value
+        for value in inputs
     )
     with emulator_for_cpu(kernel, entries) as ran:
         torch.library.opcheck(operator, leaves)
-        made = operator(*leaves)
+        output = operator(*leaves)
         compiled = torch.compile(
-            lambda *given: operator(*given) * 2, fullgraph=True, backend="aot_eager"
+            lambda *args: operator(*args) * 2, fullgraph=True, backend="aot_eager"
         )
-        torch.testing.assert_close(compiled(*leaves), made * 2, rtol=0, atol=0)
+        torch.testing.assert_close(compiled(*leaves), output * 2, rtol=0, atol=0)
         program = torch.export.export(
-            _Calling(operator, inputs), tuple(one for one in inputs if isinstance(one, Tensor))
+            _Calling(operator, inputs),
+            tuple(value for value in inputs if isinstance(value, Tensor)),
         )
         assert operator in [node.target for node in program.graph.nodes]
         assert ran
@@ -151,43 +152,47 @@ def check_operator(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, 
         if not kernel.is_differentiable:
             _check_refused(operator, inputs)
             return
-        wanted = [one for one in leaves if _has_gradient(one)]
-        weight = torch.randn_like(made)
-        found = torch.autograd.grad(made, wanted, weight)
-    composed = torch.autograd.grad(kernel.compose(*leaves), wanted, weight)
-    for one, other in zip(found, composed, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        differentiable = [value for value in leaves if _has_gradient(value)]
+        weight = torch.randn_like(output)
+        gradients = torch.autograd.grad(output, differentiable, weight)
+    composed = torch.autograd.grad(kernel.compose(*leaves), differentiable, weight)
+    for value, other in zip(gradients, composed, strict=True):
+        torch.testing.assert_close(value, other, rtol=0, atol=0)
 
 
 def arithmetic(run: Callable[..., Any], inputs: tuple[Any, ...]) -> int:
-    """The floating-point operations that torch's counter finds."""
+    """The FLOPs by torch's counter."""
     with torch.no_grad(), counter() as counted:
         run(*inputs)
     return int(counted.get_total_flops())
 
 
 def _check_refused(operator: Any, inputs: tuple[Any, ...]) -> None:
-    """A gradient that somebody asks for is refused in a sentence."""
-    made = operator(*(one.requires_grad_() if _has_gradient(one) else one for one in inputs))
-    if made.requires_grad:
+    """Check that a request for a gradient raises a KernelError."""
+    output = operator(
+        *(value.requires_grad_() if _has_gradient(value) else value for value in inputs)
+    )
+    if output.requires_grad:
         with pytest.raises(KernelError, match="integers, which have no gradient"):
-            made.sum().backward()
+            output.sum().backward()
 
 
-def _has_gradient(one: Any) -> bool:
-    return isinstance(one, Tensor) and one.is_floating_point()
+def _has_gradient(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 class _Calling(torch.nn.Module):
-    """A model that is one operator, its numbers filled in."""
+    """A model of one operator with its constant arguments filled in."""
 
     def __init__(self, operator: Any, inputs: tuple[Any, ...]) -> None:
         super().__init__()
         self.operator, self.inputs = (
             operator,
-            [None if isinstance(one, Tensor) else (one,) for one in inputs],
+            [None if isinstance(value, Tensor) else (value,) for value in inputs],
         )
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        given = iter(tensors)
-        return self.operator(*(next(given) if one is None else one[0] for one in self.inputs))
+        remaining = iter(tensors)
+        return self.operator(
+            *(next(remaining) if value is None else value[0] for value in self.inputs)
+        )

@@ -1,5 +1,5 @@
-"""What the words of common.cuh mean, by an independent model in numpy of PTX's tables; the CPU and
-a GPU are held to it alike.
+"""The expected results of the functions of common.cuh, by an independent numpy model of PTX's
+specification, for the emulator and a GPU.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Run = Callable[[Launch], None]
 def launched(
     run: Run, entry: str, *arguments: Tensor, shared_bytes: int = 0, device: str = "cpu"
 ) -> list[np.ndarray]:
-    """The arguments as they are after one warp ran."""
-    moved = tuple(one.to(device) for one in arguments)
+    """The arguments after one warp ran."""
+    moved = tuple(argument.to(device) for argument in arguments)
     run(Launch("probe", entry, (1, 1, 1), (32, 1, 1), shared_bytes, moved))
-    return [one.cpu().numpy() for one in moved]
+    return [argument.cpu().numpy() for argument in moved]
 
 
 def check_products(run: Run, device: str = "cpu") -> None:
@@ -41,16 +41,17 @@ def check_products(run: Run, device: str = "cpu") -> None:
         )
         b = np.stack([right[2 * QUAD + 8 * r + i, GROUP] for r in range(2) for i in range(2)], 1)
         words = [
-            torch.from_numpy(one.astype(np.float32)).to(dtype).view(torch.int32) for one in (a, b)
+            torch.from_numpy(operand.astype(np.float32)).to(dtype).view(torch.int32)
+            for operand in (a, b)
         ]
-        *_, found = launched(
+        *_, result = launched(
             run, f"probe_product<{kind}>", *words, torch.zeros(32, 4), device=device
         )
         product = left @ right
         expected = np.stack(
             [product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + r + 1 for r in range(4)], 1
         )
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
 
 
 def check_whole_products(run: Run, device: str = "cpu") -> None:
@@ -58,7 +59,8 @@ def check_whole_products(run: Run, device: str = "cpu") -> None:
     chance = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
         left, right = (
-            whole(chance, shape, one) for shape, one in (((16, 32), kind), ((32, 8), np.int8))
+            whole(chance, shape, operand)
+            for shape, operand in (((16, 32), kind), ((32, 8), np.int8))
         )
         a = np.stack(
             [
@@ -69,67 +71,69 @@ def check_whole_products(run: Run, device: str = "cpu") -> None:
             1,
         )
         b = np.stack([right[4 * QUAD + 16 * r + i, GROUP] for r in range(2) for i in range(4)], 1)
-        words = [torch.from_numpy(one).view(torch.int32) for one in (a, b)]
+        words = [torch.from_numpy(operand).view(torch.int32) for operand in (a, b)]
         room = torch.zeros(32, 4, dtype=torch.int32)
-        *_, found = launched(
+        *_, result = launched(
             run, f"probe_whole_product<{kind.__name__}>", *words, room, device=device
         )
         product = left.astype(int) @ right.astype(int)
         expected = np.stack(
             [product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + 3 * (r == 0) for r in range(4)], 1
         )
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
 
 
 def check_bytes(run: Run, device: str = "cpu") -> None:
-    """Four products of integers added up, with the extremes; bytes of two words in another
-    order.
-    """
+    """Sums of four integer products, with the extremes, and permuted bytes of two words."""
     chance = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
         left, right = whole(chance, (32, 4), kind), whole(chance, (32, 4), np.int8)
-        words = [torch.from_numpy(one).view(torch.int32).flatten() for one in (left, right)]
+        words = [torch.from_numpy(operand).view(torch.int32).flatten() for operand in (left, right)]
         rooms = (torch.zeros(32, dtype=torch.int32) for _ in range(2))
         *_, sums, mixed = launched(
             run, f"probe_bytes<{kind.__name__}>", *words, *rooms, device=device
         )
         np.testing.assert_array_equal(sums, (left.astype(int) * right.astype(int)).sum(1) + LANE)
         both = np.concatenate([left.view(np.uint8), right.view(np.uint8)], 1)
-        places = (0x7640 + LANE % 4 * 0x1111)[:, None] >> 4 * np.arange(4) & 7
+        indices = (0x7640 + LANE % 4 * 0x1111)[:, None] >> 4 * np.arange(4) & 7
         np.testing.assert_array_equal(
-            mixed.view(np.uint8).reshape(32, 4), np.take_along_axis(both, places, 1)
+            mixed.view(np.uint8).reshape(32, 4), np.take_along_axis(both, indices, 1)
         )
 
 
 def whole(
     chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]
 ) -> np.ndarray:
-    """Integers from end to end of a type, both ends among them."""
+    """Random integers of a type's whole range, including both ends."""
     ends = np.iinfo(kind)
-    made = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
-    made[0, :4], made[1, :4] = ends.min, ends.max
-    return made
+    numbers = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
+    numbers[0, :4], numbers[1, :4] = ends.min, ends.max
+    return numbers
 
 
 def check_matrices(run: Run, device: str = "cpu") -> None:
-    """Four 8×8 matrices handed out as rows and as columns, one row of them zeros."""
+    """Four 8×8 matrices loaded by rows and by columns, one row of them zeros."""
     numbers = np.arange(1, 257, dtype=np.int16).reshape(4, 8, 8)
     words = torch.from_numpy(numbers).view(torch.int32).flatten()
     held = numbers.copy()
     held[0, 5] = 0
     for is_transposed in ("false", "true"):
         out = torch.zeros(32, 4, dtype=torch.int32)
-        _, found = launched(
+        _, result = launched(
             run, f"probe_matrices<{is_transposed}>", words, out, shared_bytes=512, device=device
         )
-        dealt = held if is_transposed == "false" else held.transpose(0, 2, 1)
-        expected = np.stack([dealt[m][GROUP, 2 * QUAD + i] for m in range(4) for i in range(2)], 1)
-        np.testing.assert_array_equal(found.view(np.int16), expected)
+        matrices = held if is_transposed == "false" else held.transpose(0, 2, 1)
+        expected = np.stack(
+            [matrices[m][GROUP, 2 * QUAD + i] for m in range(4) for i in range(2)], 1
+        )
+        np.testing.assert_array_equal(result.view(np.int16), expected)
 
 
 def check_lanes(run: Run, device: str = "cpu") -> None:
-    """Shuffles in parts of 8 lanes, and a vote."""
-    (found,) = launched(run, "probe_lanes<8>", torch.zeros(5, 32, dtype=torch.int32), device=device)
+    """Shuffles within 8 lanes, and a vote."""
+    (result,) = launched(
+        run, "probe_lanes<8>", torch.zeros(5, 32, dtype=torch.int32), device=device
+    )
     votes = sum(1 << lane for lane in range(0, 32, 3))
     expected = [
         LANE ^ 5,
@@ -138,7 +142,7 @@ def check_lanes(run: Run, device: str = "cpu") -> None:
         LANE // 8 * 8 + 7,
         np.full(32, votes),
     ]
-    np.testing.assert_array_equal(found.view(np.uint32), np.stack(expected))
+    np.testing.assert_array_equal(result.view(np.uint32), np.stack(expected))
 
 
 def check_numbers(run: Run, device: str = "cpu") -> None:

@@ -1,4 +1,4 @@
-"""Small models, each with one trait that a tool may trip over."""
+"""Small models, each with one property that tools have to handle."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from paifuser_lab.model.weights import weights_hash
 
 
 class Small(nn.Module):
-    """Convolution, batch-norm, ReLU, linear: the everyday case. Its batch-norm has statistics worth
-    folding.
+    """Convolution, batch-norm, ReLU, linear: the common case, with non-trivial batch-norm
+    statistics.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Small(nn.Module):
 
 
 class Mapped(nn.Module):
-    """Keyword arguments in, a dict out: with a nested tuple, a constant and a None."""
+    """Takes keyword arguments and returns a dict with a nested tuple, a constant and a None."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Mapped(nn.Module):
 
 
 class Counting(nn.Module):
-    """Its forward writes into a buffer, or puts a new one in its place."""
+    """Its forward changes a buffer in place, or rebinds it."""
 
     def __init__(self, *, rebinds: bool = False) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Counting(nn.Module):
 
 
 class Scribbling(nn.Module):
-    """Its forward writes into its input."""
+    """Its forward changes its input in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Tied(nn.Module):
 
 
 class Branching(nn.Module):
-    """What it does depends on the batch, which no exported file knows."""
+    """Its forward branches on the batch size, which an exported file cannot."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Branching(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A plain attribute changes its answer; no weight and no name shows it."""
+    """A plain attribute, not part of its weights, changes its output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Scaled(nn.Module):
 
 
 def enliven(model: nn.Module) -> nn.Module:
-    """Give batch-norms statistics, so that leaving one out would show."""
+    """Give batch-norms statistics, so that omitting one changes the output."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             if module.running_mean is not None and module.running_var is not None:
@@ -140,7 +140,7 @@ def ids(batch: int = 2, length: int = 5) -> Tensor:
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:
-    """Everything of a model that must not change when it is only looked at."""
+    """The state of a model that analysis must not change."""
     return {
         "hash": weights_hash(model),
         "training": [module.training for module in model.modules()],
@@ -149,8 +149,8 @@ def state_of(model: nn.Module) -> dict[str, Any]:
             for module in model.modules()
         ],
         "parameters": [
-            (id(one), one.requires_grad, None if one.grad is None else id(one.grad))
-            for one in model.parameters()
+            (id(weight), weight.requires_grad, None if weight.grad is None else id(weight.grad))
+            for weight in model.parameters()
         ],
-        "buffers": [(id(one), one.clone().tolist()) for one in model.buffers()],
+        "buffers": [(id(buffer), buffer.clone().tolist()) for buffer in model.buffers()],
     }

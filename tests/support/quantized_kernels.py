@@ -1,4 +1,4 @@
-"""What the int8 kernels are held to, and inputs for them."""
+"""Checks and inputs of the int8 kernels."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ POWERS = [2.0**power for power in range(-9, -4)]
 
 
 def steps(kind: str, *shape: int) -> Tensor:
-    """QuantParams from end to end of a type."""
+    """Random quantized values of a type's whole range."""
     ends = torch.iinfo(KINDS[kind])
     return torch.randint(ends.min, ends.max + 1, shape, dtype=KINDS[kind])
 
 
 def zero_of(kind: str) -> int:
-    """A zero point that is nothing special."""
+    """An arbitrary zero point."""
     return {"uint8": 131, "int8": -5}[kind]
 
 
 def columns(channels: int, worth: float, *, is_power: bool = False) -> tuple[Tensor, Tensor]:
-    """Scales about so large, powers of two if wanted, and a bias in reach."""
+    """Scales of this magnitude, or powers of two, and a bias of similar magnitude."""
     scales = (
         torch.tensor(POWERS)[torch.randint(len(POWERS), (channels,))]
         if is_power
@@ -39,36 +39,37 @@ def columns(channels: int, worth: float, *, is_power: bool = False) -> tuple[Ten
 
 
 def assert_rounded_once(
-    made: Tensor, inputs: tuple[Any, ...], numbers: Callable[[Int8Inputs], Tensor]
+    output: Tensor, inputs: tuple[Any, ...], numbers: Callable[[Int8Inputs], Tensor]
 ) -> None:
-    """The answer is the exact one, rounded: integer sums are exact, and what fp32 then adds is far
-    below a step.
+    """Assert that the output is the exact one, rounded: integer sums are exact, and the error of
+    fp32 is far below a step.
 
-    A step may be half a step from the exact number and a thousandth more, which lets two neighbours
-    that are equally near be either; a number half a unit of its last place, or two where it is fp32
-    itself.
+    A quantized value may be half a step and a thousandth from the exact number, so that ties may
+    round either way; a float half a unit in the last place, or two units in fp32.
     """
-    given = Int8Inputs(
+    exact_inputs = Int8Inputs(
         *(
-            one.double() if torch.is_tensor(one) and one.is_floating_point() else one
-            for one in inputs
+            value.double() if torch.is_tensor(value) and value.is_floating_point() else value
+            for value in inputs
         )
     )
-    exact = numbers(given)
-    if given.is_quantized:
-        ends = torch.iinfo(given.dtype)
-        wanted = (exact / given.out_scale + given.out_zero).clamp(ends.min, ends.max)
-        torch.testing.assert_close(made.double(), wanted, rtol=0, atol=0.501)
+    exact = numbers(exact_inputs)
+    if exact_inputs.is_quantized:
+        ends = torch.iinfo(exact_inputs.dtype)
+        expected = (exact / exact_inputs.out_scale + exact_inputs.out_zero).clamp(
+            ends.min, ends.max
+        )
+        torch.testing.assert_close(output.double(), expected, rtol=0, atol=0.501)
     else:
-        units = 2 if given.dtype == torch.float32 else 0.51
+        units = 2 if exact_inputs.dtype == torch.float32 else 0.51
         torch.testing.assert_close(
-            made.double(), exact, rtol=units * torch.finfo(given.dtype).eps, atol=1e-4
+            output.double(), exact, rtol=units * torch.finfo(exact_inputs.dtype).eps, atol=1e-4
         )
 
 
-def assert_equal(made: Tensor, inputs: tuple[Any, ...], kernel: Kernel) -> None:
-    """Where scales are powers of two fp32 rounds nothing: every step is that of torch, halves and
-    ends too.
+def assert_equal(output: Tensor, inputs: tuple[Any, ...], kernel: Kernel) -> None:
+    """Assert equality with torch, ties and extremes included: with scales of powers of two fp32 is
+    exact.
     """
     expected = kernel.compose(*inputs)
-    assert made.equal(expected), f"{(made != expected).sum()} of {made.numel()} steps are others"
+    assert output.equal(expected), f"{(output != expected).sum()} of {output.numel()} values differ"

@@ -1,4 +1,4 @@
-"""A small training that draws random numbers everywhere, run whole or in parts."""
+"""A small training run with random numbers everywhere, completed at once or resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 6
 
 
 class Dicey(nn.Module):
-    """Batch-norm and dropout: what a training that goes on gets wrong first."""
+    """Batch-norm and dropout, which a resumed training is likely to get wrong."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Dicey(nn.Module):
 
 
 class Noisy(Dataset):
-    """Examples that are drawn anew whenever they are asked for, by all three kinds of chance."""
+    """Examples drawn anew at each access by torch, numpy and random."""
 
     def __len__(self) -> int:
         return COUNT * 5
@@ -48,19 +48,19 @@ class Noisy(Dataset):
 
 
 class Stream(IterableDataset):
-    """Batches one after the other, and nobody knows how many."""
+    """Batches in sequence, of unknown number."""
 
     def __iter__(self):
         yield from pairs()
 
 
 class Own(list):
-    """A list that may hold something else the next time."""
+    """A list that is not known to be constant."""
 
 
 def pairs(count: int = COUNT) -> list[tuple[Tensor, Tensor]]:
-    made = torch.Generator().manual_seed(7)
-    return [(torch.randn(5, 4, generator=made), torch.arange(5) % 3) for _ in range(count)]
+    generator = torch.Generator().manual_seed(7)
+    return [(torch.randn(5, 4, generator=generator), torch.arange(5) % 3) for _ in range(count)]
 
 
 def loader(**options) -> DataLoader:
@@ -94,7 +94,13 @@ def everything(model: nn.Module) -> str:
 
 
 def trained(
-    source=None, model=None, objective=surprise, kept=None, extra=None, options=None, **hooks
+    source=None,
+    model=None,
+    objective=surprise,
+    checkpoint_file=None,
+    extra=None,
+    options=None,
+    **hooks,
 ):
     model = model or dicey()
     result = train(
@@ -102,7 +108,7 @@ def trained(
         pairs() if source is None else source,
         objective,
         plan(**(options or {})),
-        kept=kept,
+        checkpoint_file=checkpoint_file,
         extra=extra,
         **hooks,
     )
@@ -110,6 +116,6 @@ def trained(
 
 
 def stopping_after(steps: int):
-    """Says stop when it was asked so often."""
-    asked = iter(range(steps + 1))
-    return lambda: next(asked, steps) >= steps
+    """A `should_stop` that returns true after this many calls."""
+    calls = iter(range(steps + 1))
+    return lambda: next(calls, steps) >= steps

@@ -1,5 +1,5 @@
-"""Distillation: a changed model learns from the original, which stays as it is; what cannot be
-compared is said.
+"""Distillation: a changed model learns from the original, which is unchanged; what cannot be
+compared is an error.
 """
 
 from __future__ import annotations
@@ -67,17 +67,18 @@ def block(width: int, after: int, stride: int = 1) -> nn.Sequential:
 
 
 def data(count: int = 5) -> list[tuple[Tensor, Tensor]]:
-    """Four pictures in noise."""
-    made = torch.Generator().manual_seed(3)
-    pictures, labels = torch.randn(4, 3, 8, 8, generator=made), torch.arange(12) % 4
+    """Noisy copies of four images."""
+    generator = torch.Generator().manual_seed(3)
+    pictures, labels = torch.randn(4, 3, 8, 8, generator=generator), torch.arange(12) % 4
     return [
-        (pictures[labels] + torch.randn(12, 3, 8, 8, generator=made), labels) for _ in range(count)
+        (pictures[labels] + torch.randn(12, 3, 8, 8, generator=generator), labels)
+        for _ in range(count)
     ]
 
 
 @cache
 def taught() -> dict[str, Tensor]:
-    """What the original has learned."""
+    """The trained weights of the original."""
     torch.manual_seed(5)
     model, plan = Staged(), Training(epochs=8, learning_rate=0.02)
     train(model, data(), lambda model, inputs, target: F.cross_entropy(inputs(model), target), plan)
@@ -104,12 +105,12 @@ def distilled(work: lab.Workload, *before, **options) -> lab.Variant:
 
 
 def gap(work: lab.Workload, module: nn.Module) -> float:
-    """How far the answers to the train data are from the original's."""
+    """The relative squared distance of the outputs for the train data from the original's."""
     with torch.no_grad():
         pairs = [(work.model(x), module(x)) for x, _ in work.train]
     return float(
-        sum((one - other).square().sum() for one, other in pairs)
-        / sum(one.square().sum() for one, _ in pairs)
+        sum((expected - output).square().sum() for expected, output in pairs)
+        / sum(expected.square().sum() for expected, _ in pairs)
     )
 
 
@@ -125,7 +126,7 @@ def gap(work: lab.Workload, module: nn.Module) -> float:
     ],
     ids=str,
 )
-def test_a_pruned_model_comes_nearer_to_the_original_and_the_original_stays(options):
+def test_a_pruned_model_gets_closer_to_the_original_which_is_unchanged(options):
     work = work_of()
     before = state_of(work.model)
     pruned = lab.apply(work, lab.Recipe([PRUNE]))
@@ -140,10 +141,8 @@ def test_a_pruned_model_comes_nearer_to_the_original_and_the_original_stays(opti
     ), "it is left as it came"
 
 
-def apart(work: lab.Workload, module: nn.Module, layer: str) -> tuple[float, float]:
-    """How differently two models of one width answer the train data in a layer, and where their
-    answers are large.
-    """
+def distances(work: lab.Workload, module: nn.Module, layer: str) -> tuple[float, float]:
+    """The distances between two models of one width in a layer: of outputs and attention maps."""
     inputs = torch.cat([x for x, _ in work.train])
     with (
         torch.no_grad(),
@@ -157,16 +156,18 @@ def apart(work: lab.Workload, module: nn.Module, layer: str) -> tuple[float, flo
 
 
 @pytest.mark.parametrize(("index", "what"), [(0, "features"), (1, "attention")])
-def test_layers_that_are_compared_come_nearer_to_the_originals(index, what):
+def test_compared_layers_get_closer_to_the_originals(index, what):
     work, chosen = work_of(), {what: ["near.1.2"], f"{what.removesuffix('s')}_weight": 20}
     plain, like = (
         distilled(work, epochs=4, learning_rate=0.03, **options).module for options in ({}, chosen)
     )
-    assert apart(work, like, "near.1.2")[index] < 0.8 * apart(work, plain, "near.1.2")[index]
+    assert (
+        distances(work, like, "near.1.2")[index] < 0.8 * distances(work, plain, "near.1.2")[index]
+    )
 
 
 @pytest.mark.slow
-def test_half_of_the_digits_model_is_brought_back_from_chance():
+def test_half_of_the_digits_model_recovers_from_chance_accuracy():
     work = lab.load("resnet18-digits-tiny")
     recipe = lab.Recipe(
         [{"prune": {"ratio": 0.5, "repair": []}}, {"distill": {"epochs": 2, "learning_rate": 5e-3}}]
@@ -180,7 +181,7 @@ def test_half_of_the_digits_model_is_brought_back_from_chance():
     )
 
 
-def test_it_says_what_it_did():
+def test_the_notes_report_the_training():
     work = work_of(test=data(2), metric=right)
     notes = distilled(work, PRUNE, features="auto").reports[-1].notes
     assert notes[0].startswith("loss ") and " in 2 epochs, 10 steps, " in notes[0]
@@ -192,7 +193,7 @@ def test_it_says_what_it_did():
     assert notes[3] == "the original's outputs for 5 of the batches were kept"
 
 
-def test_without_labels_or_loss_it_learns_from_the_original_alone_and_says_so():
+def test_without_labels_or_loss_only_the_original_is_used_and_a_note_reports_it():
     unlabelled = [(x, None) for x, _ in data()]
     for options in ({"train": unlabelled}, {"loss": None}):
         work = work_of(**options)
@@ -202,7 +203,7 @@ def test_without_labels_or_loss_it_learns_from_the_original_alone_and_says_so():
     assert distilled(work_of(), PRUNE, hard=0.0).notes.count("learned from the original alone") == 1
 
 
-def test_labels_count_as_much_as_they_are_given():
+def test_labels_are_weighted_by_hard():
     wrong = [(x, (y + 1) % 4) for x, y in data()]
     agreeing = []
     for hard in (0.0, 1.0):
@@ -211,7 +212,7 @@ def test_labels_count_as_much_as_they_are_given():
     assert agreeing[0] < 0.2 and agreeing[1] > 0.8
 
 
-def test_a_folded_model_learns_too():
+def test_a_folded_model_can_be_distilled():
     work = work_of()
     assert gap(work, distilled(work, "fold", PRUNE, epochs=4).module) < gap(
         work, lab.apply(work, lab.Recipe(["fold", PRUNE])).module
@@ -219,22 +220,22 @@ def test_a_folded_model_learns_too():
 
 
 class Batchwise:
-    """Train data that are not a list: batches come from a loader's hand."""
+    """Train data that are not a list, but iterated like a loader."""
 
     def __iter__(self):
         yield from data()
 
 
-def test_data_from_a_loader_are_taught_anew_each_epoch():
+def test_outputs_for_loader_data_are_computed_anew_each_epoch():
     work = work_of(train=Batchwise())
     variant = distilled(work, PRUNE, epochs=4)
     assert not any("kept in memory" in note for note in variant.notes)
     assert gap(work, variant.module) < gap(work, lab.apply(work, lab.Recipe([PRUNE])).module)
 
 
-def test_what_was_distilled_is_not_distilled_again_in_another_process(monkeypatch):
+def test_a_finished_distillation_is_taken_from_the_cache(monkeypatch):
     first = distilled(work_of(), PRUNE, seed=41)
-    monkeypatch.setattr(run.Run, "_learn_from", lambda *given: pytest.fail("it is trained again"))
+    monkeypatch.setattr(run.Run, "_train_on", lambda *args: pytest.fail("it is trained again"))
     again = distilled(work_of(), PRUNE, seed=41)
     assert again.weights_hash == first.weights_hash
     assert (
@@ -244,7 +245,7 @@ def test_what_was_distilled_is_not_distilled_again_in_another_process(monkeypatc
 
 
 def nudged() -> nn.Module:
-    """The original but for one weight."""
+    """The original with one weight changed."""
     model = Staged()
     model.load_state_dict(taught())
     with torch.no_grad():
@@ -265,7 +266,7 @@ def nudged() -> nn.Module:
 )
 def test_another_training_is_trained(other, options):
     distilled(work_of(), PRUNE, seed=42)
-    work = work_of(**{name: made() if name == "model" else made for name, made in other.items()})
+    work = work_of(**{name: value() if name == "model" else value for name, value in other.items()})
     assert not any(
         "cache" in note for note in distilled(work, PRUNE, **{"seed": 42} | options).notes
     )
@@ -274,11 +275,11 @@ def test_another_training_is_trained(other, options):
 def test_projections_are_trained_along_and_dropped(monkeypatch):
     seen = []
 
-    def watched(*given, extra=None, **options):
+    def watched(*args, extra=None, **options):
         seen.append(
             (extra, weights_hash(extra), [tuple(weight.shape) for weight in extra.parameters()])
         )
-        return train(*given, extra=extra, **options)
+        return train(*args, extra=extra, **options)
 
     monkeypatch.setattr("paifuser_lab.steps.training_step.train", watched)
     variant = distilled(work_of(), PRUNE, features=["far"], seed=46)
@@ -287,9 +288,9 @@ def test_projections_are_trained_along_and_dropped(monkeypatch):
     assert not any("Projection" in type(module).__name__ for module in variant.module.modules())
 
 
-def test_a_stop_is_no_failure_and_the_same_recipe_goes_on_to_the_bit():
+def test_a_stopped_recipe_resumes_exactly():
     whole = distilled(work_of(), seed=43, weight_decay=0.02)
-    work, asked = work_of(), iter(range(100))
+    work, steps = work_of(), iter(range(100))
     with_features = lab.Recipe(
         [{"distill": {"epochs": 3, "learning_rate": 0.01, "seed": 43, "features": "auto"}}]
     )
@@ -300,20 +301,20 @@ def test_a_stop_is_no_failure_and_the_same_recipe_goes_on_to_the_bit():
             r"to go on"
         ),
     ):
-        lab.apply(work, with_features, should_stop=lambda: next(asked) >= 7)
+        lab.apply(work, with_features, should_stop=lambda: next(steps) >= 7)
     variant = lab.apply(work, with_features)
     assert "went on from step 7, where an earlier run ended" in variant.notes
     fresh = lab.apply(work_of(), with_features)
     assert fresh.weights_hash == variant.weights_hash != whole.weights_hash
 
 
-def test_a_training_on_blends_goes_on_to_the_bit_too():
+def test_a_training_on_blends_resumes_exactly():
     recipe = lab.Recipe(
         [{"distill": {"epochs": 2, "seed": 47, "blend": True, "features": ["far"]}}]
     )
-    work, asked = work_of(), iter(range(100))
+    work, steps = work_of(), iter(range(100))
     with pytest.raises(StoppedError):
-        lab.apply(work, recipe, should_stop=lambda: next(asked) >= 4)
+        lab.apply(work, recipe, should_stop=lambda: next(steps) >= 4)
     variant, fresh = lab.apply(work, recipe), lab.apply(work_of(), recipe)
     assert (
         "each batch was blended with itself in another order, and the original asked anew"
@@ -332,19 +333,19 @@ def test_a_blend_is_between_two_examples_and_so_is_its_loss(seed):
     )
     blend = blend_of(inputs)
     pictures, numbers = blend(inputs).args
-    one, other = inputs.args[0], inputs.args[0][blend.order]
-    assert torch.allclose(pictures, blend.share * one + (1 - blend.share) * other) and torch.equal(
-        numbers, inputs.args[1]
-    )
-    wanted = blend.share * F.cross_entropy(scores, labels) + (1 - blend.share) * F.cross_entropy(
+    first, second = inputs.args[0], inputs.args[0][blend.order]
+    assert torch.allclose(
+        pictures, blend.share * first + (1 - blend.share) * second
+    ) and torch.equal(numbers, inputs.args[1])
+    expected = blend.share * F.cross_entropy(scores, labels) + (1 - blend.share) * F.cross_entropy(
         scores, labels[blend.order]
     )
-    assert torch.allclose(blend.loss(F.cross_entropy, scores, labels), wanted)
+    assert torch.allclose(blend.loss(F.cross_entropy, scores, labels), expected)
 
 
-def test_a_session_that_is_stopped_steps_back_and_a_redo_goes_on(monkeypatch):
+def test_a_stopped_session_undoes_the_step_and_a_redo_resumes(monkeypatch):
     held, steps = threading.Event(), []
-    learn = run.Run._learn_from
+    learn = run.Run._train_on
 
     def slowly(self, batch):
         learn(self, batch)
@@ -354,7 +355,7 @@ def test_a_session_that_is_stopped_steps_back_and_a_redo_goes_on(monkeypatch):
             deadline.wait(PATIENCE)
 
     deadline = threading.Event()
-    monkeypatch.setattr(run.Run, "_learn_from", slowly)
+    monkeypatch.setattr(run.Run, "_train_on", slowly)
     session = Session(work_of(), rounds=1, seconds=0.1)
     try:
         session.wait(PATIENCE)
@@ -378,7 +379,7 @@ def test_a_session_that_is_stopped_steps_back_and_a_redo_goes_on(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("model", "target", "asked", "kinds"),
+    ("model", "target", "answers", "kinds"),
     [
         ((2, 5), torch.zeros(2, dtype=torch.long), "auto", {"": 1}),
         ((2, 5), torch.zeros(2, 5), "auto", {"": None}),
@@ -393,32 +394,32 @@ def test_a_session_that_is_stopped_steps_back_and_a_redo_goes_on(monkeypatch):
     ],
     ids=str,
 )
-def test_what_is_compared_how(model, target, asked, kinds):
-    assert kinds_of(torch.zeros(model), target, asked) == kinds
+def test_the_kinds_of_tensors_that_are_compared(model, target, answers, kinds):
+    assert kinds_of(torch.zeros(model), target, answers) == kinds
 
 
-def test_named_logits_are_classes_and_whole_numbers_are_nothing():
-    answer = {
+def test_named_logits_are_classes_and_integers_are_ignored():
+    output = {
         "logits": torch.zeros(2, 3),
         "states": (torch.zeros(2, 7), None),
         "ids": torch.zeros(2, dtype=torch.long),
     }
-    assert kinds_of(answer, None, "auto") == {".logits": 1}
-    assert kinds_of(answer, None, "values") == {".logits": None, ".states.0": None}
+    assert kinds_of(output, None, "auto") == {".logits": 1}
+    assert kinds_of(output, None, "values") == {".logits": None, ".states.0": None}
     with pytest.raises(StepError, match="no tensor of floating-point numbers"):
         kinds_of(torch.zeros(2, dtype=torch.long), None, "auto")
     with pytest.raises(StepError, match="say answers: values"):
         kinds_of(torch.zeros(2, 1), None, "classes")
 
 
-def test_answers_that_are_dicts_are_learned():
+def test_dict_outputs_are_distilled():
     ids = torch.randint(0, 11, (4, 5))
     work = lab.Workload(Mapped().eval(), {"ids": ids}, train=[({"ids": ids}, None)] * 4)
     variant = distilled(work, epochs=1)
     assert "learned from the original: logits as classes" in variant.notes
 
 
-def test_dense_answers_are_learned_place_by_place():
+def test_dense_outputs_are_distilled_at_each_position():
     dense = [(x, torch.zeros(12, 4, 4, dtype=torch.long)) for x, _ in data(2)]
     variant = distilled(work_of(Staged(nn.Conv2d(16, 5, 1)), train=dense), PRUNE, epochs=1)
     assert "learned from the original: its outputs as classes" in variant.notes
@@ -432,27 +433,27 @@ def test_the_divergence_is_the_textbooks():
 
 
 @given(st.integers(0, 10_000), st.floats(0.5, 20), st.integers(1, 3))
-def test_the_divergence_is_no_less_than_none_and_none_where_all_scores_are_moved_alike(
-    seed, temperature, dimension
-):
-    made = torch.Generator().manual_seed(seed)
-    own, taught = (torch.randn(2, 3, 4, 5, generator=made) for _ in range(2))
+def test_the_divergence_is_positive_and_zero_for_shifted_scores(seed, temperature, dimension):
+    generator = torch.Generator().manual_seed(seed)
+    own, taught = (torch.randn(2, 3, 4, 5, generator=generator) for _ in range(2))
     assert float(divergence(own, taught, dimension, temperature)) > 0
-    moved = own + torch.randn(1, generator=made)
+    moved = own + torch.randn(1, generator=generator)
     assert float(divergence(own, moved, dimension, temperature)) == pytest.approx(0, abs=1e-4)
 
 
 @given(st.integers(0, 10_000), st.floats(0.1, 10))
-def test_an_attention_map_knows_neither_scale_nor_the_order_of_channels(seed, scale):
-    made = torch.Generator().manual_seed(seed)
-    answer = torch.randn(2, 6, 3, 3, generator=made)
-    known = attention_map(answer, 1)
+def test_an_attention_map_is_invariant_to_scale_and_channel_order(seed, scale):
+    generator = torch.Generator().manual_seed(seed)
+    output = torch.randn(2, 6, 3, 3, generator=generator)
+    known = attention_map(output, 1)
     assert known.shape == (2, 9) and torch.allclose(known.norm(dim=1), torch.ones(2))
     assert torch.allclose(
-        attention_map(scale * answer[:, torch.randperm(6, generator=made)], 1), known, atol=1e-5
+        attention_map(scale * output[:, torch.randperm(6, generator=generator)], 1),
+        known,
+        atol=1e-5,
     )
-    assert float(attention_distance({"a": answer}, {"a": answer[:, :3]}, ["a"])) > 1e-3
-    assert float(attention_distance({"a": answer}, {"a": -answer}, ["a"])) < 1e-9
+    assert float(attention_distance({"a": output}, {"a": output[:, :3]}, ["a"])) > 1e-3
+    assert float(attention_distance({"a": output}, {"a": -output}, ["a"])) < 1e-9
 
 
 def test_stages_end_where_the_size_changes():
@@ -469,53 +470,53 @@ def test_stages_end_where_the_size_changes():
     assert stages(plain, Inputs.of(images(size=8))) == ["1", "2"]
 
 
-def test_features_are_projected_where_the_channels_differ_and_compared_as_they_are_elsewhere():
+def test_features_are_projected_only_where_the_channels_differ():
     own = {"near": torch.randn(2, 5, 4, 4), "far": torch.randn(2, 3, 8)}
     taught = {"near": torch.randn(2, 7, 4, 4), "far": torch.randn(2, 3, 8)}
     model = nn.ModuleDict({"near": nn.Identity(), "far": nn.Identity()})
     state = torch.get_rng_state()
-    made = Projections(model, own, taught, 0)
-    assert torch.equal(torch.get_rng_state(), state) and list(made) == ["near"]
+    projections = Projections(model, own, taught, 0)
+    assert torch.equal(torch.get_rng_state(), state) and list(projections) == ["near"]
     assert (
-        made.project("near", own["near"]).shape == (2, 7, 4, 4)
-        and made.project("far", own["far"]) is own["far"]
+        projections.project("near", own["near"]).shape == (2, 7, 4, 4)
+        and projections.project("far", own["far"]) is own["far"]
     )
-    weight, bias = made["near"].weight, made["near"].bias
+    weight, bias = projections["near"].weight, projections["near"].bias
     assert torch.allclose(
-        made.project("near", own["near"]),
+        projections.project("near", own["near"]),
         F.conv2d(own["near"], weight[:, :, None, None], bias),
         atol=1e-6,
     )
-    assert float(feature_distance(made, taught, taught, ["far"])) == 0
+    assert float(feature_distance(projections, taught, taught, ["far"])) == 0
     for wrong in (torch.randn(2, 5, 3, 3), torch.randn(2, 5, 4)):
         with pytest.raises(
             StepError,
-            match=r"layer 'near' .Identity. answers with shape .* only channels may differ",
+            match=r"layer 'near' .Identity. outputs shape .* only channels may differ",
         ):
             Projections(model, {"near": wrong}, taught, 0)
 
 
-def test_what_layers_answer_is_seen_only_within_the_block():
+def test_layer_outputs_are_recorded_only_within_the_context():
     model = Staged()
-    with answers_of(model, ["near", "far.0"]) as found:
+    with answers_of(model, ["near", "far.0"]) as outputs:
         model(images())
-    assert {name: tuple(answer.shape[:2]) for name, answer in found.items()} == {
+    assert {name: tuple(output.shape[:2]) for name, output in outputs.items()} == {
         "near": (2, 8),
         "far.0": (2, 16),
     }
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(monkeypatch):
+def test_a_teacher_caches_small_outputs_of_fixed_batches(monkeypatch):
     work, calls = work_of(), []
-    work.model.register_forward_hook(lambda *given: calls.append(1))
+    work.model.register_forward_hook(lambda *args: calls.append(1))
     batches, teacher = Batches(work.train, work.device), Teacher(work.model, ["near"])
     first = [teacher.teach(batch) for batch in batches.epoch(0, 0)]
     again = [teacher.teach(batch) for batch in batches.epoch(0, 0)]
     assert len(calls) == teacher.kept == 5
     assert all(
-        one.target.answers[""] is other.target.answers[""]
-        for one, other in zip(first, again, strict=True)
+        first_batch.target.answers[""] is second_batch.target.answers[""]
+        for first_batch, second_batch in zip(first, again, strict=True)
     )
     assert torch.equal(first[0].target.answers[""], work.model(first[0].inputs.args[0]))
     assert (
@@ -556,50 +557,49 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
         (
             [],
             {"attention": ["head"]},
-            "layer 'head' .Linear. outputs with channels alone, at no places; leave it out of "
+            "layer 'head' .Linear. outputs channels alone, without positions; leave it out of "
             "attention",
         ),
     ],
 )
-def test_what_cannot_be_distilled_is_said(before, options, message):
+def test_models_that_cannot_be_distilled_are_refused(before, options, message):
     work = work_of(train=[(x[:1], y[:1]) for x, y in data()]) if "blend" in options else work_of()
     with pytest.raises((StepError, RecipeError), match=message):
         distilled(work, *before, **options)
 
 
-def test_a_last_batch_of_one_example_is_learned_from_as_it_is():
+def test_a_last_batch_of_one_example_is_not_blended():
     (x, y), *rest = data()
     variant = distilled(work_of(train=[*rest, (x[:1], y[:1])]), blend=True)
     assert gap(work_of(), variant.module) > 0
 
 
-def test_a_model_without_stages_is_told_to_name_layers():
+def test_a_model_without_stages_needs_named_layers():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
     with pytest.raises(
         StepError,
-        match="auto finds no stage, as no layer outputs with channels at several places; "
-        "name layers",
+        match="auto finds no stage, as no layer outputs channels at several positions; name layers",
     ):
         distilled(work_of(flat), features="auto")
 
 
-def test_a_workload_without_data_is_told_what_to_give():
+def test_a_workload_without_train_data_is_refused():
     with pytest.raises(
         StepError,
         match=(
-            r"Step 'distill 2 epochs' cannot be applied to small: it has nothing to learn from; "
+            r"Step 'distill 2 epochs' cannot be applied to small: it has no train data; "
             r"give .* train="
         ),
     ):
         distilled(lab.Workload(Small(), images(), name="small"))
 
 
-def test_a_loss_that_fails_is_told():
+def test_a_failing_loss_is_reported():
     def loss(scores, target):
         raise KeyError("weights")
 
     with pytest.raises(
-        StepError, match=r"the loss fails on the train data .KeyError: 'weights'.; mend it"
+        StepError, match=r"the loss fails on the train data .KeyError: 'weights'.; correct it"
     ):
         distilled(work_of(loss=loss))
 
@@ -643,7 +643,7 @@ def test_its_options_are_read_checked_and_written():
     ],
     ids=lambda step: next(iter(step)),
 )
-def test_under_inference_mode_the_same_is_made_as_elsewhere(step, monkeypatch, tmp_path):
+def test_steps_under_inference_mode_give_equal_weights(step, monkeypatch, tmp_path):
     recipe = lab.Recipe([step])
     expected = weights_hash(lab.apply(work_of(), recipe).module)
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))  # where nothing was trained before

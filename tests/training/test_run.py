@@ -1,5 +1,5 @@
-"""The training loop: the same for a seed, ended anywhere, gone on with to the bit, and nothing but
-the model is changed.
+"""The training loop: deterministic for a seed, interrupted anywhere, resumed exactly; only the
+model is changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from paifuser_lab.errors import StepError, StoppedError
-from paifuser_lab.training import Batches, Kept, Training
+from paifuser_lab.training import Batches, CheckpointFile, Training
 from paifuser_lab.training.fingerprints import data_fingerprint
 from paifuser_lab.training.learner import Learner
 from paifuser_lab.workload import QUIET
@@ -62,10 +62,10 @@ def test_a_model_learns():
 @pytest.mark.parametrize("source", SOURCES)
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(source):
     torch.manual_seed(11)
-    one = everything(trained(SOURCES[source]())[0])
+    weights = everything(trained(SOURCES[source]())[0])
     torch.manual_seed(12)
-    assert everything(trained(SOURCES[source]())[0]) == one
-    assert everything(trained(SOURCES[source](), options={"seed": 1})[0]) != one
+    assert everything(trained(SOURCES[source]())[0]) == weights
+    assert everything(trained(SOURCES[source](), options={"seed": 1})[0]) != weights
 
 
 def test_random_state_modes_and_gradients_are_as_before():
@@ -110,15 +110,17 @@ def test_random_state_modes_and_gradients_are_as_before():
         *((source, steps) for source in list(SOURCES)[:3] for steps in (0, COUNT, 2 * COUNT + 1)),
     ],
 )
-def test_what_was_stopped_goes_on_to_the_bit(source, steps):
+def test_a_stopped_training_resumes_exactly(source, steps):
     whole, result = trained(SOURCES[source]())
-    kept = Kept("stopped", source, str(steps))
+    checkpoint_file = CheckpointFile("stopped", source, str(steps))
     with pytest.raises(
         StoppedError, match=r"^stopped after .*; apply it again to go on from there\.$"
     ):
-        trained(SOURCES[source](), kept=kept, should_stop=stopping_after(steps))
+        trained(
+            SOURCES[source](), checkpoint_file=checkpoint_file, should_stop=stopping_after(steps)
+        )
     torch.manual_seed(99)
-    model, again = trained(SOURCES[source](), kept=kept)
+    model, again = trained(SOURCES[source](), checkpoint_file=checkpoint_file)
     assert again.began_at == steps and again.losses == result.losses
     assert everything(model) == everything(whole)
 
@@ -134,18 +136,18 @@ def test_what_was_stopped_goes_on_to_the_bit(source, steps):
     ],
     ids=str,
 )
-def test_it_goes_on_to_the_bit_whatever_the_options(options):
+def test_training_resumes_exactly_with_any_options(options):
     whole, _ = trained(options=options)
-    kept = Kept("options", str(options))
+    checkpoint_file = CheckpointFile("options", str(options))
     with pytest.raises(StoppedError):
-        trained(kept=kept, options=options, should_stop=stopping_after(8))
-    model, result = trained(kept=kept, options=options)
+        trained(checkpoint_file=checkpoint_file, options=options, should_stop=stopping_after(8))
+    model, result = trained(checkpoint_file=checkpoint_file, options=options)
     assert result.began_at == 8 and everything(model) == everything(whole)
 
 
 KILLED = """
 import time, torch
-from paifuser_lab.training import Kept
+from paifuser_lab.training import CheckpointFile
 from tests.support.training_runs import trained
 from paifuser_lab.training import run
 run.SAVE_EVERY_S = 0.0
@@ -155,11 +157,11 @@ def before_step(done):
     print(next(steps), flush=True)
     if done > 0.5:
         time.sleep(60)
-trained(kept=Kept("killed"), before_step=before_step)
+trained(checkpoint_file=CheckpointFile("killed"), before_step=before_step)
 """
 
 
-def test_a_run_that_was_killed_goes_on_to_the_bit():
+def test_a_killed_run_resumes_exactly():
     whole, _ = trained()
     root = Path(__file__).parent.parent.parent
     process = subprocess.Popen(
@@ -172,106 +174,112 @@ def test_a_run_that_was_killed_goes_on_to_the_bit():
     process.kill()
     assert process.wait() == -signal.SIGKILL
     process.stdout.close()
-    model, result = trained(kept=Kept("killed"))
+    model, result = trained(checkpoint_file=CheckpointFile("killed"))
     assert result.began_at == COUNT * 3 // 2 + 1 and everything(model) == everything(whole)
 
 
-def test_what_was_trained_to_its_end_is_not_trained_again():
-    kept = Kept("finished")
-    first, result = trained(kept=kept)
+def test_a_finished_training_is_not_repeated():
+    checkpoint_file = CheckpointFile("finished")
+    first, result = trained(checkpoint_file=checkpoint_file)
     again, known = trained(
-        kept=Kept("finished"), objective=lambda *given: pytest.fail("it is trained again")
+        checkpoint_file=CheckpointFile("finished"),
+        objective=lambda *args: pytest.fail("it is trained again"),
     )
     assert (
         everything(again) == everything(first) and known.is_kept and known.losses == result.losses
     )
-    names = {name.partition("/")[0] for name in Kept("finished").load().tensors}
+    names = {name.partition("/")[0] for name in CheckpointFile("finished").load().tensors}
     assert names == {"model"}, "a training that is over needs no optimizer"
 
 
-def test_a_damaged_file_is_ignored_with_a_sentence():
-    first, _ = trained(kept=Kept("damaged"))
-    path = Kept("damaged").path
+def test_a_damaged_checkpoint_is_ignored_with_a_note():
+    first, _ = trained(checkpoint_file=CheckpointFile("damaged"))
+    path = CheckpointFile("damaged").path
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    model, result = trained(kept=Kept("damaged"))
+    model, result = trained(checkpoint_file=CheckpointFile("damaged"))
     assert result.began_at == 0 and everything(model) == everything(first)
     assert result.notes == (
-        "what an earlier run kept is damaged and was ignored (it does not have the hash that was "
-        "stored with it)",
+        "the checkpoint of an earlier run is damaged and was ignored (it does not have the hash "
+        "that was stored with it)",
     )
     path.write_bytes(b"no tensors")
-    assert "damaged" in trained(kept=Kept("damaged"))[1].notes[0]
+    assert "damaged" in trained(checkpoint_file=CheckpointFile("damaged"))[1].notes[0]
 
 
-def test_what_was_kept_of_another_model_is_ignored_with_a_sentence():
-    trained(kept=Kept("other"))
+def test_a_checkpoint_of_another_model_is_ignored_with_a_note():
+    trained(checkpoint_file=CheckpointFile("other"))
     model = nn.Sequential(nn.Linear(4, 3))
-    assert trained(model=model, kept=Kept("other"))[1].notes == (
-        "what an earlier run kept is of another model and was ignored",
+    assert trained(model=model, checkpoint_file=CheckpointFile("other"))[1].notes == (
+        "the checkpoint of an earlier run is of another model and was ignored",
     )
 
 
-def test_what_is_kept_is_its_owners_and_bounded(monkeypatch, tmp_path):
+def test_checkpoint_files_are_private_and_bounded(monkeypatch, tmp_path):
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
     for name in ("oldest", "older", "newest"):
-        trained(kept=Kept("bounded", name))
+        trained(checkpoint_file=CheckpointFile("bounded", name))
         time.sleep(0.02)
-    size = Kept("bounded", "newest").path.stat().st_size
-    assert Kept("bounded", "oldest").load() is not None, "what was used last is the newest"
+    size = CheckpointFile("bounded", "newest").path.stat().st_size
+    assert CheckpointFile("bounded", "oldest").load() is not None, (
+        "what was used last is the newest"
+    )
     time.sleep(0.02)
     monkeypatch.setattr("paifuser_lab.training.resume.MOST_BYTES", 2 * size + 9)
-    Kept("bounded", "last").save(Kept("bounded", "oldest").load())
-    left = {
-        name: Kept("bounded", name).path.is_file() for name in ("oldest", "older", "newest", "last")
+    CheckpointFile("bounded", "last").save(CheckpointFile("bounded", "oldest").load())
+    exists = {
+        name: CheckpointFile("bounded", name).path.is_file()
+        for name in ("oldest", "older", "newest", "last")
     }
-    assert left == {"oldest": True, "older": False, "newest": False, "last": True}
-    assert Kept("bounded", "last").path.parent.stat().st_mode & 0o077 == 0
+    assert exists == {"oldest": True, "older": False, "newest": False, "last": True}
+    assert CheckpointFile("bounded", "last").path.parent.stat().st_mode & 0o077 == 0
     assert not [
-        file for file in Kept("bounded", "last").path.parent.iterdir() if file.name.startswith(".")
+        file
+        for file in CheckpointFile("bounded", "last").path.parent.iterdir()
+        if file.name.startswith(".")
     ]
 
 
-def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
+def test_training_continues_if_the_cache_cannot_be_written(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file"))
-    model, result = trained(kept=Kept("nowhere"))
+    model, result = trained(checkpoint_file=CheckpointFile("nowhere"))
     assert everything(model) == everything(trained()[0])
     assert (
         len(result.notes) == 1
-        and "could not be kept" in result.notes[0]
+        and "could not be written" in result.notes[0]
         and "PAIFUSER_CACHE" in result.notes[0]
     )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_stops_it_and_leaves_the_last_good_epoch(bad):
+def test_a_loss_that_is_not_finite_restores_the_last_valid_epoch(bad):
     def objective(model, inputs, target):
         loss = surprise(model, inputs, target)
         return loss * bad if float(model.seen) > 2 * COUNT + 3 else loss
 
-    moments = []
+    states = []
     model = dicey()
     result = (
         f"the loss became {bad} in epoch 3, step 4 of {COUNT}, and what was learned until after 2 "
         "epochs is kept"
     )
-    kept = Kept("broken", str(bad))
+    checkpoint_file = CheckpointFile("broken", str(bad))
     with pytest.raises(StepError, match=result):
         trained(
             model=model,
             objective=objective,
-            kept=kept,
-            on_epoch=lambda *_: moments.append(everything(model)),
+            checkpoint_file=checkpoint_file,
+            on_epoch=lambda *_: states.append(everything(model)),
         )
-    assert everything(model) == moments[1], "the weights are those of the last good epoch"
-    assert kept.load().epoch == 2 and all(
-        bool(tensor.isfinite().all()) for tensor in kept.load().tensors.values()
+    assert everything(model) == states[1], "the weights are those of the last good epoch"
+    assert checkpoint_file.load().epoch == 2 and all(
+        bool(tensor.isfinite().all()) for tensor in checkpoint_file.load().tensors.values()
     )
 
 
-def test_a_gradient_that_is_no_number_is_not_followed():
+def test_a_gradient_that_is_not_finite_is_not_applied():
     def objective(model, inputs, target):
         root = (
             model.first.weight.sum() * 0
@@ -292,7 +300,7 @@ def test_a_gradient_that_is_no_number_is_not_followed():
     assert everything(model) == everything(dicey())
 
 
-def test_a_first_loss_that_is_no_number_points_to_the_data():
+def test_a_first_loss_that_is_not_finite_points_to_the_data():
     with pytest.raises(
         StepError, match="in the first step; look for a NaN or an infinity in the train data"
     ):
@@ -300,7 +308,7 @@ def test_a_first_loss_that_is_no_number_points_to_the_data():
 
 
 class Failing(Dataset):
-    """Breaks at one example, for as long as it is broken."""
+    """Fails at one example while `is_broken`."""
 
     def __init__(self) -> None:
         self.is_broken = True
@@ -314,19 +322,19 @@ class Failing(Dataset):
         return torch.full((4,), float(index)), index % 3
 
 
-def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept():
+def test_failing_data_are_reported_with_the_batch_and_progress_is_kept():
     examples = Failing()
     source = DataLoader(examples, batch_size=5)
     with pytest.raises(
         StepError,
         match=(
-            r"^the train data fail at batch 3 \(OSError: the disk is gone\); mend them and apply "
-            r"it again"
+            r"^the train data fail at batch 3 \(OSError: the disk is gone\); correct them and "
+            r"apply it again"
         ),
     ):
-        trained(source, kept=Kept("data"))
+        trained(source, checkpoint_file=CheckpointFile("data"))
     examples.is_broken = False
-    model, result = trained(source, kept=Kept("data"))
+    model, result = trained(source, checkpoint_file=CheckpointFile("data"))
     assert result.began_at == 3 and everything(model) == everything(trained(source)[0])
 
 
@@ -335,13 +343,13 @@ def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept(
     [
         ([], "hold no batch"),
         (5, "are a int; give a list"),
-        ((pair for pair in pairs()), "can be gone through only once"),
+        ((pair for pair in pairs()), "can be iterated only once"),
         ([torch.zeros(5, 4)], "batch 0 of the train data is a Tensor; let it be"),
         ([(torch.zeros(5, 4),) * 3], "batch 0 of the train data is a tuple of 3; let it be"),
         ([(torch.zeros(5, 9), torch.arange(5) % 3)], "epoch 1, step 1 of 1 fails .RuntimeError"),
     ],
 )
-def test_data_that_are_none_are_refused(source, result):
+def test_unsupported_data_are_refused(source, result):
     with pytest.raises(StepError, match=result):
         trained(source)
 
@@ -360,7 +368,7 @@ def test_data_that_are_none_are_refused(source, result):
         ),
     ],
 )
-def test_a_loss_that_cannot_be_followed_is_refused(objective, result):
+def test_an_unsupported_loss_is_refused(objective, result):
     with pytest.raises(StepError, match=result):
         trained(objective=objective)
 
@@ -370,8 +378,8 @@ def test_a_model_without_weights_to_train_is_refused():
         trained(model=dicey().requires_grad_(False))
 
 
-def test_an_interrupt_ends_it_at_once_and_leaves_the_last_sound_moment():
-    model, moments = dicey(), []
+def test_an_interrupt_restores_the_last_checkpoint():
+    model, states = dicey(), []
 
     def before_step(done):
         if done > 0.5:
@@ -383,15 +391,17 @@ def test_an_interrupt_ends_it_at_once_and_leaves_the_last_sound_moment():
     ):
         trained(
             model=model,
-            kept=Kept("interrupted"),
+            checkpoint_file=CheckpointFile("interrupted"),
             before_step=before_step,
-            on_epoch=lambda *_: moments.append(everything(model)),
+            on_epoch=lambda *_: states.append(everything(model)),
         )
-    assert everything(model) == moments[-1]
-    assert everything(trained(kept=Kept("interrupted"))[0]) == everything(trained()[0])
+    assert everything(model) == states[-1]
+    assert everything(trained(checkpoint_file=CheckpointFile("interrupted"))[0]) == everything(
+        trained()[0]
+    )
 
 
-def test_what_is_drawn_is_another_at_each_step_and_the_same_for_a_seed():
+def test_random_numbers_differ_at_each_step_and_repeat_for_a_seed():
     def objective(model, inputs, target):
         drawn.append((float(torch.rand(())), float(numpy.random.rand()), random.random()))
         return surprise(model, inputs, target)
@@ -405,10 +415,10 @@ def test_what_is_drawn_is_another_at_each_step_and_the_same_for_a_seed():
     )
 
 
-def test_it_tells_how_far_it_is():
+def test_callbacks_report_the_progress():
     epochs, shares = [], []
-    _, result = trained(on_epoch=lambda *one: epochs.append(one), before_step=shares.append)
-    assert [one[:2] for one in epochs] == [(1, 3), (2, 3), (3, 3)]
+    _, result = trained(on_epoch=lambda *call: epochs.append(call), before_step=shares.append)
+    assert [call[:2] for call in epochs] == [(1, 3), (2, 3), (3, 3)]
     assert epochs[0][2] == pytest.approx(sum(result.losses[:COUNT]) / COUNT)
     assert shares == pytest.approx([index / (3 * COUNT) for index in range(3 * COUNT)])
 
@@ -425,14 +435,14 @@ def test_the_learning_rate_is_set_at_every_step_by_the_share_of_all_steps(schedu
 
     monkeypatch.setattr(Learner, "take_step", noted)
     trained(options={"schedule": schedule})
-    wanted = plan(schedule=schedule)
+    reference = plan(schedule=schedule)
     assert rates == pytest.approx(
-        [wanted.rate_at(index / (3 * COUNT)) for index in range(3 * COUNT)]
+        [reference.rate_at(index / (3 * COUNT)) for index in range(3 * COUNT)]
     )
     assert len(set(rates)) > 2 * COUNT, "it changes within an epoch"
 
 
-def test_what_is_trained_along_learns_and_goes_on_too():
+def test_an_extra_module_is_trained_and_resumed_too():
     def objective(model, inputs, target):
         return F.cross_entropy(extra(inputs(model)), target)
 
@@ -443,9 +453,14 @@ def test_what_is_trained_along_learns_and_goes_on_too():
     extra.load_state_dict(start)
     assert everything(extra) != whole
     with pytest.raises(StoppedError):
-        trained(objective=objective, extra=extra, kept=Kept("extra"), should_stop=stopping_after(5))
+        trained(
+            objective=objective,
+            extra=extra,
+            checkpoint_file=CheckpointFile("extra"),
+            should_stop=stopping_after(5),
+        )
     extra.load_state_dict(start)
-    trained(objective=objective, extra=extra, kept=Kept("extra"))
+    trained(objective=objective, extra=extra, checkpoint_file=CheckpointFile("extra"))
     assert everything(extra) == whole
 
 
@@ -470,8 +485,14 @@ def test_tied_weights_stay_tied():
 
     model = Tied()
     with pytest.raises(StoppedError):
-        trained(source, model, objective, kept=Kept("tied"), should_stop=stopping_after(4))
-    trained(source, model, objective, kept=Kept("tied"))
+        trained(
+            source,
+            model,
+            objective,
+            checkpoint_file=CheckpointFile("tied"),
+            should_stop=stopping_after(4),
+        )
+    trained(source, model, objective, checkpoint_file=CheckpointFile("tied"))
     assert model.head.weight is model.table.weight
 
 
@@ -514,11 +535,11 @@ def test_gradients_past_fp16_are_skipped_and_counted():
     st.floats(1e-6, 10),
 )
 def test_the_learning_rate_rises_to_its_highest_and_never_past_it(schedule, warm_up, highest):
-    made = Training(schedule=schedule, warm_up=warm_up, learning_rate=highest)
-    rise = made.warm_up if warm_up is not None else {"one-cycle": 0.3}.get(schedule, 0.0)
-    rates = [made.rate_at(index / 100) for index in range(101)]
+    training = Training(schedule=schedule, warm_up=warm_up, learning_rate=highest)
+    rise = training.warm_up if warm_up is not None else {"one-cycle": 0.3}.get(schedule, 0.0)
+    rates = [training.rate_at(index / 100) for index in range(101)]
     assert all(0 <= rate <= highest * (1 + 1e-9) for rate in rates)
-    assert made.rate_at(rise) == pytest.approx(highest)
+    assert training.rate_at(rise) == pytest.approx(highest)
     top = next(index for index in range(101) if index / 100 >= rise)
     assert all(before <= after for before, after in pairwise(rates[:top]))
     assert all(before >= after for before, after in pairwise(rates[top:]))
@@ -526,7 +547,7 @@ def test_the_learning_rate_rises_to_its_highest_and_never_past_it(schedule, warm
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"epochs": 0},
         {"learning_rate": 0.0},
@@ -536,36 +557,36 @@ def test_the_learning_rate_rises_to_its_highest_and_never_past_it(schedule, warm
         {"rate": 1},
     ],
 )
-def test_options_that_mean_nothing_are_refused(given):
-    with pytest.raises(ValueError, match=next(iter(given))):
-        Training(**given)
+def test_invalid_options_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Training(**options)
 
 
-def test_a_list_is_shuffled_anew_each_epoch_and_a_place_is_known_only_where_it_holds_still():
-    made = Batches(pairs(), CPU)
-    orders = [[batch.number for batch in made.epoch(0, epoch)] for epoch in range(3)]
+def test_a_list_is_shuffled_each_epoch_and_batches_are_numbered_only_in_a_fixed_list():
+    batches = Batches(pairs(), CPU)
+    orders = [[batch.number for batch in batches.epoch(0, epoch)] for epoch in range(3)]
     assert (
         all(sorted(order) == list(range(COUNT)) for order in orders)
         and len({tuple(order) for order in orders}) == 3
     )
-    assert [batch.number for batch in made.epoch(0, 1, 4)] == orders[1][4:]
+    assert [batch.number for batch in batches.epoch(0, 1, 4)] == orders[1][4:]
     assert [batch.number for batch in Batches(Own(pairs()), CPU).epoch(0, 0)] == [None] * COUNT
 
 
 @given(
-    place=st.integers(0, 3),
-    at=st.integers(0, (6 << 20) - 1),
-    where=st.sampled_from(["inputs", "target"]),
+    index=st.integers(0, 3),
+    offset=st.integers(0, (6 << 20) - 1),
+    part=st.sampled_from(["inputs", "target"]),
 )
 @settings(max_examples=5, deadline=None)
-def test_data_are_known_by_all_of_them(place, at, where):
-    """Each batch is 24 MB, so that all are more than was once looked at."""
+def test_the_data_fingerprint_covers_all_data(index, offset, part):
+    """Each batch has 24 MB, so that no limit on the bytes that are hashed goes unnoticed."""
     before = data_fingerprint(Batches(LARGE, CPU))
     assert data_fingerprint(Batches(LARGE, CPU)) == before
     changed = (
-        LARGE[place][0].view(-1)[at : at + 1]
-        if where == "inputs"
-        else LARGE[place][1][at % 4 : at % 4 + 1]
+        LARGE[index][0].view(-1)[offset : offset + 1]
+        if part == "inputs"
+        else LARGE[index][1][offset % 4 : offset % 4 + 1]
     )
     value = changed.clone()
     changed += 1
@@ -577,13 +598,13 @@ def test_data_are_known_by_all_of_them(place, at, where):
 LARGE = [(torch.zeros(4, (6 << 20) // 4), torch.arange(4)) for _ in range(4)]
 
 
-def test_targets_that_are_arrays_are_known_too():
+def test_the_data_fingerprint_covers_numpy_targets():
     targets = numpy.arange(4)
     before = data_fingerprint(Batches([(torch.zeros(4), targets)], CPU))
     targets[3] = 9
     assert data_fingerprint(Batches([(torch.zeros(4), targets)], CPU)) != before
 
 
-def test_going_through_large_data_can_be_stopped():
-    with pytest.raises(StoppedError, match="was stopped while its data were gone through"):
+def test_fingerprinting_large_data_can_be_stopped():
+    with pytest.raises(StoppedError, match="was stopped while its data were read"):
         data_fingerprint(Batches(LARGE, CPU), lambda: True)

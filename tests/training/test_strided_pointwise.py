@@ -1,6 +1,4 @@
-"""Strided 1×1 convolutions of few channels are trained contiguous, whatever the layout of their
-input.
-"""
+"""Strided 1×1 convolutions of few channels are trained contiguous, for any input layout."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ LAST = torch.channels_last
 
 
 class Strides(TorchDispatchMode):
-    """Which strides the weight gradient's input and weight have."""
+    """Records the strides of the inputs and weights of weight gradients."""
 
     def __init__(self):
         super().__init__()
@@ -32,18 +30,18 @@ class Strides(TorchDispatchMode):
 
 
 def strides_of(convolution, channels):
-    given = torch.randn(2, channels, 8, 8).to(memory_format=LAST).requires_grad_()
+    x = torch.randn(2, channels, 8, 8).to(memory_format=LAST).requires_grad_()
     with ContiguousStridedPointwise():
-        answer = convolution.to(memory_format=LAST)(given)
-    assert torch.allclose(answer, convolution(given), atol=1e-6)
+        output = convolution.to(memory_format=LAST)(x)
+    assert torch.allclose(output, convolution(x), atol=1e-6)
     with Strides() as strides:
-        answer.sum().backward()
+        output.sum().backward()
     return strides.seen
 
 
 @pytest.mark.parametrize("stride", [2, (2, 1)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_few_channels_go_through_a_stride_contiguously(stride, bias):
+def test_strided_pointwise_convolutions_of_few_channels_are_contiguous(stride, bias):
     (seen,) = strides_of(nn.Conv2d(4, 16, 1, stride=stride, bias=bias), 4)
     assert seen == ((256, 64, 8, 1), (4, 1, 1, 1))
 
@@ -52,16 +50,16 @@ def test_few_channels_go_through_a_stride_contiguously(stride, bias):
     "convolution",
     [nn.Conv2d(4, 16, 1), nn.Conv2d(16, 16, 1, stride=2), nn.Conv2d(4, 16, 3, stride=2, padding=1)],
 )
-def test_all_others_keep_their_layout(convolution):
+def test_other_convolutions_keep_their_layout(convolution):
     (seen,) = strides_of(convolution, convolution.in_channels)
     assert seen[0][1] == 1
 
 
-def test_the_stride_may_be_given_by_name():
-    given, weight = torch.randn(1, 4, 4, 4).to(memory_format=LAST), torch.randn(8, 4, 1, 1)
+def test_the_stride_may_be_a_keyword_argument():
+    x, weight = torch.randn(1, 4, 4, 4).to(memory_format=LAST), torch.randn(8, 4, 1, 1)
     with ContiguousStridedPointwise():
-        answer = functional.conv2d(given, weight, stride=2)
-    assert torch.allclose(answer, functional.conv2d(given, weight, stride=2), atol=1e-6)
+        output = functional.conv2d(x, weight, stride=2)
+    assert torch.allclose(output, functional.conv2d(x, weight, stride=2), atol=1e-6)
 
 
 SCRIPT = """
@@ -80,8 +78,10 @@ print("whole")
 """
 
 
-def test_a_narrow_model_trained_in_int8_or_channels_last_does_not_end_the_process():
-    done = subprocess.run(
+def test_training_a_narrow_model_in_int8_or_channels_last_does_not_crash():
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240
     )
-    assert (done.returncode, done.stdout.strip().endswith("whole")) == (0, True), done.stderr[-500:]
+    assert (process.returncode, process.stdout.strip().endswith("whole")) == (0, True), (
+        process.stderr[-500:]
+    )

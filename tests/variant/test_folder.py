@@ -1,6 +1,4 @@
-"""A compressed model is one folder: what was saved comes back to the bit, from the original's code
-and no other.
-"""
+"""Saved folders: a compressed model is restored exactly, by running no code but the original's."""
 
 from __future__ import annotations
 
@@ -51,8 +49,8 @@ class Attending(nn.Module):
 
 
 class Viewing(nn.Module):
-    """Heads by the user's own numbers, which have to follow a cut; half of its rows go by a buffer
-    that is not saved.
+    """Heads by the user's own numbers, which have to follow a cut; half of its rows are scaled by a
+    non-persistent buffer.
     """
 
     def __init__(self, width: int = 24) -> None:
@@ -80,7 +78,7 @@ def small() -> Workload:
 
 
 def taught() -> Workload:
-    """With data to learn from."""
+    """A workload with train data."""
     data = [(images(4), torch.randint(5, (4,))) for _ in range(3)]
     return Workload(Small(), images(), name="taught", loss=nn.functional.cross_entropy, train=data)
 
@@ -172,13 +170,13 @@ CASES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def answer_of(work: Workload, model: nn.Module) -> str:
+def output_hash(work: Workload, model: nn.Module) -> str:
     with running(model):
         return answer_hash(work.inputs.clone()(model))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_loaded_equals_what_was_saved_to_the_bit(case: str, tmp_path: Path) -> None:
+def test_a_loaded_model_equals_the_saved_one_exactly(case: str, tmp_path: Path) -> None:
     make, chosen = CASES[case]
     work = make()
     variant = lab.apply(work, Recipe(chosen))
@@ -190,7 +188,7 @@ def test_what_is_loaded_equals_what_was_saved_to_the_bit(case: str, tmp_path: Pa
     else:
         other = None
     loaded = lab.load(tmp_path / "saved", work=other)
-    assert answer_of(work, loaded.model) == answer_of(work, variant.model)
+    assert output_hash(work, loaded.model) == output_hash(work, variant.model)
     again = Variant.load(tmp_path / "saved", other or work)
     assert weights_hash(again.module) == weights_hash(variant.module)
     assert str(again.module) == str(variant.module)
@@ -200,7 +198,7 @@ def test_what_is_loaded_equals_what_was_saved_to_the_bit(case: str, tmp_path: Pa
         variant.remembered,
     )
     again.save(tmp_path / "twice")
-    assert answer_of(work, Variant.load(tmp_path / "twice", other or work).model) == answer_of(
+    assert output_hash(work, Variant.load(tmp_path / "twice", other or work).model) == output_hash(
         work, variant.model
     )
 
@@ -212,7 +210,7 @@ def test_what_is_loaded_equals_what_was_saved_to_the_bit(case: str, tmp_path: Pa
     default=st.sampled_from(["fp32", "bf16", "int8", "int8-weights", "int4-weights"]),
     compensate=st.sets(st.sampled_from(["equalise", "rounding", "bias"])),
 )
-def test_whatever_was_cut_and_rounded_comes_back(
+def test_any_pruned_and_quantized_model_is_restored(
     ratio: float,
     seed: int,
     default: str,
@@ -239,30 +237,30 @@ def test_whatever_was_cut_and_rounded_comes_back(
     path = variant.save(tmp_path_factory.mktemp("any") / "saved")
     loaded = lab.load(path, work=Workload(Attending(), work.inputs))
     assert weights_hash(loaded.model) == weights_hash(variant.module)
-    assert answer_of(work, loaded.model) == answer_of(work, variant.model)
+    assert output_hash(work, loaded.model) == output_hash(work, variant.model)
 
 
 @given(st.sets(st.integers(0, 40), min_size=1))
-def test_places_are_told_in_few_words(places: set[int]) -> None:
-    text = remembered._as_text(sorted(places))
-    assert remembered._from_text(text) == sorted(places)
-    assert text.count(",") <= len(places)
+def test_channel_indices_are_stored_compactly(indices: set[int]) -> None:
+    text = remembered._as_text(sorted(indices))
+    assert remembered._from_text(text) == sorted(indices)
+    assert text.count(",") <= len(indices)
 
 
-def test_a_layer_that_has_run_computes_with_the_weights_that_are_loaded_into_it(
+def test_a_layer_that_has_run_uses_newly_loaded_weights(
     tmp_path: Path,
 ) -> None:
     recipe = Recipe([{"precision": {"default": "int8"}}])
     work, other = (Workload(nn.Sequential(nn.Linear(8, 8)), torch.randn(3, 8)) for _ in range(2))
-    one, two = lab.apply(work, recipe), lab.apply(other, recipe)
-    two.module[0].span = one.module[0].span  # type: ignore[index, union-attr]
-    assert answer_of(work, two.module) != answer_of(work, one.module)
-    load_weights(two.module, save_weights(one.module, tmp_path / "weights.safetensors"))
-    assert answer_of(work, two.module) == answer_of(work, one.module)
+    first, second = lab.apply(work, recipe), lab.apply(other, recipe)
+    second.module[0].span = first.module[0].span  # type: ignore[index, union-attr]
+    assert output_hash(work, second.module) != output_hash(work, first.module)
+    load_weights(second.module, save_weights(first.module, tmp_path / "weights.safetensors"))
+    assert output_hash(work, second.module) == output_hash(work, first.module)
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pruned_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a pruned model of the zoo."""
     work = lab.load("resnet18-tiny", batch=2, seed=3)
     return lab.apply(work, Recipe([HALF], workload="resnet18-tiny")).save(
@@ -272,7 +270,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that need not be measured."""
+    """A machine that is not measured."""
     machine = Hardware(
         name="paper",
         source="published",
@@ -287,13 +285,13 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def saved(kept: Path, tmp_path: Path) -> Path:
-    """A copy of it that may be damaged."""
-    return Path(shutil.copytree(kept, tmp_path / "saved"))
+def saved(pruned_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the pruned folder, which a test may damage."""
+    return Path(shutil.copytree(pruned_folder, tmp_path / "saved"))
 
 
 def test_a_folder_holds_recipe_structure_weights_report_and_their_hashes(saved: Path) -> None:
-    assert {one.name for one in saved.iterdir()} == {
+    assert {path.name for path in saved.iterdir()} == {
         "recipe.yaml",
         "structure.json",
         "weights.safetensors",
@@ -301,7 +299,7 @@ def test_a_folder_holds_recipe_structure_weights_report_and_their_hashes(saved: 
         "manifest.json",
     }
     manifest = lab.Record.load(saved / "manifest.json")
-    assert set(manifest.files) == {one.name for one in saved.iterdir()} - {"manifest.json"}
+    assert set(manifest.files) == {path.name for path in saved.iterdir()} - {"manifest.json"}
     loaded = lab.load(saved)
     assert loaded.name == "resnet18-tiny · prune 50%" and loaded.inputs.tensors[0].shape[0] == 2
     report = lab.Measurement.load(saved / "report.json")
@@ -309,7 +307,7 @@ def test_a_folder_holds_recipe_structure_weights_report_and_their_hashes(saved: 
     assert report.parameters == sum(weight.numel() for weight in loaded.model.parameters())
 
 
-def test_what_is_loaded_is_a_workload_like_any_other(saved: Path) -> None:
+def test_a_loaded_model_is_a_workload_like_any_other(saved: Path) -> None:
     loaded = lab.load(saved, batch=3)
     assert loaded.output().shape[0] == 3
     further = lab.apply(loaded, Recipe(["fold"]))
@@ -335,7 +333,7 @@ def test_a_variant_from_a_folder_is_compared_with_its_original(saved: Path, on_p
         lab.compare(variant.work, lab.load(saved))  # type: ignore[arg-type]
 
 
-def test_commands_take_a_folder_for_a_name(
+def test_commands_accept_a_folder_as_a_name(
     saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in (
@@ -362,7 +360,7 @@ def test_a_variant_of_other_weights_has_no_baseline_here(tmp_path: Path) -> None
     assert weights_hash(lab.load(tmp_path / "saved").model) == variant.weights_hash
 
 
-def test_nothing_is_trained_to_load_a_model_that_was(
+def test_loading_does_not_train_the_original(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = lab.load("resnet18-digits-tiny", trained=False)
@@ -389,9 +387,11 @@ def test_a_name_of_the_zoo_is_never_a_folder(
 
 
 def rewrite_manifest(path: Path) -> None:
-    """As somebody would who means to deceive, or mends a folder by hand."""
+    """Update the hashes, as after an edit by hand."""
     files = {
-        one.name: folder.write.sha256(one) for one in path.iterdir() if one.name != "manifest.json"
+        file_path.name: folder.write.sha256(file_path)
+        for file_path in path.iterdir()
+        if file_path.name != "manifest.json"
     }
     data = json.loads((path / "manifest.json").read_text())
     data["data"]["files"] = files
@@ -410,8 +410,8 @@ def gone(file: str) -> Any:
     return lambda path: (path / file).unlink()
 
 
-def edit(*what: str, is_signed: bool = True) -> Any:
-    return lambda path: edited(path, *what, is_signed=is_signed)
+def edit(*edits: str, is_signed: bool = True) -> Any:
+    return lambda path: edited(path, *edits, is_signed=is_signed)
 
 
 def other_weights(path: Path) -> None:
@@ -430,7 +430,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     ),
     "no weights": (
         gone("weights.safetensors"),
-        "has no weights.safetensors any more; copy the whole folder again",
+        "no longer has weights.safetensors; copy the whole folder again",
     ),
     "weights cut short": (
         lambda path: os.truncate(path / "weights.safetensors", 999),
@@ -444,18 +444,18 @@ DAMAGES: dict[str, tuple[Any, str]] = {
         edit("manifest.json", '"version": 1', '"version": 2', is_signed=False),
         "is a saved model of version 2; this program reads version 1",
     ),
-    "no structure": (edit("structure.json", '"steps"', '"stops"'), "not a sound SavedModel"),
+    "no structure": (edit("structure.json", '"steps"', '"stops"'), "not a valid SavedModel"),
     "nothing remembered": (
         edit("structure.json", '"remembered"', '"forgotten"'),
-        "not a sound SavedModel",
+        "not a valid SavedModel",
     ),
     "nothing of what the step needs": (
         edit("structure.json", '"attributes"', '"numbers"'),
-        "cannot be done again: KeyError",
+        "cannot be repeated: KeyError",
     ),
     "other steps": (
         edit("recipe.yaml", "steps:", "steps:\n  - fold: {}"),
-        "recipe.yaml and structure.json tell of different steps",
+        "recipe.yaml and structure.json list different steps",
     ),
     "another width": (
         edit("structure.json", '"of": 8', '"of": 9'),
@@ -476,14 +476,14 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     ),
     "an original that is not there": (
         edit("structure.json", FROM_NAME, FROM_NAME.replace("18-tiny", "19")),
-        "was made from 'resnet19', which cannot be had here: There is no model named "
+        "was made from 'resnet19', which cannot be loaded here: There is no model named "
         "'resnet19'.*give it: load",
     ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_folder_is_told_in_a_sentence(damage: str, saved: Path) -> None:
+def test_a_damaged_folder_is_reported_in_one_sentence(damage: str, saved: Path) -> None:
     spoil, message = DAMAGES[damage]
     spoil(saved)
     with pytest.raises((FileError, RecipeError), match=message) as caught:
@@ -491,9 +491,7 @@ def test_a_damaged_folder_is_told_in_a_sentence(damage: str, saved: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match="There is no folder"):
@@ -533,7 +531,7 @@ def build(width=16):
 
 @pytest.fixture
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Code of the user's own, which may change."""
+    """Code of the user's that a test may change."""
     monkeypatch.chdir(tmp_path)
 
     def write(after: str) -> None:
@@ -545,7 +543,7 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("own_net", None)
 
 
-def test_code_that_changed_is_told_though_the_weights_fit(builder: Any, tmp_path: Path) -> None:
+def test_changed_code_is_reported_even_if_the_weights_fit(builder: Any, tmp_path: Path) -> None:
     builder("relu")
     lab.apply(lab.load("own_net:build"), Recipe([{"prune": {"ratio": 0.5}}])).save(
         tmp_path / "saved"
@@ -554,7 +552,7 @@ def test_code_that_changed_is_told_though_the_weights_fit(builder: Any, tmp_path
     builder("sigmoid")
     with pytest.raises(
         FileError,
-        match=r"loads, and its answer to the example inputs differs by .* Load it with the code",
+        match=r"loads, but its output for the example inputs differs by .* Load it with the code",
     ):
         lab.load(tmp_path / "saved", trust=True)
 
@@ -577,7 +575,7 @@ def test_options_of_a_function_are_not_taken_from_a_file(builder: Any, tmp_path:
         lab.load("saved", width=20)
 
 
-def test_options_of_a_transformers_config_are(tmp_path: Path) -> None:
+def test_options_of_a_transformers_config_are_taken_from_a_file(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     sizes = {
         "hidden_size": 32,
@@ -594,7 +592,7 @@ def test_options_of_a_transformers_config_are(tmp_path: Path) -> None:
 
 
 class Sparsify(Step):
-    """Of another package, which says nothing about rebuilding: it is applied again."""
+    """A step of another package without `rebuild`: it is applied again."""
 
     kind: ClassVar[str] = "sparsify"
 
@@ -603,7 +601,7 @@ class Sparsify(Step):
 
 
 class Sampling(nn.Module):
-    """It answers by chance."""
+    """A model with a random output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -613,9 +611,7 @@ class Sampling(nn.Module):
         return self.line(x) + torch.rand(1)
 
 
-def test_a_step_that_does_not_say_is_applied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_without_rebuild_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "BUILT_IN", steps.BUILT_IN | {"sparsify": ".sparsify:Sparsify"})
     monkeypatch.setitem(
         sys.modules, "paifuser_lab.steps.sparsify", type("Module", (), {"Sparsify": Sparsify})
@@ -632,13 +628,13 @@ def test_a_step_that_does_not_say_is_applied(
         lambda: Workload(Counting(), torch.ones(2, 4)),
     ],
 )
-def test_a_model_that_answers_by_chance_or_counts_is_saved_too(make: Any, tmp_path: Path) -> None:
+def test_a_model_with_random_output_or_a_counter_is_saved(make: Any, tmp_path: Path) -> None:
     variant = lab.apply(make(), Recipe([{"precision": {"default": "int8-weights"}}]))
     variant.save(tmp_path / "saved")
     assert weights_hash(lab.load(tmp_path / "saved", work=make()).model) == variant.weights_hash
 
 
-def test_the_report_is_the_given_one_or_one_about_these_weights(
+def test_the_report_is_the_given_one_or_describes_these_weights(
     tmp_path: Path, on_paper: None
 ) -> None:
     work = small()
@@ -661,10 +657,10 @@ def test_the_report_is_the_given_one_or_one_about_these_weights(
     assert weights_hash(lab.load(tmp_path, work=work).model) == second.weights_hash
 
 
-def test_a_save_that_fails_leaves_what_was_there(
+def test_a_failed_save_leaves_the_previous_files(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {one.name: one.read_bytes() for one in saved.iterdir()}
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
 
     def fail(*args: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -675,13 +671,11 @@ def test_a_save_that_fails_leaves_what_was_there(
         variant.save(saved)
     with pytest.raises(FileError, match="No space left on device"):
         variant.save(saved.parent / "new")
-    assert {one.name: one.read_bytes() for one in saved.iterdir()} == before
-    assert [one.name for one in saved.parent.iterdir()] == ["saved"]
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    assert [path.name for path in saved.parent.iterdir()] == ["saved"]
 
 
-def test_a_save_that_ends_between_two_files_is_not_taken_for_a_model(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_save_is_not_loaded(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = os.replace
 
     def until_the_weights(source: Any, target: Any) -> None:
@@ -696,16 +690,16 @@ def test_a_save_that_ends_between_two_files_is_not_taken_for_a_model(
         lab.load(saved)
 
 
-def test_a_sketch_tells_how_far_answers_are_apart() -> None:
+def test_a_sketch_estimates_the_distance_of_outputs() -> None:
     work = small()
-    one = sketch.sketch_of(work, work.model)
-    for by in (1e-4, 1e-2, 1.0):
+    original = sketch.sketch_of(work, work.model)
+    for scale in (1e-4, 1e-2, 1.0):
         other = Small()
         other.load_state_dict(work.model.state_dict())
         with torch.no_grad():
-            other.eval().head.weight += by * torch.randn_like(other.head.weight)
-            true = float(
+            other.eval().head.weight += scale * torch.randn_like(other.head.weight)
+            expected = float(
                 (work.output() - other(work.inputs.tensors[0])).norm() / work.output().norm()
             )
-        caught = sketch.difference(one, sketch.sketch_of(work, other))
-        assert caught == pytest.approx(true, rel=0.6)
+        estimate = sketch.difference(original, sketch.sketch_of(work, other))
+        assert estimate == pytest.approx(expected, rel=0.6)

@@ -1,5 +1,5 @@
-"""Variants: a changed copy, all or nothing, kept by recipe prefix, and a model that nobody
-touched.
+"""Variants: a changed copy, created whole or not at all, cached by recipe prefix; the user's model
+is unchanged.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Trick(Step):
 
 
 class Loose(Trick):
-    """As before, without a claim to be exact."""
+    """A Trick without a tolerance."""
 
     kind: ClassVar[str] = "loose"
     tolerance: ClassVar[float | None] = None
@@ -88,7 +88,7 @@ def small() -> Workload:
 
 
 def marked() -> Workload:
-    """A model with everything on it that a careless tool would lose or change."""
+    """A model with hooks, modes and flags that a careless tool would lose or change."""
     model = nn.Sequential(Small(), nn.Linear(5, 4), Counting())
     model.train()
     model[1].eval()
@@ -99,10 +99,10 @@ def marked() -> Workload:
 
 def portrait(model: nn.Module) -> Any:
     return (
-        weights_hash(model), str(model), [one.training for one in model.modules()],
-        [list(one._forward_hooks) + list(one._forward_pre_hooks) for one in model.modules()],
-        [(id(one), one.requires_grad, one.is_contiguous(), one.grad) for one in model.parameters()],
-        [id(one) for one in model.buffers()],
+        weights_hash(model), str(model), [module.training for module in model.modules()],
+        [[*module._forward_hooks, *module._forward_pre_hooks] for module in model.modules()],
+        [(id(p), p.requires_grad, p.is_contiguous(), p.grad) for p in model.parameters()],
+        [id(buffer) for buffer in model.buffers()],
     )  # fmt: skip
 
 
@@ -110,18 +110,18 @@ def portrait(model: nn.Module) -> Any:
 def test_applying_never_touches_the_model(step: Any) -> None:
     work = marked()
     before = portrait(work.model)
-    answer = work.output()
+    output = work.output()
     variant = lab.apply(work, Recipe([step]))
     assert (
         variant.model is not work.model
         and portrait(work.model) == before
-        and torch.equal(work.output(), answer)
+        and torch.equal(work.output(), output)
     )
     mine = {tensor.data_ptr() for tensor in (*work.model.parameters(), *work.model.buffers())}
     assert not mine & {
         tensor.data_ptr() for tensor in (*variant.module.parameters(), *variant.module.buffers())
     }
-    assert not any(one.training for one in variant.module.modules())
+    assert not any(module.training for module in variant.module.modules())
 
 
 def test_a_variant_has_its_recipe_notes_and_reports() -> None:
@@ -145,15 +145,17 @@ def test_a_variant_has_its_recipe_notes_and_reports() -> None:
     )
 
 
-def test_the_same_recipe_gives_the_same_object_and_a_longer_one_goes_on_from_there() -> None:
+def test_equal_recipes_return_the_cached_object_and_longer_ones_continue_from_it() -> None:
     work = small()
-    one, short = lab.apply(work, Recipe(STEPS[:2])), lab.apply(work, Recipe(STEPS[:1]))
-    assert lab.apply(work, Recipe(STEPS[:2])) is one and lab.apply(work, Recipe(STEPS[:1])) is short
-    assert lab.apply(work, Recipe(STEPS[:3])).reports[:2] == one.reports
-    assert lab.apply(Workload(work.model, work.inputs), Recipe(STEPS[:2])) is not one
+    long, short = lab.apply(work, Recipe(STEPS[:2])), lab.apply(work, Recipe(STEPS[:1]))
+    assert (
+        lab.apply(work, Recipe(STEPS[:2])) is long and lab.apply(work, Recipe(STEPS[:1])) is short
+    )
+    assert lab.apply(work, Recipe(STEPS[:3])).reports[:2] == long.reports
+    assert lab.apply(Workload(work.model, work.inputs), Recipe(STEPS[:2])) is not long
 
 
-def test_undoing_everything_is_the_original_to_the_bit() -> None:
+def test_undoing_everything_restores_the_original_exactly() -> None:
     work = small()
     recipe = Recipe(STEPS)
     lab.apply(work, recipe)
@@ -165,7 +167,7 @@ def test_undoing_everything_is_the_original_to_the_bit() -> None:
     )
 
 
-def test_the_same_steps_for_other_reasons_are_the_same_model_with_the_new_reasons() -> None:
+def test_equal_steps_with_other_remarks_share_the_model_and_have_the_new_remarks() -> None:
     work = small()
     plain = lab.apply(work, Recipe(["fold"]))
     explained = lab.apply(work, Recipe([{"fold": {"why": "exact"}}], workload="small"))
@@ -177,19 +179,19 @@ def test_the_same_steps_for_other_reasons_are_the_same_model_with_the_new_reason
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_variant_that_was_changed_by_hand_is_made_anew(which: int) -> None:
+def test_a_variant_changed_by_hand_is_created_again(which: int) -> None:
     work = small()
     old = [lab.apply(work, Recipe(STEPS[:count])) for count in range(3)]
     with torch.no_grad():
         old[which].module.head.bias += 1
     new = [lab.apply(work, Recipe(STEPS[:count])) for count in range(3)]
-    assert [one is other for one, other in zip(old, new, strict=True)] == [
-        place != which for place in range(3)
+    assert [before is after for before, after in zip(old, new, strict=True)] == [
+        index != which for index in range(3)
     ]
     assert new[which].reports == () or new[which].reports[-1].relative_error < 1e-4
 
 
-def test_a_model_that_was_trained_since_is_applied_anew() -> None:
+def test_a_recipe_is_applied_again_after_training_the_model() -> None:
     work = small()
     old = lab.apply(work, Recipe(["fold"]))
     with torch.no_grad():
@@ -199,7 +201,7 @@ def test_a_model_that_was_trained_since_is_applied_anew() -> None:
     torch.testing.assert_close(new.model(x := images()), work.model(x))
 
 
-def test_a_model_that_answers_otherwise_with_the_same_weights_is_applied_anew() -> None:
+def test_a_recipe_is_applied_again_if_the_output_changed_with_equal_weights() -> None:
     work = Workload(Scaled(), torch.randn(2, 4))
     old = lab.apply(work, Recipe(["layout"]))
     work.model.scale = 3.0
@@ -209,7 +211,7 @@ def test_a_model_that_answers_otherwise_with_the_same_weights_is_applied_anew() 
     assert old.model.scale == 1.0
 
 
-def test_only_so_many_variants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_variants_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_KEPT", 3)
     work = small()
     for pattern in ("conv", "norm", "head", "*"):
@@ -219,10 +221,10 @@ def test_only_so_many_variants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 WRONG = {
     "a planted error": ("trick", (
-        r"Step 'trick' cannot be applied to Small: it should be exact, and its answer differs by "
+        r"Step 'trick' cannot be applied to Small: it should be exact, and its output differs by "
         r".*\(allowed 1e-04\); nothing was changed"
     )),
-    "a NaN": ("loose", "its answer holds a NaN"),
+    "a NaN": ("loose", "its output holds a NaN"),
     "another shape": ("loose", r"answer has shape \(2, 7\) where the baseline's has \(2, 5\)"),
     "one answer more": ("loose", "answer has 2 tensors where the baseline's has 1"),
     "a bug": ("loose", r"ZeroDivisionError: division by zero; nothing was changed\.$"),
@@ -233,7 +235,7 @@ WRONG = {
 
 @pytest.mark.parametrize("exact", ["trick", "loose"])
 @pytest.mark.parametrize("does", WRONG)
-def test_a_step_that_goes_wrong_is_told_and_changes_nothing(does: str, exact: str) -> None:
+def test_a_failing_step_is_reported_and_changes_nothing(does: str, exact: str) -> None:
     kind, message = WRONG[does]
     work = small()
     before = portrait(work.model)
@@ -251,25 +253,27 @@ def test_a_step_that_goes_wrong_is_told_and_changes_nothing(does: str, exact: st
     assert lab.apply(work, Recipe(["fold", "trick"])).notes[-1] == "did nothing"
 
 
-def test_an_interrupt_leaves_nothing_half_made() -> None:
+def test_an_interrupt_leaves_only_complete_variants() -> None:
     work = small()
     before = portrait(work.model)
     recipe = Recipe(["fold", {"loose": {"does": "an interrupt"}}, "layout"])
     with pytest.raises(KeyboardInterrupt):
         lab.apply(work, recipe)
-    assert portrait(work.model) == before and [one.recipe for one in work.variants.values()] == [
+    assert portrait(work.model) == before and [
+        variant.recipe for variant in work.variants.values()
+    ] == [
         Recipe(),
         Recipe(["fold"]),
     ]
     assert lab.apply(work, Recipe(["fold"])).reports[-1].relative_error < 1e-4
 
 
-def test_an_error_in_a_pattern_is_told_as_it_is() -> None:
+def test_an_error_in_a_pattern_is_reported() -> None:
     with pytest.raises(RecipeError, match="pattern 'haed' matches no layer; the nearest are head"):
         lab.apply(small(), Recipe([{"precision": {"layers": {"haed": "bf16"}}}]))
 
 
-def test_a_model_that_cannot_be_copied_is_told() -> None:
+def test_a_model_that_cannot_be_copied_is_reported() -> None:
     model = Small()
     model.file = open(os.devnull)  # type: ignore[assignment]  # noqa: SIM115
     with (
@@ -294,9 +298,9 @@ class Lending(nn.Linear):
     lends_view = False
 
     def __deepcopy__(self, memo: Any) -> Lending:
-        made = type(self)(self.in_features, self.out_features)
-        made.weight = nn.Parameter(self.weight[:]) if self.lends_view else self.weight
-        return made
+        lent = type(self)(self.in_features, self.out_features)
+        lent.weight = nn.Parameter(self.weight[:]) if self.lends_view else self.weight
+        return lent
 
 
 class LendingView(Lending):
@@ -312,15 +316,15 @@ class LendingBuffer(nn.Module):
         return values + self.shift
 
     def __deepcopy__(self, memo: Any) -> LendingBuffer:
-        made = LendingBuffer()
-        made.shift = self.shift
-        return made
+        lent = LendingBuffer()
+        lent.shift = self.shift
+        return lent
 
 
 @pytest.mark.parametrize(
-    ("part", "what"),
+    ("part", "message"),
     [
-        (Clinging(4, 4), r"module 'part' \(Clinging\) is not copied but used again"),
+        (Clinging(4, 4), r"module 'part' \(Clinging\) is reused instead of copied"),
         (Lending(4, 4), r"the copy of module 'part' \(Lending\) shares the memory of 'weight'"),
         (
             LendingView(4, 4),
@@ -333,17 +337,17 @@ class LendingBuffer(nn.Module):
     ],
     ids=["module", "weight", "view", "buffer"],
 )
-def test_a_model_whose_copy_is_partly_itself_is_refused_and_not_changed(
-    part: nn.Module, what: str
+def test_a_model_whose_copy_shares_memory_is_refused_and_unchanged(
+    part: nn.Module, message: str
 ) -> None:
     model = nn.Sequential(OrderedDict(line=nn.Linear(4, 4), part=part))
     work = Workload(model, torch.randn(2, 4))
     before = portrait(model)
     with pytest.raises(
-        StepError, match=f"Sequential cannot be copied .*{what}.*; let its __deepcopy__"
+        StepError, match=f"Sequential cannot be copied .*{message}.*; let its __deepcopy__"
     ):
         lab.apply(work, Recipe([{"precision": {"default": "bf16"}}]))
-    with pytest.raises(WorkloadError, match=f"Sequential cannot be copied .*{what}"):
+    with pytest.raises(WorkloadError, match=f"Sequential cannot be copied .*{message}"):
         work.copied()
     assert portrait(model) == before and work.variants == {}
 
@@ -353,11 +357,11 @@ def test_a_model_that_is_its_own_copy_is_refused() -> None:
         lab.apply(Workload(Clinging(4, 4), torch.randn(2, 4)), Recipe(["layout"]))
 
 
-def test_a_variant_is_saved_whole_and_replayed_to_the_same_hash(tmp_path: Path) -> None:
+def test_a_saved_recipe_replays_to_the_same_hash(tmp_path: Path) -> None:
     work = small()
     variant = lab.apply(work, Recipe(["fold", "layout"]))
     folder = variant.save(tmp_path / "out")
-    assert {"recipe.yaml", "weights.safetensors"} < {one.name for one in folder.iterdir()}
+    assert {"recipe.yaml", "weights.safetensors"} < {path.name for path in folder.iterdir()}
     again = lab.apply(Workload(work.model, work.inputs), Recipe.load(folder / "recipe.yaml"))
     assert again.weights_hash == variant.weights_hash
     nn.init.zeros_(again.module.head.weight)
@@ -410,7 +414,7 @@ def forgotten() -> Any:
     steps.step_class.cache_clear()
 
 
-def test_a_step_of_another_package_joins_by_its_entry_point(
+def test_a_step_of_another_package_is_registered_by_its_entry_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installed(monkeypatch, Foreign)
@@ -433,7 +437,7 @@ def test_a_step_of_another_package_joins_by_its_entry_point(
         (Loose, "is not a Step of that kind"),
     ],
 )
-def test_a_step_of_another_package_that_is_broken_is_told(
+def test_a_broken_step_of_another_package_is_reported(
     loads: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, loads)
@@ -442,8 +446,8 @@ def test_a_step_of_another_package_that_is_broken_is_told(
     assert Recipe(["fold"]).label == "fold batch-norm"
 
 
-def test_a_step_that_does_not_say_how_is_told() -> None:
-    with pytest.raises(PaifuserError, match="does not say how it is applied"):
+def test_a_step_without_apply_is_reported() -> None:
+    with pytest.raises(PaifuserError, match="cannot be applied; define"):
         lab.apply(
             small(), Recipe([type("Silent", (Step,), {"kind": "silent", "__annotations__": {}})()])
         )
@@ -455,7 +459,7 @@ def test_an_engine_shares_the_weights_of_the_step_before_it():
     assert lab.apply(work, before.recipe + {"backend": {"threads": 1}}).module is before.module
 
 
-def test_what_is_kept_is_bounded_in_memory(monkeypatch):
+def test_the_memory_of_cached_variants_is_bounded(monkeypatch):
     work = lab.Workload(Small(), images())
     monkeypatch.setattr(cache, "SHARE_OF_MEMORY", 0.0)
     last = lab.apply(work, lab.Recipe(["layout", {"precision": {"default": "bf16"}}, "layout"]))
@@ -463,7 +467,7 @@ def test_what_is_kept_is_bounded_in_memory(monkeypatch):
     assert lab.apply(work, last.recipe) is last
 
 
-def test_a_variant_that_was_made_under_other_threads_is_made_anew():
+def test_variants_are_cached_by_number_of_threads():
     work = Workload(Small(), images())
     before = torch.get_num_threads()
     with threads(before + 1):

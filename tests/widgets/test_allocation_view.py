@@ -1,5 +1,5 @@
-"""A format for each layer, as it is seen: the wire, the panel that chooses a point, its recipe and
-its picture.
+"""The view of an allocation: the data that the page is sent, the panel that chooses a point, its
+recipe and its figure.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from paifuser_lab.planner import recipe_of
 from paifuser_lab.records import Achieved, Allocation, AllocationPoint
 from paifuser_lab.widgets.section import packed
 
-NASTY = "<img src=x onerror=alert(1)>"
+HTML_NAME = "<img src=x onerror=alert(1)>"
 
 
 def point(name, latency_ms, loss, formats, **more):
-    known = {
+    defaults = {
         "around": "fp32",
         "loss_error": 0.01,
         "size_bytes": 100,
         "recipe_steps": ({"precision": {"layers": formats}},),
     }
     return AllocationPoint(
-        name=name, formats=formats, latency_ms=latency_ms, loss=loss, **known | more
+        name=name, formats=formats, latency_ms=latency_ms, loss=loss, **defaults | more
     )
 
 
-def did(**more):
+def achieved(**more):
     return Achieved(
         **{
             "latency_ms": 3.0,
@@ -44,8 +44,8 @@ def did(**more):
     )
 
 
-def found(**more):
-    known = {
+def allocation_of(**more):
+    defaults = {
         "points": (
             point("point 1", 1.0, 0.5, {"a": "int8", "b": "int8", "c": "bf16"}),
             point(
@@ -53,7 +53,7 @@ def found(**more):
                 2.5,
                 0.1,
                 {"a": "bf16", "b": "int8", "c": "bf16"},
-                achieved=did(),
+                achieved=achieved(),
                 around="bf16",
             ),
             point("point 3", 4.0, 0.0, {"a": "fp32", "b": "fp32", "c": "fp32"}),
@@ -64,7 +64,7 @@ def found(**more):
                 0.9,
                 0.7,
                 {"a": "int8", "b": "int8", "c": "int8"},
-                achieved=did(loss=None),
+                achieved=achieved(loss=None),
             ),
         ),
         "chosen": 1,
@@ -83,22 +83,22 @@ def found(**more):
         "baseline_ms": 4.0,
         "baseline_bytes": 400,
     }
-    return Allocation(**about | budget | known | more)
+    return Allocation(**about | budget | defaults | more)
 
 
-FOUND = found()
+ALLOCATION = allocation_of()
 
 
 def column(data, name):
     return numpy.frombuffer(data["numbers"][name], "<f4").tolist()
 
 
-def test_an_allocation_travels_point_by_point_with_its_numbers_as_buffers():
-    data = packed(FOUND)
+def test_an_allocation_is_packed_by_point_with_numbers_as_buffers():
+    data = packed(ALLOCATION)
     assert (
         data["name"]
         == ["point 1", "point 2", "point 3", "all int8"]
-        == [point.name for point in FOUND.everything]
+        == [point.name for point in ALLOCATION.everything]
     )
     assert (data["frontier"], data["planned"], data["axis"], data["limits"]) == (
         3,
@@ -121,8 +121,8 @@ def test_an_allocation_travels_point_by_point_with_its_numbers_as_buffers():
     assert column(data, "size_bytes") == [100, 100, 100, 100]
 
 
-def test_what_was_achieved_lies_where_the_baseline_was_planned_and_what_is_not_known_is_no_number():
-    data = packed(FOUND)
+def test_achieved_values_are_scaled_to_the_planned_baseline_and_unknown_ones_are_nan():
+    data = packed(ALLOCATION)
     assert column(data, "achieved_x") == pytest.approx(
         [math.nan, 2.0, math.nan, math.nan], nan_ok=True
     ), "half of 4 ms"
@@ -135,25 +135,25 @@ def test_what_was_achieved_lies_where_the_baseline_was_planned_and_what_is_not_k
     assert column(data, "achieved_metric") == pytest.approx([math.nan] * 4, nan_ok=True)
 
 
-def test_by_size_the_axis_is_bytes():
-    data = packed(found(axis="size_bytes", limits={"size_bytes": 200.0}))
+def test_the_axis_of_a_size_budget_is_bytes():
+    data = packed(allocation_of(axis="size_bytes", limits={"size_bytes": 200.0}))
     assert column(data, "x") == [100, 100, 100, 100] and column(data, "achieved_x")[1] == 110
 
 
-def test_a_loss_that_is_no_number_still_travels():
-    broken = point("all int4", 1.0, math.inf, {"a": "int8"}, achieved=did(loss=math.nan))
-    data = packed(found(uniform=(broken,)))
+def test_a_loss_that_is_not_finite_is_packed():
+    broken = point("all int4", 1.0, math.inf, {"a": "int8"}, achieved=achieved(loss=math.nan))
+    data = packed(allocation_of(uniform=(broken,)))
     assert column(data, "loss")[3] == math.inf and math.isnan(column(data, "achieved_loss")[3])
     plain = {name: value for name, value in data.items() if name != "numbers"}
     assert json.dumps(plain, allow_nan=False), "what is not a buffer is plain JSON"
 
 
-def test_the_panel_begins_with_the_plans_choice_and_a_chosen_point_is_its_recipe():
-    panel = lab.show(FOUND)
-    assert (panel.view, panel.chosen, panel.point) == ("allocation", 1, FOUND.best)
-    assert panel.recipe == recipe_of(FOUND) and panel.recipe.workload == "small"
+def test_the_panel_starts_with_the_planned_point_and_its_recipe_follows_the_choice():
+    panel = lab.show(ALLOCATION)
+    assert (panel.view, panel.chosen, panel.point) == ("allocation", 1, ALLOCATION.best)
+    assert panel.recipe == recipe_of(ALLOCATION) and panel.recipe.workload == "small"
     panel.chosen = 0
-    assert panel.recipe == recipe_of(FOUND, 0) != recipe_of(FOUND)
+    assert panel.recipe == recipe_of(ALLOCATION, 0) != recipe_of(ALLOCATION)
     panel.chosen = 3
     assert panel.point.name == "all int8" and panel.recipe[0].options["layers"] == {
         "a": "int8",
@@ -163,20 +163,24 @@ def test_the_panel_begins_with_the_plans_choice_and_a_chosen_point_is_its_recipe
 
 
 def test_the_page_chooses_by_setting_the_trait():
-    panel = lab.show(FOUND)
+    panel = lab.show(ALLOCATION)
     panel.set_state({"chosen": 3})
     assert panel.chosen == 3 and panel.get_state("chosen") == {"chosen": 3}
 
 
-@pytest.mark.parametrize("place", [-1, 4])
-def test_a_point_that_there_is_not_is_refused_and_nothing_changes(place):
-    panel = lab.show(FOUND)
-    with pytest.raises(RecipeError, match=f"no point {place}; choose one of 0 to 3"):
-        panel.chosen = place
-    assert panel.chosen == 1 and panel.point == FOUND.best
+@pytest.mark.parametrize("index", [-1, 4])
+def test_choosing_a_point_out_of_range_raises_and_changes_nothing(index):
+    panel = lab.show(ALLOCATION)
+    with pytest.raises(RecipeError, match=f"no point {index}; choose one of 0 to 3"):
+        panel.chosen = index
+    assert panel.chosen == 1 and panel.point == ALLOCATION.best
 
 
-def test_the_panel_shows_a_picture_where_no_widget_lives_and_names_are_only_text():
-    panel = lab.show(found(uniform=(point(NASTY, 0.9, 0.7, {"a": "int8"}),)))
-    assert panel.data["name"][-1] == NASTY and NASTY not in panel.twin() and "<img" in panel.twin()
+def test_the_panel_has_a_static_figure_and_escapes_names():
+    panel = lab.show(allocation_of(uniform=(point(HTML_NAME, 0.9, 0.7, {"a": "int8"}),)))
+    assert (
+        panel.data["name"][-1] == HTML_NAME
+        and HTML_NAME not in panel.twin()
+        and "<img" in panel.twin()
+    )
     assert "point 2" in panel.brief_twin() and repr(panel) == f"AllocationPanel({panel.found!r})"

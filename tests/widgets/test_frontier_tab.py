@@ -1,5 +1,5 @@
-"""The workbench's newer views: a plan of formats that is found, chosen from and proven; groups
-before the cut, and what a cut gives.
+"""The workbench's frontier and coupling: a plan of formats is computed, chosen from and measured; a
+cut's predicted and measured effect is shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paifuser_lab.records import (
 from paifuser_lab.session import queries
 from tests.support.models import Small, images
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
 
 
@@ -45,7 +45,7 @@ def point(name, layers, **more):
     )
 
 
-def planned(**more):
+def allocation_of(**more):
     known = {
         "workload": "small",
         "machine": "a machine",
@@ -63,7 +63,7 @@ def planned(**more):
     return Allocation(**known | more)
 
 
-def judged(*, is_interrupted=False):
+def sensitivity_of(*, is_interrupted=False):
     rows = tuple(
         LayerSensitivity(layer=name, kind="Linear", parameters=1) for name in ("conv", "head")
     )
@@ -83,7 +83,7 @@ CONV = LayerImportance(
     layer="conv", kind="Conv2d", channels=8, values=tuple(map(float, range(1, 9)))
 )
 HEAD = LayerImportance(layer="head", kind="Linear", channels=5, values=(1.0,) * 5, is_answer=True)
-WEIGHED = Importance(
+IMPORTANCE = Importance(
     workload="small",
     machine="here",
     method="magnitude",
@@ -93,22 +93,22 @@ WEIGHED = Importance(
 )
 
 
-def ask(bench, **request):
+def send(bench, **request):
     bench.requests = [{**request, "id": bench.served + 1}]
 
 
 @pytest.fixture
 def plan(monkeypatch):
-    """Plans without a clock; what each was asked for is noted."""
-    asked = []
+    """Replaces the planner by a stub; returns the list of the options of each call."""
+    calls = []
 
     def make(work, **options):
-        asked.append(options)
-        return planned()
+        calls.append(options)
+        return allocation_of()
 
     monkeypatch.setattr(queries, "plan_precision", make)
-    monkeypatch.setattr(saliency, "sensitivity", lambda work, **options: judged())
-    return asked
+    monkeypatch.setattr(saliency, "sensitivity", lambda work, **options: sensitivity_of())
+    return calls
 
 
 # The plan.
@@ -117,87 +117,89 @@ def plan(monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "field"), [("latency_ms", "latency_ms"), ("size_bytes", "size_bytes")]
 )
-def test_a_share_of_what_the_model_has_is_the_planner_s_budget(bench, plan, limit, field):
-    ask(bench, do="allocation", limit=limit, value=0.5)
-    state = bench.wait(PATIENCE)
-    whole = getattr(state.comparison[state.comparison.baseline], field)
-    assert {limit: plan[0][limit]} == {limit: pytest.approx(0.5 * whole)} and state.error is None
-    assert bench.allocation == planned() and bench.views["allocation"]["name"] == [
+def test_a_share_of_the_baseline_is_the_planner_s_budget(bench, plan, limit, field):
+    send(bench, do="allocation", limit=limit, value=0.5)
+    state = bench.wait(TIMEOUT_S)
+    baseline = getattr(state.comparison[state.comparison.baseline], field)
+    assert {limit: plan[0][limit]} == {limit: pytest.approx(0.5 * baseline)} and state.error is None
+    assert bench.allocation == allocation_of() and bench.views["allocation"]["name"] == [
         "point 1",
         "point 2",
         "all bf16",
     ]
 
 
-def test_a_loss_is_the_planner_s_budget_as_it_is_and_the_layers_are_judged_for_it(bench, plan):
+def test_a_loss_is_passed_to_the_planner_with_a_sensitivity(bench, plan):
     seen = []
     end = bench.session.observe(lambda state: seen.append((state.status, state.total)))
-    ask(bench, do="allocation", limit="loss", value=0.03)
-    state = bench.wait(PATIENCE)
+    send(bench, do="allocation", limit="loss", value=0.03)
+    state = bench.wait(TIMEOUT_S)
     end()
-    assert plan[0]["loss"] == 0.03 and plan[0]["sensitivity"] == judged() == state.judged
+    assert plan[0]["loss"] == 0.03 and plan[0]["sensitivity"] == sensitivity_of() == state.judged
     assert ("planning", 60) in seen and bench.sensitivity is None, (
-        "what a plan was guided by is not what somebody looked for"
+        "the planner's sensitivity is not shown as the requested one"
     )
 
 
 @pytest.mark.parametrize(
     ("limit", "value", "sentence"),
     [
-        ("loss", -1, "-1 is no budget"),
-        ("loss", math.nan, "nan is no budget"),
-        ("loss", "much", "'much' is no budget"),
-        ("loss", True, "True is no budget"),
+        ("loss", -1, "-1 is not a budget"),
+        ("loss", math.nan, "nan is not a budget"),
+        ("loss", "much", "'much' is not a budget"),
+        ("loss", True, "True is not a budget"),
         ("weight", 1.0, "no budget of 'weight'; there are loss, latency_ms and size_bytes"),
     ],
 )
-def test_what_is_no_budget_is_told_in_place(bench, plan, limit, value, sentence):
-    ask(bench, do="allocation", limit=limit, value=value)
+def test_an_invalid_budget_is_reported_in_the_page(bench, plan, limit, value, sentence):
+    send(bench, do="allocation", limit=limit, value=value)
     assert sentence in bench.state["error"] and not plan
 
 
-def test_a_plan_that_cannot_be_is_told_in_a_sentence(bench, plan, monkeypatch):
+def test_an_impossible_plan_is_reported_in_a_sentence(bench, plan, monkeypatch):
     def refuse(work, **options):
         raise WorkloadError("latency_ms=1 cannot be kept.")
 
     monkeypatch.setattr(queries, "plan_precision", refuse)
-    ask(bench, do="allocation", limit="loss", value=0.1)
-    assert bench.wait(PATIENCE).error == "latency_ms=1 cannot be kept." and bench.allocation is None
+    send(bench, do="allocation", limit="loss", value=0.1)
+    assert (
+        bench.wait(TIMEOUT_S).error == "latency_ms=1 cannot be kept." and bench.allocation is None
+    )
 
 
-def test_a_plan_that_is_stopped_keeps_what_was_judged_and_the_next_goes_on_from_there(
+def test_a_stopped_plan_keeps_its_estimates_and_the_next_plan_resumes_from_them(
     bench, plan, monkeypatch
 ):
     resumed = []
 
-    def judge(work, *, resume, should_stop, **options):
+    def estimate(work, *, resume, should_stop, **options):
         resumed.append(resume)
         if len(resumed) == 1:
             bench.session.stop()
-        return judged(is_interrupted=should_stop())
+        return sensitivity_of(is_interrupted=should_stop())
 
-    monkeypatch.setattr(saliency, "sensitivity", judge)
+    monkeypatch.setattr(saliency, "sensitivity", estimate)
     bench.session.show("judged", None)
-    ask(bench, do="allocation", limit="loss", value=0.1)
-    state = bench.wait(PATIENCE)
-    assert "what was judged is kept" in state.error and state.judged.is_interrupted and not plan
-    ask(bench, do="allocation", limit="loss", value=0.1)
-    assert bench.wait(PATIENCE).allocation == planned() and resumed[1].is_interrupted
+    send(bench, do="allocation", limit="loss", value=0.1)
+    state = bench.wait(TIMEOUT_S)
+    assert "the estimates are kept" in state.error and state.judged.is_interrupted and not plan
+    send(bench, do="allocation", limit="loss", value=0.1)
+    assert bench.wait(TIMEOUT_S).allocation == allocation_of() and resumed[1].is_interrupted
 
 
-def test_what_is_stopped_before_it_has_anything_leaves_the_session_alive(bench, monkeypatch):
+def test_an_interrupt_before_any_result_leaves_the_session_usable(bench, monkeypatch):
     def stop(work, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(saliency, "importance", stop)
     bench.session.query("importance")
-    state = bench.wait(PATIENCE)
+    state = bench.wait(TIMEOUT_S)
     assert (state.status, state.importance) == ("idle", None) and "interrupted" in state.error
     bench.recipe = lab.Recipe(["fold"])
-    assert bench.wait(PATIENCE).variant.recipe == lab.Recipe(["fold"])
+    assert bench.wait(TIMEOUT_S).variant.recipe == lab.Recipe(["fold"])
 
 
-def test_a_query_that_is_not_there_is_refused(bench):
+def test_an_unknown_query_raises(bench):
     with pytest.raises(
         lab.PaifuserError, match="has no query 'moon'; it has sensitivity, importance"
     ):
@@ -207,71 +209,73 @@ def test_a_query_that_is_not_there_is_refused(bench):
 # Its points.
 
 
-def test_an_empty_recipe_has_chosen_no_point_although_all_its_layers_are_in_fp32(bench):
-    bench.allocation = planned()
+def test_an_empty_recipe_matches_no_point_although_all_its_layers_are_in_fp32(bench):
+    bench.allocation = allocation_of()
     assert not bench.recipe.steps and not bench.allocation.points[1].recipe_steps
     assert bench.state["allocated"] is None
-    ask(bench, do="allocate", point=0)
+    send(bench, do="allocate", point=0)
     assert bench.state["allocated"] == 0
     bench.session.undo()
     assert bench.state["allocated"] is None
 
 
-def test_a_click_on_a_point_is_the_recipe_and_undo_takes_it_back(bench):
+def test_a_clicked_point_is_the_recipe_and_undo_withdraws_it(bench):
     bench.recipe = lab.Recipe(["fold", {"precision": {"layers": {"head": "fp16"}}}])
-    bench.allocation = planned()
+    bench.allocation = allocation_of()
     assert bench.state["allocated"] is None
-    ask(bench, do="allocate", point=0)
+    send(bench, do="allocate", point=0)
     assert bench.recipe == lab.Recipe(["fold", {"precision": {"layers": {"conv": "bf16"}}}]), (
-        "a plan is whole: nothing older stays"
+        "a plan replaces all older formats"
     )
     assert bench.state["allocated"] == 0
     bench.session.undo()
     assert (
         bench.recipe[1].options == {"layers": {"head": "fp16"}} and bench.state["allocated"] is None
     )
-    ask(bench, do="allocate", point=1)
+    send(bench, do="allocate", point=1)
     assert bench.recipe == lab.Recipe(["fold"]) and bench.state["allocated"] == 1
 
 
-@pytest.mark.parametrize("place", [0, 2])
-def test_what_a_chosen_point_really_does_arrives_beside_what_was_predicted(bench, place):
-    bench.allocation = planned()
-    ask(bench, do="allocate", point=place)
-    state = bench.wait(PATIENCE)
-    assert state.error is None and bench.state["allocated"] == place
-    did = [one.achieved for one in bench.allocation.everything]
-    assert [one is not None for one in did] == [index == place for index in range(3)], (
-        "only what was chosen is applied"
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index):
+    bench.allocation = allocation_of()
+    send(bench, do="allocate", point=index)
+    state = bench.wait(TIMEOUT_S)
+    assert state.error is None and bench.state["allocated"] == index
+    measured = [point.achieved for point in bench.allocation.everything]
+    assert [record is not None for record in measured] == [other == index for other in range(3)], (
+        "only the chosen point is applied"
     )
-    assert did[place].latency_ms > 0 and did[place].loss > 0, "bf16 is not exact"
+    assert measured[index].latency_ms > 0 and measured[index].loss > 0, "bf16 is not exact"
     assert bench.views["allocation"]["remarks"][1].startswith("latency: 1 point, too few")
-    proven = bench.allocation
-    bench.session.query("achieved", place=place)
-    assert bench.wait(PATIENCE).allocation is proven, "what is known is not measured again"
-
-
-@pytest.mark.parametrize("place", [-1, 3, "0", True, None])
-def test_a_point_that_there_is_not_is_told_in_place_and_nothing_changes(bench, place):
-    bench.allocation = planned()
-    ask(bench, do="allocate", point=place)
-    assert (
-        f"no point {place}; choose one of 0 to 2" in bench.state["error"] and len(bench.recipe) == 0
+    measured_plan = bench.allocation
+    bench.session.query("achieved", place=index)
+    assert bench.wait(TIMEOUT_S).allocation is measured_plan, (
+        "a measured point is not measured again"
     )
 
 
-def test_without_a_plan_there_is_nothing_to_choose(bench):
-    ask(bench, do="allocate", point=0)
+@pytest.mark.parametrize("index", [-1, 3, "0", True, None])
+def test_a_point_out_of_range_is_reported_and_changes_nothing(bench, index):
+    bench.allocation = allocation_of()
+    send(bench, do="allocate", point=index)
+    assert (
+        f"no point {index}; choose one of 0 to 2" in bench.state["error"] and len(bench.recipe) == 0
+    )
+
+
+def test_choosing_a_point_without_a_plan_is_reported(bench):
+    send(bench, do="allocate", point=0)
     assert "No formats have been planned yet" in bench.state["error"]
 
 
-def test_a_plan_of_another_model_is_refused(bench):
-    stranger = planned(points=(point("point 1", {"elsewhere": "bf16"}),))
+def test_setting_a_plan_of_another_model_raises(bench):
+    foreign = allocation_of(points=(point("point 1", {"elsewhere": "bf16"}),))
     with pytest.raises(
         lab.PaifuserError,
-        match="The allocation of small has a layer 'elsewhere' that small has not",
+        match="The allocation of small has a layer 'elsewhere' that small does not have",
     ):
-        bench.allocation = stranger
+        bench.allocation = foreign
     assert bench.allocation is None
 
 
@@ -279,17 +283,17 @@ def test_a_plan_of_another_model_is_refused(bench):
 
 
 @pytest.fixture
-def nothing_kept(monkeypatch):
-    """No row of an earlier plan; what would be kept is noted."""
-    kept = []
+def saved_tables(monkeypatch):
+    """Starts without rows of an earlier plan; returns the list of tables that would be saved."""
+    saved = []
     monkeypatch.setattr(
         latency,
         "kept_table",
         lambda count: lab.records.LatencyTable(machine="m", threads=count, torch_version="2"),
     )
-    monkeypatch.setattr(costs, "keep", kept.append)
-    monkeypatch.setattr(costs, "DISTURBED", math.inf)
-    return kept
+    monkeypatch.setattr(costs, "keep", saved.append)
+    monkeypatch.setattr(costs, "MAX_EXCESS", math.inf)
+    return saved
 
 
 def work():
@@ -300,12 +304,12 @@ def work():
     )
 
 
-def test_a_plan_that_is_stopped_while_layers_are_timed_says_so_and_keeps_those_that_were(
-    nothing_kept, monkeypatch
+def test_a_plan_stopped_while_layers_are_timed_raises_and_keeps_the_timed_ones(
+    saved_tables, monkeypatch
 ):
     timed = []
     real = latency._timed
-    monkeypatch.setattr(latency, "_timed", lambda *given: timed.append(given) or real(*given))
+    monkeypatch.setattr(latency, "_timed", lambda *args: timed.append(args) or real(*args))
     known = lab.sensitivity(work(), formats=("bf16",), batches=1)
     with pytest.raises(
         MeasureError,
@@ -320,19 +324,17 @@ def test_a_plan_that_is_stopped_while_layers_are_timed_says_so_and_keeps_those_t
             should_stop=lambda: bool(timed),
         )
     assert (
-        len(timed) == 1 and len({row.likeness for table in nothing_kept for row in table.rows}) == 1
+        len(timed) == 1 and len({row.likeness for table in saved_tables for row in table.rows}) == 1
     )
 
 
-def test_a_plan_that_is_stopped_once_all_is_timed_has_the_points_found_until_then(
-    nothing_kept, monkeypatch
-):
+def test_a_plan_stopped_after_timing_has_the_points_found_until_then(saved_tables, monkeypatch):
     known = lab.sensitivity(work(), formats=("bf16",), batches=1)
     seen = []
     monkeypatch.setattr(
-        latency, "_timed", lambda *given, real=latency._timed: seen.append(1) or real(*given)
+        latency, "_timed", lambda *args, real=latency._timed: seen.append(1) or real(*args)
     )
-    found = plan_precision(
+    plan = plan_precision(
         work(),
         loss=1.0,
         sensitivity=known,
@@ -340,22 +342,22 @@ def test_a_plan_that_is_stopped_once_all_is_timed_has_the_points_found_until_the
         seconds=0.2,
         should_stop=lambda: len(seen) > 1,
     )
-    assert len(found.points) >= 1 and any("or it was stopped" in note for note in found.notes)
+    assert len(plan.points) >= 1 and any("or it was stopped" in note for note in plan.notes)
 
 
-def test_some_uniform_choices_can_be_proven_alone():
-    found = achieved(work(), planned(unit="loss"), points=[], uniform=[0], seconds=0.1)
-    assert [one.achieved is not None for one in found.everything] == [False, False, True]
+def test_single_uniform_choices_can_be_measured():
+    plan = achieved(work(), allocation_of(unit="loss"), points=[], uniform=[0], seconds=0.1)
+    assert [point.achieved is not None for point in plan.everything] == [False, False, True]
     with pytest.raises(WorkloadError, match="no uniform choice 1; there are 1"):
-        achieved(work(), planned(), points=[], uniform=[1])
+        achieved(work(), allocation_of(), points=[], uniform=[1])
 
 
-# Groups, and what a cut gives.
+# Coupling, and the effect of a cut.
 
 
-def test_groups_are_found_beside_the_importance_and_sent_with_what_fewer_channels_cost(bench):
-    bench.importance = WEIGHED
-    state = bench.wait(PATIENCE)
+def test_coupling_is_computed_after_the_importance_and_sent_with_the_cut_cost(bench):
+    bench.importance = IMPORTANCE
+    state = bench.wait(TIMEOUT_S)
     sent = bench.views["coupling"]
     assert (
         sent["name"] == [group.name for group in state.coupling.groups]
@@ -365,35 +367,35 @@ def test_groups_are_found_beside_the_importance_and_sent_with_what_fewer_channel
         state.cut_cost.groups == state.coupling.groups
         and sent["cost"]["latency_ms"] == state.baseline.latency_ms
     )
-    whole = state.cut_cost.predict(state.cut_cost.full)
-    assert whole.parameters == sum(
+    baseline = state.cut_cost.predict(state.cut_cost.full)
+    assert baseline.parameters == sum(
         weight.numel() for weight in bench.session.work.model.parameters()
     )
-    found = bench.coupling
-    ask(bench, do="importance")
-    assert bench.wait(PATIENCE).coupling is found, "the model as it is stays as it is"
+    coupling = bench.coupling
+    send(bench, do="importance")
+    assert bench.wait(TIMEOUT_S).coupling is coupling, "the unchanged model has the same coupling"
 
 
-def test_what_was_sent_before_keeps_its_number_when_views_are_sent_anew(bench):
-    bench.importance = WEIGHED
-    bench.wait(PATIENCE)
+def test_unchanged_views_keep_their_stamp_when_views_are_sent_again(bench):
+    bench.importance = IMPORTANCE
+    bench.wait(TIMEOUT_S)
     before = {name: bench.views[name]["stamp"] for name in ("importance", "coupling")}
-    bench.allocation = planned()
+    bench.allocation = allocation_of()
     assert {name: bench.views[name]["stamp"] for name in before} == before
-    bench.importance = WEIGHED.model_copy(update={"examples": 9})
+    bench.importance = IMPORTANCE.model_copy(update={"examples": 9})
     assert bench.views["importance"]["stamp"] not in before.values()
 
 
-def test_a_cut_is_told_in_the_order_in_which_it_counts_and_what_it_did_beside(bench):
-    bench.importance = WEIGHED
-    ask(bench, do="prune", layer="conv", ratio=0.5, kept=4)
-    state = bench.wait(PATIENCE)
+def test_a_cut_is_sent_in_its_order_with_its_measured_effect(bench):
+    bench.importance = IMPORTANCE
+    send(bench, do="prune", layer="conv", ratio=0.5, kept=4)
+    state = bench.wait(TIMEOUT_S)
     cut = bench.state["cut"]
-    assert cut["removed"] == [["conv", 0.5]] and cut["is_foretold"] and cut["others"] == 0
-    foretold = state.cut_cost.predict(state.cut_cost.widths({"conv": 0.5}))
+    assert cut["removed"] == [["conv", 0.5]] and cut["is_predicted"] and cut["others"] == 0
+    predicted = state.cut_cost.predict(state.cut_cost.widths({"conv": 0.5}))
     counted = sum(weight.numel() for weight in state.variant.module.parameters())
-    assert cut["achieved"]["now"]["parameters"] == counted == foretold.parameters
-    assert cut["achieved"]["now"]["flops"] == foretold.flops < cut["achieved"]["before"]["flops"]
+    assert cut["achieved"]["now"]["parameters"] == counted == predicted.parameters
+    assert cut["achieved"]["now"]["flops"] == predicted.flops < cut["achieved"]["before"]["flops"]
     assert cut["achieved"]["now"]["latency_ms"] > 0 and cut["achieved"]["now"]["metric"] is None
     bench.recipe = bench.recipe.with_step("fold")
     assert bench.state["cut"]["others"] == 1
@@ -408,8 +410,13 @@ def test_a_cut_is_told_in_the_order_in_which_it_counts_and_what_it_did_beside(be
     ],
     ids=["a ratio", "a pattern", "twice"],
 )
-def test_nothing_is_foretold_of_a_cut_by_a_rule_of_its_own(bench, steps):
+def test_a_cut_by_its_own_rule_is_not_predicted(bench, steps):
     bench.recipe = lab.Recipe(steps)
-    assert not bench.state["cut"]["is_foretold"] and bench.state["cut"]["achieved"] is None
+    assert not bench.state["cut"]["is_predicted"] and bench.state["cut"]["achieved"] is None
     bench.recipe = lab.Recipe([])
-    assert bench.state["cut"] == {"removed": [], "is_foretold": True, "others": 0, "achieved": None}
+    assert bench.state["cut"] == {
+        "removed": [],
+        "is_predicted": True,
+        "others": 0,
+        "achieved": None,
+    }

@@ -1,5 +1,5 @@
-"""The workbench's tabs of fusion and of attention: what is asked for is found, switched, applied,
-shown as it was done, and undone.
+"""The workbench's fusion and attention tabs: queries run, choices are applied, shown as applied,
+and undone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMa
 from paifuser_lab.session import queries
 from paifuser_lab.session.queries import subject_of
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 TOKENS = 130  # more than two blocks of keys
 
 
-class Attending(nn.Module):
-    """Looks at all tokens, and has a place that can run as one."""
+class SelfAttention(nn.Module):
+    """Self-attention over all tokens, and a site that can be fused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,16 +46,16 @@ class Small(nn.Module):
             nn.ReLU(),
             nn.Conv2d(8, 8, 3),
         )
-        self.attention = Attending()
+        self.attention = SelfAttention()
 
     def forward(self, image):
-        made = self.act(self.second(self.act(self.norm(self.first(image)))))
-        return self.attention(made.flatten(2).transpose(1, 2))
+        features = self.act(self.second(self.act(self.norm(self.first(image)))))
+        return self.attention(features.flatten(2).transpose(1, 2))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A workbench of a model that has both; each test finds it empty by `bench`."""
+    """A workbench of a model that has both; `bench` resets it for each test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("tabs"))
         patch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
@@ -64,12 +64,12 @@ def shared(tmp_path_factory):
             "attention",
             dataclasses.replace(queries.QUERIES["attention"], seconds=0.2),
         )
-        made = lab.Workbench(
+        bench = lab.Workbench(
             lab.Workload(Small(), torch.randn(1, 3, 16, 16), name="small"), rounds=1, seconds=0.1
         )
-        made.wait(PATIENCE)
-        yield made
-        made.close()
+        bench.wait(TIMEOUT_S)
+        yield bench
+        bench.close()
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def bench(shared):
     shared.recipe = lab.Recipe([], workload="small")
     shared.fusions = shared.attention_cost = None
     shared.session.set_error(None)
-    shared.wait(PATIENCE)
+    shared.wait(TIMEOUT_S)
     return shared
 
 
-def ask(bench, **request):
+def send(bench, **request):
     bench.requests = [{**request, "id": bench.served + 1}]
 
 
@@ -90,114 +90,114 @@ def options_of(bench, kind):
 
 
 def fusion(*layers, **more):
-    known = {"pattern": "convolution + relu", "runs": "oneDNN", "apart_ms": 2.0, "fused_ms": 1.0}
-    return Fusion(layers=layers, **known | more)
+    defaults = {"pattern": "convolution + relu", "runs": "oneDNN", "apart_ms": 2.0, "fused_ms": 1.0}
+    return Fusion(layers=layers, **defaults | more)
 
 
-def by_hand(*fusions):
+def fusion_map(*fusions):
     return FusionMap(workload="small", machine="a machine", fusions=fusions)
 
 
 # Fusion.
 
 
-def test_what_can_be_fused_is_found_when_somebody_asks(bench):
+def test_a_request_runs_the_fusion_query(bench):
     assert "fusion" not in bench.views and bench.state["fused"] == {"has_step": False, "on": []}
     seen = []
     end = bench.session.observe(lambda state: seen.append(state.status))
-    ask(bench, do="fusion")
-    state = bench.wait(PATIENCE)
+    send(bench, do="fusion")
+    state = bench.wait(TIMEOUT_S)
     end()
     assert state.error is None and "fusing" in seen and subject_of("fusing")
-    assert bench.views["fusion"]["layers"] == [list(one.layers) for one in state.fusions.fusions]
+    assert bench.views["fusion"]["layers"] == [list(site.layers) for site in state.fusions.fusions]
     assert ["first", "norm", "act"] in bench.views["fusion"]["layers"]
 
 
-def test_a_switch_fuses_that_place_only_and_undo_takes_it_back(bench):
-    bench.fusions = by_hand(fusion("first", "norm", "act"), fusion("second"))
-    ask(bench, do="fuse", place="first", is_on=True)
+def test_a_switch_fuses_only_that_site_and_undo_withdraws_it(bench):
+    bench.fusions = fusion_map(fusion("first", "norm", "act"), fusion("second"))
+    send(bench, do="fuse", place="first", is_on=True)
     assert options_of(bench, "fuse") == {"layers": ["first"]} and bench.state["fused"]["on"] == [
         "first"
     ], "before it is applied"
-    state = bench.wait(PATIENCE)
+    state = bench.wait(TIMEOUT_S)
     assert state.error is None and state.variant.fusions is not None
-    did = {one.place: one.standing for one in state.variant.fusions.fusions}
-    assert did["first"] in ("fused", "slower") and did["second"] == "off", (
-        "what nobody asked for stays apart"
+    standing = {site.place: site.standing for site in state.variant.fusions.fusions}
+    assert standing["first"] in ("fused", "slower") and standing["second"] == "off", (
+        "other sites stay unfused"
     )
     assert bench.state["fused"] == {
         "has_step": True,
-        "on": [one.place for one in state.variant.fusions.fused],
+        "on": [site.place for site in state.variant.fusions.fused],
     }
     names = numpy.array(bench.views["fusion"]["standing"]["names"])
     sent = names[numpy.frombuffer(bench.views["fusion"]["standing"]["codes"], "<u2")].tolist()
-    assert sent == [one.standing for one in state.variant.fusions.fusions], (
-        "what is shown is what was done"
+    assert sent == [site.standing for site in state.variant.fusions.fusions], (
+        "the applied fusions are shown"
     )
-    ask(bench, do="undo")
+    send(bench, do="undo")
     assert len(bench.recipe) == 0 and bench.state["fused"] == {"has_step": False, "on": []}
-    assert bench.wait(PATIENCE).variant.fusions is None
+    assert bench.wait(TIMEOUT_S).variant.fusions is None
 
 
-def test_all_that_gain_are_fused_at_once_and_none_again(bench):
-    ask(bench, do="fuse_all", is_on=True)
-    state = bench.wait(PATIENCE)
+def test_fuse_all_fuses_every_faster_site_and_can_be_switched_off(bench):
+    send(bench, do="fuse_all", is_on=True)
+    state = bench.wait(TIMEOUT_S)
     assert options_of(bench, "fuse") == {} and state.error is None
-    assert bench.views["fusion"]["layers"], "what was done is shown though nobody looked before"
-    ask(bench, do="fuse_all", is_on=False)
+    assert bench.views["fusion"]["layers"], "the applied fusions are shown without a query"
+    send(bench, do="fuse_all", is_on=False)
     assert len(bench.recipe) == 0
 
 
-def test_a_switch_after_fuse_all_takes_that_place_out_and_the_other_steps_stay(bench):
+def test_a_switch_after_fuse_all_excludes_that_site_and_keeps_the_other_steps(bench):
     bench.recipe = lab.Recipe(["fold"])
-    bench.fusions = by_hand(fusion("first", "norm", "act"), fusion("second"))
-    ask(bench, do="fuse_all", is_on=True)
-    ask(bench, do="fuse", place="second", is_on=False)
+    bench.fusions = fusion_map(fusion("first", "norm", "act"), fusion("second"))
+    send(bench, do="fuse_all", is_on=True)
+    send(bench, do="fuse", place="second", is_on=False)
     assert options_of(bench, "fuse")["off"][-1:] == ["second"] and [
         step.kind for step in bench.recipe
     ] == ["fold", "fuse"]
-    assert bench.wait(PATIENCE).error is None
+    assert bench.wait(TIMEOUT_S).error is None
 
 
-def test_what_is_slower_is_fused_where_somebody_wants_it(bench):
-    bench.fusions = by_hand(
+def test_a_slower_site_can_be_forced_on(bench):
+    bench.fusions = fusion_map(
         fusion("first", "norm", "act"), fusion("second", standing="slower", fused_ms=3.0)
     )
-    ask(bench, do="fuse", place="second", is_on=True)
+    send(bench, do="fuse", place="second", is_on=True)
     assert options_of(bench, "fuse") == {"layers": ["second"], "on": ["second"]}
-    state = bench.wait(PATIENCE)
+    state = bench.wait(TIMEOUT_S)
     assert state.error is None and bench.state["fused"]["on"] == ["second"]
 
 
 @pytest.mark.parametrize(
     ("place", "sentence"),
-    [("moon", "'moon' is no place"), ("second", "'second' cannot run as one: it is read twice")],
+    [("moon", "'moon' is not a site"), ("second", "'second' cannot be fused: it is read twice")],
 )
-def test_a_switch_that_there_is_not_is_told_in_place(bench, place, sentence):
-    bench.fusions = by_hand(
+def test_an_invalid_switch_is_reported(bench, place, sentence):
+    bench.fusions = fusion_map(
         fusion("first"), fusion("second", standing="apart", reason="it is read twice")
     )
-    ask(bench, do="fuse", place=place, is_on=True)
+    send(bench, do="fuse", place=place, is_on=True)
     assert sentence in bench.state["error"] and len(bench.recipe) == 0
 
 
-def test_without_a_query_there_is_nothing_to_switch(bench):
-    ask(bench, do="fuse", place="first", is_on=True)
-    assert "Nothing is known yet of what can be fused" in bench.state["error"]
+def test_a_switch_before_the_query_is_reported(bench):
+    send(bench, do="fuse", place="first", is_on=True)
+    assert "What can be fused is not known yet" in bench.state["error"]
 
 
-def test_a_map_of_another_model_is_refused(bench):
+def test_setting_a_map_of_another_model_raises(bench):
     with pytest.raises(
         lab.PaifuserError,
-        match="The fusion map of small has a layer 'elsewhere' that small has not",
+        match="The fusion map of small has a layer 'elsewhere' that small does not have",
     ):
-        bench.fusions = by_hand(fusion("first", "elsewhere"))
+        bench.fusions = fusion_map(fusion("first", "elsewhere"))
     assert bench.fusions is None
 
 
-def test_the_map_is_sent_once_however_often_the_state_changes(bench):
-    ask(bench, do="fuse_all", is_on=True)
-    bench.wait(PATIENCE)
+def test_an_unchanged_map_is_not_sent_again(bench):
+    send(bench, do="fuse_all", is_on=True)
+    bench.wait(TIMEOUT_S)
     before = bench.views
     bench.session.set_error("something")
     bench.session.set_error(None)
@@ -209,7 +209,7 @@ def test_the_map_is_sent_once_however_often_the_state_changes(bench):
 
 def cost(**more):
     layer = AttentionLayer(layer="attention", heads=1, queries=144, keys=144, errors=(0.0, 0.1))
-    known = {
+    defaults = {
         "kind": "topk",
         "keeps": (1.0, 0.5),
         "errors": (0.0, 0.1),
@@ -217,67 +217,67 @@ def cost(**more):
         "dense_ms": 1.5,
         "layers": (layer,),
     }
-    return AttentionCost(workload="small", machine="a machine", **known | more)
+    return AttentionCost(workload="small", machine="a machine", **defaults | more)
 
 
-def test_what_attention_costs_is_found_for_the_kind_that_was_asked_for(bench):
+def test_the_attention_cost_is_measured_for_the_requested_kind(bench):
     seen = []
     end = bench.session.observe(lambda state: seen.append(state.status))
-    ask(bench, do="attention_cost", kind="block")
-    state = bench.wait(PATIENCE)
+    send(bench, do="attention_cost", kind="block")
+    state = bench.wait(TIMEOUT_S)
     end()
     assert state.error is None and "attending" in seen and subject_of("attending")
     assert (state.attention_cost.kind, bench.views["attention"]["kind"]) == ("block", "block")
     assert bench.views["attention"]["layer"] == ["attention"]
 
 
-def test_a_share_is_a_step_that_is_applied_and_undone(bench):
+def test_a_share_of_keys_is_a_step_that_is_applied_and_undone(bench):
     bench.attention_cost = cost()
     assert bench.state["attending"] == {}
-    ask(bench, do="attention", kind="topk", keep=0.5, layers=["attention"])
+    send(bench, do="attention", kind="topk", keep=0.5, layers=["attention"])
     assert (
         bench.recipe == lab.Recipe([{"attention": {"kind": "topk", "keep": 0.5}}])
         and bench.state["attending"]["topk"]["keep"] == 0.5
     )
-    assert bench.state["taking_part"] == {}, "nobody knows before it is applied"
-    assert bench.wait(PATIENCE).error is None
+    assert bench.state["taking_part"] == {}, "not known before it is applied"
+    assert bench.wait(TIMEOUT_S).error is None
     assert bench.state["taking_part"] in ({"topk": []}, {"topk": ["attention"]}), (
-        "where it would not be faster nothing is left out"
+        "a layer that would not be faster stays dense"
     )
-    ask(bench, do="attention", kind="topk", keep=1.0, layers=["attention"])
+    send(bench, do="attention", kind="topk", keep=1.0, layers=["attention"])
     assert len(bench.recipe) == 1 and bench.state["attending"]["topk"]["keep"] == 1.0
-    ask(bench, do="undo")
+    send(bench, do="undo")
     assert bench.state["attending"]["topk"]["keep"] == 0.5
-    ask(bench, do="attention", kind="topk", keep=0.5, layers=[])
+    send(bench, do="attention", kind="topk", keep=0.5, layers=[])
     assert len(bench.recipe) == 0 and bench.state["attending"] == {}
 
 
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        ({"do": "attention_cost", "kind": "moon"}, "'moon' is no kind of sparse attention"),
+        ({"do": "attention_cost", "kind": "moon"}, "'moon' is not a kind of sparse attention"),
         (
             {"do": "attention", "kind": "topk", "keep": 0.3, "layers": []},
-            "0.3 is no share that was looked at",
+            "the share 0.3 was not measured",
         ),
         (
             {"do": "attention", "kind": "topk", "keep": 0.5, "layers": ["moon"]},
-            "'moon' is no layer that attends",
+            "'moon' is not an attention layer",
         ),
     ],
     ids=["kind", "share", "layer"],
 )
-def test_what_cannot_be_attended_to_is_told_in_place(bench, request_, sentence):
+def test_an_invalid_attention_request_is_reported(bench, request_, sentence):
     bench.attention_cost = cost()
-    ask(bench, **request_)
+    send(bench, **request_)
     assert sentence in bench.state["error"] and len(bench.recipe) == 0
 
 
-def test_a_cost_of_another_model_is_refused(bench):
-    stranger = AttentionLayer(layer="elsewhere", heads=1, queries=8, keys=8, errors=(0.0, 0.1))
+def test_setting_a_cost_of_another_model_raises(bench):
+    foreign = AttentionLayer(layer="elsewhere", heads=1, queries=8, keys=8, errors=(0.0, 0.1))
     with pytest.raises(
         lab.PaifuserError,
-        match="The attention cost of small has a layer 'elsewhere' that small has not",
+        match="The attention cost of small has a layer 'elsewhere' that small does not have",
     ):
-        bench.attention_cost = cost(layers=(stranger,))
+        bench.attention_cost = cost(layers=(foreign,))
     assert bench.attention_cost is None

@@ -1,6 +1,4 @@
-"""Front-end modules are joined to one, and what the linker does not understand is refused by
-name.
-"""
+"""The linker bundles front-end modules into one, and raises for syntax that it does not support."""
 
 from __future__ import annotations
 
@@ -28,18 +26,18 @@ def write(tmp_path):
     return write
 
 
-def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
+def test_an_imported_module_is_included_once_before_its_importers(write):
     entry = write(
         index='import { b } from "./b.js";\nimport {\n  a,\n} from "./a.js";\n'
         "export default { b, a };\n",
         b='import { a } from "./a.js";\nexport function b() { return a; }\n',
         a='/** @param {import("./b.js").B} x */\nexport const a = 1;\n',
     )
-    whole = linked(*entry)
-    assert whole.count("const a = 1;") == 1 and whole.index("const a") < whole.index(
+    module = linked(*entry)
+    assert module.count("const a = 1;") == 1 and module.index("const a") < module.index(
         "function b"
-    ) < whole.index("export default")
-    assert "\nimport" not in whole and "export function" not in whole
+    ) < module.index("export default")
+    assert "\nimport" not in module and "export function" not in module
 
 
 @pytest.mark.parametrize(
@@ -58,21 +56,21 @@ def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
         ({"index": 'import { a } from "./a.js";\n', "a": "export { a };\n"}, "cannot be linked"),
     ],
 )
-def test_what_cannot_be_linked_is_refused_with_a_reason(write, files, sentence):
+def test_an_unsupported_module_raises_with_a_reason(write, files, sentence):
     with pytest.raises(FileError, match=sentence):
         linked(*write(**files))
 
 
 def run(module: str, tmp_path: Path) -> str:
-    """What a module's default export is, as Node has it."""
+    """A module's default export, evaluated by Node."""
     driver = Path(playwright.__file__).parent / "driver" / "node"
     program = tmp_path / "program.mjs"
     program.write_text(f"{module}\nconsole.log(JSON.stringify(panel));\n")
-    done = subprocess.run([driver, program], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    process = subprocess.run([driver, program], capture_output=True, text=True, check=True)
+    return json.loads(process.stdout)
 
 
-def test_modules_may_have_private_names_in_common_and_rename_what_they_import(tmp_path):
+def test_modules_can_share_private_names_and_rename_imports(tmp_path):
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "index.js").write_text(
@@ -88,8 +86,8 @@ def test_modules_may_have_private_names_in_common_and_rename_what_they_import(tm
     assert run(linked(entry, tmp_path), tmp_path) == ["the one", "the other"]
 
 
-@pytest.mark.parametrize("view", ["workbench", *(one.name for one in sections()), "recipe"])
-def test_the_front_end_of_a_view_is_one_module_that_asks_for_nothing(view):
+@pytest.mark.parametrize("view", ["workbench", *(section.name for section in sections()), "recipe"])
+def test_the_front_end_of_a_view_is_one_module_without_imports_or_urls(view):
     module, style = front_end(view)
     assert module.count("export default") == 1 and not re.search(r"^import\b", module, re.M)
     for forbidden in (
@@ -107,12 +105,13 @@ def test_the_front_end_of_a_view_is_one_module_that_asks_for_nothing(view):
     assert len(module) < 280_000, "it is sent for every panel"
 
 
-def test_a_style_reaches_and_replaces_only_panels_of_its_own_version():
+def test_a_style_applies_only_to_panels_of_its_own_version():
     module, style = front_end("workbench")
     name = Panel("hardware")._anywidget_id
     assert f'"{name}") }}' in module
     rules = re.sub(r"@(?:media|container)[^{]*", "", style)
     selectors = re.findall(r"(?:^|[{}])\s*([^{}@\s][^{}@]*?)\s*(?=\{)", rules)
     assert (
-        len(selectors) > 300 and [one for one in selectors if f".pf-panel.{name}" not in one] == []
+        len(selectors) > 300
+        and [selector for selector in selectors if f".pf-panel.{name}" not in selector] == []
     )

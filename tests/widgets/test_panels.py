@@ -1,5 +1,5 @@
-"""The Python half of the widgets: what is sent, what is asked for, and the picture for where no
-widget can live.
+"""The Python side of the widgets: the data that is sent, the requests, and static figures for
+places without widgets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import NUMBERS, with_precision
 from tests.support.models import Small, images
 
-PATIENCE = 120.0
-NASTY = "<img src=x onerror=alert(1)>"
+TIMEOUT_S = 120.0
+HTML_NAME = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
@@ -29,34 +29,34 @@ def profile():
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    """A workbench of a small model that has been looked at."""
+def make_bench(tmp_path, monkeypatch):
+    """A factory of workbenches that have profiled and measured their model."""
     monkeypatch.chdir(tmp_path)
-    made = []
+    benches = []
 
     def make(model=None, **options):
-        made.append(
+        benches.append(
             lab.Workbench(
                 lab.Workload(model or Small(), images(), name="small", **options),
                 rounds=1,
                 seconds=0.1,
             )
         )
-        made[-1].wait(PATIENCE)
-        return made[-1]
+        benches[-1].wait(TIMEOUT_S)
+        return benches[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for bench in benches:
+        bench.close()
 
 
-def ask(bench, *requests):
-    """As the page does: what is not yet served stays in the trait."""
+def send(bench, *requests):
+    """Send requests as the page does: those not yet served stay in the trait."""
     first = bench.served + 1
-    bench.requests = [{**request, "id": first + place} for place, request in enumerate(requests)]
+    bench.requests = [{**request, "id": first + index} for index, request in enumerate(requests)]
 
 
-def test_a_profile_travels_as_columns_and_buffers(profile):
+def test_a_profile_is_packed_as_columns_and_buffers(profile):
     data = packed(profile)
     assert data["layer"] == ["", "conv", "norm", "relu", "head"]
     assert numpy.frombuffer(data["parent"], "<i4").tolist() == [-1, 0, 0, 0, 0]
@@ -64,13 +64,13 @@ def test_a_profile_travels_as_columns_and_buffers(profile):
     assert [data["kind"]["names"][code] for code in kinds] == [row.kind for row in profile]
     for name in NUMBERS:
         sent = numpy.frombuffer(data["numbers"][name], "<f4")
-        wanted = [getattr(row, name) for row in profile]
+        expected = [getattr(row, name) for row in profile]
         assert sent == pytest.approx(
-            [numpy.nan if one is None else one for one in wanted], rel=1e-6, nan_ok=True
+            [numpy.nan if value is None else value for value in expected], rel=1e-6, nan_ok=True
         )
 
 
-def test_every_record_with_a_view_is_shown_with_a_twin(profile):
+def test_every_record_with_a_view_has_static_html(profile):
     for record in (
         profile,
         profile.roofline,
@@ -87,7 +87,7 @@ def test_every_record_with_a_view_is_shown_with_a_twin(profile):
     assert lab.show(profile).figure().png().startswith(b"\x89PNG")
 
 
-def test_in_static_mode_there_is_a_picture_and_no_widget(profile, monkeypatch):
+def test_static_mode_sends_a_figure_and_no_widget(profile, monkeypatch):
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
     shown = lab.show(profile)._repr_mimebundle_()
     assert (
@@ -97,7 +97,7 @@ def test_in_static_mode_there_is_a_picture_and_no_widget(profile, monkeypatch):
     )
 
 
-def test_what_has_no_view_is_refused_by_name():
+def test_showing_a_record_without_a_view_raises():
     with pytest.raises(
         TypeError, match="no widget for a Ceiling; there are widgets for Allocation"
     ):
@@ -109,101 +109,102 @@ def test_a_recipe_is_shown_as_chips():
     assert panel.data["steps"] == [{"label": "fold batch-norm", "kind": "fold", "why": "exact"}]
 
 
-def test_panels_about_one_workload_share_the_selection(profile):
-    table, dots, other = lab.show(profile), lab.show(profile.roofline), lab.show(lab.hardware())
+def test_panels_of_one_workload_share_the_selection(profile):
+    table, roofline, other = lab.show(profile), lab.show(profile.roofline), lab.show(lab.hardware())
     table.selected = "conv"
-    assert (dots.selected, other.selected) == ("conv", "")
-    dots.selected = ""
+    assert (roofline.selected, other.selected) == ("conv", "")
+    roofline.selected = ""
     assert table.selected == ""
 
 
-def test_the_workbench_shows_the_model_as_it_is(bench):
-    made = bench()
-    assert made.data["layer"][1] == "conv" and made.state["status"] == "idle"
-    figures = {one["name"]: one for one in made.state["figures"]}
+def test_the_workbench_shows_the_unchanged_model(make_bench):
+    bench = make_bench()
+    assert bench.data["layer"][1] == "conv" and bench.state["status"] == "idle"
+    figures = {figure["name"]: figure for figure in bench.state["figures"]}
     assert figures["latency"]["now"] > 0 and figures["metric"]["note"] == "no test data"
-    assert {"roofline", "comparison", "hardware"} == set(made.views)
-    assert "relu" in made.state["cannot"] and "conv" not in made.state["cannot"]
+    assert {"roofline", "comparison", "hardware"} == set(bench.views)
+    assert "relu" in bench.state["cannot"] and "conv" not in bench.state["cannot"]
 
 
-def test_a_click_on_a_precision_is_applied_and_measured_and_undone(bench):
-    made = bench()
-    ask(made, {"do": "precision", "layer": "head", "name": "bf16"})
-    state = made.wait(PATIENCE)
+def test_a_clicked_precision_is_applied_measured_and_undone(make_bench):
+    bench = make_bench()
+    send(bench, {"do": "precision", "layer": "head", "name": "bf16"})
+    state = bench.wait(TIMEOUT_S)
     assert (
-        made.recipe == lab.Recipe([{"precision": {"layers": {"head": "bf16"}}}])
-        and state.variant is made.variant
+        bench.recipe == lab.Recipe([{"precision": {"layers": {"head": "bf16"}}}])
+        and state.variant is bench.variant
     )
     assert (
-        made.state["precisions"] == {"head": "bf16"} and made.state["changes"]["head"] == "in bf16"
+        bench.state["precisions"] == {"head": "bf16"}
+        and bench.state["changes"]["head"] == "in bf16"
     )
-    ask(made, {"do": "precision", "layer": "head", "name": ""})
-    assert len(made.recipe) == 0
-    ask(made, {"do": "undo"}, {"do": "undo"})
-    assert len(made.recipe) == 0 and made.served == 4 and not made.state["can_undo"]
+    send(bench, {"do": "precision", "layer": "head", "name": ""})
+    assert len(bench.recipe) == 0
+    send(bench, {"do": "undo"}, {"do": "undo"})
+    assert len(bench.recipe) == 0 and bench.served == 4 and not bench.state["can_undo"]
 
 
-def test_several_requests_at_once_are_served_in_order_and_each_once(bench):
-    made = bench()
-    ask(
-        made,
+def test_several_requests_at_once_are_served_in_order_each_once(make_bench):
+    bench = make_bench()
+    send(
+        bench,
         {"do": "choose", "step": {"fold": {}}},
         {"do": "choose", "step": {"layout": {}}},
         {"do": "undo"},
     )
-    made.requests = [*made.requests]
-    assert made.recipe == lab.Recipe(["fold"]) and made.served == 3
-    made.requests = [{"id": 3, "do": "undo"}, {"id": 4, "do": "redo"}]
-    assert made.recipe == lab.Recipe(["fold", "layout"])
+    bench.requests = [*bench.requests]
+    assert bench.recipe == lab.Recipe(["fold"]) and bench.served == 3
+    bench.requests = [{"id": 3, "do": "undo"}, {"id": 4, "do": "redo"}]
+    assert bench.recipe == lab.Recipe(["fold", "layout"])
 
 
-def test_no_message_shows_an_answer_before_it_says_that_the_request_was_served(bench, monkeypatch):
-    made = bench()
+def test_no_message_has_a_result_before_its_request_is_marked_served(make_bench, monkeypatch):
+    bench = make_bench()
     sent = []
-    monkeypatch.setattr(made, "_send", lambda message, buffers=None: sent.append(message["state"]))
-    ask(made, {"do": "choose", "step": {"fold": {}}}, {"do": "undo"})
-    made.wait(PATIENCE)
+    monkeypatch.setattr(bench, "_send", lambda message, buffers=None: sent.append(message["state"]))
+    send(bench, {"do": "choose", "step": {"fold": {}}}, {"do": "undo"})
+    bench.wait(TIMEOUT_S)
     states = [
-        (one["served"], [chip["label"] for chip in one["state"]["recipe"]])
-        for one in sent
-        if "served" in one
+        (message["served"], [chip["label"] for chip in message["state"]["recipe"]])
+        for message in sent
+        if "served" in message
     ]
     assert states == [(1, ["fold batch-norm"]), (2, [])]
-    before = sent[: next(place for place, one in enumerate(sent) if "served" in one)]
-    assert not any(one.get("state", {}).get("recipe") for one in before)
+    before = sent[: next(index for index, message in enumerate(sent) if "served" in message)]
+    assert not any(message.get("state", {}).get("recipe") for message in before)
 
 
-def test_a_step_that_is_dropped_is_the_one_that_was_seen_though_others_went_before(bench):
-    made = bench()
+def test_a_dropped_step_is_found_by_its_label_after_earlier_ones_were_dropped(make_bench):
+    bench = make_bench()
     for step in ("fold", "layout", {"precision": {"layers": {"head": "bf16"}}}):
-        ask(made, {"do": "choose", "step": step if isinstance(step, dict) else {step: {}}})
-    first, second, third = (chip["label"] for chip in made.state["recipe"])
-    ask(
-        made,
+        send(bench, {"do": "choose", "step": step if isinstance(step, dict) else {step: {}}})
+    first, second, third = (chip["label"] for chip in bench.state["recipe"])
+    send(
+        bench,
         {"do": "drop", "index": 0, "label": first},
         {"do": "drop", "index": 1, "label": second},
     )
-    assert [chip["label"] for chip in made.state["recipe"]] == [third]
-    ask(made, {"do": "drop", "index": 0, "label": first})
-    assert len(made.recipe) == 1, "it has gone already"
+    assert [chip["label"] for chip in bench.state["recipe"]] == [third]
+    send(bench, {"do": "drop", "index": 0, "label": first})
+    assert len(bench.recipe) == 1, "it is already removed"
 
 
-def test_a_tab_that_somebody_reads_stays_while_the_next_choice_is_measured(bench, monkeypatch):
-    made = bench()
+def test_the_comparison_tab_stays_while_the_next_choice_is_measured(make_bench, monkeypatch):
+    bench = make_bench()
     seen = []
-    made.observe(lambda change: seen.append("comparison" in change["new"]), "views")
-    made.observe(lambda change: seen.append("comparison" in made.views), "state")
-    ask(made, {"do": "choose", "step": {"fold": {}}})
-    made.wait(PATIENCE)
+    bench.observe(lambda change: seen.append("comparison" in change["new"]), "views")
+    bench.observe(lambda change: seen.append("comparison" in bench.views), "state")
+    send(bench, {"do": "choose", "step": {"fold": {}}})
+    bench.wait(TIMEOUT_S)
     assert seen and all(seen)
 
 
-def test_offers_promise_no_more_than_the_latency_that_is_shown(bench):
-    made = bench()
+def test_offers_are_scaled_to_the_measured_latency(make_bench):
+    bench = make_bench()
     offer = {"label": "fold", "step": {"fold": {}}, "saves_ms": 50.0}
     slow = type("Slow", (), {"total_ms": 100.0})()
-    state = replace(made.session.state, profile=slow)
-    latency = made.comparison[made.comparison.baseline].latency_ms
+    state = replace(bench.session.state, profile=slow)
+    latency = bench.comparison[bench.comparison.baseline].latency_ms
     assert as_measured([offer], state)[0]["saves_ms"] == pytest.approx(latency / 2)
     assert (
         as_measured([offer], replace(state, status="measuring"))
@@ -212,39 +213,39 @@ def test_offers_promise_no_more_than_the_latency_that_is_shown(bench):
     )
 
 
-def test_what_cannot_be_done_is_told_in_place_and_the_widget_lives_on(bench):
-    made = bench()
-    ask(made, {"do": "choose", "step": {"fald": {}}})
-    assert "There is no step 'fald'" in made.state["error"]
-    ask(made, {"do": "dance"})
-    assert "does not know 'dance'" in made.state["error"]
-    ask(made, {"do": "dismiss"})
-    assert made.state["error"] is None
-    ask(made, {"do": "precision", "layer": "nobody", "name": "bf16"})
-    assert "matches no layer" in made.wait(PATIENCE).error and made.state["recipe"] == []
+def test_a_failed_request_is_reported_in_the_page_and_the_widget_keeps_working(make_bench):
+    bench = make_bench()
+    send(bench, {"do": "choose", "step": {"fald": {}}})
+    assert "There is no step 'fald'" in bench.state["error"]
+    send(bench, {"do": "dance"})
+    assert "does not know 'dance'" in bench.state["error"]
+    send(bench, {"do": "dismiss"})
+    assert bench.state["error"] is None
+    send(bench, {"do": "precision", "layer": "nobody", "name": "bf16"})
+    assert "matches no layer" in bench.wait(TIMEOUT_S).error and bench.state["recipe"] == []
 
 
-def test_the_recipe_can_be_saved_and_copied_and_set_from_python(bench):
-    made = bench()
-    made.recipe = lab.Recipe(["fold", "layout"], workload="small")
-    ask(made, {"do": "drop", "index": 1}, {"do": "save"}, {"do": "code"})
-    assert lab.Recipe.load(made.state["saved"]) == lab.Recipe(["fold"])
-    assert "lab.Recipe" in made.state["code"]
-    assert made.wait(PATIENCE).comparison["fold batch-norm"].latency_ms > 0
+def test_the_recipe_can_be_saved_and_copied_and_set_from_python(make_bench):
+    bench = make_bench()
+    bench.recipe = lab.Recipe(["fold", "layout"], workload="small")
+    send(bench, {"do": "drop", "index": 1}, {"do": "save"}, {"do": "code"})
+    assert lab.Recipe.load(bench.state["saved"]) == lab.Recipe(["fold"])
+    assert "lab.Recipe" in bench.state["code"]
+    assert bench.wait(TIMEOUT_S).comparison["fold batch-norm"].latency_ms > 0
 
 
-def test_choosing_a_layer_tells_its_facts_and_reasons(bench):
-    made = bench()
-    made.selected = "norm"
-    (advised,) = [one for one in made.detail["reasons"] if one["step"] == {"fold": {}}]
-    assert made.detail["layer"] == "norm" and advised["advice"].startswith(
+def test_selecting_a_layer_shows_its_facts_and_reasons(make_bench):
+    bench = make_bench()
+    bench.selected = "norm"
+    (advised,) = [reason for reason in bench.detail["reasons"] if reason["step"] == {"fold": {}}]
+    assert bench.detail["layer"] == "norm" and advised["advice"].startswith(
         "fold batch-norm saves about "
-    ), "named as its chip"
-    made.selected = "no such layer"
-    assert made.detail["facts"] == []
+    ), "the same label as its chip"
+    bench.selected = "no such layer"
+    assert bench.detail["facts"] == []
 
 
-def test_a_model_that_fails_says_so_in_place(bench):
+def test_a_failing_model_is_reported_in_the_page(make_bench):
     class Failing(nn.Module):
         def __init__(self):
             super().__init__()
@@ -253,22 +254,22 @@ def test_a_model_that_fails_says_so_in_place(bench):
         def forward(self, x):
             return self.line(x)
 
-    made = bench(Failing())
+    bench = make_bench(Failing())
     assert (
-        "fails on its example inputs at layer 'line'" in made.state["error"]
-        and not made.session.state.is_busy
+        "fails on its example inputs at layer 'line'" in bench.state["error"]
+        and not bench.session.state.is_busy
     )
 
 
-def test_names_from_a_model_are_sent_as_text_only(bench):
+def test_names_from_a_model_are_escaped(make_bench):
     model = nn.Sequential()
-    model.add_module(NASTY.replace(".", ""), nn.Conv2d(3, 4, 1))
-    made = bench(model)
-    assert made.data["layer"][1] == NASTY
-    assert NASTY not in made.twin()
+    model.add_module(HTML_NAME.replace(".", ""), nn.Conv2d(3, 4, 1))
+    bench = make_bench(model)
+    assert bench.data["layer"][1] == HTML_NAME
+    assert HTML_NAME not in bench.twin()
 
 
-def test_taking_the_last_choice_of_a_precision_step_back_drops_it():
+def test_withdrawing_the_last_choice_of_a_precision_step_removes_it():
     recipe = lab.Recipe(["fold", {"precision": {"layers": {"a": "bf16", "b": "fp16"}}}])
     assert with_precision(recipe, "a", "") == lab.Recipe(
         ["fold", {"precision": {"layers": {"b": "fp16"}}}]
@@ -277,19 +278,19 @@ def test_taking_the_last_choice_of_a_precision_step_back_drops_it():
     assert without(recipe, 0)[0].kind == "precision"
 
 
-def test_two_models_of_one_name_do_not_select_in_each_other():
+def test_two_models_with_the_same_name_do_not_share_the_selection():
     works = [
         lab.Workload(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 8, 8)) for _ in range(2)
     ]
     first, second = (profiler.profile(work, seconds=0.05) for work in works)
     assert first.workload == second.workload == "Sequential"
-    one, same, other = lab.show(first), lab.show(first.roofline), lab.show(second)
-    one.selected = "0"
+    table, same, other = lab.show(first), lab.show(first.roofline), lab.show(second)
+    table.selected = "0"
     assert (same.selected, other.selected) == ("0", "")
 
 
-def test_the_workbench_and_a_panel_of_its_record_share_the_selection(bench):
-    made = bench()
-    table = lab.show(made.profile)
-    made.selected = "conv"
+def test_the_workbench_and_a_panel_of_its_record_share_the_selection(make_bench):
+    bench = make_bench()
+    table = lab.show(bench.profile)
+    bench.selected = "conv"
     assert table.selected == "conv"

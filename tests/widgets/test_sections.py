@@ -1,4 +1,4 @@
-"""A section is one declaration: the workbench, `lab.show`, the session and the linker go by it."""
+"""One declaration of a section is used by the workbench, `lab.show`, the session and the linker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paifuser_lab.session.queries import Query
 from paifuser_lab.widgets import linker
 from paifuser_lab.widgets.section import Section, register, sections, unregister
 
-PATIENCE = 60
+TIMEOUT_S = 60
 MODULE = """
 import { fresh } from "../shared/dom.js";
 const name = "private here as in other modules";
@@ -24,14 +24,14 @@ export function weightCount(root, host) {
 
 
 class WeightCount(Record):
-    """How many weights a model has."""
+    """The number of weights of a model."""
 
     workload: str
     layer: str
     count: int
 
 
-def find(context):
+def count_weights(context):
     count = sum(weight.numel() for weight in context.work.model.parameters())
     yield {"weight_count": WeightCount(workload=context.work.name, layer="0", count=count)}
 
@@ -46,7 +46,7 @@ def section(tmp_path):
     folder.mkdir()
     (folder / "index.js").write_text(MODULE)
     (folder / "weight_count.css").write_text(".pf-panel .pf-weight-count { color: red; }\n")
-    made = Section(
+    section = Section(
         "weight_count",
         record=WeightCount,
         pack=lambda record: {"count": record.count},
@@ -57,12 +57,14 @@ def section(tmp_path):
             "weight_count": lambda bench, request: bench.session.query("weight_count"),
             "fold_weights": fold,
         },
-        queries=(Query("weight_count", "counting", "how many weights there are", 1.0, find),),
+        queries=(
+            Query("weight_count", "counting", "how many weights there are", 1.0, count_weights),
+        ),
         layers=lambda record: [record.layer],
         folder=folder,
     )
-    register(made)
-    yield made
+    register(section)
+    yield section
     unregister("weight_count")
 
 
@@ -71,36 +73,36 @@ def bench(section, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    made = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 8, 8)), rounds=1, seconds=0.1)
-    made.wait(PATIENCE)
-    yield made
-    made.close()
+    bench = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 8, 8)), rounds=1, seconds=0.1)
+    bench.wait(TIMEOUT_S)
+    yield bench
+    bench.close()
 
 
-def ask(bench, **request):
-    last = max([bench.served, *(one["id"] for one in bench.requests)])
+def send(bench, **request):
+    last = max([bench.served, *(earlier["id"] for earlier in bench.requests)])
     bench.requests = [*bench.requests, {**request, "id": last + 1}]
-    return bench.wait(PATIENCE)
+    return bench.wait(TIMEOUT_S)
 
 
-def test_a_section_that_is_declared_once_is_found_packed_and_shown_in_the_workbench(bench):
+def test_a_registered_section_runs_its_query_and_is_shown_in_the_workbench(bench):
     assert bench.state["weights_known"] is False and "weight_count" not in bench.views
     statuses = []
     bench.session.observe(lambda state: statuses.append(state.status))
-    state = ask(bench, do="weight_count")
+    state = send(bench, do="weight_count")
     assert state.error is None and "counting" in statuses
     assert state.record("weight_count").count == bench.views["weight_count"]["count"] == 120
     assert bench.state["weights_known"] is True
 
 
-def test_its_request_edits_the_recipe_and_its_record_outlives_that(bench):
-    ask(bench, do="weight_count")
-    state = ask(bench, do="fold_weights")
+def test_its_request_edits_the_recipe_and_keeps_its_record(bench):
+    send(bench, do="weight_count")
+    state = send(bench, do="fold_weights")
     assert state.error is None and [step.kind for step in bench.recipe] == ["fold"]
     assert bench.views["weight_count"]["count"] == 120
 
 
-def test_its_record_has_a_widget_of_its_own_and_its_modules_are_linked(section):
+def test_its_record_has_its_own_widget_and_its_modules_are_linked(section):
     panel = lab.show(WeightCount(workload="net", layer="0", count=3))
     assert panel.view == "weight_count" and panel.data == {"count": 3}
     assert "function weightCount" in panel._esm and "pf-weight-count" in panel._css
@@ -110,25 +112,25 @@ def test_its_record_has_a_widget_of_its_own_and_its_modules_are_linked(section):
     panel.close()
 
 
-def test_without_the_registration_nothing_of_it_is_left():
+def test_unregistering_a_section_removes_all_of_it():
     assert "weight_count" not in [section.name for section in sections()]
     module, style = linker.front_end("workbench")
     assert "weightCount" not in module and "pf-weight-count" not in style
 
 
-def test_a_name_a_record_or_a_request_that_is_taken_is_refused(section):
+def test_registering_a_duplicate_name_request_or_query_raises(section):
     with pytest.raises(lab.PaifuserError, match="section 'weight_count' already"):
         register(Section("weight_count"))
     with pytest.raises(lab.PaifuserError, match="both answer 'prune'"):
         register(Section("another", requests={"prune": fold}))
-    query = Query("sensitivity", "sensing", "something else", 1.0, find)
+    query = Query("sensitivity", "sensing", "something else", 1.0, count_weights)
     with pytest.raises(lab.PaifuserError, match="query 'sensitivity' already"):
         register(Section("another", queries=(query,)))
-    assert "another" not in [one.name for one in sections()]
+    assert "another" not in [section.name for section in sections()]
 
 
-def test_the_tabs_stand_in_the_order_of_the_registry():
-    assert [one.name for one in sections() if one.title] == [
+def test_the_tabs_are_in_the_order_of_registration():
+    assert [section.name for section in sections() if section.title] == [
         "sensitivity",
         "allocation",
         "importance",
@@ -138,7 +140,9 @@ def test_the_tabs_stand_in_the_order_of_the_registry():
         "comparison",
         "hardware",
     ]
-    assert {one.name for one in sections() if one.title and one.is_always_shown} == {
+    assert {
+        section.name for section in sections() if section.title and section.is_always_shown
+    } == {
         "sensitivity",
         "allocation",
         "importance",

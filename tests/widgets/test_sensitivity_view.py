@@ -1,5 +1,5 @@
-"""How much each layer matters, as it is seen: the wire, the panel that chooses, the drawing, the
-workbench and its worker.
+"""The view of sensitivity: the data that the page is sent, the panel, the figure, the workbench and
+its worker.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from paifuser_lab.records import Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.layers import CHOICES, parted
+from paifuser_lab.widgets.tabs.layers import CHOICES, split_reasons
 from tests.support.colours import contrast, luminance
 from tests.support.models import images
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
-NASTY = "<img src=x onerror=alert(1)>"
+HTML_NAME = "<img src=x onerror=alert(1)>"
 
 
 def layer(name, scores, **more):
-    """A row; scores are predicted and, where there are two, measured."""
+    """A row; of each format's scores the first is predicted, the second, if any, measured."""
     known = {
-        one: dict(zip(("quadratic", "ablation"), map(estimate, both), strict=False))
-        for one, both in scores.items()
+        format_name: dict(zip(("quadratic", "ablation"), map(estimate, pair), strict=False))
+        for format_name, pair in scores.items()
     }
     return LayerSensitivity(layer=name, kind="Conv2d", parameters=10, scores=known, **more)
 
@@ -46,7 +46,7 @@ def estimate(value):
     return Estimate(value=value, error=abs(value) / 10)
 
 
-def found(*rows, **more):
+def sensitivity_of(*rows, **more):
     known = {
         "workload": "small",
         "machine": "a machine",
@@ -60,7 +60,7 @@ def found(*rows, **more):
     return Sensitivity(**known | {"examples": 8, "rows": rows, "methods": (method,)} | more)
 
 
-FOUND = found(
+SENSITIVITY = sensitivity_of(
     layer("conv", {"bf16": (-1e-5, 2e-6), "int2-weights": (0.3, 0.2)}),
     layer("head", {"bf16": (2e-5,)}, note="int2 was not tried"),
 )
@@ -68,7 +68,7 @@ FOUND = found(
 
 @pytest.fixture
 def engine(monkeypatch):
-    """Puts a function in the place of the engine that finds a sensitivity."""
+    """Replaces `saliency.sensitivity` by a function."""
 
     def put(function):
         monkeypatch.setattr(saliency, "sensitivity", function)
@@ -76,7 +76,7 @@ def engine(monkeypatch):
     return put
 
 
-def ask(panel, **request):
+def send(panel, **request):
     panel.requests = [{**request, "id": panel.served + 1}]
 
 
@@ -84,8 +84,8 @@ def floats(data):
     return numpy.frombuffer(data, "<f4").tolist()
 
 
-def test_a_sensitivity_travels_as_columns_and_buffers():
-    data = packed(FOUND)
+def test_a_sensitivity_is_packed_as_columns_and_buffers():
+    data = packed(SENSITIVITY)
     assert (
         data["layer"] == ["conv", "head"]
         and data["title"] == "small: what each layer costs in lower precision"
@@ -101,16 +101,16 @@ def test_a_sensitivity_travels_as_columns_and_buffers():
     assert [
         data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")
     ] == ["", "int2 was not tried"]
-    assert data["choices"] == ["bf16"], "fewer bits can be looked at, not run"
-    assert data["agreement"] == {"bf16": 0.9}, "what is not known is not sent"
+    assert data["choices"] == ["bf16"], "fewer bits can be estimated, not run"
+    assert data["agreement"] == {"bf16": 0.9}, "unknown values are not sent"
 
 
-def test_the_panel_collects_what_is_clicked_and_gives_it_as_a_recipe():
-    panel = lab.show(FOUND)
+def test_the_panel_collects_clicked_formats_as_a_recipe():
+    panel = lab.show(SENSITIVITY)
     assert panel.view == "sensitivity" and len(panel.recipe) == 0
-    ask(panel, do="precision", layer="conv", name="bf16")
-    ask(panel, do="precision", layer="head", name="fp16")
-    ask(panel, do="precision", layer="conv", name="")
+    send(panel, do="precision", layer="conv", name="bf16")
+    send(panel, do="precision", layer="head", name="fp16")
+    send(panel, do="precision", layer="conv", name="")
     assert panel.chosen == {"head": "fp16"} and panel.served == 3
     assert (
         panel.recipe == lab.Recipe([{"precision": {"layers": {"head": "fp16"}}}])
@@ -125,7 +125,7 @@ def test_the_panel_collects_what_is_clicked_and_gives_it_as_a_recipe():
     [
         (
             {"do": "precision", "layer": "nobody", "name": "bf16"},
-            "'nobody' is no layer of this sensitivity",
+            "'nobody' is not a layer of this sensitivity",
         ),
         (
             {"do": "precision", "layer": "conv", "name": "int2-weights"},
@@ -134,17 +134,21 @@ def test_the_panel_collects_what_is_clicked_and_gives_it_as_a_recipe():
         ({"do": "dance"}, "does not know 'dance'"),
     ],
 )
-def test_what_cannot_be_chosen_is_refused_and_nothing_changes(request_, sentence):
-    panel = lab.show(FOUND)
+def test_an_invalid_choice_raises_and_changes_nothing(request_, sentence):
+    panel = lab.show(SENSITIVITY)
     panel.chosen = {"head": "bf16"}
     with pytest.raises(lab.PaifuserError, match=sentence):
-        ask(panel, **request_)
+        send(panel, **request_)
     assert panel.chosen == {"head": "bf16"} and panel.served == 1
 
 
-def test_the_panel_shows_a_picture_where_no_widget_lives_and_names_are_only_text():
-    panel = lab.show(found(layer(NASTY, {"bf16": (1e-3,)})))
-    assert panel.data["layer"] == [NASTY] and NASTY not in panel.twin() and "<img" in panel.twin()
+def test_the_panel_has_a_static_figure_and_escapes_names():
+    panel = lab.show(sensitivity_of(layer(HTML_NAME, {"bf16": (1e-3,)})))
+    assert (
+        panel.data["layer"] == [HTML_NAME]
+        and HTML_NAME not in panel.twin()
+        and "<img" in panel.twin()
+    )
     assert repr(panel).startswith("SensitivityPanel(Sensitivity(")
 
 
@@ -159,11 +163,11 @@ def test_the_panel_shows_a_picture_where_no_widget_lives_and_names_are_only_text
         ([1e-4], 1e-5, 1e-4),
     ],
 )
-def test_the_scales_ends_are_round_and_hold_every_positive_number(values, floor, top):
+def test_the_scale_has_round_ends_that_include_every_positive_number(values, floor, top):
     assert heat_scale.scale_of(values) == (floor, top)
 
 
-def test_steps_and_numbers_are_those_of_the_widget():
+def test_steps_and_numbers_equal_those_of_the_widget():
     scale = heat_scale.Scale(1e-9, 1)
     assert [scale.step(value) for value in (1e-9, 1e-8, 1e-7, 0.5, 1, 9, math.inf)] == [
         0,
@@ -193,7 +197,7 @@ def test_steps_and_numbers_are_those_of_the_widget():
     ("theme", "ramp", "series"),
     [(LIGHT, heat_scale.RAMP, drawing.SERIES), (DARK, heat_scale.DARK_RAMP, drawing.DARK_SERIES)],
 )
-def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp, series):
+def test_widget_and_figure_share_one_ramp_with_readable_numbers(theme, ramp, series):
     light, dark = (
         asset("widgets/shared/theme.css")
         .read_text(encoding="utf-8")
@@ -203,7 +207,7 @@ def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp
         re.findall(r"(--pf-(?:heat|series)-\w+): (#\w{6})", light if theme is LIGHT else dark)
     )
     assert tuple(colours[f"--pf-heat-{step}"] for step in range(9)) == ramp
-    assert tuple(colours[f"--pf-series-{place}"] for place in range(6)) == series
+    assert tuple(colours[f"--pf-series-{index}"] for index in range(6)) == series
     rules = dict(
         re.findall(
             r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)",
@@ -215,7 +219,7 @@ def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp
     )
     lights = [luminance(colour) for colour in ramp]
     assert lights == sorted(lights, reverse=theme is LIGHT), (
-        "a step further is always further from the paper"
+        "each step has more contrast to the background"
     )
     assert all(contrast(colour, theme.paper) >= 3 for colour in series)
 
@@ -225,8 +229,8 @@ def words_of(figure):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_drawing_has_the_numbers_the_scale_and_the_agreement(dark):
-    figure = lab.figure(FOUND, dark=dark)
+def test_the_figure_has_the_numbers_the_scale_and_the_agreement(dark):
+    figure = lab.figure(SENSITIVITY, dark=dark)
     assert figure.png().startswith(b"\x89PNG") and len(figure.axes) == 2
     words = words_of(figure)
     assert {
@@ -244,86 +248,91 @@ def test_the_drawing_has_the_numbers_the_scale_and_the_agreement(dark):
     assert "rise of the loss, predicted by quadratic" in words
 
 
-def test_the_drawing_without_a_measurement_has_the_heat_map_alone():
-    plain = found(layer("conv", {"bf16": (1e-3,)}), is_interrupted=True)
+def test_the_figure_without_measurements_has_only_the_heat_map():
+    plain = sensitivity_of(layer("conv", {"bf16": (1e-3,)}), is_interrupted=True)
     assert len(lab.figure(plain).axes) == 1
     assert "rise of the loss, predicted by quadratic; stopped early" in words_of(lab.figure(plain))
-    measured = found(layer("conv", {"bf16": (1e-3, 2e-3)}), method="ablation", unit="output error")
+    measured = sensitivity_of(
+        layer("conv", {"bf16": (1e-3, 2e-3)}), method="ablation", unit="output error"
+    )
     assert len(
         lab.figure(measured).axes
     ) == 1 and "relative error of the output, measured" in words_of(lab.figure(measured))
-    nothing = found(layer("conv", {"bf16": (-1.0,)}))
+    nothing = sensitivity_of(layer("conv", {"bf16": (-1.0,)}))
     assert "none that is above 0" in words_of(lab.figure(nothing))
 
 
-def test_of_many_layers_the_drawing_shows_those_that_matter_most_in_their_order():
-    many = found(
+def test_the_figure_of_many_layers_shows_the_most_sensitive_in_model_order():
+    many = sensitivity_of(
         *(layer(f"block.{index}", {"bf16": (1e-3 * (index % 7 + 1),)}) for index in range(100))
     )
-    kept = drawing.shown(many)
-    assert [row.layer for row in kept] == sorted(
-        (row.layer for row in kept), key=lambda name: int(name.split(".")[1])
+    rows = drawing.shown(many)
+    assert [row.layer for row in rows] == sorted(
+        (row.layer for row in rows), key=lambda name: int(name.split(".")[1])
     )
     assert (
-        len(kept) == drawing.SHOWN
-        and "block.6" in {row.layer for row in kept}
-        and "block.0" not in {row.layer for row in kept}
+        len(rows) == drawing.SHOWN
+        and "block.6" in {row.layer for row in rows}
+        and "block.0" not in {row.layer for row in rows}
     )
     assert "60 that matter less left out" in words_of(lab.figure(many))
 
 
-def test_the_workbench_shows_a_sensitivity_that_it_is_given_and_refuses_one_of_another_model(bench):
+def test_the_workbench_shows_a_set_sensitivity_and_refuses_one_of_another_model(bench):
     assert bench.sensitivity is None and "sensitivity" not in bench.views
-    bench.sensitivity = FOUND
-    assert bench.sensitivity is FOUND and bench.views["sensitivity"]["layer"] == ["conv", "head"]
-    ask(bench, do="precision", layer="head", name="bf16")
-    assert bench.wait(PATIENCE).sensitivity is FOUND, "a choice does not lose it"
-    with pytest.raises(lab.PaifuserError, match="has a layer 'elsewhere' that small has not"):
-        bench.sensitivity = found(layer("elsewhere", {}))
-    assert bench.sensitivity is FOUND
+    bench.sensitivity = SENSITIVITY
+    assert bench.sensitivity is SENSITIVITY and bench.views["sensitivity"]["layer"] == [
+        "conv",
+        "head",
+    ]
+    send(bench, do="precision", layer="head", name="bf16")
+    assert bench.wait(TIMEOUT_S).sensitivity is SENSITIVITY, "a choice does not remove it"
+    with pytest.raises(lab.PaifuserError, match="has a layer 'elsewhere' that small does not have"):
+        bench.sensitivity = sensitivity_of(layer("elsewhere", {}))
+    assert bench.sensitivity is SENSITIVITY
     bench.sensitivity = None
     assert "sensitivity" not in bench.views
 
 
-def test_a_click_has_the_worker_find_it_in_the_background(bench, engine):
-    seen, given = [], []
+def test_a_click_runs_the_query_in_the_background(bench, engine):
+    seen, calls = [], []
 
-    def find(work, *, seconds, should_stop):
-        given.append((work is not bench.session.work, seconds))
-        return FOUND
+    def estimate(work, *, seconds, should_stop):
+        calls.append((work is not bench.session.work, seconds))
+        return SENSITIVITY
 
-    engine(find)
+    engine(estimate)
     end = bench.session.observe(lambda state: seen.append((state.status, state.total)))
-    ask(bench, do="sensitivity")
-    state = bench.wait(PATIENCE)
+    send(bench, do="sensitivity")
+    state = bench.wait(TIMEOUT_S)
     end()
-    assert state.sensitivity is FOUND and given == [(True, 20.0)] and ("sensing", 20) in seen
+    assert state.sensitivity is SENSITIVITY and calls == [(True, 20.0)] and ("sensing", 20) in seen
     assert bench.views["sensitivity"]["layer"] == ["conv", "head"] and bench.state["error"] is None
 
 
-def endless(begun):
-    """Works until it is stopped, and keeps what it has: as the engine does."""
+def endless(started):
+    """Runs until it is stopped and returns its results so far, as the real function does."""
 
-    def find(work, *, seconds, should_stop):
-        begun.set()
+    def estimate(work, *, seconds, should_stop):
+        started.set()
         while not should_stop():
             time.sleep(0.01)
-        return FOUND.model_copy(update={"is_interrupted": True})
+        return SENSITIVITY.model_copy(update={"is_interrupted": True})
 
-    return find
+    return estimate
 
 
-def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
-    begun = threading.Event()
-    engine(endless(begun))
+def test_stop_ends_the_query_and_keeps_its_results(bench, engine):
+    started = threading.Event()
+    engine(endless(started))
     bench.session.query("sensitivity", seconds=1e6)
-    assert begun.wait(PATIENCE)
+    assert started.wait(TIMEOUT_S)
     assert (
         bench.state["status"] == "sensing"
         and bench.state["doing"] == "how much each layer matters, in seconds"
     )
-    ask(bench, do="stop")
-    state = bench.wait(PATIENCE)
+    send(bench, do="stop")
+    state = bench.wait(TIMEOUT_S)
     assert (
         state.sensitivity.is_interrupted
         and state.status == "idle"
@@ -331,13 +340,13 @@ def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
     )
 
 
-def test_a_newer_choice_goes_before_it_and_keeps_what_was_found(bench, engine):
-    begun = threading.Event()
-    engine(endless(begun))
+def test_a_newer_choice_interrupts_the_query_and_keeps_its_results(bench, engine):
+    started = threading.Event()
+    engine(endless(started))
     bench.session.query("sensitivity", seconds=1e6)
-    assert begun.wait(PATIENCE)
-    ask(bench, do="choose", step={"fold": {}})
-    state = bench.wait(PATIENCE)
+    assert started.wait(TIMEOUT_S)
+    send(bench, do="choose", step={"fold": {}})
+    state = bench.wait(TIMEOUT_S)
     assert (
         state.variant.recipe == lab.Recipe(["fold"])
         and state.sensitivity.is_interrupted
@@ -345,40 +354,40 @@ def test_a_newer_choice_goes_before_it_and_keeps_what_was_found(bench, engine):
     )
 
 
-def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine):
+def test_a_failed_query_is_reported_and_keeps_the_earlier_record(bench, engine):
     def fail(work, *, seconds, should_stop):
         raise lab.PaifuserError("The loss is not known; give the workload a loss.")
 
     engine(fail)
-    bench.sensitivity = FOUND
-    ask(bench, do="sensitivity")
-    state = bench.wait(PATIENCE)
+    bench.sensitivity = SENSITIVITY
+    send(bench, do="sensitivity")
+    state = bench.wait(TIMEOUT_S)
     assert (
         state.error == "The loss is not known; give the workload a loss."
-        and state.sensitivity is FOUND
+        and state.sensitivity is SENSITIVITY
     )
-    with pytest.raises(lab.PaifuserError, match="0 seconds are none"):
+    with pytest.raises(lab.PaifuserError, match="positive number of seconds, not 0"):
         bench.session.query("sensitivity", seconds=0)
 
 
-def test_the_seconds_that_it_takes_are_counted(bench, engine):
+def test_the_elapsed_seconds_of_a_query_are_counted(bench, engine):
     done = threading.Event()
-    engine(lambda work, **options: FOUND if done.wait(PATIENCE) else None)
+    engine(lambda work, **options: SENSITIVITY if done.wait(TIMEOUT_S) else None)
     end = bench.session.observe(
         lambda state: done.set() if state.status == "sensing" and state.done else None
     )
     bench.session.query("sensitivity", seconds=5)
-    assert bench.wait(PATIENCE).sensitivity is FOUND and done.is_set()
+    assert bench.wait(TIMEOUT_S).sensitivity is SENSITIVITY and done.is_set()
     end()
     assert (bench.session.state.done, bench.session.state.total) == (0, 0)
 
 
-def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_or_one_for_each(
+def test_every_format_is_a_choice_and_reasons_are_per_layer_or_per_format(
     bench,
 ):
     assert bench.state["choices"] == list(CHOICES) == ["", *NAMES, *AUTOCAST]
-    given = {"relu": "no weights", "norm": {"int8": "no channels"}}
-    assert parted(given) == {
+    reasons_by_layer = {"relu": "no weights", "norm": {"int8": "no channels"}}
+    assert split_reasons(reasons_by_layer) == {
         "cannot": {"relu": "no weights"},
         "cannot_in": {"norm": {"int8": "no channels"}},
     }
@@ -395,17 +404,17 @@ def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_o
     assert set(bench.state["cannot_in"]["conv"]) == {"fp8"}
 
 
-def test_layers_without_weights_have_no_choice_at_all():
+def test_layers_without_weights_have_no_choice():
     shown = Presenter(lab.Workload(nn.Sequential(nn.ReLU()), images(), name="bare"))
     state = shown.state(State(recipe=lab.Recipe([])))
     assert set(state["cannot"]) == {"0"} and state["cannot_in"] == {}
 
 
-def test_a_choice_and_that_it_was_served_reach_the_page_as_one_message(monkeypatch):
-    panel, messages = lab.show(FOUND), []
+def test_a_choice_and_served_are_sent_as_one_message(monkeypatch):
+    panel, messages = lab.show(SENSITIVITY), []
     monkeypatch.setattr(
         panel, "_send", lambda message, buffers=None: messages.append(set(message["state"]))
     )
-    ask(panel, do="precision", layer="conv", name="bf16")
-    (answer,) = [message for message in messages if "served" in message]
-    assert "chosen" in answer
+    send(panel, do="precision", layer="conv", name="bf16")
+    (reply,) = [message for message in messages if "served" in message]
+    assert "chosen" in reply

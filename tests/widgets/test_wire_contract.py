@@ -1,5 +1,5 @@
-"""What the page asks for and reads, and what Python answers and sends, are the same: in both
-directions.
+"""The page and Python agree in both directions: on requests and their handlers, and on the state
+that is sent and read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from paifuser_lab.recipe import Recipe
 from paifuser_lab.session.queries import QUERIES
 from paifuser_lab.widgets.section import sections
 
-PATIENCE = 60
-OF_THE_PAGE = {"asked", "askedPrecisions"}  # which the page itself adds to the state
-OF_A_PANEL = {"keep"}  # which an importance alone answers
-OF_THE_SESSION = {"idle", "applying", "measuring", "profiling"}
+TIMEOUT_S = 60
+PAGE_FIELDS = {"asked", "askedPrecisions"}  # that the page itself adds to the state
+PANEL_REQUESTS = {"keep"}  # that only the importance panel handles
+SESSION_STATUSES = {"idle", "applying", "measuring", "profiling"}
 HARNESS = """
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -43,7 +43,7 @@ console.log(JSON.stringify(shown));
 
 
 def modules():
-    """The text of all modules of the page."""
+    """The text of all modules of the page, without tests."""
     files = sorted(asset("widgets").rglob("*.js"))
     return "\n".join(path.read_text() for path in files if not path.name.endswith(".test.js"))
 
@@ -55,22 +55,22 @@ def shared(tmp_path_factory):
         patch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
         work = lab.Workload(model.eval(), torch.randn(1, 3, 8, 8), name="small")
-        made = lab.Workbench(work, rounds=1, seconds=0.1)
-        made.wait(PATIENCE)
-        yield made
-        made.close()
+        bench = lab.Workbench(work, rounds=1, seconds=0.1)
+        bench.wait(TIMEOUT_S)
+        yield bench
+        bench.close()
 
 
 @pytest.fixture
 def bench(shared):
     shared.recipe = Recipe([], workload="small")
     shared.session.set_error(None)
-    shared.wait(PATIENCE)
+    shared.wait(TIMEOUT_S)
     return shared
 
 
-def asked_for():
-    """What the page can ask for: requests as they are written, and the actions of the footer."""
+def page_requests():
+    """The page's requests: those written as `do:`, and the actions of the footer."""
     text = modules()
     written = re.findall(r'\bdo: (?:[\w.]+ \? )?"(\w+)"(?: : "(\w+)")?', text)
     return {name for names in written for name in names if name} | set(
@@ -78,14 +78,14 @@ def asked_for():
     )
 
 
-def test_python_answers_whatever_the_page_can_ask_for_and_nothing_else(bench):
-    assert asked_for() - OF_A_PANEL == set(bench._answers())
-    assert asked_for() >= OF_A_PANEL
+def test_python_handles_exactly_the_requests_of_the_page(bench):
+    assert page_requests() - PANEL_REQUESTS == set(bench._handlers())
+    assert page_requests() >= PANEL_REQUESTS
 
 
 def test_python_sends_every_field_of_the_state_that_the_page_reads(bench):
     text = modules()
-    read = set(re.findall(r'(?:\bstate|get\("state"\))\??\.(\w+)', text)) - OF_THE_PAGE
+    read = set(re.findall(r'(?:\bstate|get\("state"\))\??\.(\w+)', text)) - PAGE_FIELDS
     declared = re.search(r"BenchState\b.*?\*/", text, re.S)[0]
     sent = set(bench.state) | {"code", "saved"}
     assert read and read <= sent, f"read and never sent: {sorted(read - sent)}"
@@ -99,18 +99,18 @@ def test_the_page_reads_every_field_of_the_state_that_python_sends(bench):
     assert unread == set()
 
 
-def test_the_page_knows_no_status_that_no_query_has():
+def test_every_status_in_the_page_belongs_to_the_session_or_a_query():
     compared = set(re.findall(r'status (?:===|!==|\?\?) "(\w+)"', modules()))
-    assert compared and compared <= OF_THE_SESSION | {one.status for one in QUERIES.values()}
+    assert compared and compared <= SESSION_STATUSES | {query.status for query in QUERIES.values()}
 
 
-def test_what_the_page_reads_of_a_view_is_packed_under_the_name_of_its_section():
+def test_every_view_that_the_page_reads_is_a_section():
     views = set(re.findall(r'get\("views"\)\??\.(\w+)|\bviews\?\.(\w+)', modules()))
     names = {name for pair in views for name in pair if name}
     assert names and names <= {section.name for section in sections()}
 
 
-def test_what_the_page_foresees_of_a_request_is_what_python_makes_of_it(bench, tmp_path):
+def test_the_state_that_the_page_expects_of_a_request_is_python_s_result(bench, tmp_path):
     fold = {"fold": {}}
     offer = {"label": Recipe([fold])[0].label, "step": fold, "is_taken": False}
     steps = [
@@ -124,7 +124,7 @@ def test_what_the_page_foresees_of_a_request_is_what_python_makes_of_it(bench, t
         {"do": "nonsense"},
         {"do": "dismiss"},
     ]
-    foreseen = {
+    expected_fields = {
         "choose": ("recipe",),
         "undo": ("recipe",),
         "drop": ("recipe",),
@@ -137,27 +137,27 @@ def test_what_the_page_foresees_of_a_request_is_what_python_makes_of_it(bench, t
         before = json.loads(json.dumps(bench.state)) | {"offers": [offer]}
         cases.append({"before": before, "requests": [request]})
         bench.requests = [request]
-        bench.wait(PATIENCE)
+        bench.wait(TIMEOUT_S)
         afters.append(json.loads(json.dumps(bench.state)))
         assert bench.served == request["id"], number
     shown = _expected(cases, tmp_path)
     for step, page, after in zip(steps, shown, afters, strict=True):
         assert bool(after["error"]) == (step["do"] == "nonsense")
-        true = after | {"recipe": [chip["label"] for chip in after["recipe"]]}
-        for field in foreseen.get(step["do"], ()):
-            assert page[field] == true[field], (step, field)
+        actual = after | {"recipe": [chip["label"] for chip in after["recipe"]]}
+        for field in expected_fields.get(step["do"], ()):
+            assert page[field] == actual[field], (step, field)
 
 
 def _expected(cases, folder):
-    """What `expected.js` makes of states and requests."""
+    """The states that `expected.js` computes from states and requests."""
     driver = Path(playwright.__file__).parent / "driver" / "node"
     (folder / "harness.mjs").write_text(HARNESS)
     (folder / "cases.json").write_text(json.dumps(cases))
     module = asset("widgets/workbench/expected.js")
-    done = subprocess.run(
+    process = subprocess.run(
         [driver, folder / "harness.mjs", module, folder / "cases.json"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return json.loads(done.stdout)
+    return json.loads(process.stdout)

@@ -1,4 +1,4 @@
-"""What train data are taken from: lists, loaders of any kind, and what is neither."""
+"""Train data: lists, loaders of any kind, and unsupported sources."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ PAIRS = [
 
 
 class Endless(IterableDataset[Any]):
-    """It has no length."""
+    """An iterable without a length."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(PAIRS)
 
 
 class Placed:
-    """It has places and a length, and no end of its own."""
+    """A list with a length whose indexing never raises."""
 
     def __len__(self) -> int:
         return 3
 
-    def __getitem__(self, place: int) -> Any:
-        return PAIRS[place % 3]
+    def __getitem__(self, index: int) -> Any:
+        return PAIRS[index % 3]
 
 
 class Failing:
@@ -68,7 +68,7 @@ def shuffled() -> DataLoader[Any]:
 @pytest.mark.parametrize(
     "step", [{"prune": {"ratio": 0.5}}, {"precision": {"default": "int8"}}, {"qat": {"epochs": 1}}]
 )
-def test_a_loader_without_a_length_is_learned_from(step):
+def test_a_loader_without_a_length_can_be_used(step):
     assert applied(DataLoader(Endless(), batch_size=None), step).notes
 
 
@@ -92,7 +92,7 @@ def test_a_loader_that_shuffles_gives_the_same_model_each_time_and_draws_nothing
     assert len(hashes) == 1
 
 
-def test_layers_and_channels_are_judged_on_the_same_batches_of_a_loader_that_shuffles_each_time():
+def test_sensitivity_and_importance_use_the_same_batches_of_a_shuffling_loader():
     loader = shuffled()
     for look in (lab.importance, lambda work: lab.sensitivity(work, formats=("int4-weights",))):
         rows = []
@@ -103,7 +103,7 @@ def test_layers_and_channels_are_judged_on_the_same_batches_of_a_loader_that_shu
         assert rows[0] == rows[1]
 
 
-def test_the_generator_of_a_loader_is_put_back():
+def test_the_generator_of_a_loader_is_restored():
     generator = torch.Generator().manual_seed(3)
     before = generator.get_state()
     examples = [(torch.zeros(3), 0)] * 8
@@ -113,13 +113,13 @@ def test_the_generator_of_a_loader_is_put_back():
 
 
 @pytest.mark.parametrize(
-    ("train", "said"),
+    ("train", "message"),
     [
         (
             Failing(),
-            r"the train data of small fail at batch 1 \(OSError: the disk is gone\); mend them",
+            r"the train data of small fail at batch 1 \(OSError: the disk is gone\); correct them",
         ),
-        (iter(PAIRS), "the train data of small can be gone through only once; give a list"),
+        (iter(PAIRS), "the train data of small can be iterated only once; give a list"),
         (
             [(1, 2, 3)],
             r"batch 0 of the train data of small is a tuple of 3; let it be \(inputs, target\)",
@@ -133,31 +133,33 @@ def test_the_generator_of_a_loader_is_put_back():
         ),
     ],
 )
-def test_what_is_wrong_with_the_data_is_told_before_a_channel_goes(train, said):
-    with pytest.raises(StepError, match=said):
+def test_wrong_data_are_reported_before_a_channel_is_removed(train, message):
+    with pytest.raises(StepError, match=message):
         applied(train, {"prune": {"ratio": 0.5}})
 
 
-def test_pruning_rounded_layers_says_what_to_put_first():
+def test_pruning_rounded_layers_reports_the_right_order_of_steps():
     with pytest.raises(
         StepError, match=r"no layer .* in floating point; put 'prune' before 'precision' and 'qat'"
     ):
         applied(PAIRS, {"precision": {"default": "int8"}}, {"prune": {"ratio": 0.5}})
 
 
-def test_batches_come_as_they_are_listed():
-    found: list[Tensor] = [
+def test_batches_come_in_the_order_of_the_list():
+    batches: list[Tensor] = [
         inputs.tensors[0] for inputs, _ in first_batches(PAIRS, CPU, "train data")
     ]
-    assert all(torch.equal(one, images) for one, (images, _) in zip(found, PAIRS, strict=True))
+    assert all(
+        torch.equal(batch, images) for batch, (images, _) in zip(batches, PAIRS, strict=True)
+    )
 
 
-def failing(answer: Tensor, target: Tensor) -> Tensor:
+def failing(output: Tensor, target: Tensor) -> Tensor:
     raise ValueError("odd target")
 
 
 @pytest.mark.parametrize(
-    ("loss", "said"),
+    ("loss", "message"),
     [
         (
             failing,
@@ -168,13 +170,13 @@ def failing(answer: Tensor, target: Tensor) -> Tensor:
             nn.CrossEntropyLoss(reduction="none"),
             r"'taylor' .*shape \(2,\); let it return one number",
         ),
-        (lambda answer, target: 1.0, "'taylor' has no gradient"),
+        (lambda output, target: 1.0, "'taylor' has no gradient"),
     ],
 )
-def test_a_loss_without_a_gradient_is_told(loss, said):
+def test_a_loss_without_a_gradient_is_reported(loss, message):
     work = work_of(PAIRS)
     work.loss = loss
-    with pytest.raises(StepError, match=said):
+    with pytest.raises(StepError, match=message):
         lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5}}]))
     assert all(weight.requires_grad for weight in work.model.parameters())
 

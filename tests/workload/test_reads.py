@@ -1,4 +1,4 @@
-"""Who asks a loader of a million batches for four reads four of them."""
+"""A caller that uses four batches of a loader of a million reads four of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(index: int, examples: int = 2) -> tuple[Tensor, Tensor]:
 
 
 class Loader:
-    """A loader that counts the batches that are read of it; without a length unless it is given."""
+    """A loader that counts the batches that are read; without a length."""
 
     def __init__(self, count: int = MANY, examples: int = 2) -> None:
         self.count, self.examples, self.read, self.furthest = count, examples, 0, 0
@@ -52,14 +52,14 @@ class Loader:
 
 
 class Sized(Loader):
-    """It also has a length."""
+    """The same with a length."""
 
     def __len__(self) -> int:
         return self.count
 
 
 class Listed:
-    """A list of as many, whose batches are made when they are read."""
+    """A list of as many batches, each created when it is read."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -89,7 +89,7 @@ def drawn(work: lab.Workload, count: int) -> list[Any]:
     return [batches[index] for index in range(count)]
 
 
-ASKED = {
+USES = {
     "calibration": precision,
     "calibration by histogram": lambda work: precision(work, calibration="mse"),
     "compensation": lambda work: precision(work, compensate=["rounding", "bias"]),
@@ -106,17 +106,17 @@ ASKED = {
 
 
 @pytest.mark.parametrize("kind", [Loader, Sized])
-@pytest.mark.parametrize("asking", ASKED)
-def test_four_batches_asked_of_a_loader_of_a_million_are_four_read(asking: str, kind: Any) -> None:
+@pytest.mark.parametrize("use", USES)
+def test_using_four_batches_of_a_loader_of_a_million_reads_four(use: str, kind: Any) -> None:
     loader = kind()
-    ASKED[asking](work_of(loader))
+    USES[use](work_of(loader))
     assert (loader.read, loader.furthest) == (4, 4)
 
 
-@pytest.mark.parametrize("asking", [name for name in ASKED if name not in ("sensitivity",)])
-def test_four_batches_asked_of_a_list_of_a_million_are_four_read(asking: str) -> None:
+@pytest.mark.parametrize("use", [name for name in USES if name not in ("sensitivity",)])
+def test_using_four_batches_of_a_list_of_a_million_reads_four(use: str) -> None:
     listed = Listed()
-    ASKED[asking](work_of(listed))
+    USES[use](work_of(listed))
     assert len(listed.numbers) == 4
 
 
@@ -137,7 +137,7 @@ def test_ranges_of_int8_inputs_are_taken_from_sixteen_batches_of_a_list_as_docum
     assert "16 batches" in " ".join((lab.sensitivity.__doc__ or "").split())
 
 
-def test_a_loader_of_test_data_serves_where_there_are_no_train_data() -> None:
+def test_test_data_are_used_without_train_data() -> None:
     loader = Sized()
     precision(work_of(test=loader))
     assert loader.read == 4
@@ -153,7 +153,7 @@ def test_a_refit_reads_only_the_batches_that_fit_into_its_examples() -> None:
 
 
 @pytest.mark.parametrize("repair", ["least-squares", "batch-norm"])
-def test_the_refit_of_prune_reads_only_those(repair: str) -> None:
+def test_the_refit_of_prune_reads_only_its_batches(repair: str) -> None:
     loader = Loader(examples=80)
     step = {"prune": {"ratio": 0.5, "importance": "magnitude", "repair": [repair]}}
     lab.apply(work_of(loader), lab.Recipe([step]))
@@ -167,12 +167,12 @@ def test_lists_of_attention_read_sixteen_examples() -> None:
     assert samples_of(work_of(loader), 16).count == 16 and loader.read == 4
 
 
-def test_a_plan_of_formats_judges_the_whole_model_on_few_batches() -> None:
+def test_a_plan_of_formats_evaluates_the_whole_model_on_few_batches() -> None:
     loader = Loader()
     work = work_of(loader)
-    found = lab.sensitivity(work, formats=("int4-weights",), batches=4)
+    sensitivity = lab.sensitivity(work, formats=("int4-weights",), batches=4)
     before = loader.read
-    costs._lost(work, work.model, found)
+    costs._whole_model_loss(work, work.model, sensitivity)
     assert (before, loader.read) == (4, 4 + costs.BATCHES)
 
 
@@ -191,13 +191,13 @@ def test_an_epoch_reads_every_batch_once_and_counts_a_loader_without_a_length_be
     assert len(list(Batches(sized, CPU).epoch(0, 0))) == 6 and sized.read == 6
 
 
-def test_as_many_as_there_are_come_of_a_short_loader() -> None:
+def test_a_short_loader_yields_all_its_batches() -> None:
     for kind in (Loader, Sized):
         assert len(sampled_batches(work_of(kind(3)), 8, 0)) == 3
         assert len(sampled_batches(work_of(kind(3)), None, 0)) == 3
 
 
-def test_batches_that_are_not_kept_are_read_again_from_the_start(monkeypatch: Any) -> None:
+def test_batches_that_are_not_cached_are_read_again_from_the_start(monkeypatch: Any) -> None:
     monkeypatch.setattr(sampled, "MOST_BYTES", 0)
     loader = Sized()
     batches = sampled_batches(work_of(loader), 4, 0)
@@ -206,7 +206,7 @@ def test_batches_that_are_not_kept_are_read_again_from_the_start(monkeypatch: An
     assert all(map(torch.equal, once, again)) and (loader.read, loader.furthest) == (8, 4)
 
 
-def test_the_bad_batch_is_named_to_whoever_asks() -> None:
+def test_errors_name_the_bad_batch() -> None:
     class Broken(Sized):
         def __iter__(self) -> Iterator[Any]:
             yield batch(0)

@@ -1,5 +1,5 @@
-"""A function that a file names is code: it is called only for who trusts the file, or where nothing
-new would be run.
+"""A function that a file names is code: it is called only if the user trusts the file, or if no new
+code is run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def make():
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, in which a module lies that leaves a file when it is imported, and
-    another when it is called.
+    """The current folder, with a module that writes one file when it is imported and another when
+    it is called.
     """
     (tmp_path / "evil_net.py").write_text(EVIL)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield tmp_path
     for name in [
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def saved_from(name: str, folder: Path, **options: Any) -> Path:
-    """A sound folder whose model was made by this name, as its file says."""
+    """A valid folder whose file says that this name created its model."""
     torch.manual_seed(0)
     work = lab.Workload(nn.Linear(3, 2), torch.ones(1, 3), name="line")
     work.origin = Origin(name=name, batch=1, seed=0, options=options)
@@ -61,9 +61,7 @@ def saved_from(name: str, folder: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("how", ["lab.load", "Variant.load"])
-def test_a_function_that_a_folder_names_is_called_only_for_who_trusts_the_folder(
-    how: str, here: Path
-) -> None:
+def test_a_function_that_a_folder_names_is_called_only_with_trust(how: str, here: Path) -> None:
     load: Any = {"lab.load": lab.load, "Variant.load": lab.Variant.load}[how]
     folder = saved_from("evil_net:make", here / "mine")
     with pytest.raises(FileError, match=r"names 'evil_net:make'.* trust=True.* --trust"):
@@ -82,7 +80,7 @@ def test_the_original_itself_needs_no_trust(here: Path) -> None:
     assert not (here / "imported").exists()
 
 
-def test_the_name_in_a_folders_recipe_is_a_files_word_too(here: Path) -> None:
+def test_the_name_in_a_folders_recipe_needs_trust_too(here: Path) -> None:
     torch.manual_seed(0)
     work = lab.Workload(nn.Linear(3, 2), torch.ones(1, 3))
     lab.apply(work, lab.Recipe([], workload="evil_net:make")).save("mine")
@@ -91,11 +89,11 @@ def test_the_name_in_a_folders_recipe_is_a_files_word_too(here: Path) -> None:
     assert not (here / "imported").exists()
 
 
-def test_what_a_person_types_is_their_own_word(here: Path) -> None:
+def test_a_typed_name_needs_no_trust(here: Path) -> None:
     assert lab.load("evil_net:make").output().shape == (1, 2)
 
 
-def test_a_module_of_the_users_own_that_is_imported_already_is_followed(here: Path) -> None:
+def test_an_imported_module_of_the_users_is_followed(here: Path) -> None:
     folder = saved_from("evil_net:make", here / "mine")
     lab.load("evil_net:make")
     (here / "called").unlink()
@@ -134,7 +132,7 @@ def test_a_function_of_the_notebook_itself_is_followed(
         "paifuser_lab.cli.program:models",
     ],
 )
-def test_what_makes_no_model_is_not_called_though_it_is_imported(name: str, here: Path) -> None:
+def test_imported_functions_that_create_no_model_are_not_called(name: str, here: Path) -> None:
     __import__("paifuser_lab.cli.program")
     sys.path.insert(0, str(here))
     __import__("evil_net")
@@ -142,7 +140,7 @@ def test_what_makes_no_model_is_not_called_though_it_is_imported(name: str, here
         lab.load(saved_from(name, here / "mine"))
 
 
-def test_a_function_of_pythons_own_is_not_called_for_who_trusts_the_folder_either(
+def test_a_standard_library_function_is_not_called_even_with_trust(
     here: Path,
 ) -> None:
     with pytest.raises(FileError, match="'os:abort' is Python's own"):
@@ -150,12 +148,12 @@ def test_a_function_of_pythons_own_is_not_called_for_who_trusts_the_folder_eithe
 
 
 @pytest.mark.parametrize("name", ["os:system", "os:abort", "posix:abort", "builtins:dict"])
-def test_a_function_of_pythons_own_is_no_loader(name: str) -> None:
+def test_a_standard_library_function_is_refused(name: str) -> None:
     with pytest.raises(UnknownModelError, match=f"'{name}' is Python's own and makes no model"):
         lab.load(name)
 
 
-def test_a_function_that_fails_is_told(here: Path) -> None:
+def test_a_failing_function_is_reported(here: Path) -> None:
     (here / "failing_net.py").write_text(
         "def make(width):\n    raise RuntimeError('no such width')\n"
     )
@@ -168,7 +166,7 @@ def test_a_function_that_fails_is_told(here: Path) -> None:
 
 
 class _Entry:
-    """An entry point as another package declares it."""
+    """An entry point of another package."""
 
     module = "plug_in_net.steps"
 
@@ -203,7 +201,7 @@ def test_an_installed_plug_in_is_followed_where_it_declares_a_workload(
         lab.load(saved_from("plug_in_net.models:careless", here / "other"))
 
 
-def test_an_option_in_a_file_that_names_something_of_a_hub_is_not_followed(here: Path) -> None:
+def test_an_option_in_a_file_that_names_a_hub_kernel_is_refused(here: Path) -> None:
     pytest.importorskip("transformers")
     folder = saved_from("hf:bert", here / "mine", attn_implementation="somebody/kernel")
     with pytest.raises(FileError, match=r"attn_implementation='somebody/kernel'.* trust=True"):
@@ -212,13 +210,13 @@ def test_an_option_in_a_file_that_names_something_of_a_hub_is_not_followed(here:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `paifuser-lab …` in this process: exit code and what was said on standard error."""
+    """Runs `paifuser-lab …` in this process: the exit code and the text on standard error."""
 
     def run(*arguments: object) -> tuple[object, str]:
         monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as raised:
             program.main()
-        return ended.value.code or 0, capsys.readouterr().err
+        return raised.value.code or 0, capsys.readouterr().err
 
     return run
 
@@ -226,42 +224,45 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The parameters of each notebook that would be run."""
-    asked: list[dict[str, Any]] = []
+    parameter_sets: list[dict[str, Any]] = []
 
     def run_notebook(
         notebook: Path, out: Path, parameters: dict[str, Any], *, replace: bool
     ) -> Path:
-        asked.append(parameters)
+        parameter_sets.append(parameters)
         batch.check_parameters(notebook, parameters)
         return out
 
     monkeypatch.setattr(batch, "run_notebook", run_notebook)
     monkeypatch.setattr(program, "_finish", lambda out: None)
-    return asked
+    return parameter_sets
 
 
-def test_a_recipes_workload_is_a_files_word_and_a_typed_model_is_not(
+def test_a_recipes_workload_needs_trust_and_a_typed_model_does_not(
     here: Path, command: Any, runs: list[dict[str, Any]]
 ) -> None:
     lab.Recipe(["fold"], workload="evil_net:make").save("recipe.yaml")
-    code, said = command("run", "recipe.yaml", "--out", "out")
+    code, error = command("run", "recipe.yaml", "--out", "out")
     assert (
-        code == 2 and "recipe.yaml names 'evil_net:make'" in said and "--trust" in said and not runs
+        code == 2
+        and "recipe.yaml names 'evil_net:make'" in error
+        and "--trust" in error
+        and not runs
     )
     assert command("run", "recipe.yaml", "--out", "out", "--trust")[0] == 0
     assert command("run", "recipe.yaml", "--out", "out", "--model", "evil_net:make")[0] == 0
-    assert [(one["model"], one["trust"]) for one in runs] == [
+    assert [(run["model"], run["trust"]) for run in runs] == [
         ("evil_net:make", True),
         ("evil_net:make", False),
     ]
     assert not (here / "imported").exists()
 
 
-def test_commands_that_take_a_folder_ask_for_trust(here: Path, command: Any) -> None:
+def test_commands_that_take_a_folder_need_trust(here: Path, command: Any) -> None:
     folder = saved_from("evil_net:make", here / "mine")
     for arguments in (["plan", folder, "--seconds", "0"], ["profile", folder, "--seconds", "1"]):
-        code, said = command(*arguments)
-        assert code == 2 and "--trust" in said and not (here / "imported").exists()
+        code, error = command(*arguments)
+        assert code == 2 and "--trust" in error and not (here / "imported").exists()
     assert command("plan", folder, "--seconds", "0", "--trust")[0] == 0
 
 
@@ -274,17 +275,17 @@ def test_the_current_folder_is_on_a_commands_path_only_for_a_trusted_name(
     assert str(here) in sys.path
 
 
-def test_a_notebook_that_sweeps_is_told_whom_to_trust(
+def test_a_sweep_passes_trust_to_its_notebooks(
     here: Path, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from paifuser_lab.pipeline import sweep as sweeping
 
-    asked: list[dict[str, Any]] = []
+    sweeps: list[dict[str, Any]] = []
     monkeypatch.setattr(
         sweeping,
         "sweep",
-        lambda path, values, *rest, **options: asked.append(values) or sys.exit(0),
+        lambda path, values, *rest, **options: sweeps.append(values) or sys.exit(0),
     )
     command("sweep", "50_compress.ipynb", "-p", "model=mine", "--out", "out", "--trust")
     command("sweep", "50_compress.ipynb", "-p", "model=mine", "--out", "out")
-    assert asked == [{"model": ["mine"], "trust": [True]}, {"model": ["mine"]}]
+    assert sweeps == [{"model": ["mine"], "trust": [True]}, {"model": ["mine"]}]

@@ -1,6 +1,4 @@
-"""Workloads: inputs of every kind, a model that is left as it was, and failures that name the
-layer.
-"""
+"""Workloads: inputs of every kind, a model that is unchanged, and errors that name the layer."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ ONE, OTHER = torch.full((2, 3), 5.0), torch.ones(2, 3)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "answer"),
+    ("inputs", "value"),
     [
         (ONE, 5.0),
         ((ONE, OTHER), 4.0),
@@ -52,13 +50,13 @@ ONE, OTHER = torch.full((2, 3), 5.0), torch.ones(2, 3)
     ],
     ids=["tensor", "tuple", "list", "dict", "a tokenizer's mapping", "both"],
 )
-def test_inputs_are_given_as_a_call_takes_them(inputs: Any, answer: float) -> None:
+def test_inputs_become_the_arguments_of_a_call(inputs: Any, value: float) -> None:
     work = Workload(Two(), inputs, name="two")
-    assert torch.equal(work.output(), torch.full((2, 3), answer))
+    assert torch.equal(work.output(), torch.full((2, 3), value))
     assert repr(work).startswith("Workload(two: 2×3")
 
 
-def test_inputs_have_their_tensors_in_order_and_change_as_one() -> None:
+def test_inputs_list_and_map_their_tensors_in_order() -> None:
     inputs = Inputs((ONE, [OTHER]), {"deep": {"x": OTHER}, "n": 3})
     assert len(inputs.tensors) == 3 and inputs.tensors[0] is ONE
     doubled = inputs.map(lambda tensor: tensor * 2)
@@ -74,23 +72,27 @@ def model_with_flags() -> nn.Module:
 
 
 @pytest.mark.parametrize("rebinds", [False, True])
-def test_running_puts_flags_and_buffers_back(rebinds: bool) -> None:
+def test_running_restores_flags_and_buffers(rebinds: bool) -> None:
     model = model_with_flags()
     model[2].rebinds = rebinds
     buffers, flags, before = (
         list(model.buffers()),
-        [one.training for one in model.modules()],
+        [module.training for module in model.modules()],
         weights_hash(model),
     )
     with running(model):
-        assert not any(one.training for one in model.modules()) and not torch.is_grad_enabled()
+        assert (
+            not any(module.training for module in model.modules()) and not torch.is_grad_enabled()
+        )
         model(torch.randn(3, 4))
         assert model[2].calls.item() == 1
-    assert [one.training for one in model.modules()] == flags and weights_hash(model) == before
-    assert all(one is other for one, other in zip(model.buffers(), buffers, strict=True))
+    assert [module.training for module in model.modules()] == flags and weights_hash(
+        model
+    ) == before
+    assert all(module is other for module, other in zip(model.buffers(), buffers, strict=True))
 
 
-def test_running_puts_them_back_after_an_error_too() -> None:
+def test_running_restores_them_after_an_error() -> None:
     model = model_with_flags()
     before = weights_hash(model)
     with pytest.raises(RuntimeError), running(model):  # noqa: PT012
@@ -99,7 +101,7 @@ def test_running_puts_them_back_after_an_error_too() -> None:
     assert model.training and not model[1].training and weights_hash(model) == before
 
 
-def test_a_buffer_that_a_forward_makes_anew_is_gone_afterwards() -> None:
+def test_a_buffer_that_a_forward_registers_is_removed_afterwards() -> None:
     class Caching(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             self.register_buffer("cache", x * 2)
@@ -119,23 +121,23 @@ def test_buffers_that_a_forward_writes_are_named(rebinds: bool) -> None:
 @pytest.mark.parametrize(
     "model",
     [Counting(), Counting(rebinds=True), Small(), Tied().train()],
-    ids=lambda one: type(one).__name__,
+    ids=lambda module: type(module).__name__,
 )
-def test_output_leaves_the_model_and_its_inputs_as_they_were(model: nn.Module) -> None:
-    given = {"Small": images(), "Tied": ids()}.get(type(model).__name__, torch.randn(2, 4))
-    before, kept, flag = weights_hash(model), given.clone(), model.training
-    work = Workload(model, given)
+def test_output_leaves_the_model_and_its_inputs_unchanged(model: nn.Module) -> None:
+    inputs = {"Small": images(), "Tied": ids()}.get(type(model).__name__, torch.randn(2, 4))
+    before, copy, flag = weights_hash(model), inputs.clone(), model.training
+    work = Workload(model, inputs)
     first, second = work.output(), work.output()
     assert torch.equal(first, second) and weights_hash(model) == before and model.training is flag
-    assert torch.equal(given, kept) and not any(
-        one._forward_hooks or one._forward_pre_hooks for one in model.modules()
+    assert torch.equal(inputs, copy) and not any(
+        module._forward_hooks or module._forward_pre_hooks for module in model.modules()
     )
 
 
-def test_a_model_that_writes_into_its_input_disturbs_nobody() -> None:
-    given = torch.zeros(2, 4)
-    work = Workload(Scribbling(), given)
-    assert torch.equal(work.output(), work.output()) and torch.equal(given, torch.zeros(2, 4))
+def test_a_model_may_write_into_its_input() -> None:
+    inputs = torch.zeros(2, 4)
+    work = Workload(Scribbling(), inputs)
+    assert torch.equal(work.output(), work.output()) and torch.equal(inputs, torch.zeros(2, 4))
 
 
 class Nan(nn.Module):
@@ -209,13 +211,13 @@ def test_a_nan_deep_in_a_dict_is_found() -> None:
     ],
     ids=["channels", "nested", "an id too large", "no layer", "unknown keyword", "nothing given"],
 )
-def test_inputs_that_do_not_fit_name_the_layer_and_what_it_received(
+def test_errors_for_wrong_inputs_name_the_layer_and_the_shapes(
     model: nn.Module, inputs: Any, layer: str, message: str
 ) -> None:
     with pytest.raises(ForwardError, match=message) as caught:
         Workload(model, inputs).output()
     assert caught.value.layer == layer and "\n" not in str(caught.value)
-    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def meta_model() -> nn.Module:
@@ -228,7 +230,7 @@ def lazy_model() -> nn.Module:
 
 
 class Elsewhere(nn.Linear):
-    """As on a device that is not here."""
+    """A layer on a device that does not exist here."""
 
     def parameters(self, recurse: bool = True) -> Any:
         return iter([torch.empty(1, device="meta")])
@@ -274,7 +276,9 @@ class Elsewhere(nn.Linear):
         "batch -1",
     ],
 )
-def test_what_cannot_be_run_is_refused_at_once(make: Callable[[], Workload], message: str) -> None:
+def test_workloads_that_cannot_run_are_refused_at_once(
+    make: Callable[[], Workload], message: str
+) -> None:
     with pytest.raises(WorkloadError, match=message):
         make()
 
@@ -290,7 +294,7 @@ def accuracy(predict: Callable[[Any], Tensor], test: Any) -> float:
     ) / len(test)
 
 
-def test_the_metric_is_of_the_model_that_is_given() -> None:
+def test_the_metric_is_computed_for_the_given_model() -> None:
     model, other = Small().train(), Small()
     batch = images(6)
     labels = model.eval()(batch).argmax(1)
@@ -304,16 +308,16 @@ def unkind(predict: Callable[[Any], Tensor], test: Any) -> float:
     raise ValueError("no labels here.\na long story")
 
 
-def test_a_metric_that_raises_is_named_with_what_it_raised() -> None:
+def test_a_failing_metric_is_reported_with_its_error() -> None:
     work = Workload(Small(), images(), test=[(images(), None)], metric=unkind)
-    said = (
-        r"^metric 'unkind' of Small fails \(ValueError: no labels here\); mend it: it is called as "
-        r"metric\(predict, test\)\.$"
+    message = (
+        r"^metric 'unkind' of Small fails \(ValueError: no labels here\); correct it: it is called "
+        r"as metric\(predict, test\)\.$"
     )
-    with pytest.raises(MeasureError, match=said) as caught:
+    with pytest.raises(MeasureError, match=message) as caught:
         work.evaluate()
     assert isinstance(caught.value.__cause__, ValueError)
-    with pytest.raises(MeasureError, match=said):
+    with pytest.raises(MeasureError, match=message):
         lab.compare(work, rounds=1)
 
 
@@ -338,7 +342,7 @@ def test_a_workload_on_another_device_is_a_copy() -> None:
     assert moved.model is not work.model and not moved.variants and work.variants
 
 
-def test_a_workload_and_its_variants_go_when_nobody_holds_them() -> None:
+def test_a_workload_and_its_variants_are_garbage_collected() -> None:
     work = Workload(nn.Linear(2, 2), torch.ones(1, 2))
     lab.apply(work, lab.Recipe(["layout"]))
     gone = weakref.ref(work)
@@ -367,7 +371,7 @@ def batches():
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module in the current folder, which is not on the path, and a helper that it imports when
-    called.
+    it is called.
     """
     name = f"made_up_{os.getpid()}"
     (tmp_path / f"{name}.py").write_text(MODULE.format(name=name))
@@ -379,7 +383,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_function_gives_a_workload_or_a_pair(here: str) -> None:
+def test_a_function_returns_a_workload_or_a_pair(here: str) -> None:
     path = list(sys.path)
     work = lab.load(f"{here}:pair", width=6)
     assert (work.name, work.inputs.tensors[0].shape) == ("pair", (1, 6))
@@ -395,12 +399,12 @@ def test_data_can_be_another_functions(here: str) -> None:
         lab.load(f"{here}:work", data=f"{here}:model")
 
 
-def test_a_function_gives_equal_weights_for_equal_seeds_and_leaves_chance_alone(here: str) -> None:
+def test_equal_seeds_give_equal_weights_and_preserve_the_random_state(here: str) -> None:
     state = torch.random.get_rng_state()
-    one, same, other = (
+    first, same, other = (
         weights_hash(lab.load(f"{here}:pair", seed=seed).model) for seed in (0, 0, 1)
     )
-    assert one == same != other and torch.equal(torch.random.get_rng_state(), state)
+    assert first == same != other and torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +418,7 @@ def test_a_function_gives_equal_weights_for_equal_seeds_and_leaves_chance_alone(
         ("{here}:model", "returned Linear; return a Workload, or a pair"),
     ],
 )
-def test_a_function_that_gives_none_is_told(function: str, message: str, here: str) -> None:
+def test_a_name_that_gives_no_workload_is_reported(function: str, message: str, here: str) -> None:
     path = list(sys.path)
     with pytest.raises(WorkloadError, match=message):
         lab.load(function.format(here=here))
@@ -461,7 +465,7 @@ def test_a_transformers_config_by_name_is_a_workload(
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_transformers_config_that_is_none_is_told() -> None:
+def test_an_unknown_transformers_config_is_reported() -> None:
     transformers_or_skip()
     with pytest.raises(UnknownModelError, match="transformers cannot make 'hf:nonsense'"):
         lab.load("hf:nonsense")

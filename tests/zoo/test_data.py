@@ -1,4 +1,4 @@
-"""Data that needs no download, and models trained on it and kept."""
+"""Data sets without downloads, and models trained on them and cached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from paifuser_lab import zoo
 from paifuser_lab.errors import FileError, WorkloadError
 from paifuser_lab.zoo import cache, data, maps, metrics, pretrained, streets, training
-from paifuser_lab.zoo.trained import COURSES, main
+from paifuser_lab.zoo.trained import SETUPS, main
 
 QUICK = "resnet18-digits-tiny"
 
@@ -55,7 +55,7 @@ def test_a_second_build_reads_the_cache_to_the_bit(trained: tuple[zoo.Parts, lis
     assert_same_weights(trained[0].model, again.model)
 
 
-def test_untrained_weights_are_at_hand_too(trained: tuple[zoo.Parts, list[float]]) -> None:
+def test_a_model_can_be_built_untrained(trained: tuple[zoo.Parts, list[float]]) -> None:
     parts = zoo.build(QUICK, trained=False, batch=5)
     assert score(parts) < 0.5
     assert isinstance(parts.inputs, torch.Tensor)
@@ -73,7 +73,7 @@ def test_the_weights_in_the_package_are_as_good_as_their_record_and_nothing_trai
 
 def test_the_trained_models_come_with_weights_that_are_small_and_good() -> None:
     known = pretrained.manifest()
-    assert known.keys() == {name for name, course in COURSES.items() if not course.weights}
+    assert known.keys() == {name for name, setup in SETUPS.items() if not setup.weights}
     assert known["resnet18-digits"]["metric"] > 0.97
     assert min(known[name]["metric"] for name in ("segnet-streets", "unet-streets")) > 0.6
     assert all(pretrained.path_of(name).stat().st_size < 3_000_000 for name in known)
@@ -107,35 +107,33 @@ def test_weights_are_trained_again_by_one_command(
     assert weights is not None and pretrained.read(QUICK, 1) is None
     model = zoo.build(QUICK).model
     assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
-    monkeypatch.setattr(pretrained, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(pretrained, "MAX_BYTES", 1000)
     pretrained.path_of(QUICK).unlink()
     main([QUICK])
     assert "left out" in capsys.readouterr().out and not pretrained.path_of(QUICK).exists()
 
 
 @pytest.mark.slow
-def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained() -> None:
+def test_the_model_of_maps_learns_long_range_attention_and_works_on_larger_maps() -> None:
     parts = zoo.build("segvit-maps")
     right = score(parts)
     assert right > 0.85
-    assert looking_only_near(parts) < right / 2
+    assert score_with_near_attention(parts) < right / 2
     larger = zoo.build("segvit-maps-256", on_epoch=lambda *_: pytest.fail("trained again"))
     assert_same_weights(parts.model, larger.model)
     assert score(larger) > 0.85
 
 
-def looking_only_near(parts: zoo.Parts, reach: int = 64) -> float:
-    """What is left of the metric where no token sees another that is further away, in their order,
-    than `reach`.
-    """
+def score_with_near_attention(parts: zoo.Parts, reach: int = 64) -> float:
+    """The metric when tokens only attend to others at most `reach` positions away."""
 
     class Near(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func is torch.nn.functional.scaled_dot_product_attention:
-                place = torch.arange(args[0].shape[2])
-                return func(*args, attn_mask=(place[:, None] - place).abs() <= reach)
+                position = torch.arange(args[0].shape[2])
+                return func(*args, attn_mask=(position[:, None] - position).abs() <= reach)
             return func(*args, **(kwargs or {}))
 
     with Near():
@@ -176,9 +174,9 @@ def test_an_interrupted_training_keeps_what_it_learned() -> None:
 
 
 def test_weights_are_made_once_and_then_read(cache_folder: Path) -> None:
-    made = [cache.load_or_make("net", 0, lambda: {"weight": torch.arange(6.0).reshape(2, 3).T})]
-    made.append(cache.load_or_make("net", 0, lambda: pytest.fail("made again")))
-    assert torch.equal(made[0]["weight"], made[1]["weight"])
+    loaded = [cache.load_or_make("net", 0, lambda: {"weight": torch.arange(6.0).reshape(2, 3).T})]
+    loaded.append(cache.load_or_make("net", 0, lambda: pytest.fail("made again")))
+    assert torch.equal(loaded[0]["weight"], loaded[1]["weight"])
     assert sorted(path.suffix for path in cache_folder.iterdir()) == [".safetensors", ".sha256"]
 
 
@@ -189,8 +187,8 @@ def test_a_damaged_cache_file_is_made_again(victim: str, damage: bytes, cache_fo
     cache.load_or_make("net", 0, lambda: good)
     path = cache.path_for("net", 0)
     (path if victim == "weights" else path.with_name(path.name + ".sha256")).write_bytes(damage)
-    made = cache.load_or_make("net", 0, lambda: {"weight": torch.zeros(3)})
-    assert torch.equal(made["weight"], torch.zeros(3))
+    remade = cache.load_or_make("net", 0, lambda: {"weight": torch.zeros(3)})
+    assert torch.equal(remade["weight"], torch.zeros(3))
     again = cache.load_or_make("net", 0, lambda: pytest.fail("made again"))
     assert torch.equal(again["weight"], torch.zeros(3))
 
@@ -219,7 +217,7 @@ def test_the_cache_keeps_names_and_seeds_apart() -> None:
     assert len({cache.path_for(name, seed) for name in ("one", "other") for seed in (0, 1)}) == 4
 
 
-def test_digits_are_split_alike_for_every_digit() -> None:
+def test_digits_are_split_in_equal_shares_of_every_digit() -> None:
     train, test = data.digits(batch=1)
     assert (len(train), len(test)) == (1437, 360)
     counts = torch.bincount(torch.cat([target for _, target in test]))
@@ -260,14 +258,14 @@ def test_maps_are_the_same_every_time_and_show_every_class() -> None:
 
 
 @pytest.mark.parametrize("side", [32, 64, 100])
-def test_whoever_reads_the_legend_of_a_map_knows_every_place(side: int) -> None:
+def test_the_legend_of_a_map_determines_every_pixel(side: int) -> None:
     for image, labels in zip(*maps.sheets(12, side=side, seed=1), strict=True):
         is_land = labels != maps.LEGEND
         far = np.abs(image[:, None] - read_legend(image, labels)[..., None, None]).sum(axis=0)
         assert (far.argmin(axis=0) == labels)[is_land].mean() > 0.93
 
 
-def test_the_colour_of_a_place_on_a_map_alone_tells_nothing() -> None:
+def test_colour_alone_does_not_determine_the_class_on_a_map() -> None:
     images, labels = maps.sheets(400, side=32, seed=2)
     is_land = labels != maps.LEGEND
     bins = (images * 3.999).astype(int).transpose(0, 2, 3, 1)[is_land] @ (16, 4, 1)
@@ -277,8 +275,8 @@ def test_the_colour_of_a_place_on_a_map_alone_tells_nothing() -> None:
 
 
 def read_legend(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The colour of each kind, (channels, kinds): which swatch has which pattern is read off where
-    its light goes down.
+    """The colour of each kind, (channels, kinds), with the pattern of each swatch detected from its
+    brightness.
     """
     rows, columns = (np.flatnonzero((labels == maps.LEGEND).any(axis=axis)) for axis in (1, 0))
     side = len(rows)
@@ -298,7 +296,7 @@ def test_a_map_without_room_for_its_legend_is_refused() -> None:
             data.maps(side=side)
 
 
-def test_mean_iou_is_right_on_a_case_worked_by_hand() -> None:
+def test_mean_iou_of_a_small_example() -> None:
     target = torch.tensor([[[0, 0, 1, 1]]])
     predicted = torch.tensor([[[0, 1, 1, 1]]])
     one_hot = torch.nn.functional.one_hot(predicted, 4).permute(0, 3, 1, 2).float()
@@ -323,11 +321,11 @@ def test_accuracy_counts_over_all_batches() -> None:
     assert metrics.accuracy(lambda inputs: inputs, batches) == 0.75
 
 
-def test_hard_digits_are_the_digits_distorted_each_time_otherwise_and_the_same_for_a_seed() -> None:
-    (learned, judged), (again, _) = data.hard_digits(copies=2), data.hard_digits(copies=2)
-    assert learned[0][0].shape == (60, 1, 16, 16) and len(judged) == 12
-    assert all(torch.equal(one, other) for one, other in zip(learned[3], again[3], strict=True))
-    images, classes = judged[0]
+def test_hard_digits_have_different_distortions_and_are_reproducible() -> None:
+    (train, test), (again, _) = data.hard_digits(copies=2), data.hard_digits(copies=2)
+    assert train[0][0].shape == (60, 1, 16, 16) and len(test) == 12
+    assert all(torch.equal(first, second) for first, second in zip(train[3], again[3], strict=True))
+    images, classes = test[0]
     assert torch.equal(classes[::2], classes[1::2])  # two of each
     assert (images[::2] - images[1::2]).abs().flatten(1).mean(1).min() > 0.1
     with pytest.raises(WorkloadError, match="does not fit"):
@@ -346,7 +344,7 @@ def test_importing_the_zoo_imports_no_model() -> None:
     assert "sklearn" not in loaded
 
 
-def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
-    expected, found = one.state_dict(), other.state_dict()
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[key], found[key]) for key in expected)
+def assert_same_weights(model: torch.nn.Module, other: torch.nn.Module) -> None:
+    expected, weights = model.state_dict(), other.state_dict()
+    assert expected.keys() == weights.keys()
+    assert all(torch.equal(expected[key], weights[key]) for key in expected)

@@ -1,4 +1,4 @@
-"""Models by name: what they are made of, and that the tools of this project can work on them."""
+"""Models by name: their size, reproducibility, execution and export."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_full_models_have_the_well_known_number_of_parameters(name: str, count: 
 
 
 @pytest.mark.parametrize("name", ["yolo", "unet", "segnet", "segvit"])
-def test_the_house_models_are_small(name: str) -> None:
+def test_models_without_a_paper_are_small(name: str) -> None:
     with torch.device("meta"):
         model = zoo.build(name).model
     assert 300_000 < sum(parameter.numel() for parameter in model.parameters()) < 10_000_000
@@ -58,10 +58,10 @@ def test_tiny_models_run_forward_and_backward(name: str) -> None:
     parts = zoo.build(name)
     assert not parts.model.training
     torch.stack([output.float().square().mean() for output in run(parts)]).sum().backward()
-    silent = [
+    without_gradient = [
         layer for layer, parameter in parts.model.named_parameters() if parameter.grad is None
     ]
-    assert not silent
+    assert not without_gradient
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -72,7 +72,7 @@ def test_the_batch_is_honoured(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_outputs_are_finite_and_of_sane_scale(name: str, precision: torch.dtype) -> None:
+def test_outputs_are_finite_and_of_reasonable_scale(name: str, precision: torch.dtype) -> None:
     parts = zoo.build(name, batch=2)
     parts.model.to(precision)
     args, kwargs = arguments(parts)
@@ -87,10 +87,10 @@ def test_outputs_are_finite_and_of_sane_scale(name: str, precision: torch.dtype)
 def test_two_builds_are_equal_to_the_bit(name: str) -> None:
     first, second = zoo.build(name), zoo.build(name)
     assert_same_weights(first.model, second.model)
-    for one, other in zip(
+    for inputs, other in zip(
         *(torch.utils._pytree.tree_leaves(parts.inputs) for parts in (first, second)), strict=True
     ):
-        assert torch.equal(one, other)
+        assert torch.equal(inputs, other)
 
 
 def test_another_process_with_other_threads_builds_the_same_weights() -> None:
@@ -168,7 +168,7 @@ def test_an_empty_batch_is_refused() -> None:
         zoo.build("resnet18", batch=0)
 
 
-def test_every_full_model_has_a_tiny_sibling() -> None:
+def test_every_full_model_has_a_tiny_version() -> None:
     assert {f"{name}-tiny" for name in PARAMETERS} < set(zoo.names())
     assert len(set(zoo.names())) == len(zoo.names())
 
@@ -183,7 +183,7 @@ def test_tiny_models_export(name: str) -> None:
             assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-# Deprecations inside torch's exporter, not ours to mend.
+# deprecations inside torch's exporter
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_swin_goes_through_onnx() -> None:
     pytest.importorskip("onnxscript")
@@ -195,9 +195,9 @@ def test_swin_goes_through_onnx() -> None:
     session = runtime.InferenceSession(
         program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (found,) = session.run(None, {session.get_inputs()[0].name: args[0].numpy()})
+    (output,) = session.run(None, {session.get_inputs()[0].name: args[0].numpy()})
     with torch.no_grad():
-        assert torch.allclose(run(parts)[0], torch.from_numpy(found), atol=1e-4)
+        assert torch.allclose(run(parts)[0], torch.from_numpy(output), atol=1e-4)
 
 
 def test_a_shifted_window_does_not_see_across_the_edge() -> None:
@@ -209,7 +209,7 @@ def test_a_shifted_window_does_not_see_across_the_edge() -> None:
     assert (mask[3] == 0).sum() == 4
 
 
-def test_segvit_takes_images_of_every_size_and_each_token_knows_its_place() -> None:
+def test_segvit_takes_images_of_every_size_and_distinguishes_positions() -> None:
     model = zoo.build("segvit-tiny").model
     flat = torch.zeros(1, 3, 32, 48)
     with torch.no_grad():
@@ -222,7 +222,7 @@ def test_segvit_takes_images_of_every_size_and_each_token_knows_its_place() -> N
     assert apart.min() > 1e-3
 
 
-def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
-    expected, found = one.state_dict(), other.state_dict()
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[key], found[key]) for key in expected)
+def assert_same_weights(model: torch.nn.Module, other: torch.nn.Module) -> None:
+    expected, weights = model.state_dict(), other.state_dict()
+    assert expected.keys() == weights.keys()
+    assert all(torch.equal(expected[key], weights[key]) for key in expected)

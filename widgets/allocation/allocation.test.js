@@ -54,7 +54,7 @@ const packed = {
 const table = unpackedAllocation(packed);
 const [first, planned, , allInt8] = table.points;
 
-test("a packed allocation is unpacked; what is not there yet has no points", () => {
+test("a packed allocation is unpacked; an unknown one has no points", () => {
   assert.deepEqual(
     [table.isKnown, unpackedAllocation({}).isKnown, unpackedAllocation(undefined).points],
     [true, false, []],
@@ -72,7 +72,7 @@ test("a packed allocation is unpacked; what is not there yet has no points", () 
   assert.equal(allInt8.achieved?.latencyMs, 3);
 });
 
-test("a point tells what was predicted and what was achieved, and nothing of what is unknown", () => {
+test("a point shows predicted and achieved figures, and no unknown ones", () => {
   assert.deepEqual(pointFigures(table, planned), [
     ["3 ms", "predicted"],
     ["4 ms", "achieved (baseline then 5)"],
@@ -94,7 +94,7 @@ test("a point tells what was predicted and what was achieved, and nothing of wha
   );
 });
 
-test("what was predicted stands beside what was achieved, with the error of the prediction", () => {
+test("rows have predicted and achieved values, with the error of the prediction", () => {
   const rows = pointRows(table, planned);
   assert.deepEqual(
     rows.map((row) => row.name),
@@ -142,7 +142,7 @@ test("formats are counted in words", () => {
   );
 });
 
-test("every mark lies inside the drawing, the least losses the lowest, and those of zero or less in the band", () => {
+test("marks lie inside the drawing, lower losses lower, losses of zero or less in the band", () => {
   for (const width of [260, 700, 1400]) {
     const frame = allocationFrame(width, table);
     const dots = allocationDots(table, frame);
@@ -166,12 +166,15 @@ test("every mark lies inside the drawing, the least losses the lowest, and those
 
 test("the frontier is a line of steps over its own points", () => {
   const dots = allocationDots(table, allocationFrame(700, table));
-  const [one, two, three] = dots.map((dot) => ({ x: dot.x.toFixed(1), y: dot.y.toFixed(1) }));
-  assert.equal(steppedPath(dots), `M${one.x} ${one.y}H${two.x}V${two.y}H${three.x}V${three.y}`);
+  const [first, second, third] = dots.map((dot) => ({ x: dot.x.toFixed(1), y: dot.y.toFixed(1) }));
+  assert.equal(
+    steppedPath(dots),
+    `M${first.x} ${first.y}H${second.x}V${second.y}H${third.x}V${third.y}`,
+  );
   assert.equal(steppedPath(dots.slice(0, 1)).includes("H"), false);
 });
 
-test("a limit is drawn where it can be seen: far from every point it is only described", () => {
+test("a limit near the points is drawn, one far from every point is not", () => {
   const limits = (/** @type {Record<string, number>} */ known) =>
     allocationFrame(700, { ...table, limits: known });
   const near = limits({ latency_ms: 3 });
@@ -179,7 +182,7 @@ test("a limit is drawn where it can be seen: far from every point it is only des
   assert.equal(
     limits({ latency_ms: 4.4 }).limitX,
     limits({ latency_ms: 4.4 }).x(4.4),
-    "the axis goes a little further for it",
+    "the axis is extended a little for it",
   );
   assert.equal(limits({ latency_ms: 40 }).limitX, null);
   const some = limits({ loss: 0.01 });
@@ -187,13 +190,13 @@ test("a limit is drawn where it can be seen: far from every point it is only des
   assert.equal(
     limits({ loss: 0 }).limitY,
     limits({}).floorY,
-    "nothing may be lost: all but the band is beyond it",
+    "a limit of zero: all but the band is beyond it",
   );
   assert.equal(limits({ loss: 50 }).limitY, null);
   assert.equal(lossLimitText({ ...table, limits: { loss: 0.01 } }), "at most 0.01");
 });
 
-test("what is too small for the scale is in the band, and the band says so", () => {
+test("losses below the scale are in the band, and its label says so", () => {
   const points = table.points.map((point) => ({
     ...point,
     loss: point.loss * (point.index === 1 ? 1e-9 : 1),
@@ -212,15 +215,15 @@ test("one point that loses nothing is still drawn", () => {
   );
 });
 
-test("names stand apart: those over the lines from each other, those of uniform choices from the limit's", () => {
+test("names over the lines do not overlap, nor do those of uniform choices", () => {
   for (const limit of [3.9, 4, 4.1]) {
     const near = { ...table, limits: { latency_ms: limit, loss: 0.15 } };
     const frame = allocationFrame(320, near);
-    const [one, other] = lineNames(near, frame);
+    const [left, right] = lineNames(near, frame);
     assert.ok(
-      one.start >= frame.left - 1 &&
-        one.start + one.width < other.start &&
-        other.start + other.width <= frame.width,
+      left.start >= frame.left - 1 &&
+        left.start + left.width < right.start &&
+        right.start + right.width <= frame.width,
     );
     const names = uniformNames(near, frame, allocationDots(near, frame));
     assert.deepEqual(
@@ -231,7 +234,7 @@ test("names stand apart: those over the lines from each other, those of uniform 
   }
 });
 
-test("a card stands beside both marks of its point", () => {
+test("a card is placed beside both marks of its point", () => {
   const frame = allocationFrame(1000, table);
   const dots = allocationDots(table, frame);
   assert.equal(cardSpot(dots, 1, 1000).x, dots[5].x);

@@ -1,10 +1,9 @@
-/** What a plan of formats may cost, and the button that has Python plan it. */
+/** The form for the budget of an allocation, and the button that starts planning. */
 
 import { fresh, h, set } from "../shared/dom.js";
 
 /**
- * By the name that Python knows: how it is called, the number that it begins with, and its unit as
- * a share.
+ * By the name in Python: label, initial value, and the factor from the shown unit.
  * @type {Record<string, { label: string, value: string, scale: number }>}
  */
 const BUDGETS = {

@@ -1,6 +1,6 @@
 /**
- * A format for each layer: the frontier of what can be had, what its points really did, and
- * which of them is the recipe.
+ * The allocation view: the frontier of formats, the measured values of its points, and the chosen
+ * one.
  */
 
 import { BudgetForm } from "./budget_form.js";
@@ -132,20 +132,23 @@ class AllocationView {
 
   get isBeingFound() {
     return (
-      unserved(this.model).some((one) => one.do === "allocation") ||
+      unserved(this.model).some((request) => request.do === "allocation") ||
       this.model.get("state")?.status === "planning"
     );
   }
 
-  /** In the workbench what the recipe has, or what was asked for since. @returns {number} */
+  /**
+   * The chosen point: of a pending request, else of the recipe, else of the trait.
+   * @returns {number}
+   */
   get chosen() {
     const asked = /** @type {any[]} */ (unserved(this.model))
-      .filter((one) => one.do === "allocate")
+      .filter((request) => request.do === "allocate")
       .at(-1);
     return asked?.point ?? this.model.get("state")?.allocated ?? this.model.get("chosen") ?? NONE;
   }
 
-  /** What is chosen, planned or measured may have changed; nothing where none of it did. */
+  /** Redraw after a change of the choice, the plan or the measurements. */
   follow() {
     const { isBeingFound, isInBench } = this;
     const key = JSON.stringify([this.chosen, isBeingFound, isInBench, this.waiting]);
@@ -163,7 +166,7 @@ class AllocationView {
     this.mark();
   }
 
-  /** What stands for what the chosen point really does, until that is known. */
+  /** The placeholder for the chosen point's measured values. */
   get waiting() {
     const status = this.model.get("state")?.status ?? "idle";
     return this.isInBench && status !== "idle" && status !== "planning" ? "being measured …" : "";
@@ -180,7 +183,9 @@ class AllocationView {
     this.marks = predicted.map((dot) =>
       allocationMark(dot, `${this.id}-${dot.index}`, this.words(table.points[dot.index])),
     );
-    const label = `${this.marks.length} choices of formats, the frontier first; arrow keys go through them, Enter chooses`;
+    const label =
+      `${this.marks.length} choices of formats, the frontier first; ` +
+      "arrow keys go through them, Enter chooses";
     set(this.drawing, {
       width,
       height: frame.height,
@@ -200,10 +205,7 @@ class AllocationView {
     this.mark();
   }
 
-  /**
-   * Rings, error bars and the card follow what is pointed at and what is chosen; nothing else is
-   * drawn anew.
-   */
+  /** Redraw only the rings, error bars and card of the pointed and the chosen point. */
   mark() {
     const { table, frame, dots } = this;
     if (!frame || !table.isKnown) return;
@@ -229,7 +231,7 @@ class AllocationView {
     if (chosen) this.tell(chosen);
   }
 
-  /** What is chosen, in figures and formats. @param {AllocatedPoint} point */
+  /** Show the chosen point's figures and formats. @param {AllocatedPoint} point */
   tell(point) {
     this.prediction.show(pointRows(this.table, point), this.waiting);
     const key = `${point.index} ${this.isInBench}`;

@@ -1,6 +1,6 @@
 /**
- * A frontier as geometry: time or bytes across, losses up by equal ratios, and a band for those of
- * zero or less. No page in here.
+ * The geometry of a frontier: time or bytes on x, losses on a logarithmic y, and a band for losses
+ * of zero or less. No DOM.
  */
 
 import { amountText, baselineAmount } from "./table.js";
@@ -78,7 +78,7 @@ export function allocationFrame(width, table) {
 }
 
 /**
- * The predicted dots in the order of the points, then where they came to lie.
+ * The predicted dots in the order of the points, then the achieved ones.
  * @param {AllocationTable} table @param {AllocationFrame} frame @returns {AllocationDot[]}
  */
 export function allocationDots(table, frame) {
@@ -90,15 +90,15 @@ export function allocationDots(table, frame) {
     y: frame.y(loss),
     radius: isUniform ? 4.6 : 4,
   }));
-  const achieved = table.points.flatMap(({ index, isUniform, achieved: did }) =>
-    did && Number.isFinite(did.x) && Number.isFinite(did.loss)
+  const achieved = table.points.flatMap(({ index, isUniform, achieved: spot }) =>
+    spot && Number.isFinite(spot.x) && Number.isFinite(spot.loss)
       ? [
           {
             index,
             isUniform,
             isAchieved: true,
-            x: frame.x(did.x),
-            y: frame.y(did.loss),
+            x: frame.x(spot.x),
+            y: frame.y(spot.loss),
             radius: isUniform ? 4.6 : 4,
           },
         ]
@@ -117,7 +117,7 @@ export function steppedPath(dots) {
 }
 
 /**
- * Where a point's card is pinned: beside both its marks, and raised, since the frontier goes on
+ * The position of a point's card: beside both its marks, and raised, since the frontier continues
  * below and to the right.
  * @param {AllocationDot[]} dots @param {number} index @param {number} width of the drawing
  */
@@ -137,7 +137,9 @@ export function lineNames(table, frame) {
   ];
   if (frame.limitX !== null)
     known.push({ x: frame.limitX, text: `at most ${amountText(table, table.limits[table.axis])}` });
-  const names = known.sort((one, other) => one.x - other.x).map((one) => centred(one, frame));
+  const names = known
+    .sort((first, second) => first.x - second.x)
+    .map((first) => centred(first, frame));
   const [first, second] = names;
   const shared = second ? first.start + first.width + 12 - second.start : 0;
   if (shared > 0) {
@@ -186,7 +188,7 @@ export function lossLimitText(table) {
 }
 
 /**
- * What the name of the limit on the loss covers, above its line at the right.
+ * The box of the label of the loss limit, above its line at the right.
  * @param {AllocationTable} table @param {AllocationFrame} frame
  */
 function lossLimitBox(table, frame) {
@@ -204,8 +206,7 @@ function lossesOf(table) {
 }
 
 /**
- * From the least to the most along the axis, with room for marks; a limit counts where it is not
- * far off.
+ * The range of the axis with room for marks; it includes a limit that is near.
  * @param {AllocationTable} table @returns {[number, number]}
  */
 function reachAcross(table) {

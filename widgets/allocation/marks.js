@@ -60,7 +60,7 @@ export function allocationGrid(table, frame) {
 }
 
 /**
- * What is beyond the budget, and where the model as it is stands.
+ * The area beyond the budget, and the baseline's position.
  * @param {AllocationTable} table @param {AllocationFrame} frame @returns {SVGElement}
  */
 export function budgetMarks(table, frame) {
@@ -101,7 +101,7 @@ export function budgetMarks(table, frame) {
 }
 
 /**
- * The frontier's line, and thin ones to where its points came to lie.
+ * The frontier's line, and thin ones to its achieved points.
  * @param {AllocationDot[]} dots @returns {SVGElement}
  */
 export function frontierLines(dots) {
@@ -128,7 +128,7 @@ export function allocationMark(dot, id, label) {
 }
 
 /**
- * Where a point came to lie: part of it, and no option of its own.
+ * The achieved mark of a point; it is no option of its own.
  * @param {AllocationDot} dot @returns {SVGElement}
  */
 export function achievedMark(dot) {
@@ -154,30 +154,30 @@ export function uniformLabels(table, frame, dots) {
   return s("g", { "aria-hidden": "true" }, ...labels);
 }
 
-/** A ring around what is chosen. @param {AllocationDot} dot @returns {SVGElement} */
+/** A ring around the chosen point. @param {AllocationDot} dot @returns {SVGElement} */
 export function chosenRing(dot) {
   return s("circle", { cx: dot.x, cy: dot.y, r: 8, class: "pf-knee" });
 }
 
 /**
- * How sure a point's losses are, and which mark is where it came to lie.
+ * The error bars of a point's losses, and the link to its achieved mark.
  * @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots all
  * of them @param {AllocationDot} dot a predicted one
  */
 export function pointedMarks(table, frame, dots, dot) {
   const point = table.points[dot.index];
-  const real = dots.find((one) => one.isAchieved && one.index === dot.index);
+  const real = dots.find((other) => other.isAchieved && other.index === dot.index);
   return [
     real && achievedLink(dot, real, "pf-achieved-link pf-strong"),
     lossReach(dot, point.loss, point.lossError, frame),
     real && point.achieved && lossReach(real, point.achieved.loss, point.achieved.lossError, frame),
     ...[dot, real].map(
-      (one) => one && s("circle", { cx: one.x, cy: one.y, r: 7, class: "pf-ring-pointed" }),
+      (mark) => mark && s("circle", { cx: mark.x, cy: mark.y, r: 7, class: "pf-ring-pointed" }),
     ),
   ];
 }
 
-/** What each mark is. @param {AllocationTable} table @returns {HTMLElement} */
+/** The legend of the marks. @param {AllocationTable} table @returns {HTMLElement} */
 export function allocationLegend(table) {
   const marks = [
     legendItem("frontier, predicted", { isUniform: false, isAchieved: false }),
@@ -217,7 +217,8 @@ function allocationShape(dot) {
 
 /** @param {AllocationDot} dot */
 function allocationLook(dot) {
-  return `pf-allocation-dot ${dot.isAchieved ? "pf-is-achieved" : dot.isUniform ? "pf-is-uniform" : ""}`.trim();
+  const kind = dot.isAchieved ? " pf-is-achieved" : dot.isUniform ? " pf-is-uniform" : "";
+  return `pf-allocation-dot${kind}`;
 }
 
 /** @param {AllocationDot} from @param {AllocationDot} to @param {string} [look] */

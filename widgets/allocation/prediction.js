@@ -1,7 +1,4 @@
-/**
- * A point of a frontier as rows: what was predicted, what it really did, and how far the two are
- * apart. No page in here.
- */
+/** A point of a frontier as rows: predicted value, achieved value, and their difference. No DOM. */
 
 import { lostQuantity } from "./table.js";
 import { readableBytes, threeFigures } from "../shared/format.js";
@@ -12,49 +9,50 @@ import { errorText } from "../shared/prediction_table.js";
 /** @typedef {import("./table.js").AllocatedPoint} AllocatedPoint */
 
 /**
- * Times as the model as it is took them in the plan: a machine that is slower today is so for both.
+ * Achieved times are scaled by the baseline's time in the plan: a machine that is slower today is
+ * slower for both.
  * @param {AllocationTable} table @param {AllocatedPoint} point @returns
  * {import("../shared/prediction_table.js").PredictionRow[]}
  */
 export function pointRows(table, point) {
-  const did = point.achieved;
+  const achieved = point.achieved;
   const [speed, reached] = [
     table.baselineMs / point.latencyMs,
-    did ? did.baselineMs / did.latencyMs : NaN,
+    achieved ? achieved.baselineMs / achieved.latencyMs : NaN,
   ];
   const achievedMs = table.baselineMs / reached;
-  const isJudged = did !== null && !Number.isNaN(did.loss);
+  const hasLoss = achieved !== null && !Number.isNaN(achieved.loss);
   return [
     {
       name: "latency",
       predicted: `${threeFigures(point.latencyMs)} ms`,
-      achieved: did ? `${threeFigures(achievedMs)} ms` : "",
+      achieved: achieved ? `${threeFigures(achievedMs)} ms` : "",
       error: errorText(achievedMs / point.latencyMs),
     },
     {
       name: "speed-up",
       predicted: `${speed.toFixed(2)} ×`,
-      achieved: did ? `${reached.toFixed(2)} ×` : "",
+      achieved: achieved ? `${reached.toFixed(2)} ×` : "",
       error: errorText(reached / speed),
     },
     {
       name: lostQuantity(table),
       predicted: lossText(point),
-      achieved: isJudged ? lossText(did) : "",
-      error: isJudged ? gapText(point, did) : "",
+      achieved: hasLoss ? lossText(achieved) : "",
+      error: hasLoss ? gapText(point, achieved) : "",
     },
     {
       name: "size",
       predicted: readableBytes(point.sizeBytes),
-      achieved: did ? readableBytes(did.sizeBytes) : "",
-      error: did ? errorText(did.sizeBytes / point.sizeBytes) : "",
+      achieved: achieved ? readableBytes(achieved.sizeBytes) : "",
+      error: achieved ? errorText(achieved.sizeBytes / point.sizeBytes) : "",
     },
-    ...(did && !Number.isNaN(did.metric)
+    ...(achieved && !Number.isNaN(achieved.metric)
       ? [
           {
             name: "metric",
             predicted: "",
-            achieved: String(Number(did.metric.toPrecision(4))),
+            achieved: String(Number(achieved.metric.toPrecision(4))),
             error: "",
           },
         ]
@@ -62,16 +60,16 @@ export function pointRows(table, point) {
   ];
 }
 
-/** An error of nothing is not shown. @param {{ loss: number, lossError: number }} one */
+/** A zero error is not shown. @param {{ loss: number, lossError: number }} one */
 function lossText({ loss, lossError }) {
   return estimateText(loss, lossError > 0 ? lossError : NaN);
 }
 
 /**
- * What was achieved less what was predicted; how uncertain both are stands beside them.
- * @param {AllocatedPoint} point @param {{ loss: number }} did
+ * The achieved minus the predicted loss.
+ * @param {AllocatedPoint} point @param {{ loss: number }} achieved
  */
-function gapText(point, did) {
-  const gap = did.loss - point.loss;
+function gapText(point, achieved) {
+  const gap = achieved.loss - point.loss;
   return gap > 0 ? `+${heatText(gap)}` : heatText(gap);
 }

@@ -1,7 +1,4 @@
-/**
- * A packed allocation as points, and what is said of one. What `packed_allocation` of `wire.py`
- * packed. No page in here.
- */
+/** The points of an allocation packed by `packed_allocation`, and their texts. No DOM. */
 
 import { readableBytes, threeFigures } from "../shared/format.js";
 import { estimateText } from "../shared/heat_scale.js";
@@ -22,7 +19,7 @@ import { float32s } from "../shared/unpack.js";
  */
 
 /**
- * What the trait `data` holds; `{}` is an allocation that is not yet there.
+ * Unpack the trait `data`; `{}` is an unknown allocation.
  * @param {any} data @returns {AllocationTable}
  */
 export function unpackedAllocation(data) {
@@ -58,7 +55,7 @@ export function unpackedAllocation(data) {
   };
 }
 
-/** What the losses are. @param {AllocationTable} table */
+/** The name of the loss axis. @param {AllocationTable} table */
 export function lostQuantity(table) {
   return table.unit === "loss" ? "rise of the loss" : "error of the output";
 }
@@ -71,12 +68,12 @@ export function amountText(table, value) {
   return table.axis === "latency_ms" ? `${threeFigures(value)} ms` : readableBytes(value);
 }
 
-/** Where the model as it is stands on the axis. @param {AllocationTable} table */
+/** The baseline's value on the axis. @param {AllocationTable} table */
 export function baselineAmount(table) {
   return table.axis === "latency_ms" ? table.baselineMs : table.baselineBytes;
 }
 
-/** "12 in int8, 3 in fp32", and what is between them. @param {AllocatedPoint} point */
+/** "12 in int8, 3 in fp32", and the format between them. @param {AllocatedPoint} point */
 export function formatWords(point) {
   const counted = Object.entries(point.counts).map(([format, count]) => `${count} in ${format}`);
   return [...counted, point.around !== "fp32" && `${point.around} between them`]
@@ -94,25 +91,28 @@ export function layerCount(count) {
  * @param {AllocationTable} table @param {AllocatedPoint} point @returns {[string, string][]}
  */
 export function pointFigures(table, point) {
-  const did = point.achieved;
+  const achieved = point.achieved;
   /** @type {([string, string] | null | false)[]} */
   const figures = [
     [`${threeFigures(point.latencyMs)} ms`, "predicted"],
-    did && [
-      `${threeFigures(did.latencyMs)} ms`,
-      `achieved (baseline then ${threeFigures(did.baselineMs)})`,
+    achieved && [
+      `${threeFigures(achieved.latencyMs)} ms`,
+      `achieved (baseline then ${threeFigures(achieved.baselineMs)})`,
     ],
     [speedText(table.baselineMs / point.latencyMs), "speed-up, predicted"],
-    did && [speedText(did.baselineMs / did.latencyMs), "speed-up, achieved"],
+    achieved && [speedText(achieved.baselineMs / achieved.latencyMs), "speed-up, achieved"],
     [estimateText(point.loss, errorOf(point)), `${lostQuantity(table)}, predicted`],
-    did &&
-      !Number.isNaN(did.loss) && [
-        estimateText(did.loss, errorOf(did)),
+    achieved &&
+      !Number.isNaN(achieved.loss) && [
+        estimateText(achieved.loss, errorOf(achieved)),
         `${lostQuantity(table)}, achieved`,
       ],
     [readableBytes(point.sizeBytes), `size, the baseline ${readableBytes(table.baselineBytes)}`],
-    did &&
-      !Number.isNaN(did.metric) && [String(Number(did.metric.toPrecision(4))), "metric, achieved"],
+    achieved &&
+      !Number.isNaN(achieved.metric) && [
+        String(Number(achieved.metric.toPrecision(4))),
+        "metric, achieved",
+      ],
   ];
   return figures.filter((figure) => figure !== null && figure !== false);
 }
@@ -122,9 +122,9 @@ function speedText(ratio) {
   return `${ratio.toFixed(2)} ×`;
 }
 
-/** An error of nothing is not shown. @param {{ lossError: number }} one */
-function errorOf(one) {
-  return one.lossError > 0 ? one.lossError : NaN;
+/** A zero error is not shown. @param {{ lossError: number }} estimate */
+function errorOf(estimate) {
+  return estimate.lossError > 0 ? estimate.lossError : NaN;
 }
 
 /** @param {Record<string, Float32Array>} numbers @param {number} index */

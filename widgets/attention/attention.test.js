@@ -92,7 +92,7 @@ test("a stop tells error, speed and metric; what was not measured is not shown",
   );
 });
 
-test("the stops stand equally far apart, the most kept to the right, and less error is lower", () => {
+test("stops are equally spaced, the largest share at the right, and lower errors are lower", () => {
   const frame = attentionFrame(400, table.stops);
   assert.equal(frame.xs[0], frame.right);
   assert.equal(frame.xs[2], frame.left);
@@ -106,7 +106,7 @@ test("the stops stand equally far apart, the most kept to the right, and less er
     "none leaves its panel",
   );
   assert.ok(
-    speed.one !== null && speed.spots[0].y > speed.one && speed.spots[2].y < speed.one,
+    speed.equalY !== null && speed.spots[0].y > speed.equalY && speed.spots[2].y < speed.equalY,
     "slower is below 1 ×",
   );
   assert.deepEqual(

@@ -1,6 +1,6 @@
 /**
- * Which share is kept in which layers: what Python sent, and on top what was asked for since. No
- * page in here.
+ * Which share of keys is kept in which layers: Python's state plus later requests, and notes on
+ * that choice. Without DOM.
  */
 
 import { unserved } from "../shared/host.js";
@@ -12,12 +12,12 @@ import { unserved } from "../shared/host.js";
  */
 
 /**
- * What the recipe keeps, or is about to, of the kind that is shown; null where it keeps all.
+ * The choice of a pending request or the recipe, for the shown kind; null if all keys are kept.
  * @param {any} model @param {AttentionTable} table @returns {AttentionChoice | null}
  */
 export function keptByRecipe(model, table) {
   const asked = /** @type {any[]} */ (unserved(model))
-    .filter((one) => one.do === "attention" && one.kind === table.kind)
+    .filter((request) => request.do === "attention" && request.kind === table.kind)
     .at(-1);
   const known = asked ?? model.get("state")?.attending?.[table.kind];
   if (!known) return null;
@@ -26,7 +26,7 @@ export function keptByRecipe(model, table) {
 }
 
 /**
- * What a panel alone was sent.
+ * The choice of a panel without workbench, from its traits.
  * @param {any} model @param {AttentionTable} table @returns {AttentionChoice}
  */
 export function keptAlone(model, table) {
@@ -36,15 +36,44 @@ export function keptAlone(model, table) {
   };
 }
 
+const ATTENTION_ALONE =
+  "panel.keep and panel.layers hold the choice; panel.step is the step, panel.recipe applies it.";
+
 /**
- * How many of the layers that were asked for attend to a part, where not all do.
+ * Notes on the choice that is shown.
+ * @param {AttentionTable} table @param {AttentionChoice} choice
+ * @param {{ isInBench: boolean, isTaken: boolean, isOther: boolean, taking: string[] | undefined
+ * }} state `isTaken`: the recipe has this choice; `isOther`: another kind is selected; `taking`:
+ * the layers that are sparse now
+ */
+export function choiceNote(table, choice, { isInBench, isTaken, isOther, taking }) {
+  const isPart = choice.layers.length < table.able.length;
+  const notes = [
+    isOther &&
+      `These figures are of ${table.kind}; find what the other costs before it can be kept.`,
+    isTaken && takingWords(taking, choice.layers),
+    isPart &&
+      "The figures were measured with every layer taking part; " +
+        "with fewer, error and gain are others.",
+    isInBench &&
+      !isTaken &&
+      table.stops[choice.index].speedup < 1 &&
+      "Layers that would not be clearly faster stay as they are.",
+    !isInBench && ATTENTION_ALONE,
+  ];
+  return notes.filter(Boolean).join(" ");
+}
+
+/**
+ * How many of the requested layers are sparse, if not all are.
  * @param {string[] | undefined} taking @param {string[]} asked
  */
 export function takingWords(taking, asked) {
   const count = asked.filter((layer) => taking?.includes(layer)).length;
   if (!taking || count === asked.length) return "";
   return count
-    ? `${count} of ${asked.length} layers do so; the others would not be clearly faster and keep all keys.`
+    ? `${count} of ${asked.length} layers do so; ` +
+        "the others would not be clearly faster and keep all keys."
     : "No layer does so: none would be clearly faster, and all keys are kept.";
 }
 
@@ -53,12 +82,12 @@ function stopOf(table, keep) {
   return table.stops.findIndex((stop) => Math.abs(stop.keep - keep) < 1e-6);
 }
 
-/** @param {AttentionChoice | null} one @param {AttentionChoice | null} other */
-export function isSameAttention(one, other) {
-  if (!one || !other) return one === other;
+/** @param {AttentionChoice | null} first @param {AttentionChoice | null} second */
+export function isSameAttention(first, second) {
+  if (!first || !second) return first === second;
   return (
-    one.index === other.index &&
-    one.layers.length === other.layers.length &&
-    one.layers.every((layer) => other.layers.includes(layer))
+    first.index === second.index &&
+    first.layers.length === second.layers.length &&
+    first.layers.every((layer) => second.layers.includes(layer))
   );
 }

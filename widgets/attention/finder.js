@@ -1,9 +1,9 @@
-/** Which kind of attention is to be looked at, and the button that has Python do so. */
+/** The form for the kind of sparse attention, and the button that measures its cost. */
 
 import { h } from "../shared/dom.js";
 import { showPress } from "../shared/press.js";
 
-/** By the name that Python knows. @type {Record<string, string>} */
+/** By the name in Python. @type {Record<string, string>} */
 const ATTENTION_KINDS = {
   topk: "the strongest keys of each query",
   block: "the strongest blocks of keys",
@@ -43,7 +43,7 @@ export class AttentionFinder {
     if (kind in ATTENTION_KINDS) this.kind.value = kind;
   }
 
-  /** Whether another kind is chosen than the one that is shown. @param {string} shown */
+  /** Whether the selected kind is not the shown one. @param {string} shown */
   isOther(shown) {
     return this.kind.value !== shown;
   }

@@ -1,9 +1,6 @@
-/**
- * What attention to a part of the keys costs and brings: a slider over the shares, and which layers
- * take part.
- */
+/** The sparse attention view: a slider for the share of keys, and a checkbox for each layer. */
 
-import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./choice.js";
+import { choiceNote, isSameAttention, keptAlone, keptByRecipe } from "./choice.js";
 import { AttentionFinder } from "./finder.js";
 import { attentionFrame, nearestStop } from "./layout.js";
 import { AttentionLayers } from "./layers.js";
@@ -25,8 +22,6 @@ export function attention(root, host, model) {
 }
 
 const ATTENTION_FOLLOWS = ["state", "requests", "served", "keep", "layers"];
-const ATTENTION_ALONE =
-  "panel.keep and panel.layers hold the choice; panel.step is it as a step, panel.recipe applies it.";
 const THUMB = 8; // half of the slider's, by which its ends stand off
 
 class AttentionView {
@@ -66,7 +61,7 @@ class AttentionView {
       class: "pf-button pf-primary",
       onclick: () => this.apply(),
     });
-    this.said = h("p", { class: "pf-note", role: "status" });
+    this.remark = h("p", { class: "pf-note", role: "status" });
     this.both = h(
       "div",
       { class: "pf-attention-both" },
@@ -75,7 +70,7 @@ class AttentionView {
         "div",
         { class: "pf-attention-side" },
         this.layers.element,
-        h("div", { class: "pf-attention-take" }, this.take, this.said),
+        h("div", { class: "pf-attention-take" }, this.take, this.remark),
       ),
     );
     this.finder = new AttentionFinder(
@@ -159,7 +154,7 @@ class AttentionView {
 
   get isBeingFound() {
     return (
-      unserved(this.model).some((one) => one.do === "attention_cost") ||
+      unserved(this.model).some((request) => request.do === "attention_cost") ||
       this.model.get("state")?.status === "attending"
     );
   }
@@ -170,7 +165,7 @@ class AttentionView {
   }
 
   /**
-   * The layers that attend to a part now, by what Python did; undefined where it has not yet.
+   * The layers that are sparse in the applied recipe; undefined until it is applied.
    * @returns {string[] | undefined}
    */
   get taking() {
@@ -178,18 +173,15 @@ class AttentionView {
   }
 
   get isAsked() {
-    return unserved(this.model).some((one) => one.do === "attention");
+    return unserved(this.model).some((request) => request.do === "attention");
   }
 
-  /** The slider goes from the least kept to the most, as the chart over it. */
+  /** The slider goes from the smallest share to the largest, as the chart above it. */
   get indexOfSlider() {
     return this.table.stops.length - 1 - Number(this.slider.value);
   }
 
-  /**
-   * What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is
-   * being dragged stays otherwise.
-   */
+  /** Move the slider when the choice of the recipe or the traits changes; otherwise keep a drag. */
   follow() {
     const { isBeingFound, isInBench, table } = this;
     const known = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
@@ -245,7 +237,7 @@ class AttentionView {
     this.tell();
   }
 
-  /** What the chosen stop comes to. */
+  /** Show the figures of the chosen stop. */
   tell() {
     const { table, choice } = this;
     const stop = table.stops[choice.index];
@@ -286,29 +278,8 @@ class AttentionView {
       this.isAsked,
       `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`,
     );
-    const measured =
-      isPart &&
-      "The figures were measured with every layer taking part; with fewer, error and gain are others.";
-    const stays =
-      this.isInBench &&
-      !isTaken &&
-      stop.speedup < 1 &&
-      "Layers that would not be clearly faster stay as they are.";
-    const other =
-      this.isOther &&
-      `These figures are of ${table.kind}; find what the other costs before it can be kept.`;
-    fresh(
-      this.said,
-      [
-        other,
-        isTaken && takingWords(this.taking, choice.layers),
-        measured,
-        stays,
-        this.isInBench ? "" : ATTENTION_ALONE,
-      ]
-        .filter(Boolean)
-        .join(" "),
-    );
+    const { isInBench, isOther, taking } = this;
+    fresh(this.remark, choiceNote(table, choice, { isInBench, isTaken, isOther, taking }));
   }
 
   apply() {

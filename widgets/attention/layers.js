@@ -1,6 +1,6 @@
 /**
- * The layers that attend: a tick for each that takes part, and its error at the chosen stop. It
- * knows neither Python nor the workbench.
+ * The list of attention layers: a checkbox for each, and its error at the chosen stop. Independent
+ * of Python and the workbench.
  */
 
 import { indexAfterKey } from "../shared/chart.js";
@@ -18,9 +18,9 @@ import { partedPath } from "../shared/tree.js";
 const LEAST_BAR = 0.03;
 
 export class AttentionLayers {
-  /** @param {{ onTick: (layers: string[]) => void, onLayer: (layer: string) => void }} given */
-  constructor(given) {
-    this.given = given;
+  /** @param {{ onTick: (layers: string[]) => void, onLayer: (layer: string) => void }} handlers */
+  constructor(handlers) {
+    this.handlers = handlers;
     this.table = /** @type {AttentionTable | null} */ (null);
     /** @type {AttentionRow[]} */
     this.rows = [];
@@ -43,9 +43,9 @@ export class AttentionLayers {
     });
     this.element = h("div", { class: "pf-attending" }, this.head, this.list);
     this.all.addEventListener("change", () =>
-      this.given.onTick(this.all.checked ? (this.table?.able ?? []) : []),
+      this.handlers.onTick(this.all.checked ? (this.table?.able ?? []) : []),
     );
-    this.list.addEventListener("change", () => this.given.onTick(this.ticked));
+    this.list.addEventListener("change", () => this.handlers.onTick(this.ticked));
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => this.click(event));
   }
@@ -53,7 +53,7 @@ export class AttentionLayers {
   /** @param {AttentionTable} table */
   show(table) {
     this.table = table;
-    this.rows = table.layers.map((one) => attentionRow(one));
+    this.rows = table.layers.map((layer) => attentionRow(layer));
     fresh(this.list, ...this.rows.map((row) => row.element));
     this.head.hidden = !table.layers.length;
     this.all.disabled = !table.able.length;
@@ -66,10 +66,10 @@ export class AttentionLayers {
     const { table } = this;
     if (!table) return;
     this.rows.forEach((row, at) => {
-      const one = table.layers[at];
-      row.tick.checked = layers.includes(one.layer);
+      const layer = table.layers[at];
+      row.tick.checked = layers.includes(layer.layer);
       row.element.classList.toggle("pf-attending-out", !row.tick.checked);
-      if (!one.reason) showError(row, table, one.errors[index]);
+      if (!layer.reason) showError(row, table, layer.errors[index]);
     });
     fresh(this.count, `${layers.length} of ${table.layers.length} take part`);
     this.all.checked = layers.length > 0 && layers.length === table.able.length;
@@ -91,7 +91,7 @@ export class AttentionLayers {
     );
   }
 
-  /** One stop of the Tab key for all ticks. @param {number} at */
+  /** One Tab stop for all checkboxes. @param {number} at */
   stopAt(at) {
     this.rows.forEach((row, place) => (row.tick.tabIndex = place === at ? 0 : -1));
   }
@@ -121,22 +121,22 @@ export class AttentionLayers {
 
   /** @param {number} at */
   choose(at) {
-    this.given.onLayer(this.table?.layers[at].layer ?? "");
+    this.handlers.onLayer(this.table?.layers[at].layer ?? "");
   }
 }
 
-/** @param {import("./table.js").AttendingLayer} one @returns {AttentionRow} */
-function attentionRow(one) {
-  const [head, tail] = partedPath(one.layer, 2);
-  const label = one.reason
-    ? `${one.layer} cannot take part: ${one.reason}`
-    : `${one.layer} takes part`;
+/** @param {import("./table.js").AttendingLayer} layer @returns {AttentionRow} */
+function attentionRow(layer) {
+  const [head, tail] = partedPath(layer.layer, 2);
+  const label = layer.reason
+    ? `${layer.layer} cannot take part: ${layer.reason}`
+    : `${layer.layer} takes part`;
   const tick = /** @type {HTMLInputElement} */ (
     h("input", {
       type: "checkbox",
       "aria-label": label,
-      disabled: Boolean(one.reason),
-      title: one.reason || null,
+      disabled: Boolean(layer.reason),
+      title: layer.reason || null,
     })
   );
   const [bar, value] = [h("i", {}), h("b", {})];
@@ -147,21 +147,21 @@ function attentionRow(one) {
     h("span", {}, tail),
   );
   const facts = [
-    one.layer,
-    one.reason,
-    Number.isNaN(one.share)
+    layer.layer,
+    layer.reason,
+    Number.isNaN(layer.share)
       ? ""
-      : `its attention takes ${readablePercent(one.share)} of the model's time`,
+      : `its attention takes ${readablePercent(layer.share)} of the model's time`,
   ];
-  const figures = one.reason
-    ? [h("em", {}, one.reason)]
+  const figures = layer.reason
+    ? [h("em", {}, layer.reason)]
     : [h("span", { class: "pf-attending-bar", "aria-hidden": "true" }, bar), value];
   const element = h(
     "li",
-    { class: one.reason ? "pf-attending-barred" : "", title: facts.filter(Boolean).join("\n") },
+    { class: layer.reason ? "pf-attending-barred" : "", title: facts.filter(Boolean).join("\n") },
     tick,
     name,
-    h("small", {}, one.size),
+    h("small", {}, layer.size),
     ...figures,
   );
   return { element, tick, bar, value };

@@ -1,6 +1,6 @@
 /**
- * Error and speed over the share that is kept, as geometry: the stops stand equally far apart, the
- * most kept to the right. No page in here.
+ * The geometry of error and speed over the kept share: stops are equally spaced, the largest share
+ * at the right. No DOM.
  */
 
 import { WIDEST_ERRORS } from "./table.js";
@@ -10,8 +10,8 @@ import { linearScale, linearTicks, logScale, logTicks } from "../shared/scale.js
 /**
  * @typedef {{ index: number, x: number, y: number }} StopSpot
  * @typedef {{ name: string, top: number, bottom: number, y: import("../shared/scale.js").Scale,
- * ticks: number[], spots: StopSpot[], one: number | null }} StopPanel
- *   `one`: the height of what is as fast as before
+ * ticks: number[], spots: StopSpot[], equalY: number | null }} StopPanel
+ *   `equalY`: the height of a speed-up of 1
  * @typedef {{ left: number, right: number, height: number, xs: number[], panels: StopPanel[] }}
  * AttentionFrame `xs`: where each stop stands
  */
@@ -54,10 +54,10 @@ export function attentionFrame(width, stops) {
   };
 }
 
-/** The stop nearest to a place. @param {AttentionFrame} frame @param {number} x */
+/** The stop nearest to a position. @param {AttentionFrame} frame @param {number} x */
 export function nearestStop(frame, x) {
   return frame.xs.reduce(
-    (best, one, index) => (Math.abs(one - x) < Math.abs(frame.xs[best] - x) ? index : best),
+    (best, other, index) => (Math.abs(other - x) < Math.abs(frame.xs[best] - x) ? index : best),
     0,
   );
 }
@@ -85,7 +85,7 @@ function errorPanel(stops, xs, top, bottom) {
     y,
     ticks: logTicks(low, high, 4),
     spots,
-    one: null,
+    equalY: null,
   };
 }
 
@@ -108,6 +108,6 @@ function speedPanel(stops, xs, top, bottom) {
     y,
     ticks: linearTicks(least, most, 4),
     spots,
-    one: y(1),
+    equalY: y(1),
   };
 }

@@ -55,7 +55,7 @@ export function stopMarks(frame, index) {
 /** @param {StopPanel} panel @param {AttentionFrame} frame @returns {SVGElement} */
 function stopPanel(panel, frame) {
   const spell =
-    panel.one === null ? heatText : (/** @type {number} */ value) => `${tickText(value)} ×`;
+    panel.equalY === null ? heatText : (/** @type {number} */ value) => `${tickText(value)} ×`;
   const grid = panel.ticks.flatMap((value) => [
     s("line", {
       x1: frame.left,
@@ -72,7 +72,7 @@ function stopPanel(panel, frame) {
       cx: spot.x,
       cy: spot.y,
       r: 3,
-      class: panel.one !== null && spot.y > panel.one + 0.5 ? "pf-slow-dot" : "pf-curve-dot",
+      class: panel.equalY !== null && spot.y > panel.equalY + 0.5 ? "pf-slow-dot" : "pf-curve-dot",
     }),
   );
   const name = s("text", { x: 0, y: panel.top - 9, class: "pf-tick" }, panel.name);
@@ -88,21 +88,27 @@ function stopPanel(panel, frame) {
 }
 
 /**
- * What is below 1 × is slower than before, and is drawn so.
+ * The band below 1 ×, which is slower than before.
  * @param {StopPanel} panel @param {AttentionFrame} frame @returns {SVGElement[]}
  */
 function slowBand(panel, frame) {
-  if (panel.one === null) return [];
-  const height = Math.max(0, panel.bottom - panel.one);
+  if (panel.equalY === null) return [];
+  const height = Math.max(0, panel.bottom - panel.equalY);
   return [
     s("rect", {
       x: frame.left,
-      y: panel.one,
+      y: panel.equalY,
       width: frame.right - frame.left,
       height,
       class: "pf-slow-band",
     }),
-    s("line", { x1: frame.left, x2: frame.right, y1: panel.one, y2: panel.one, class: "pf-equal" }),
+    s("line", {
+      x1: frame.left,
+      x2: frame.right,
+      y1: panel.equalY,
+      y2: panel.equalY,
+      class: "pf-equal",
+    }),
     height > 15 &&
       s("text", { x: frame.left + 4, y: panel.bottom - 4, class: "pf-tick" }, "slower"),
   ].filter((mark) => mark !== false);

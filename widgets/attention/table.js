@@ -1,6 +1,6 @@
 /**
- * What attention to a part of the keys costs, as columns: stops from the most kept to the least,
- * and layers. No page in here.
+ * The cost of sparse attention as columns: stops from the largest share to the smallest, and
+ * layers. No DOM.
  */
 
 import { readableMs, threeFigures } from "../shared/format.js";
@@ -21,7 +21,7 @@ export const WIDEST_ERRORS = 1e3; // from the least that is shown to the most
  */
 
 /**
- * What the trait `data` holds; `{}` is nothing that anybody looked at.
+ * Unpack the trait `data`; `{}` is a cost that was not measured.
  * @param {any} data @returns {AttentionTable}
  */
 export function unpackedAttention(data) {
@@ -38,13 +38,13 @@ export function unpackedAttention(data) {
     denseValue: data?.dense_value ?? NaN,
     stops,
     layers,
-    able: layers.filter((one) => !one.reason).map((one) => one.layer),
-    scale: scaleOfErrors(layers.flatMap((one) => one.errors)),
+    able: layers.filter((layer) => !layer.reason).map((layer) => layer.layer),
+    scale: scaleOfErrors(layers.flatMap((layer) => layer.errors)),
   };
 }
 
 /**
- * What is next to nothing, as where all keys are kept, takes no room from the others.
+ * The colour scale of the errors, without negligible ones such as those with all keys kept.
  * @param {number[]} errors
  */
 function scaleOfErrors(errors) {
@@ -103,7 +103,7 @@ export function keepText(keep) {
 }
 
 /**
- * "1.42 ×", and what that is.
+ * A speed-up as text, "1.42 ×", and its meaning.
  * @param {number} speedup @returns {{ value: string, word: string, isGood: boolean, isBad: boolean
  * }}
  */
@@ -120,7 +120,7 @@ export function paceOf(speedup) {
 }
 
 /**
- * What a stop comes to: value, name, and how it is to be read.
+ * The figures of a stop: value, name, note and CSS class.
  * @param {AttentionTable} table @param {AttentionStop} stop @returns {{ value: string, name:
  * string, note: string, look: string }[]}
  */

@@ -69,7 +69,7 @@ test("errors are shown, also those that are no numbers", () => {
   for (const text of ["inf", "Infinity"]) assert.equal(readableError(text), "∞");
 });
 
-test("a column in which nothing is known is not worth its room, nor sizes that hardly differ", () => {
+test("columns without known values or with nearly equal sizes are left out", () => {
   assert.equal(isTelling([null, undefined]), false);
   assert.equal(isTelling([null, 3]), true);
   assert.equal(doDiffer([100, 101, null]), false);

@@ -1,4 +1,4 @@
-/** A baseline and variants of it: what each costs on shared axes, and what it gives up. */
+/** A baseline and its variants: the cost of each on shared axes, and its loss of accuracy. */
 
 import {
   doDiffer,
@@ -155,10 +155,7 @@ function nameCell(row) {
   );
 }
 
-/**
- * What was done for the row above, over the whole width.
- * @param {Measured} row @param {number} span
- */
+/** The notes of the row above, over the whole width. @param {Measured} row @param {number} span */
 function notesRow(row, span) {
   const notes = furtherNotes(row);
   if (!notes.length) return [];
@@ -210,13 +207,13 @@ function latencyMark(row, axis) {
 }
 
 /**
- * A line over the interval, and where 1 is.
+ * A line over the interval, and the mark of 1.
  * @param {Measured} row @param {Axis} axis @param {string} tone
  */
 function speedupMark(row, axis, tone) {
-  const one = stretch("pf-one", axis.place(1));
+  const equality = stretch("pf-one", axis.place(1));
   if (!row.speedup || !row.speedup_interval || tone === "baseline")
-    return h("span", { class: "pf-axis", "aria-hidden": "true" }, one);
+    return h("span", { class: "pf-axis", "aria-hidden": "true" }, equality);
   const [low, high] = row.speedup_interval.map(axis.place);
   const at = axis.place(row.speedup);
   const reach = stretch("pf-reach", Math.min(at, axis.place(1)), Math.max(at, axis.place(1)));
@@ -224,7 +221,7 @@ function speedupMark(row, axis, tone) {
     "span",
     { class: "pf-axis", "aria-hidden": "true" },
     reach,
-    one,
+    equality,
     stretch("pf-range", low, high),
     stretch("pf-median", at),
   );
@@ -288,6 +285,7 @@ function comparisonLegend() {
   return h(
     "p",
     { class: "pf-note" },
-    "latency: median and the middle half of the rounds · speed-up: against the baseline round by round, with its 95% interval",
+    "latency: median and the middle half of the rounds · " +
+      "speed-up: against the baseline round by round, with its 95% interval",
   );
 }

@@ -1,4 +1,4 @@
-/** The rows of a comparison as places on two axes and words; no page in here. */
+/** The rows of a comparison as positions on two axes and as texts. No DOM. */
 
 import { linearTicks, logScale, logTicks, linearScale } from "../shared/scale.js";
 
@@ -21,25 +21,26 @@ import { linearTicks, logScale, logTicks, linearScale } from "../shared/scale.js
  */
 
 /**
- * Whether a variant is faster, as its interval tells: an interval across 1 decides nothing.
+ * Whether a variant is faster by its interval; an interval that contains 1 decides nothing.
  * @param {Measured} row @param {string} baseline @returns {Verdict}
  */
 export function verdictOf(row, baseline) {
   if (row.name === baseline) return { tone: "baseline", word: "baseline" };
   if (!row.speedup_interval) return { tone: "even", word: "" };
   const [low, high] = row.speedup_interval;
-  if (row.name.startsWith("baseline")) return { tone: "even", word: high < 1 ? "slower" : "" }; // the same model with other threads
+  // the same model with another number of threads
+  if (row.name.startsWith("baseline")) return { tone: "even", word: high < 1 ? "slower" : "" };
   if (low > 1) return { tone: "good", word: "faster" };
   return high < 1 ? { tone: "bad", word: "slower" } : { tone: "even", word: "no faster" };
 }
 
-/** The recipe in a line; nothing where the name says it already. @param {Measured} row */
+/** The recipe in a line; "" if it is the name. @param {Measured} row */
 export function recipeLine(row) {
   const label = (row.steps ?? []).join(" → ");
   return label === row.name ? "" : label;
 }
 
-/** What is left to say of a row: not what its word says already. @param {Measured} row */
+/** The notes of a row without those that repeat its verdict. @param {Measured} row */
 export function furtherNotes(row) {
   return (row.notes ?? []).filter((note) => !note.includes("than the baseline"));
 }
@@ -51,13 +52,16 @@ export function latencyAxis(rows) {
   return { ticks: linearTicks(0, most, 4), place: linearScale(0, most, 0, 1) };
 }
 
-/** Twice as fast stands as far from 1 as half as fast. @param {Measured[]} rows @returns {Axis} */
+/**
+ * A logarithmic axis: twice as fast is as far from 1 as half as fast.
+ * @param {Measured[]} rows @returns {Axis}
+ */
 export function speedupAxis(rows) {
   const known = rows.flatMap((row) => row.speedup_interval ?? []).filter((value) => value > 0);
   const [low, high] = [Math.min(...known, 0.8) / 1.08, Math.max(...known, 1.25) * 1.08];
   const ticks = logTicks(low, high, 4);
   return {
-    ticks: [...new Set([1, ...ticks])].sort((one, other) => one - other),
+    ticks: [...new Set([1, ...ticks])].sort((first, second) => first - second),
     place: logScale(low, high, 0, 1),
   };
 }
@@ -75,7 +79,10 @@ export function doDiffer(values) {
   return known.length > 0 && Math.max(...known) > 1.02 * Math.min(...known);
 }
 
-/** An output error: what is no number says so. @param {number | string | null | undefined} value */
+/**
+ * An output error as text, also if it is not finite.
+ * @param {number | string | null | undefined} value
+ */
 export function readableError(value) {
   if (value === null || value === undefined) return "–";
   const number = typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value;

@@ -1,6 +1,6 @@
 /**
- * What goes together with a layer's channels: which weights lose rows, which lose columns, or why
- * nothing can go.
+ * The group coupled to a layer's channels: which weights lose rows or columns, or why none can be
+ * removed.
  */
 
 import { byLayer, unitsText } from "./table.js";
@@ -26,7 +26,7 @@ export class GroupCard {
     this.drawn = key;
     fresh(
       this.element,
-      ...groups.flatMap((group, place) => this.group(group, kept[place] ?? group.width, layer)),
+      ...groups.flatMap((group, index) => this.group(group, kept[index] ?? group.width, layer)),
     );
   }
 
@@ -44,11 +44,11 @@ export class GroupCard {
       group.pinned ? "Stays whole: " : "Goes together: ",
       h("b", {}, group.pinned || unitsText(group, kept)),
     );
-    const [read, made] = [
-      group.members.filter((one) => one.kind === "columns"),
-      group.members.filter((one) => one.kind !== "columns"),
+    const [readers, producers] = [
+      group.members.filter((member) => member.kind === "columns"),
+      group.members.filter((member) => member.kind !== "columns"),
     ];
-    return [head, this.part("made by", made, layer), this.part("read by", read, layer)];
+    return [head, this.part("made by", producers, layer), this.part("read by", readers, layer)];
   }
 
   /**
@@ -69,12 +69,12 @@ export class GroupCard {
 
   /** @param {string} name @param {string[]} parameters @param {string} layer */
   member(name, parameters, layer) {
-    const given = {
+    const attributes = {
       type: "button",
       title: parameters.join(", "),
       "aria-current": name === layer && "true",
       onclick: () => this.onLayer(name),
     };
-    return h("button", given, name || "the model", h("small", {}, parameters.join(" · ")));
+    return h("button", attributes, name || "the model", h("small", {}, parameters.join(" · ")));
   }
 }

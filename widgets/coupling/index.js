@@ -1,7 +1,4 @@
-/**
- * Which channels go together, before anything is cut: every group with its units, and the members
- * or the reason of the chosen one.
- */
+/** The coupling view: every group of channels with its units, and the members of the chosen one. */
 
 import { freshId, indexAfterKey } from "../shared/chart.js";
 import { unitsText, unpackedCoupling } from "./table.js";
@@ -68,7 +65,7 @@ class CouplingView {
     fresh(this.title, this.table.title || "Which channels go together");
     this.empty.hidden = this.table.isKnown;
     this.both.hidden = !this.table.isKnown;
-    this.rows = this.table.groups.map((group, place) => this.row(group, place));
+    this.rows = this.table.groups.map((group, index) => this.row(group, index));
     fresh(this.list, ...this.rows);
     this.at = -1;
     this.select(this.layer);
@@ -77,16 +74,16 @@ class CouplingView {
   /** The first group that the layer makes, else that it reads. @param {string} layer */
   select(layer) {
     this.layer = layer;
-    const { groups, made } = this.table;
-    const place = made.get(layer)?.includes(this.at)
+    const { groups, groupsMadeBy } = this.table;
+    const index = groupsMadeBy.get(layer)?.includes(this.at)
       ? this.at
-      : (made.get(layer)?.[0] ??
-        groups.findIndex((group) => group.members.some((one) => one.layer === layer)));
-    this.point(place >= 0 ? place : Math.max(this.at, groups.length ? 0 : -1));
+      : (groupsMadeBy.get(layer)?.[0] ??
+        groups.findIndex((group) => group.members.some((member) => member.layer === layer)));
+    this.point(index >= 0 ? index : Math.max(this.at, groups.length ? 0 : -1));
   }
 
-  /** @param {import("./table.js").ChannelGroup} group @param {number} place */
-  row(group, place) {
+  /** @param {import("./table.js").ChannelGroup} group @param {number} index */
+  row(group, index) {
     const units = h("span", { class: "pf-group-units" }, unitsText(group));
     const weights = h(
       "span",
@@ -98,7 +95,7 @@ class CouplingView {
       "li",
       {
         role: "option",
-        id: `${this.id}-${place}`,
+        id: `${this.id}-${index}`,
         class: group.pinned ? "pf-kept-fixed" : "",
         title: [group.name, group.pinned].filter(Boolean).join(": "),
       },
@@ -109,22 +106,22 @@ class CouplingView {
     );
   }
 
-  /** @param {number} place */
-  point(place) {
-    this.at = place;
-    this.rows.forEach((row, index) => row.setAttribute("aria-selected", String(index === place)));
-    set(this.list, { "aria-activedescendant": place >= 0 && `${this.id}-${place}` });
-    if (place < 0) return;
-    this.list.scrollTop = scrolledTo(this.list.scrollTop, this.list.clientHeight, GROUP_ROW, place);
-    this.card.show([this.table.groups[place]], [], this.layer);
+  /** @param {number} index */
+  point(index) {
+    this.at = index;
+    this.rows.forEach((row, index) => row.setAttribute("aria-selected", String(index === index)));
+    set(this.list, { "aria-activedescendant": index >= 0 && `${this.id}-${index}` });
+    if (index < 0) return;
+    this.list.scrollTop = scrolledTo(this.list.scrollTop, this.list.clientHeight, GROUP_ROW, index);
+    this.card.show([this.table.groups[index]], [], this.layer);
   }
 
-  /** @param {number} place */
-  choose(place) {
-    if (place < 0) return;
-    this.point(place);
+  /** @param {number} index */
+  choose(index) {
+    if (index < 0) return;
+    this.point(index);
     this.host.select(
-      this.table.groups[place].members.find((one) => one.kind === "rows")?.layer ?? "",
+      this.table.groups[index].members.find((member) => member.kind === "rows")?.layer ?? "",
     );
   }
 

@@ -1,7 +1,4 @@
-/**
- * A packed coupling as groups of channels. What `packed_coupling` of `wire.py` packed. No page in
- * here.
- */
+/** The groups of channels packed by `packed_coupling`. No DOM. */
 
 import { int32s, spelledOut } from "../shared/unpack.js";
 
@@ -10,13 +7,14 @@ import { int32s, spelledOut } from "../shared/unpack.js";
  * channels, "columns" read them, a "buffer" goes along
  * @typedef {{ name: string, width: number, unit: number, pinned: string, members: GroupMember[] }}
  * ChannelGroup
- * @typedef {{ isKnown: boolean, title: string, groups: ChannelGroup[], made: Map<string, number[]>
+ * @typedef {{ isKnown: boolean, title: string, groups: ChannelGroup[],
+ * groupsMadeBy: Map<string, number[]>
  * }} CouplingTable
- *   `made`: layer → the places of the groups of which it makes channels
+ *   `groupsMadeBy`: layer → indices of the groups whose channels it produces
  */
 
 /**
- * What a panel holds; `{}` is a coupling that is not yet there.
+ * Unpack the trait `data`; `{}` is an unknown coupling.
  * @param {any} data @returns {CouplingTable}
  */
 export function unpackedCoupling(data) {
@@ -42,20 +40,20 @@ export function unpackedCoupling(data) {
     isKnown: Array.isArray(data?.name),
     title: data?.title ?? "",
     groups,
-    made: makersOf(groups),
+    groupsMadeBy: makersOf(groups),
   };
 }
 
 /**
- * The layers of some members in their order, each with the names of its weights that are meant.
+ * The layers of some members in their order, each with its parameters.
  * @param {GroupMember[]} members @returns {[string, string[]][]}
  */
 export function byLayer(members) {
   /** @type {Map<string, string[]>} */
-  const found = new Map();
+  const byName = new Map();
   for (const { layer, parameter } of members)
-    found.set(layer, [...(found.get(layer) ?? []), parameter]);
-  return [...found].map(([layer, parameters]) => [layer, [...new Set(parameters)]]);
+    byName.set(layer, [...(byName.get(layer) ?? []), parameter]);
+  return [...byName].map(([layer, parameters]) => [layer, [...new Set(parameters)]]);
 }
 
 /**
@@ -64,20 +62,21 @@ export function byLayer(members) {
  */
 export function unitsText({ width, unit }, kept = width) {
   const of = kept === width ? "" : `${kept.toLocaleString("en-US")} of `;
-  if (unit === 1)
-    return `${of}${width.toLocaleString("en-US")} ${width === 1 ? "channel" : "channels"}`;
-  return `${of}${width.toLocaleString("en-US")} ${width === 1 ? "unit" : "units"} of ${unit.toLocaleString("en-US")} channels`;
+  const count = `${of}${width.toLocaleString("en-US")}`;
+  if (unit === 1) return `${count} ${width === 1 ? "channel" : "channels"}`;
+  const units = width === 1 ? "unit" : "units";
+  return `${count} ${units} of ${unit.toLocaleString("en-US")} channels`;
 }
 
 /** @param {ChannelGroup[]} groups @returns {Map<string, number[]>} */
 function makersOf(groups) {
   /** @type {Map<string, number[]>} */
-  const made = new Map();
+  const groupsMadeBy = new Map();
   groups.forEach(({ members }, place) => {
     for (const layer of new Set(
-      members.filter((one) => one.kind === "rows").map((one) => one.layer),
+      members.filter((member) => member.kind === "rows").map((member) => member.layer),
     ))
-      made.set(layer, [...(made.get(layer) ?? []), place]);
+      groupsMadeBy.set(layer, [...(groupsMadeBy.get(layer) ?? []), place]);
   });
-  return made;
+  return groupsMadeBy;
 }

@@ -30,7 +30,7 @@ test("the best batch is looked for among those timed in turn", () => {
   assert.equal(bestBatch([]), undefined);
 });
 
-test("rows that failed are not on the curve, and what they would have needed is on the memory's panel", () => {
+test("failed rows are not on the curve; the memory panel shows what they would have needed", () => {
   assert.equal(rowsThatRan(SWEEP.rows).length, 4);
   const [throughput, latency, memory] = curvePanels(1000, SWEEP).panels;
   assert.deepEqual(

@@ -1,7 +1,4 @@
-/**
- * What each batch size gives and costs: throughput, latency and memory, with the smallest batch
- * that is worth running.
- */
+/** The view of a batch sweep: throughput, latency and memory, with the knee marked. */
 
 import { indexAfterKey, onWidth } from "../shared/chart.js";
 import { bestBatch, curvePanels, nearestBatch, readableRate, rowsThatRan } from "./layout.js";
@@ -101,9 +98,9 @@ class CurveView {
    */
   described() {
     const ran = rowsThatRan(this.data?.rows ?? []);
-    const wanted = this.pointed ?? this.pinned ?? this.data?.knee;
+    const batch = this.pointed ?? this.pinned ?? this.data?.knee;
     return (
-      ran.find((row) => row.batch === wanted) ??
+      ran.find((row) => row.batch === batch) ??
       ran.find((row) => row.batch === this.data?.knee) ??
       ran[0]
     );
@@ -113,7 +110,7 @@ class CurveView {
     const row = this.described();
     if (!row || !this.data) return;
     const words = this.words(row);
-    const batches = rowsThatRan(this.data.rows).map((one) => one.batch);
+    const batches = rowsThatRan(this.data.rows).map((other) => other.batch);
     const isChosen = this.pointed !== null || this.pinned !== null;
     fresh(
       this.cross,

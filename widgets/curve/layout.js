@@ -1,7 +1,4 @@
-/**
- * A batch sweep as geometry: batches on a scale of doublings, three panels over it. No page in
- * here.
- */
+/** The geometry of a batch sweep: three panels over a logarithmic scale of batches. No DOM. */
 
 import { clamped } from "../shared/label_space.js";
 import { linearScale, linearTicks, logScale, logTicks } from "../shared/scale.js";
@@ -31,7 +28,7 @@ export function rowsThatRan(rows) {
 }
 
 /**
- * The highest throughput, among the rows timed in turn where there are such.
+ * The highest throughput, among the rows timed in turn if there are any.
  * @param {BatchRow[]} rows @returns {BatchRow | undefined}
  */
 export function bestBatch(rows) {
@@ -62,7 +59,7 @@ export function shownBatches(batches, room) {
   return (powers.length ? powers : batches).filter((_, index) => index % every === 0);
 }
 
-/** The measured batch nearest to a place. @param {CurveSpot[]} spots @param {number} x */
+/** The measured batch nearest to a position. @param {CurveSpot[]} spots @param {number} x */
 export function nearestBatch(spots, x) {
   return spots.reduce(
     (best, spot, index) => (Math.abs(spot.x - x) < Math.abs(spots[best].x - x) ? index : best),
@@ -71,7 +68,7 @@ export function nearestBatch(spots, x) {
 }
 
 /**
- * Throughput above, latency and memory below it: side by side where there is room.
+ * Throughput above, latency and memory below it, side by side if there is room.
  * @param {number} width @param {Sweep} sweep @returns {{ height: number, panels: CurvePanel[] }}
  */
 export function curvePanels(width, sweep) {
@@ -134,8 +131,8 @@ function latencyPanel(sweep, edges) {
 
 /** @param {Sweep} sweep @param {Edges} edges @returns {CurvePanel} */
 function memoryPanel(sweep, edges) {
-  const wanted = sweep.rows.map((row) => row.peak_bytes ?? row.predicted_bytes ?? 0);
-  const known = [...wanted, sweep.memory_limit_bytes].filter((value) => value > 0);
+  const bytes = sweep.rows.map((row) => row.peak_bytes ?? row.predicted_bytes ?? 0);
+  const known = [...bytes, sweep.memory_limit_bytes].filter((value) => value > 0);
   const range = known.length ? [Math.min(...known) / 1.5, Math.max(...known) * 1.6] : [1, 10];
   const drawn = costPanel("memory", sweep, edges, range, (row) => row.peak_bytes);
   const refused = sweep.rows.filter((row) => row.failure && row.predicted_bytes);

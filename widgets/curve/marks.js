@@ -85,7 +85,7 @@ export function limitMarks(panel, limit) {
  * @param {CurvePanel} panel @param {number} knee @returns {SVGElement | null}
  */
 export function kneeMarks(panel, knee) {
-  const spot = panel.spots.find((one) => one.batch === knee);
+  const spot = panel.spots.find((other) => other.batch === knee);
   if (!spot) return null;
   const ring = s("circle", { cx: spot.x, cy: spot.y, r: 7, class: "pf-knee" });
   const drop = s("line", {
@@ -115,7 +115,7 @@ export function kneeMarks(panel, knee) {
  * @param {CurvePanel} panel @param {number} batch @returns {SVGElement | null}
  */
 export function curveCross(panel, batch) {
-  const spot = panel.spots.find((one) => one.batch === batch);
+  const spot = panel.spots.find((other) => other.batch === batch);
   if (!spot) return null;
   const line = s("line", {
     x1: spot.x,
@@ -129,5 +129,6 @@ export function curveCross(panel, batch) {
 
 /** @param {number} x @param {number} y @param {number} half */
 function crossPath(x, y, half) {
-  return `M${x - half} ${y - half}L${x + half} ${y + half}M${x - half} ${y + half}L${x + half} ${y - half}`;
+  const [left, right, top, bottom] = [x - half, x + half, y - half, y + half];
+  return `M${left} ${top}L${right} ${bottom}M${left} ${bottom}L${right} ${top}`;
 }

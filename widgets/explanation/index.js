@@ -105,14 +105,14 @@ function chooseButton(step, choose) {
   return button;
 }
 
-/** Where there is no workbench, the step as code for a recipe. @param {Step} step */
+/** Without a workbench: a button that copies the step as code for a recipe. @param {Step} step */
 function copyButton(step) {
-  const said = h("small", { class: "pf-note", role: "status" });
+  const status = h("small", { class: "pf-note", role: "status" });
   const code = h("code", {}, stepCode(step));
   const copy = async () => {
     const isCopied = await copied(stepCode(step));
     if (!isCopied) getSelection()?.selectAllChildren(code);
-    fresh(said, isCopied ? "copied" : "selected");
+    fresh(status, isCopied ? "copied" : "selected");
   };
   const button = h(
     "button",
@@ -126,7 +126,7 @@ function copyButton(step) {
     " ",
     h("small", {}, "copy"),
   );
-  return h("span", {}, button, " ", said);
+  return h("span", {}, button, " ", status);
 }
 
 /** Whether the page let a text be copied. @param {string} text @returns {Promise<boolean>} */

@@ -15,13 +15,13 @@ export function stepText(step) {
   return parts.join(", ");
 }
 
-/** As it is written in a recipe: `{"precision": {"default": "bf16"}}`. @param {Step} step */
+/** The step as in a recipe: `{"precision": {"default": "bf16"}}`. @param {Step} step */
 export function stepCode(step) {
   return pythonText(step);
 }
 
 /**
- * What a step is worth.
+ * The estimated saving of a step.
  * @param {number | null | undefined} savesMs @param {number} share of the whole time
  */
 export function worthText(savesMs, share) {
@@ -33,7 +33,7 @@ export function worthText(savesMs, share) {
 }
 
 /**
- * A sentence without the topic that stands before it already.
+ * A sentence without its leading topic, which is shown before it.
  * @param {string} sentence @param {string} topic
  */
 export function untopical(sentence, topic) {
@@ -50,6 +50,6 @@ function pythonText(value) {
   if (typeof value !== "object") return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(pythonText).join(", ")}]`;
   return `{${Object.entries(value)
-    .map(([key, one]) => `${JSON.stringify(key)}: ${pythonText(one)}`)
+    .map(([key, item]) => `${JSON.stringify(key)}: ${pythonText(item)}`)
     .join(", ")}}`;
 }

@@ -1,6 +1,4 @@
-/**
- * Which places run as one: what Python sent, and on top what was asked for since. No page in here.
- */
+/** Which sites are fused: Python's state plus pending requests. No DOM. */
 
 import { canGain } from "./table.js";
 import { unserved } from "../shared/host.js";
@@ -16,12 +14,14 @@ export function fusionChoice(model, table) {
   const known = model.get("state")?.fused;
   if (!known)
     return {
-      on: new Set(table.places.filter((one) => one.standing === "fused").map((one) => one.place)),
+      on: new Set(
+        table.places.filter((site) => site.standing === "fused").map((site) => site.place),
+      ),
       asked: new Set(),
       hasStep: true,
-    }; // a map alone: what it says
+    }; // without a workbench: the map's own state
   const requests = /** @type {any[]} */ (unserved(model)).filter(
-    (one) => one.do === "fuse" || one.do === "fuse_all",
+    (request) => request.do === "fuse" || request.do === "fuse_all",
   );
   const before = {
     on: new Set(/** @type {string[]} */ (known.on)),
@@ -37,7 +37,9 @@ export function fusionChoice(model, table) {
  */
 function afterRequest(table, choice, request) {
   const all = request.do === "fuse_all";
-  const meant = all ? table.places.filter(canGain).map((one) => one.place) : [request.place ?? ""];
+  const meant = all
+    ? table.places.filter(canGain).map((site) => site.place)
+    : [request.place ?? ""];
   const on = all ? new Set(request.is_on ? meant : []) : new Set(choice.on);
   if (!all) for (const place of meant) request.is_on ? on.add(place) : on.delete(place);
   return { on, asked: new Set([...choice.asked, ...meant]), hasStep: on.size > 0 };

@@ -146,14 +146,16 @@ test("a place tells its numbers, and nothing of what was not measured", () => {
   );
 });
 
-test("the summary counts what runs as one, what could, what would be slower and what cannot", () => {
+test("the summary counts the sites that are fused, could be, would be slower and cannot", () => {
   assert.equal(
     fusionSummary(table, new Set()),
-    "Nothing runs as one: 2 of 5 places could, which would save 1.200 ms, each timed by itself · 2 would be slower · 1 cannot be one",
+    "Nothing runs as one: 2 of 5 places could, which would save 1.200 ms, each timed by itself" +
+      " · 2 would be slower · 1 cannot be one",
   );
   assert.equal(
     fusionSummary(table, new Set(["stem.conv"])),
-    "1 of 5 places run as one, which saves 0.200 ms, each timed by itself · 1 more could · 2 would be slower · 1 cannot be one",
+    "1 of 5 places run as one, which saves 0.200 ms, each timed by itself" +
+      " · 1 more could · 2 would be slower · 1 cannot be one",
   );
   const timed = unpackedFusion({ ...packed, whole: "9 → 8 ms" });
   const asTimed = new Set(
@@ -186,7 +188,7 @@ test("a filter finds layers, patterns and what runs; sorting puts unknown number
   );
 });
 
-test("columns give way as it gets narrow: the speed goes last, and what runs is left out where nothing does", () => {
+test("narrow widths drop columns, the speed last; without a fused site `runs` is dropped", () => {
   assert.deepEqual(fittingFusionColumns(1400, true), FUSION_COLUMNS);
   assert.deepEqual(
     fittingFusionColumns(1400, false).map((one) => one.name),
@@ -206,7 +208,7 @@ test("columns give way as it gets narrow: the speed goes last, and what runs is 
   );
 });
 
-test("what runs as one is what Python sent, with what was asked for since; alone it is what the map says", () => {
+test("fused sites are those that Python sent plus later requests; alone, those of the map", () => {
   assert.deepEqual([...fusionChoice(modelOf(undefined), table).on], ["stem.conv"]);
   const sent = { fused: { has_step: true, on: ["stem.conv"] } };
   assert.deepEqual([...fusionChoice(modelOf(sent), table).on], ["stem.conv"]);

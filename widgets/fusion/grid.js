@@ -1,4 +1,4 @@
-/** The places on the page: a row each, with a switch. It knows neither Python nor the workbench. */
+/** The grid of fusion sites, each row with a switch. Independent of Python and the workbench. */
 
 import { h } from "../shared/dom.js";
 import { drawPlace, fittingFusionColumns, FUSION_COLUMNS } from "./row.js";
@@ -18,10 +18,10 @@ export class FusionGrid {
   /**
    * @param {{ onSwitch: (one: FusedPlace, isOn: boolean) => void, onLayer: (layer: string,
    * isPassing: boolean) => void, onShown: (shown: number) => void,
-   *   choice: () => FusionChoice, hasSwitches: boolean }} given
+   *   choice: () => FusionChoice, hasSwitches: boolean }} handlers
    */
-  constructor(given) {
-    this.given = given;
+  constructor(handlers) {
+    this.handlers = handlers;
     this.table = /** @type {FusionTable | null} */ (null);
     /** @type {FusedPlace[]} */
     this.rows = [];
@@ -38,7 +38,7 @@ export class FusionGrid {
     );
     this.heads = h("div", { class: "pf-heads", role: "rowgroup" }, this.head.element);
     this.body = h("div", { class: "pf-rows", role: "rowgroup" });
-    const label = given.hasSwitches
+    const label = handlers.hasSwitches
       ? "places where layers can run as one; arrows move, Enter switches"
       : "places where layers can run as one; arrows move";
     this.element = h(
@@ -70,7 +70,7 @@ export class FusionGrid {
     this.arrange();
   }
 
-  /** Bring the place of a layer into view. @param {string} layer */
+  /** Scroll the site of a layer into view. @param {string} layer */
   select(layer) {
     this.cursor = this.table?.placeOf.get(layer)?.place ?? "";
     this.refresh();
@@ -84,7 +84,7 @@ export class FusionGrid {
     this.arrange();
   }
 
-  /** Draw anew what runs as one. */
+  /** Redraw the rows after a change of the fused sites. */
   refresh() {
     this.window.each((element, index) => this.drawRow(element, index));
     this.point();
@@ -96,7 +96,7 @@ export class FusionGrid {
     if (this.rows.length && this.index < 0) this.moveTo(0, false);
   }
 
-  /** The place that is pointed at. */
+  /** The site at the cursor. */
   get described() {
     return this.rows[this.index] ?? null;
   }
@@ -109,7 +109,7 @@ export class FusionGrid {
   // Private to the grid.
 
   get index() {
-    return this.rows.findIndex((one) => one.place === this.cursor);
+    return this.rows.findIndex((site) => site.place === this.cursor);
   }
 
   /** @param {string} name */
@@ -124,12 +124,12 @@ export class FusionGrid {
     const { table, sorting } = this;
     if (!table) return;
     const left = filteredPlaces(table, this.query);
-    const places = left.map((one) => one.index);
+    const places = left.map((site) => site.index);
     const order = sorting
       ? sortedRows(places, (row) => fusionValue(table.places[row], sorting.column), sorting.isDown)
       : places;
     this.rows = order.map((row) => table.places[row]);
-    this.given.onShown(this.rows.length);
+    this.handlers.onShown(this.rows.length);
     this.fit();
   }
 
@@ -138,18 +138,18 @@ export class FusionGrid {
     if (!width || !this.table) return;
     this.columns = fittingFusionColumns(
       width,
-      this.table.places.some((one) => one.runs),
+      this.table.places.some((site) => site.runs),
     );
     const widths = this.columns.map((column) => `${column.width}px`);
     this.element.style.setProperty(
       "--pf-columns",
-      [this.given.hasSwitches && "42px", "minmax(0, 1fr)", ...widths].filter(Boolean).join(" "),
+      [this.handlers.hasSwitches && "42px", "minmax(0, 1fr)", ...widths].filter(Boolean).join(" "),
     );
     this.draw();
   }
 
   draw() {
-    const first = this.given.hasSwitches
+    const first = this.handlers.hasSwitches
       ? [{ name: "switch", label: "", hint: "whether it runs as one" }]
       : [];
     const columns = [
@@ -171,14 +171,14 @@ export class FusionGrid {
 
   /** @param {HTMLElement} element @param {number} index */
   drawRow(element, index) {
-    const one = this.rows[index];
-    const { on, asked } = this.given.choice();
-    const isOn = on.has(one.place);
+    const site = this.rows[index];
+    const { on, asked } = this.handlers.choice();
+    const isOn = on.has(site.place);
     const words = wordsOf(this.query);
-    drawPlace(element, one, this.columns, {
+    drawPlace(element, site, this.columns, {
       isOn,
-      isAsked: asked.has(one.place),
-      hasSwitch: this.given.hasSwitches,
+      isAsked: asked.has(site.place),
+      hasSwitch: this.handlers.hasSwitches,
       longestMs: this.table?.longestMs || 1,
       words: (text) =>
         piecesOf(text, words).map((piece) =>
@@ -188,10 +188,10 @@ export class FusionGrid {
     element.id = `${this.id}-${index}`;
     element.dataset.index = String(index);
     element.setAttribute("aria-rowindex", String(index + 2));
-    element.setAttribute("aria-selected", String(one.place === this.cursor));
-    element.setAttribute("aria-label", `${one.layers.join(" + ")}: ${placeSentence(one, isOn)}`);
-    element.classList.toggle("pf-chosen", one.place === this.cursor);
-    element.classList.toggle("pf-fusion-apart", !one.canSwitch);
+    element.setAttribute("aria-selected", String(site.place === this.cursor));
+    element.setAttribute("aria-label", `${site.layers.join(" + ")}: ${placeSentence(site, isOn)}`);
+    element.classList.toggle("pf-chosen", site.place === this.cursor);
+    element.classList.toggle("pf-fusion-apart", !site.canSwitch);
   }
 
   /** @param {number} index @param {boolean} isPassing */
@@ -200,19 +200,19 @@ export class FusionGrid {
     this.refresh();
     this.window.reveal(index);
     this.isPassing = isPassing;
-    this.given.onLayer(this.cursor, isPassing);
+    this.handlers.onLayer(this.cursor, isPassing);
   }
 
-  /** The key is up: where it led is what was meant. */
+  /** On key up: report the row that was reached. */
   settle() {
-    if (this.isPassing) this.given.onLayer(this.cursor, false);
+    if (this.isPassing) this.handlers.onLayer(this.cursor, false);
     this.isPassing = false;
   }
 
-  /** @param {FusedPlace} one */
-  turn(one) {
-    if (one.canSwitch && this.given.hasSwitches)
-      this.given.onSwitch(one, !this.given.choice().on.has(one.place));
+  /** @param {FusedPlace} site */
+  turn(site) {
+    if (site.canSwitch && this.handlers.hasSwitches)
+      this.handlers.onSwitch(site, !this.handlers.choice().on.has(site.place));
   }
 
   /** @param {MouseEvent} event */
@@ -221,10 +221,10 @@ export class FusionGrid {
     const element = /** @type {HTMLElement | null} */ (target.closest(".pf-row"));
     if (!element) return;
     const isSwitch = target.closest(".pf-switch") !== null;
-    const one = this.rows[Number(element.dataset.index)];
+    const site = this.rows[Number(element.dataset.index)];
     this.element.focus({ preventScroll: true });
     this.moveTo(Number(element.dataset.index), false);
-    if (isSwitch) this.turn(one);
+    if (isSwitch) this.turn(site);
   }
 
   /** @param {KeyboardEvent} event */

@@ -1,6 +1,6 @@
 /**
- * Where layers can run as one: what was fused and what not, why, and what it brings; in the
- * workbench with a switch a place.
+ * The fusion view: which sites are fused or not, why, and their speed-up; in the workbench each
+ * site has a switch.
  */
 
 import { fresh, h } from "../shared/dom.js";
@@ -22,7 +22,8 @@ export function fusion(root, host, model) {
 
 const FUSION_FOLLOWS = ["state", "requests", "served"];
 const NOTHING_TOLD =
-  "A row tells its reasons here; times are of each place by itself, which is why they do not add up to the model's.";
+  "A row shows its reasons here; each place is timed by itself, " +
+  "so the times do not add up to the model's.";
 
 class FusionView {
   /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
@@ -35,7 +36,7 @@ class FusionView {
     this.line = h("p", { class: "pf-note", role: "status" });
     this.empty = h("p", { class: "pf-empty" });
     this.grid = new FusionGrid({
-      onSwitch: (one, isOn) => this.host.ask({ do: "fuse", place: one.place, is_on: isOn }),
+      onSwitch: (site, isOn) => this.host.ask({ do: "fuse", place: site.place, is_on: isOn }),
       onLayer: (layer, isPassing) => this.point(layer, isPassing),
       onShown: (shown) => this.field.count(shown, this.table.places.length),
       choice: () => this.choice,
@@ -46,7 +47,7 @@ class FusionView {
       onChange: (query) => this.grid.filter(query),
       onLeave: (isChosen) => (isChosen ? this.grid.enter() : this.grid.element.focus()),
     });
-    this.said = h("p", { class: "pf-note pf-fusion-said" });
+    this.details = h("p", { class: "pf-note pf-fusion-said" });
     this.find = h("button", {
       type: "button",
       class: "pf-button pf-heat-find",
@@ -82,7 +83,7 @@ class FusionView {
       h("div", { class: "pf-view-head" }, titles, this.tools),
       this.empty,
       this.grid.element,
-      this.said,
+      this.details,
       this.find,
     );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
@@ -97,7 +98,7 @@ class FusionView {
     this.table = unpackedFusion(data);
     const { isKnown, title, places } = this.table;
     fresh(this.title, title || "What can run as one");
-    this.grid.element.hidden = this.said.hidden = !places.length;
+    this.grid.element.hidden = this.details.hidden = !places.length;
     this.tools.hidden = !places.length;
     this.empty.hidden = isKnown;
     this.line.hidden = !isKnown;
@@ -125,12 +126,12 @@ class FusionView {
 
   get isBeingFound() {
     return (
-      unserved(this.model).some((one) => one.do === "fusion") ||
+      unserved(this.model).some((request) => request.do === "fusion") ||
       this.model.get("state")?.status === "fusing"
     );
   }
 
-  /** What runs as one may have changed; nothing where it did not. */
+  /** Redraw after a change of the fused sites. */
   follow() {
     const { isInBench, isBeingFound, table } = this;
     this.choice = fusionChoice(this.model, table);
@@ -170,7 +171,7 @@ class FusionView {
       isBeingFound,
       isBeingFound ? "being found …" : table.isKnown ? "Find it again" : "Find what can be fused",
     );
-    const left = table.places.some((one) => canGain(one) && !on.has(one.place));
+    const left = table.places.some((site) => canGain(site) && !on.has(site.place));
     showPress(this.all, left, asked.size > 1);
     showPress(this.none, hasStep, false);
     this.grid.refresh();
@@ -179,14 +180,14 @@ class FusionView {
 
   /** The line under the table. */
   tell() {
-    const one = this.grid.described;
-    if (one)
+    const site = this.grid.described;
+    if (site)
       fresh(
-        this.said,
-        h("b", {}, one.layers.join(" + ")),
-        ` ${placeSentence(one, this.choice.on.has(one.place))}`,
+        this.details,
+        h("b", {}, site.layers.join(" + ")),
+        ` ${placeSentence(site, this.choice.on.has(site.place))}`,
       );
-    else fresh(this.said, NOTHING_TOLD);
+    else fresh(this.details, NOTHING_TOLD);
   }
 
   /** @param {string} layer @param {boolean} isPassing */

@@ -1,7 +1,4 @@
-/**
- * A row of the fusion table: a switch, the layers joined where they run as one, and what that
- * brings.
- */
+/** A row of the fusion table: a switch, the layers of the site, and its figures. */
 
 import { fresh, h, set } from "../shared/dom.js";
 import {
@@ -34,7 +31,7 @@ export const FUSION_COLUMNS = [
   {
     name: "ms",
     label: "ms apart → one",
-    hint: "a call of the layers as they are, and of what runs in their stead, timed in turn: sort by the first",
+    hint: "a call of the separate layers and of the fused one, timed in turn: sort by the first",
     width: 118,
     isNumber: true,
     rank: 5,
@@ -75,14 +72,14 @@ const LEAST_NAME = 270;
 const SWITCH = 42;
 
 /**
- * The columns that there is room for, in their order.
+ * The columns that fit, in their order.
  * @param {number} width @param {boolean} hasRuns whether any place runs as one @returns
  * {FusionColumn[]}
  */
 export function fittingFusionColumns(width, hasRuns) {
   let room = width - SWITCH - Math.min(LEAST_NAME, width * 0.45);
   const kept = FUSION_COLUMNS.filter((column) => hasRuns || column.name !== "runs")
-    .sort((one, other) => other.rank - one.rank)
+    .sort((first, second) => second.rank - first.rank)
     .filter((column) => {
       room -= column.width;
       return room >= 0;
@@ -91,13 +88,13 @@ export function fittingFusionColumns(width, hasRuns) {
 }
 
 /**
- * @param {HTMLElement} element @param {FusedPlace} one @param {FusionColumn[]} columns
+ * @param {HTMLElement} element @param {FusedPlace} site @param {FusionColumn[]} columns
  * @param {{ isOn: boolean, isAsked: boolean, hasSwitch: boolean, longestMs: number, words: (text:
  * string) => (Node | string)[] }} how
  */
-export function drawPlace(element, one, columns, how) {
-  const hasFacts = one.canSwitch || Number.isFinite(one.speedup);
-  const place = placeCell(one, how);
+export function drawPlace(element, site, columns, how) {
+  const hasFacts = site.canSwitch || Number.isFinite(site.speedup);
+  const place = placeCell(site, how);
   if (!hasFacts)
     set(place, {
       style: `grid-column: ${how.hasSwitch ? 2 : 1} / -1`,
@@ -105,52 +102,52 @@ export function drawPlace(element, one, columns, how) {
     });
   fresh(
     element,
-    how.hasSwitch && switchCell(one, how),
+    how.hasSwitch && switchCell(site, how),
     place,
-    ...(hasFacts ? columns.map((column) => factCell(one, column, how)) : []),
+    ...(hasFacts ? columns.map((column) => factCell(site, column, how)) : []),
   );
 }
 
-/** @param {FusedPlace} one @param {{ isOn: boolean, isAsked: boolean }} how */
-function switchCell(one, { isOn, isAsked }) {
-  const hint = one.canSwitch
+/** @param {FusedPlace} site @param {{ isOn: boolean, isAsked: boolean }} how */
+function switchCell(site, { isOn, isAsked }) {
+  const hint = site.canSwitch
     ? isOn
       ? "runs as one; a click takes it apart"
-      : `${standingWords(one, isOn)}; a click fuses it`
-    : `cannot be switched on: ${one.reason || "nothing fuses it here"}`;
-  const given = {
+      : `${standingWords(site, isOn)}; a click fuses it`
+    : `cannot be switched on: ${site.reason || "nothing fuses it here"}`;
+  const attributes = {
     class: `pf-switch${isAsked ? " pf-asked" : ""}`,
     role: "switch",
     "aria-checked": String(isOn),
-    "aria-disabled": one.canSwitch ? null : "true",
+    "aria-disabled": site.canSwitch ? null : "true",
   };
   return h(
     "div",
     { class: "pf-cell pf-is-switch", role: "gridcell" },
-    h("span", { ...given, "aria-label": `fuse ${one.place}`, title: hint }, h("i", {})),
+    h("span", { ...attributes, "aria-label": `fuse ${site.place}`, title: hint }, h("i", {})),
   );
 }
 
 /**
- * The layers, and under them what they make and why they stay apart.
- * @param {FusedPlace} one @param {{ isOn: boolean, words: (text: string) => (Node | string)[] }}
+ * The cell of a site: its layers, and below them its pattern and the reason why it is not fused.
+ * @param {FusedPlace} site @param {{ isOn: boolean, words: (text: string) => (Node | string)[] }}
  * how
  */
-function placeCell(one, { isOn, words }) {
-  const parts = one.names.flatMap((name, place) => [
+function placeCell(site, { isOn, words }) {
+  const parts = site.names.flatMap((name, place) => [
     place > 0 && h("i", { class: "pf-thread" }),
     h("span", { class: "pf-joint" }, ...words(name)),
   ]);
   const look = isOn
     ? "pf-as-one"
-    : isSlower(one)
+    : isSlower(site)
       ? "pf-as-slower"
-      : one.canSwitch
+      : site.canSwitch
         ? "pf-as-off"
         : "pf-as-apart";
-  const [head, tail] = partedPath(one.where, 2);
+  const [head, tail] = partedPath(site.where, 2);
   const where =
-    one.where &&
+    site.where &&
     h(
       "span",
       { class: "pf-path" },
@@ -163,65 +160,65 @@ function placeCell(one, { isOn, words }) {
     where,
     h("span", { class: `pf-joined ${look}` }, ...parts),
   );
-  const reason = reasonText(one, isOn) && h("span", {}, ` · ${reasonText(one, isOn)}`);
+  const reason = reasonText(site, isOn) && h("span", {}, ` · ${reasonText(site, isOn)}`);
   return h(
     "div",
     {
       class: "pf-cell pf-is-layer",
       role: "rowheader",
-      title: [one.layers.join(" + "), one.reason].filter(Boolean).join("\n"),
+      title: [site.layers.join(" + "), site.reason].filter(Boolean).join("\n"),
     },
     joints,
-    h("div", { class: "pf-place-words" }, ...words(one.pattern), reason),
+    h("div", { class: "pf-place-words" }, ...words(site.pattern), reason),
   );
 }
 
 /**
- * @param {FusedPlace} one @param {FusionColumn} column @param {{ longestMs: number, isOn: boolean,
+ * @param {FusedPlace} site @param {FusionColumn} column @param {{ longestMs: number, isOn: boolean,
  * words: (text: string) => (Node | string)[] }} how
  */
-function factCell(one, column, how) {
-  const given = {
+function factCell(site, column, how) {
+  const attributes = {
     class: `pf-cell pf-is-${column.name}${column.isNumber ? " pf-number" : ""}`,
     role: "gridcell",
   };
   if (column.name === "bars")
-    return h("div", { ...given, "aria-hidden": "true" }, ...pairedBars(one, how.longestMs));
+    return h("div", { ...attributes, "aria-hidden": "true" }, ...pairedBars(site, how.longestMs));
   if (column.name === "runs")
-    return h("div", { ...given, title: one.runs || null }, ...how.words(one.runs || "–"));
-  const text = FUSION_TEXTS[column.name]?.(one) || "–";
+    return h("div", { ...attributes, title: site.runs || null }, ...how.words(site.runs || "–"));
+  const text = FUSION_TEXTS[column.name]?.(site) || "–";
   const look =
-    column.name === "speed" && Number.isFinite(one.speedup)
-      ? one.speedup < 0.995
+    column.name === "speed" && Number.isFinite(site.speedup)
+      ? site.speedup < 0.995
         ? " pf-is-bad"
-        : one.speedup > 1.005
+        : site.speedup > 1.005
           ? " pf-is-good"
           : ""
       : "";
   return h(
     "div",
     {
-      ...given,
-      class: given.class + (text === "–" ? " pf-nothing" : look),
-      title: column.name === "speed" ? one.reason || null : null,
+      ...attributes,
+      class: attributes.class + (text === "–" ? " pf-nothing" : look),
+      title: column.name === "speed" ? site.reason || null : null,
     },
     text,
   );
 }
 
 /**
- * Apart above, as one below it; both against the longest of all places.
- * @param {FusedPlace} one @param {number} longestMs
+ * Two bars, separate above fused, relative to the longest time of all sites.
+ * @param {FusedPlace} site @param {number} longestMs
  */
-function pairedBars(one, longestMs) {
+function pairedBars(site, longestMs) {
   const bar = (/** @type {number} */ ms, /** @type {string} */ look) => {
     const mark = h("i", { class: `pf-pair-bar ${look}` });
     mark.style.width = `${((100 * ms) / longestMs).toFixed(1)}%`;
     return mark;
   };
-  const asOne = one.speedup < 0.995 ? "pf-pair-slower" : "pf-pair-one";
+  const asOne = site.speedup < 0.995 ? "pf-pair-slower" : "pf-pair-one";
   return [
-    one.apartMs > 0 && bar(one.apartMs, "pf-pair-apart"),
-    one.fusedMs > 0 && bar(one.fusedMs, asOne),
+    site.apartMs > 0 && bar(site.apartMs, "pf-pair-apart"),
+    site.fusedMs > 0 && bar(site.fusedMs, asOne),
   ].filter((mark) => mark !== false);
 }

@@ -1,7 +1,4 @@
-/**
- * A fusion map as rows: places where layers follow each other, what runs in their stead, and what
- * that brings. No page in here.
- */
+/** A fusion map as rows: sites, what runs in place of their layers, and the gain. No DOM. */
 
 import { readableBytes, readableMs } from "../shared/format.js";
 import { heatText } from "../shared/heat_scale.js";
@@ -18,10 +15,7 @@ import { float32s, spelledOut } from "../shared/unpack.js";
  * places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
  */
 
-/**
- * What the trait `data` holds; `{}` is no map yet.
- * @param {any} data @returns {FusionTable}
- */
+/** Unpack the trait `data`; `{}` is an unknown map. @param {any} data @returns {FusionTable} */
 export function unpackedFusion(data) {
   const isKnown = Array.isArray(data?.layers);
   const [pattern, runs, standing, reason] = ["pattern", "runs", "standing", "reason"].map((name) =>
@@ -48,9 +42,9 @@ export function unpackedFusion(data) {
   }));
   const longestMs = Math.max(
     0,
-    ...places.flatMap((one) => [one.apartMs, one.fusedMs]).filter((ms) => ms > 0),
+    ...places.flatMap((site) => [site.apartMs, site.fusedMs]).filter((ms) => ms > 0),
   );
-  const placeOf = new Map(places.flatMap((one) => one.layers.map((layer) => [layer, one])));
+  const placeOf = new Map(places.flatMap((site) => site.layers.map((layer) => [layer, site])));
   return {
     isKnown,
     title: data?.title ?? "",
@@ -64,7 +58,7 @@ export function unpackedFusion(data) {
 }
 
 /**
- * What all paths begin with, up to a dot, and the rest of each.
+ * The common prefix of all paths, up to a dot, and the rest of each.
  * @param {string[]} layers @returns {{ where: string, names: string[] }}
  */
 export function sharedPath(layers) {
@@ -83,107 +77,105 @@ export function sharedPath(layers) {
 }
 
 /**
- * The places that a filter leaves: by a layer's path, the pattern or what runs.
+ * The sites that match a filter, by a layer's path, the pattern or the backend.
  * @param {FusionTable} table @param {string} query @returns {FusedPlace[]}
  */
 export function filteredPlaces(table, query) {
   const words = wordsOf(query);
-  return table.places.filter((one) =>
-    isMatch(one.layers.join(" "), `${one.pattern} ${one.runs}`, words),
+  return table.places.filter((site) =>
+    isMatch(site.layers.join(" "), `${site.pattern} ${site.runs}`, words),
   );
 }
 
 /**
- * What it is worth as one: "1.37 ×", and "0.83 ×, slower" where it is not; "" where nobody timed
- * it.
- * @param {FusedPlace} one
+ * The speed-up of a fused site: "1.37 ×" or "0.83 ×, slower"; "" if it was not timed.
+ * @param {FusedPlace} site
  */
-export function fusionSpeedText(one) {
-  if (!Number.isFinite(one.speedup)) return "";
-  return `${one.speedup.toFixed(2)} ×${one.speedup < 0.995 ? ", slower" : ""}`;
+export function fusionSpeedText(site) {
+  if (!Number.isFinite(site.speedup)) return "";
+  return `${site.speedup.toFixed(2)} ×${site.speedup < 0.995 ? ", slower" : ""}`;
 }
 
-/** "0.412 → 0.301": a call of the layers apart, and as one. @param {FusedPlace} one */
-export function timesText(one) {
-  if (Number.isNaN(one.apartMs) && Number.isNaN(one.fusedMs)) return "";
-  return `${readableMs(one.apartMs)} → ${readableMs(one.fusedMs)}`;
+/** "0.412 → 0.301": the time of the separate and of the fused layers. @param {FusedPlace} site */
+export function timesText(site) {
+  if (Number.isNaN(site.apartMs) && Number.isNaN(site.fusedMs)) return "";
+  return `${readableMs(site.apartMs)} → ${readableMs(site.fusedMs)}`;
 }
 
-/** @param {FusedPlace} one */
-export function savedText(one) {
-  return Number.isNaN(one.savedBytes) ? "" : readableBytes(one.savedBytes);
+/** @param {FusedPlace} site */
+export function savedText(site) {
+  return Number.isNaN(site.savedBytes) ? "" : readableBytes(site.savedBytes);
 }
 
-/** @param {FusedPlace} one */
-export function fusionErrorText(one) {
-  return Number.isNaN(one.error) ? "" : heatText(one.error);
+/** @param {FusedPlace} site */
+export function fusionErrorText(site) {
+  return Number.isNaN(site.error) ? "" : heatText(site.error);
 }
 
 /**
- * What a column is sorted by.
- * @param {FusedPlace} one @param {string} column @returns {number | string}
+ * The sort key of a column.
+ * @param {FusedPlace} site @param {string} column @returns {number | string}
  */
-export function fusionValue(one, column) {
+export function fusionValue(site, column) {
   /** @type {Record<string, number | string>} */
   const values = {
-    layer: one.place,
-    runs: one.runs,
-    ms: one.apartMs,
-    speed: one.speedup,
-    saved: one.savedBytes,
-    error: one.error,
+    layer: site.place,
+    runs: site.runs,
+    ms: site.apartMs,
+    speed: site.speedup,
+    saved: site.savedBytes,
+    error: site.error,
   };
   return values[column] ?? "";
 }
 
 /**
- * Whether a place stays apart because it would be slower as one: its standing says so, or it is off
- * and was timed so.
- * @param {FusedPlace} one
+ * Whether fusing a site would be slower: by its standing, or by its times if it is off.
+ * @param {FusedPlace} site
  */
-export function isSlower(one) {
-  return one.standing === "slower" || (one.standing === "off" && one.speedup < 1);
+export function isSlower(site) {
+  return site.standing === "slower" || (site.standing === "off" && site.speedup < 1);
 }
 
-/** Whether it would run as one if it were up to the step. @param {FusedPlace} one */
-export function canGain(one) {
-  return one.canSwitch && !isSlower(one);
+/** Whether the step would fuse the site by itself. @param {FusedPlace} site */
+export function canGain(site) {
+  return site.canSwitch && !isSlower(site);
 }
 
-/** How a place stands, in a few words. @param {FusedPlace} one @param {boolean} isOn */
-export function standingWords(one, isOn) {
-  if (isOn) return one.speedup < 1 ? "runs as one, and is slower so" : "runs as one";
-  if (!one.canSwitch) return "cannot be one";
-  if (isSlower(one)) return "would be slower as one, so it stays apart";
-  return one.speedup > 1 ? "apart; would gain as one" : "apart; could be one";
+/** The state of a site in a few words. @param {FusedPlace} site @param {boolean} isOn */
+export function standingWords(site, isOn) {
+  if (isOn) return site.speedup < 1 ? "runs as one, and is slower so" : "runs as one";
+  if (!site.canSwitch) return "cannot be one";
+  if (isSlower(site)) return "would be slower as one, so it stays apart";
+  return site.speedup > 1 ? "apart; would gain as one" : "apart; could be one";
 }
 
 /**
- * Why it stays apart, where that says more than that nobody asked for it.
- * @param {FusedPlace} one @param {boolean} isOn
+ * Why a site is not fused; "" if it is merely switched off.
+ * @param {FusedPlace} site @param {boolean} isOn
  */
-export function reasonText(one, isOn) {
-  return isOn || one.standing === "off" ? "" : one.reason;
+export function reasonText(site, isOn) {
+  return isOn || site.standing === "off" ? "" : site.reason;
 }
 
 /**
- * A place in a sentence, for the line under the table and for whoever does not see it.
- * @param {FusedPlace} one @param {boolean} isOn
+ * A site in a sentence, for the line under the table and for screen readers.
+ * @param {FusedPlace} site @param {boolean} isOn
  */
-export function placeSentence(one, isOn) {
+export function placeSentence(site, isOn) {
   const facts = [
-    one.pattern,
-    one.runs,
-    timesText(one) && `${timesText(one)} ms`,
-    fusionSpeedText(one),
-    savedText(one) && `${savedText(one)} less through memory at each call`,
-    fusionErrorText(one) && `error ${fusionErrorText(one)}`,
+    site.pattern,
+    site.runs,
+    timesText(site) && `${timesText(site)} ms`,
+    fusionSpeedText(site),
+    savedText(site) && `${savedText(site)} less through memory at each call`,
+    fusionErrorText(site) && `error ${fusionErrorText(site)}`,
   ];
-  return [standingWords(one, isOn), reasonText(one, isOn), ...facts].filter(Boolean).join(" · ");
+  return [standingWords(site, isOn), reasonText(site, isOn), ...facts].filter(Boolean).join(" · ");
 }
 
 /**
- * How many places stand how, and what those that run as one save.
+ * The numbers of sites by state, and the time that the fused ones save.
  * @param {FusionTable} table @param {Set<string>} on
  */
 export function fusionSummary(table, on) {
@@ -194,16 +186,22 @@ export function fusionSummary(table, on) {
       ...table.notes,
     ].join(" · ");
   const [fused, off] = [
-    places.filter((one) => on.has(one.place)),
-    places.filter((one) => !on.has(one.place)),
+    places.filter((site) => on.has(site.place)),
+    places.filter((site) => !on.has(site.place)),
   ];
   const left = off.filter(canGain);
-  const [slower, apart] = [off.filter(isSlower).length, off.filter((one) => !one.canSwitch).length];
+  const [slower, apart] = [
+    off.filter(isSlower).length,
+    off.filter((site) => !site.canSwitch).length,
+  ];
   const saved = savedAsOne(fused.length ? fused : left);
+  const effect = `${readableMs(Math.abs(saved))} ms, each timed by itself`;
   const first = fused.length
-    ? `${fused.length} of ${places.length} places run as one${saved ? `, which ${saved > 0 ? "saves" : "costs"} ${readableMs(Math.abs(saved))} ms, each timed by itself` : ""}`
-    : `Nothing runs as one: ${left.length} of ${places.length} places could${saved > 0 ? `, which would save ${readableMs(saved)} ms, each timed by itself` : ""}`;
-  const isAsTimed = places.every((one) => (one.standing === "fused") === on.has(one.place));
+    ? `${fused.length} of ${places.length} places run as one` +
+      (saved ? `, which ${saved > 0 ? "saves" : "costs"} ${effect}` : "")
+    : `Nothing runs as one: ${left.length} of ${places.length} places could` +
+      (saved > 0 ? `, which would save ${effect}` : "");
+  const isAsTimed = places.every((site) => (site.standing === "fused") === on.has(site.place));
   const rest = [
     isAsTimed && table.whole && `the whole model ${table.whole}`,
     fused.length && left.length && `${left.length} more could`,
@@ -213,10 +211,10 @@ export function fusionSummary(table, on) {
   return [first, ...rest].filter(Boolean).join(" · ");
 }
 
-/** What places save of a call as one; 0 where none was timed. @param {FusedPlace[]} places */
+/** The time that fused sites save per call; 0 if none was timed. @param {FusedPlace[]} places */
 function savedAsOne(places) {
   return places.reduce(
-    (sum, one) => sum + (Number.isFinite(one.speedup) ? one.apartMs - one.fusedMs : 0),
+    (sum, site) => sum + (Number.isFinite(site.speedup) ? site.apartMs - site.fusedMs : 0),
     0,
   );
 }

@@ -1,4 +1,4 @@
-/** A machine's record as facts and groups of ceilings; no page in here. */
+/** A machine's record as facts and groups of ceilings. No DOM. */
 
 import { readableBytes } from "../shared/format.js";
 import { roundedText } from "../shared/scale.js";
@@ -21,7 +21,7 @@ import { roundedText } from "../shared/scale.js";
 const FORMATS = ["fp32", "bf16", "fp16", "int8"];
 
 /**
- * Each format's rate; null where the device cannot do it or it was not measured.
+ * Each format's rate; null if not supported or not measured.
  * @param {Ceiling} ceiling @returns {Record<string, number | null>}
  */
 export function formatRates(ceiling) {
@@ -70,16 +70,16 @@ export function bandwidthText(gbs) {
  */
 export function ceilingGroups(data) {
   const threads = [...(data.ceilings ?? [])].sort(
-    (one, other) => (one.threads ?? 0) - (other.threads ?? 0),
+    (first, second) => (first.threads ?? 0) - (second.threads ?? 0),
   );
   const cpu = threads.map((ceiling) => ({
     label: `${ceiling.threads} thread${ceiling.threads === 1 ? "" : "s"}`,
     ceiling,
   }));
-  const others = (data.accelerators ?? []).map((one) => ({
-    ...groupOf(one.name, [{ label: one.kind, ceiling: one.ceiling }]),
-    memory_bytes: one.memory_bytes,
-    detail: acceleratorDetail(one),
+  const others = (data.accelerators ?? []).map((device) => ({
+    ...groupOf(device.name, [{ label: device.kind, ceiling: device.ceiling }]),
+    memory_bytes: device.memory_bytes,
+    detail: acceleratorDetail(device),
   }));
   return [...(cpu.length ? [groupOf("CPU", cpu)] : []), ...others];
 }
@@ -107,11 +107,11 @@ function groupOf(name, ceilings) {
   };
 }
 
-/** @param {Accelerator} one */
-function acceleratorDetail(one) {
+/** @param {Accelerator} device */
+function acceleratorDetail(device) {
   const parts = [
-    one.compute_capability && `capability ${one.compute_capability.join(".")}`,
-    one.multiprocessors && `${one.multiprocessors} multiprocessors`,
+    device.compute_capability && `capability ${device.compute_capability.join(".")}`,
+    device.multiprocessors && `${device.multiprocessors} multiprocessors`,
   ];
   return parts.filter(Boolean).join(" · ");
 }

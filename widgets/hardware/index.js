@@ -1,4 +1,4 @@
-/** What a machine can do: its facts, and its ceilings by number of threads and format. */
+/** The hardware view: a machine's facts, and its ceilings by number of threads and format. */
 
 import { fresh, h } from "../shared/dom.js";
 import { readableBytes } from "../shared/format.js";

@@ -1,7 +1,4 @@
-/**
- * How many channels of each layer are kept, in the workbench and alone: what Python sent, and on
- * top what was asked for since. No page in here.
- */
+/** The number of channels kept per layer: Python's state plus pending requests. No DOM. */
 
 import { unserved } from "../shared/host.js";
 import { canLose, keptAbove, keptByOne, thresholdKeeping } from "./table.js";
@@ -11,7 +8,7 @@ import { canLose, keptAbove, keptByOne, thresholdKeeping } from "./table.js";
 /** @param {any} model @param {ImportanceTable} table @returns {number[]} by row */
 export function keptChannels(model, table) {
   const requests = /** @type {any[]} */ (unserved(model)).filter(
-    (one) => one.do === "keep" || one.do === "prune",
+    (request) => request.do === "keep" || request.do === "prune",
   );
   return requests.reduce(
     (kept, request) => withRequest(table, kept, request),
@@ -20,8 +17,8 @@ export function keptChannels(model, table) {
 }
 
 /**
- * Where a layer's threshold is: where it was put here, as long as that keeps what is kept; else
- * between what is kept and what is not.
+ * A layer's threshold: the one set here if it keeps the same channels, else one between kept and
+ * removed channels.
  * @param {ImportanceTable} table @param {number} row @param {number} kept @param {number |
  * undefined} own
  */
@@ -31,7 +28,7 @@ export function thresholdOf(table, row, kept, own) {
 }
 
 /**
- * What is to be removed of a layer: 0–1.
+ * The share of a layer to remove, 0–1.
  * @param {ImportanceTable} table @param {number} row @param {number} kept
  */
 export function removedRatio(table, row, kept) {
@@ -39,7 +36,7 @@ export function removedRatio(table, row, kept) {
 }
 
 /**
- * Which scores are shown, and by which the step prune cuts: as the recipe says in the workbench.
+ * The note which scores are shown and which the step prune uses; in the workbench from the recipe.
  * @param {any} model @param {ImportanceTable} table @returns {string}
  */
 export function cutByLine(model, table) {

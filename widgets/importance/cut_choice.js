@@ -1,6 +1,5 @@
 /**
- * What is to be removed of which layer: what Python sent, what was asked for since, and what is
- * being dragged. No page in here.
+ * The shares to remove by layer: Python's state, pending requests, and the current drag. No DOM.
  */
 
 import { unserved } from "../shared/host.js";
@@ -18,7 +17,7 @@ import { keptByOne } from "./table.js";
  */
 export function removedShares(model, table, gesture) {
   const asked = /** @type {Cut[]} */ (
-    /** @type {unknown} */ (unserved(model).filter((one) => one.do === "prune"))
+    /** @type {unknown} */ (unserved(model).filter((request) => request.do === "prune"))
   );
   const known = /** @type {Removed} */ (model.get("state")?.cut?.removed ?? []);
   return (gesture ? [...asked, gesture] : asked).reduce(
@@ -28,7 +27,7 @@ export function removedShares(model, table, gesture) {
 }
 
 /**
- * As Python joins a newer cut to an older: what is chosen anew stands last.
+ * Merge a newer cut into an older one as Python does: changed layers move to the end.
  * @param {ImportanceTable} table @param {Removed} removed @param {Cut} cut @returns {Removed}
  */
 function withCut(table, removed, cut) {

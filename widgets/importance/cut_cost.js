@@ -1,6 +1,6 @@
 /**
- * What a model would cost with fewer channels: the arithmetic of `CutCost` in
- * `records/cut_cost.py`, step for step. No page in here.
+ * The cost of a model with fewer channels: the arithmetic of `CutCost` in `records/cut_cost.py`,
+ * step for step. No DOM.
  */
 
 import { float64s, int32s } from "../shared/unpack.js";
@@ -12,15 +12,16 @@ import { float64s, int32s } from "../shared/unpack.js";
  * @typedef {{ flops: number, ms: number, lengths: number[], stairs: [number, number][] }} CutLayer
  * @typedef {{ latencyMs: number, otherParameters: number, otherFlops: number, groups:
  * import("../coupling/table.js").ChannelGroup[],
- *   made: Map<string, number[]>, lengths: CutLength[], weights: CutWeight[], layers: CutLayer[] }}
+ *   groupsMadeBy: Map<string, number[]>, lengths: CutLength[], weights: CutWeight[],
+ *   layers: CutLayer[] }}
  *   CutCost
- * @typedef {{ parameters: number, flops: number, latencyMs: number }} Foretold
+ * @typedef {{ parameters: number, flops: number, latencyMs: number }} Prediction
  * @typedef {[string, number][]} Removed layer, share of its channels; of two of a group the later
  * counts
  */
 
 /**
- * What `packed_cut_cost` of `wire.py` packed.
+ * Unpack what `packed_cut_cost` packed.
  * @param {any} data @param {import("../coupling/table.js").CouplingTable} coupling @returns
  * {CutCost}
  */
@@ -32,7 +33,7 @@ export function unpackedCutCost(data, coupling) {
     otherParameters: data.other_parameters,
     otherFlops: data.other_flops,
     groups: coupling.groups,
-    made: coupling.made,
+    groupsMadeBy: coupling.groupsMadeBy,
     lengths: groups.map((terms, row) => ({
       fixed: fixed[row],
       terms: terms.map((group, at) => [group, places[row][at]]),
@@ -59,7 +60,7 @@ export function fullWidths(cost) {
 export function widthsAfter(cost, removed) {
   const kept = fullWidths(cost);
   for (const [layer, ratio] of removed) {
-    for (const place of cost.made.get(layer) ?? []) {
+    for (const place of cost.groupsMadeBy.get(layer) ?? []) {
       const { width, pinned } = cost.groups[place];
       if (!pinned)
         kept[place] = Math.min(width, Math.max(1, Math.floor(width * (1 - ratio) + 0.5)));
@@ -68,18 +69,19 @@ export function widthsAfter(cost, removed) {
   return kept;
 }
 
-/** @param {CutCost} cost @param {number[]} widths units of each group @returns {Foretold} */
-export function foretold(cost, widths) {
+/** @param {CutCost} cost @param {number[]} widths units of each group @returns {Prediction} */
+export function predicted(cost, widths) {
   const [now, full] = [lengthsAt(cost, widths), lengthsAt(cost, fullWidths(cost))];
   const parameters = cost.weights.reduce(
-    (sum, one) => sum + one.times * one.lengths.reduce((product, place) => product * now[place], 1),
+    (sum, part) =>
+      sum + part.times * part.lengths.reduce((product, place) => product * now[place], 1),
     0,
   );
   const flops = cost.layers.reduce(
-    (sum, one) => sum + one.flops * shareOf(one.lengths, now, full),
+    (sum, part) => sum + part.flops * shareOf(part.lengths, now, full),
     0,
   );
-  const saved = cost.layers.reduce((sum, one) => sum + one.ms - layerMs(one, now, full), 0);
+  const saved = cost.layers.reduce((sum, part) => sum + part.ms - layerMs(part, now, full), 0);
   return {
     parameters: cost.otherParameters + parameters,
     flops: cost.otherFlops + flops,
@@ -99,7 +101,7 @@ function shareOf(lengths, now, full) {
   return lengths.reduce((share, place) => share * (now[place] / full[place]), 1);
 }
 
-/** @param {CutLayer} one @param {number[]} now @param {number[]} full */
+/** @param {CutLayer} part @param {number[]} now @param {number[]} full */
 function layerMs({ ms, lengths, stairs }, now, full) {
   if (!stairs.length || !lengths.length) return ms * shareOf(lengths, now, full);
   const [first, ...others] = lengths;

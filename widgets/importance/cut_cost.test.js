@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { byLayer, unitsText, unpackedCoupling } from "../coupling/table.js";
 import { removedShares } from "./cut_choice.js";
-import { foretold, fullWidths, unpackedCutCost, widthsAfter } from "./cut_cost.js";
+import { predicted, fullWidths, unpackedCutCost, widthsAfter } from "./cut_cost.js";
 import { cutRows, forecastLine, shareChange } from "./cut_forecast.js";
 import { unpackedImportance } from "./table.js";
 import { isSameData } from "../shared/same_data.js";
@@ -67,7 +67,7 @@ test("a packed coupling is groups with their members; what is not there yet has 
     kind: "columns",
   });
   assert.deepEqual(
-    [...coupling.made],
+    [...coupling.groupsMadeBy],
     [
       ["a", [0]],
       ["b", [0]],
@@ -93,10 +93,10 @@ test("units are shown as channels, and as parts of several where they are", () =
   );
 });
 
-// The same numbers as in tests/test_cut_cost.py, which also holds this against Python on random cuts.
+// The same numbers as in tests/test_cut_cost.py, which also compares with Python on random cuts.
 test("parameters, operations and time fall with the units that are kept", () => {
-  assert.deepEqual(foretold(cost, [8, 5]), { parameters: 487, flops: 900, latencyMs: 10 });
-  assert.deepEqual(foretold(cost, [4, 5]), { parameters: 151, flops: 500, latencyMs: 6 });
+  assert.deepEqual(predicted(cost, [8, 5]), { parameters: 487, flops: 900, latencyMs: 10 });
+  assert.deepEqual(predicted(cost, [4, 5]), { parameters: 151, flops: 500, latencyMs: 6 });
   assert.deepEqual(fullWidths(cost), [8, 5]);
 });
 
@@ -115,12 +115,12 @@ test("measured stairs take the place of the proportion", () => {
     coupling,
   );
   assert.deepEqual(
-    [8, 6, 4, 1].map((width) => foretold(stairs, [width, 5]).latencyMs),
+    [8, 6, 4, 1].map((width) => predicted(stairs, [width, 5]).latencyMs),
     [10, 7, 4, 4],
   );
 });
 
-test("of two layers of a group the later counts, one unit stays, and what is pinned keeps all", () => {
+test("the later of two layers of a group counts, one unit stays, pinned groups keep all", () => {
   assert.deepEqual(widthsAfter(cost, [["a", 0.5]]), [4, 5]);
   assert.deepEqual(
     widthsAfter(cost, [

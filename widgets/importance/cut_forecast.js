@@ -1,6 +1,6 @@
-/** What a cut is predicted to give, and what it gave, as rows. No page in here. */
+/** The predicted and achieved figures of a cut as rows. No DOM. */
 
-import { fullWidths, foretold, widthsAfter } from "./cut_cost.js";
+import { fullWidths, predicted, widthsAfter } from "./cut_cost.js";
 import { threeFigures } from "../shared/format.js";
 import { errorText } from "../shared/prediction_table.js";
 
@@ -23,11 +23,12 @@ const BY_SHARE = "each layer's measured time in proportion to its arithmetic";
  */
 export function cutRows(cost, removed, achieved, asItIsMs) {
   const [whole, cut] = [
-    foretold(cost, fullWidths(cost)),
-    foretold(cost, widthsAfter(cost, removed)),
+    predicted(cost, fullWidths(cost)),
+    predicted(cost, widthsAfter(cost, removed)),
   ];
   const [before, now] = [achieved?.before ?? {}, achieved?.now ?? {}];
-  const baseMs = before.latency_ms ?? asItIsMs ?? whole.latencyMs; // a machine that is slower today is so for both
+  // measured now: a machine that is slower today is slower for both
+  const baseMs = before.latency_ms ?? asItIsMs ?? whole.latencyMs;
   const hint = cost.layers.some((layer) => layer.stairs.length) ? BY_STAIRS : BY_SHARE;
   const metric =
     achieved?.metric_name && isNumber(now.metric)
@@ -41,7 +42,7 @@ export function cutRows(cost, removed, achieved, asItIsMs) {
   ];
 }
 
-/** 0.877 → "−12.3%"; what hardly changes is "0%". @param {number} share of what there was */
+/** 0.877 → "−12.3%"; a negligible change is "0%". @param {number} share of what there was */
 export function shareChange(share) {
   const percent = 100 * (share - 1);
   if (!Number.isFinite(percent)) return "";

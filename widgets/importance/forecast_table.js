@@ -1,6 +1,6 @@
 /**
- * Beside a threshold: what the cut is predicted to give while the line moves, and what it gave once
- * it was measured.
+ * The table beside a threshold: predicted figures while the line moves, and achieved ones once
+ * measured.
  */
 
 import { unpackedCoupling } from "../coupling/table.js";
@@ -21,14 +21,14 @@ export class ForecastTable {
     this.data = /** @type {any} */ (undefined);
     this.coupling = unpackedCoupling({});
     this.cost = /** @type {import("./cut_cost.js").CutCost | null} */ (null);
-    /** What is predicted, in a line; "" where nothing is. */
+    /** The prediction in a line; "" if there is none. */
     this.line = "";
     this.table = new PredictionTable("what the cut gives, predicted and achieved", "whole model");
     this.note = h("p", { class: "pf-note" });
-    this.element = h("div", { class: "pf-foretold" }, this.table.element, this.note);
+    this.element = h("div", { class: "pf-forecast" }, this.table.element, this.note);
   }
 
-  /** What is known of the groups; whether that is other than it was. */
+  /** Update the coupling; returns whether it changed. */
   take() {
     const data = this.model.get("views")?.coupling;
     if (isSameData(data, this.data)) return false;
@@ -45,12 +45,12 @@ export class ForecastTable {
   show(table, gesture) {
     const { state, cut, isOpen } = this.standing(gesture);
     this.element.hidden = !this.cost || !table.isKnown;
-    this.table.element.hidden = !cut.is_foretold;
+    this.table.element.hidden = !cut.is_predicted;
     this.line = "";
     if (!this.cost || this.element.hidden) return;
     fresh(this.note, noteText(cut));
     this.note.hidden = !this.note.textContent;
-    if (!cut.is_foretold) return;
+    if (!cut.is_predicted) return;
     const waiting = isOpen
       ? "after the line is let go, measured"
       : cut.removed.length && state.status !== "idle"
@@ -67,31 +67,34 @@ export class ForecastTable {
   }
 
   /**
-   * What Python sent, and whether more is asked for than it knows of.
+   * The cut that Python sent, and whether requests are pending.
    * @param {import("./cut_choice.js").Cut | null} gesture
    */
   standing(gesture) {
     const state = this.model.get("state") ?? {};
-    const cut = state.cut ?? { removed: [], is_foretold: true, others: 0, achieved: null };
+    const cut = state.cut ?? { removed: [], is_predicted: true, others: 0, achieved: null };
     return {
       state,
       cut,
-      isOpen: gesture !== null || unserved(this.model).some((one) => one.do === "prune"),
+      isOpen: gesture !== null || unserved(this.model).some((request) => request.do === "prune"),
     };
   }
 }
 
-/** What the model as it is takes, by the header. @param {any} state @returns {number | null} */
+/** The baseline's latency, from the header. @param {any} state @returns {number | null} */
 function latencyOf(state) {
-  return state.figures?.find((/** @type {any} */ one) => one.name === "latency")?.before ?? null;
+  return (
+    state.figures?.find((/** @type {any} */ figure) => figure.name === "latency")?.before ?? null
+  );
 }
 
-/** What the figures leave out. @param {any} cut */
+/** A note on what the figures do not include. @param {any} cut */
 function noteText(cut) {
-  if (!cut.is_foretold)
+  if (!cut.is_predicted)
     return "The recipe also cuts by a rule of its own, of which nothing is predicted here.";
   const { others } = cut;
+  const steps = others === 1 ? "other step" : `${others} other steps`;
   return cut.removed.length && others
-    ? `What was achieved is with the ${others === 1 ? "other step" : `${others} other steps`} of the recipe; what is predicted is the cut alone.`
+    ? `Achieved values include the ${steps} of the recipe; predicted ones are the cut alone.`
     : "";
 }

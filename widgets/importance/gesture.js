@@ -1,6 +1,6 @@
 /**
- * The threshold of one layer, sent to Python: live ten times a second at most, and for good where
- * the gesture ends.
+ * The threshold of one layer: sent to Python at most ten times a second during a gesture, and at
+ * its end.
  */
 
 import { ForecastTable } from "./forecast_table.js";
@@ -28,7 +28,7 @@ export class ChannelChoice {
     /** @type {number[]} */
     this.kept = [];
     /**
-     * Where each layer's line was put, which the number of channels alone does not say.
+     * Each layer's threshold, which the number of channels does not determine.
      * @type {Map<number, number>}
      */
     this.own = new Map();
@@ -40,7 +40,7 @@ export class ChannelChoice {
       },
       height,
     );
-    this.foretold = new ForecastTable(model);
+    this.forecast = new ForecastTable(model);
     /**
      * The cut that is being dragged, as it would be requested.
      * @type {import("./cut_choice.js").Cut | null}
@@ -63,7 +63,7 @@ export class ChannelChoice {
     this.draw();
   }
 
-  /** What is kept may have changed. */
+  /** Redraw after a change of the kept channels. */
   follow() {
     this.kept = keptChannels(this.model, this.table);
     this.foretell(this.cut);
@@ -71,7 +71,7 @@ export class ChannelChoice {
   }
 
   /**
-   * One threshold over all layers is on its way.
+   * Show a threshold over all layers while it is dragged.
    * @param {number} threshold @param {number[]} kept
    */
   tellAll(threshold, kept) {
@@ -144,7 +144,7 @@ export class ChannelChoice {
   }
 
   /**
-   * The gesture has ended: what was not yet sent does not matter any more.
+   * End the gesture; unsent live messages are dropped.
    * @param {{ do: string, [key: string]: any }} request
    */
   end(request) {
@@ -157,9 +157,9 @@ export class ChannelChoice {
   /** @param {import("./cut_choice.js").Cut | null} cut the cut that is being dragged */
   foretell(cut) {
     this.cut = cut;
-    this.foretold.take();
-    this.foretold.show(this.table, cut);
-    this.chart.tell(this.foretold.line);
+    this.forecast.take();
+    this.forecast.show(this.table, cut);
+    this.chart.tell(this.forecast.line);
   }
 
   /** @param {{ layer: string, threshold: number, kept: number }} message */
@@ -171,5 +171,5 @@ export class ChannelChoice {
 
 /** @param {number[]} counts */
 function sum(counts) {
-  return counts.reduce((all, one) => all + one, 0);
+  return counts.reduce((all, count) => all + count, 0);
 }

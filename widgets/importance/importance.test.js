@@ -57,7 +57,7 @@ const modelOf = (traits) => ({
   get: (/** @type {string} */ name) => ({ requests: [], served: 0, ...traits })[name],
 });
 
-test("a packed importance is unpacked and sorted layer by layer; what is not there yet has no layers", () => {
+test("a packed importance is unpacked and sorted by layer; an unknown one has no layers", () => {
   assert.deepEqual(
     [table.isKnown, unpackedImportance({}).isKnown, unpackedImportance(undefined).layers],
     [true, false, []],
@@ -84,7 +84,7 @@ test("a packed importance is unpacked and sorted layer by layer; what is not the
 });
 
 // The same numbers as in tests/test_importance.py: page and Python count alike.
-test("what is not below a threshold is kept, one channel at least, and all where none can go", () => {
+test("channels not below the threshold are kept, at least one, and all of a fixed layer", () => {
   assert.deepEqual(
     [0, 0.5, 0.6, 1, 1.5, 9].map((threshold) => keptAbove(table, 0, threshold)),
     [4, 4, 2, 2, 1, 1],
@@ -103,7 +103,7 @@ test("what is not below a threshold is kept, one channel at least, and all where
   );
 });
 
-test("which scores cut is decided by the workbench, which knows the recipe, else by the record", () => {
+test("the workbench, which knows the recipe, decides which scores cut, else the record", () => {
   const recorded = unpackedImportance({ ...packed, cut_by: "of the record" });
   assert.equal(cutByLine(modelOf({}), recorded), "of the record");
   assert.equal(
@@ -217,7 +217,7 @@ test("numbers are short", () => {
   assert.deepEqual([0, 0.1234, 1.26, 123.4].map(thresholdText), ["0", "0.12", "1.3", "123"]);
 });
 
-test("of many messages the first goes at once, the latest later, and none that was dropped", (given) => {
+test("of many messages the first is sent at once, the latest later, others never", (given) => {
   given.mock.timers.enable({ apis: ["setTimeout"] });
   /** @type {number[]} */
   const sent = [];
@@ -247,7 +247,7 @@ test("the layer table counts what a layer has now, and what is chosen", () => {
   assert.equal(column.key?.(layers, 2), "null");
 });
 
-test("what is dragged or not yet cut is shown as chosen; once it is cut, what runs is the truth", () => {
+test("a drag or uncut choice is shown as chosen; once cut, the running widths are shown", () => {
   const kept = [2, 1, 3, 5];
   const counts = (/** @type {Record<string, any>} */ traits) =>
     Object.fromEntries(chosenCounts(modelOf(traits), table, kept));

@@ -1,6 +1,6 @@
 /**
- * How much each channel matters: the bars of one layer with its threshold, and beside them how much
- * of each layer is kept.
+ * The importance view: the bars of one layer with its threshold, and how much of each layer is
+ * kept.
  */
 
 import { fresh, h, set } from "../shared/dom.js";
@@ -36,9 +36,9 @@ class ImportanceView {
     this.unit = h("p", { class: "pf-note" });
     this.cutBy = h("p", { class: "pf-note pf-importance-cut-by" });
     this.empty = h("p", { class: "pf-empty" });
-    this.said = h("p", { class: "pf-note pf-importance-said", role: "status" });
+    this.status = h("p", { class: "pf-note pf-importance-said", role: "status" });
     this.find = this.finder();
-    this.one = new ChannelChoice(
+    this.layerChoice = new ChannelChoice(
       host,
       model,
       (row, kept) => this.bars.tell(row, kept),
@@ -46,8 +46,8 @@ class ImportanceView {
     );
     this.bars = new KeptBars({
       onLayer: (layer) => this.host.select(layer),
-      onLive: (threshold, kept) => this.one.tellAll(threshold, kept),
-      onSettle: (threshold, kept) => this.one.settleAll(threshold, kept),
+      onLive: (threshold, kept) => this.layerChoice.tellAll(threshold, kept),
+      onSettle: (threshold, kept) => this.layerChoice.settleAll(threshold, kept),
     });
     this.heading = h("h3", {});
     this.group = new GroupCard((layer) => this.host.select(layer));
@@ -55,13 +55,13 @@ class ImportanceView {
       "div",
       { class: "pf-importance-one" },
       this.heading,
-      this.one.element,
+      this.layerChoice.element,
       this.group.element,
     );
     const right = h(
       "div",
       { class: "pf-importance-all" },
-      this.one.foretold.element,
+      this.layerChoice.forecast.element,
       h("h3", {}, "All layers"),
       this.bars.element,
     );
@@ -80,7 +80,7 @@ class ImportanceView {
         this.both,
         this.unit,
         this.cutBy,
-        this.said,
+        this.status,
         this.find,
       ),
     );
@@ -90,7 +90,7 @@ class ImportanceView {
     this.follow();
   }
 
-  /** The button that has Python find it; there is none where there is no workbench. */
+  /** The button that starts the query; only in the workbench. */
   finder() {
     const onclick = () =>
       this.isInBench && !this.isBeingFound && this.host.ask({ do: "importance" });
@@ -115,7 +115,7 @@ class ImportanceView {
     fresh(this.unit, isKnown && unit);
     this.both.hidden = this.unit.hidden = !isKnown;
     this.empty.hidden = isKnown;
-    this.one.take(this.table);
+    this.layerChoice.take(this.table);
     this.select(this.layer);
     this.follow();
   }
@@ -127,14 +127,14 @@ class ImportanceView {
       this.layer = isThere ? layer : this.firstLayer();
     const row = this.table.place.get(this.layer) ?? -1;
     fresh(this.heading, this.layer, row >= 0 && h("small", {}, this.table.kind[row]));
-    this.one.choose(this.layer);
+    this.layerChoice.choose(this.layer);
     this.bars.select(this.layer);
     this.showGroup();
   }
 
   destroy() {
     for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
-    this.one.destroy();
+    this.layerChoice.destroy();
     this.bars.destroy();
   }
 
@@ -146,12 +146,12 @@ class ImportanceView {
     );
   }
 
-  /** What goes together with the layer's channels, as far as that is known. */
+  /** Show the groups coupled to the layer's channels, if known. */
   showGroup() {
-    const { coupling, cost } = this.one.foretold;
+    const { coupling, cost } = this.layerChoice.forecast;
     this.group.element.hidden = !coupling.isKnown || !this.table.isKnown;
     if (this.group.element.hidden) return;
-    const places = coupling.made.get(this.layer) ?? [];
+    const places = coupling.groupsMadeBy.get(this.layer) ?? [];
     const kept = cost ? widthsAfter(cost, removedShares(this.model, this.table, null)) : [];
     if (places.length)
       this.group.show(
@@ -171,15 +171,15 @@ class ImportanceView {
 
   get isBeingFound() {
     return (
-      unserved(this.model).some((one) => one.do === "importance") ||
+      unserved(this.model).some((request) => request.do === "importance") ||
       this.model.get("state")?.status === "weighing"
     );
   }
 
-  /** Show what is chosen, and whether it is being looked for. */
+  /** Show the choice, and whether the query is running. */
   follow() {
-    this.one.follow();
-    this.bars.show(this.table, this.one.kept);
+    this.layerChoice.follow();
+    this.bars.show(this.table, this.layerChoice.kept);
     this.showGroup();
     const [isBeingFound, isKnown] = [this.isBeingFound, this.table.isKnown];
     const cutBy = isKnown ? cutByLine(this.model, this.table) : "";
@@ -189,10 +189,10 @@ class ImportanceView {
     fresh(this.cutBy, cutBy);
     this.cutBy.hidden = !cutBy;
     fresh(
-      this.said,
+      this.status,
       this.isInBench || !isKnown
         ? ""
-        : "panel.kept holds how many channels of each layer are kept, panel.recipe removes the others.",
+        : "panel.kept is the number of channels kept per layer, panel.recipe removes the others.",
     );
     fresh(
       this.empty,

@@ -1,4 +1,4 @@
-/** All layers: how much of each is kept, as bars, and one threshold for all of them. */
+/** The share of each layer that is kept, as bars, and one threshold for all layers. */
 
 import { freshId, indexAfterKey } from "../shared/chart.js";
 import { fresh, h, set } from "../shared/dom.js";
@@ -16,10 +16,10 @@ export class KeptBars {
   /**
    * @param {{ onLayer: (layer: string) => void, onLive: (threshold: number, kept: number[]) =>
    * void,
-   *   onSettle: (threshold: number, kept: number[]) => void }} given
+   *   onSettle: (threshold: number, kept: number[]) => void }} handlers
    */
-  constructor(given) {
-    this.given = given;
+  constructor(handlers) {
+    this.handlers = handlers;
     this.table = /** @type {ImportanceTable | null} */ (null);
     /** @type {number[]} */
     this.kept = [];
@@ -29,7 +29,7 @@ export class KeptBars {
     this.id = freshId("kept");
     /** @type {{ element: HTMLElement, bar: HTMLElement, count: HTMLElement, shown: number }[]} */
     this.rows = [];
-    this.said = h("p", { class: "pf-channels-said" });
+    this.summary = h("p", { class: "pf-channels-said" });
     this.slider = /** @type {HTMLInputElement} */ (
       h("input", {
         type: "range",
@@ -52,14 +52,14 @@ export class KeptBars {
       h("span", {}, "one threshold for all layers"),
       this.slider,
     );
-    this.element = h("div", { class: "pf-kept" }, this.said, label, this.list);
+    this.element = h("div", { class: "pf-kept" }, this.summary, label, this.list);
     this.listen();
   }
 
   /** @param {ImportanceTable} table @param {number[]} kept */
   show(table, kept) {
     if (table !== this.table) this.build(table);
-    if (this.isMoving) return; // what is dragged stays there
+    if (this.isMoving) return; // keep a drag
     this.kept = kept;
     this.place();
   }
@@ -77,7 +77,7 @@ export class KeptBars {
   }
 
   /**
-   * Show another number for one layer, as its own threshold is dragged.
+   * Update the count of one layer while its own threshold is dragged.
    * @param {number} row @param {number} kept
    */
   tell(row, kept) {
@@ -141,7 +141,7 @@ export class KeptBars {
     return { element, bar, count, shown: -1 };
   }
 
-  /** Change what changed. */
+  /** Update the changed rows. */
   place() {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;
@@ -155,17 +155,11 @@ export class KeptBars {
       fresh(row.count, `${row.shown}/${all}`);
     });
     const [kept, all] = [this.kept, table.channels].map((counts) =>
-      [...counts].reduce((sum, one) => sum + one, 0),
+      [...counts].reduce((sum, count) => sum + count, 0),
     );
-    fresh(
-      this.said,
-      h("b", {}, keptText(kept, all)),
-      h(
-        "span",
-        {},
-        ` · ${kept < all ? readablePercent(kept / all) : "100%"}${this.isMoving ? ` · at ${thresholdText(this.threshold)} × each mean` : ""}`,
-      ),
-    );
+    const share = kept < all ? readablePercent(kept / all) : "100%";
+    const threshold = this.isMoving ? ` · at ${thresholdText(this.threshold)} × each mean` : "";
+    fresh(this.summary, h("b", {}, keptText(kept, all)), h("span", {}, ` · ${share}${threshold}`));
     this.describe(kept, all);
   }
 
@@ -176,10 +170,7 @@ export class KeptBars {
     set(this.slider, { "aria-valuetext": `${keptText(kept, all)}${at}` });
   }
 
-  /**
-   * Where the slider stands for what is kept, however that came about.
-   * @param {ImportanceTable} table
-   */
+  /** The slider's position for the kept channels. @param {ImportanceTable} table */
   stepOf(table) {
     const free = table.layers.reduce(
       (sum, _, row) => sum + (canLose(table, row) ? this.kept[row] : 0),
@@ -192,7 +183,7 @@ export class KeptBars {
     return most ? Math.round(STEPS * (1 - free / most)) : 0;
   }
 
-  /** The slider goes by the share that is removed: equal steps, however unequal the values. */
+  /** The slider goes by the share that is removed: equal steps even if the values are unequal. */
   get threshold() {
     const all = this.table?.all ?? new Float32Array();
     return thresholdKeeping(all, Math.round(all.length * (1 - Number(this.slider.value) / STEPS)));
@@ -205,7 +196,7 @@ export class KeptBars {
       if (!this.table || !this.isMoving) return;
       this.kept = keptByOne(this.table, this.threshold);
       this.place();
-      this.given.onLive(this.threshold, this.kept);
+      this.handlers.onLive(this.threshold, this.kept);
     });
   }
 
@@ -215,7 +206,7 @@ export class KeptBars {
     this.kept = keptByOne(this.table, threshold);
     this.place();
     this.isMoving = false;
-    this.given.onSettle(threshold, this.kept);
+    this.handlers.onSettle(threshold, this.kept);
   }
 
   /** @param {KeyboardEvent} event */
@@ -231,6 +222,6 @@ export class KeptBars {
   choose(row) {
     const layer = this.table?.layers[row] ?? "";
     this.select(layer);
-    this.given.onLayer(layer);
+    this.handlers.onLayer(layer);
   }
 }

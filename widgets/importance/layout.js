@@ -1,6 +1,6 @@
 /**
- * Where the bars of a layer's channels stand. A square-root scale: the small ones, among which one
- * chooses, have room. No page in here.
+ * The geometry of a layer's channel bars. The square-root scale gives room to the small ones, where
+ * the threshold is chosen. No DOM.
  */
 
 import { clamped } from "../shared/label_space.js";
@@ -45,7 +45,7 @@ export function valueAt(frame, y) {
 }
 
 /**
- * Where the bar of a channel begins.
+ * The left edge of a channel's bar.
  * @param {ChannelFrame} frame @param {number} place among the sorted
  */
 export function leftOf(frame, place) {
@@ -53,37 +53,38 @@ export function leftOf(frame, place) {
 }
 
 /**
- * All bars as one path; as many as there are pixels where there are more.
+ * All bars as one path, at most one per pixel.
  * @param {ChannelFrame} frame @param {Float32Array} values
  */
 export function barsPath(frame, values) {
   const width = (frame.right - frame.left) / Math.max(1, frame.count);
   const gap = width >= 4 ? 1 : width >= 2.5 ? 0.5 : 0;
   return placesOf(frame)
-    .map(
-      ({ place, end }) =>
-        `M${r(leftOf(frame, place))} ${r(frame.bottom)}V${r(heightAt(frame, values[place]))}H${r(leftOf(frame, end) - gap)}V${r(frame.bottom)}Z`,
-    )
+    .map(({ place, end }) => {
+      const [left, right] = [r(leftOf(frame, place)), r(leftOf(frame, end) - gap)];
+      const [top, bottom] = [r(heightAt(frame, values[place])), r(frame.bottom)];
+      return `M${left} ${bottom}V${top}H${right}V${bottom}Z`;
+    })
     .join("");
 }
 
 /**
- * The standard errors of bars that are wide enough, a line each; "" where they are not, or nobody
- * knows them.
+ * The standard errors of wide bars, a line each; "" if bars are narrow or errors unknown.
  * @param {ChannelFrame} frame @param {{ value: Float32Array, error: Float32Array }} sorted
  */
 export function whiskerPath(frame, { value, error }) {
   if (!hasWhiskers(frame) || !value.length || Number.isNaN(error[0])) return "";
-  const marks = Array.from(value, (one, place) => {
+  const marks = Array.from(value, (mean, place) => {
     const x = (leftOf(frame, place) + leftOf(frame, place + 1)) / 2;
-    return `M${r(x)} ${r(heightAt(frame, one - error[place]))}V${r(heightAt(frame, one + error[place]))}`;
+    const low = heightAt(frame, mean - error[place]);
+    const high = heightAt(frame, mean + error[place]);
+    return `M${r(x)} ${r(low)}V${r(high)}`;
   });
   return marks.join("");
 }
 
 /**
- * What the standard errors of narrow bars span, as one path; "" where there are whiskers, or nobody
- * knows them.
+ * The standard errors of narrow bars as a band; "" if there are whiskers or errors are unknown.
  * @param {ChannelFrame} frame @param {{ value: Float32Array, error: Float32Array }} sorted
  */
 export function bandPath(frame, { value, error }) {
@@ -110,16 +111,16 @@ export function channelTicks(frame) {
   );
   /** @type {number[]} */
   const kept = [];
-  for (const value of [1, ...steps.filter((one) => one !== 1).reverse()]) {
+  for (const value of [1, ...steps.filter((step) => step !== 1).reverse()]) {
     const y = heightAt(frame, value);
     if (
       value <= frame.most &&
       frame.bottom - y > 9 &&
-      kept.every((one) => Math.abs(heightAt(frame, one) - y) > 15)
+      kept.every((other) => Math.abs(heightAt(frame, other) - y) > 15)
     )
       kept.push(value);
   }
-  return kept.sort((one, other) => one - other);
+  return kept.sort((first, second) => first - second);
 }
 
 /** 32, 64 → "32 of 64 channels kept". @param {number} kept @param {number} all */
@@ -138,7 +139,7 @@ function hasWhiskers(frame) {
 }
 
 /**
- * The bars to draw: where there are more than pixels, the first of each pixel.
+ * The bars to draw: at most the first of each pixel.
  * @param {ChannelFrame} frame @returns {{ place: number, end: number }[]}
  */
 function placesOf(frame) {

@@ -1,6 +1,6 @@
 /**
- * A packed importance as columns, sorted layer by layer, and what a threshold keeps. What
- * `packed_importance` of `wire.py` packed. No page in here.
+ * The columns packed by `packed_importance`, sorted by layer, and the channels that a threshold
+ * keeps. No DOM.
  */
 
 import { float32s, int32s, spelledOut } from "../shared/unpack.js";
@@ -19,7 +19,7 @@ import { float32s, int32s, spelledOut } from "../shared/unpack.js";
  */
 
 /**
- * What the trait `data` holds; `{}` is an importance that is not yet there.
+ * Unpack the trait `data`; `{}` is an unknown importance.
  * @param {any} data @returns {ImportanceTable}
  */
 export function unpackedImportance(data) {
@@ -46,7 +46,7 @@ export function unpackedImportance(data) {
     isAnswer,
     mean: data?.mean ? float32s(data.mean) : new Float32Array(),
     sorted,
-    all: merged(sorted.filter((one, row) => !isAnswer[row])),
+    all: merged(sorted.filter((layer, row) => !isAnswer[row])),
   };
 }
 
@@ -56,7 +56,7 @@ export function canLose(table, row) {
 }
 
 /**
- * How many channels of a layer are not below a threshold; one at least, and all where none can go.
+ * The number of a layer's channels not below a threshold; at least one, and all of a fixed layer.
  * @param {ImportanceTable} table @param {number} row @param {number} threshold
  */
 export function keptAbove(table, row, threshold) {
@@ -65,7 +65,7 @@ export function keptAbove(table, row, threshold) {
 }
 
 /**
- * How many channels of each layer one threshold keeps.
+ * The number of channels of each layer that a threshold keeps.
  * @param {ImportanceTable} table @param {number} threshold @returns {number[]}
  */
 export function keptByOne(table, threshold) {
@@ -93,7 +93,7 @@ export function countAbove(values, threshold) {
   return low;
 }
 
-/** How it was found, in a line. @param {ImportanceTable} table */
+/** How it was measured, in a line. @param {ImportanceTable} table */
 export function importanceLine(table) {
   const on = table.examples ? `${table.examples} examples` : "";
   const stopped = table.isInterrupted ? "stopped early: what was found until then" : "";
@@ -115,7 +115,7 @@ function sortedLayers(counts, value, error) {
     const [own, spread] = [values, errors].map((column) => column.subarray(start, start + count));
     start += count;
     const channel = Uint32Array.from({ length: count }, (_, index) => index).sort(
-      (one, other) => own[other] - own[one] || one - other,
+      (first, second) => own[second] - own[first] || first - second,
     );
     return {
       value: Float32Array.from(channel, (index) => own[index]),
@@ -127,7 +127,7 @@ function sortedLayers(counts, value, error) {
 
 /** @param {SortedChannels[]} layers @returns {Float32Array} */
 function merged(layers) {
-  const all = new Float32Array(layers.reduce((sum, one) => sum + one.value.length, 0));
+  const all = new Float32Array(layers.reduce((sum, layer) => sum + layer.value.length, 0));
   let end = 0;
   for (const { value } of layers) {
     all.set(value, end);

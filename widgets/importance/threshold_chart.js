@@ -26,18 +26,18 @@ const TOUCH_REACH = 22; // how near a finger has to come to the line; elsewhere 
 export class ThresholdChart {
   /**
    * @param {{ onLive: (threshold: number, kept: number) => void, onSettle: (threshold: number,
-   * kept: number) => void }} given
+   * kept: number) => void }} handlers
    *   `onLive`: on the way, once a picture; `onSettle`: the gesture has ended there
    * @param {number} height
    */
-  constructor(given, height) {
-    this.given = given;
+  constructor(handlers, height) {
+    this.handlers = handlers;
     this.height = height;
     this.table = /** @type {ImportanceTable | null} */ (null);
     this.row = -1;
     this.threshold = 0;
     /**
-     * Where a gesture began; null between gestures.
+     * The start of a gesture; null between gestures.
      * @type {{ threshold: number, pointer: number | null } | null}
      */
     this.gesture = null;
@@ -46,7 +46,7 @@ export class ThresholdChart {
       error: new Float32Array(),
     });
     this.waiting = 0;
-    this.said = h("p", { class: "pf-channels-said" });
+    this.status = h("p", { class: "pf-channels-said" });
     this.further = h("p", { class: "pf-channels-said", id: freshId("further"), hidden: true });
     this.drawing = s("svg", {
       "aria-describedby": this.further.id,
@@ -60,7 +60,7 @@ export class ThresholdChart {
     this.element = h(
       "div",
       { class: "pf-channels" },
-      this.said,
+      this.status,
       this.further,
       this.plot,
       this.note,
@@ -97,14 +97,14 @@ export class ThresholdChart {
 
   /** @param {ImportanceTable} table @param {number} row @param {number} threshold */
   show(table, row, threshold) {
-    if (this.gesture && table === this.table && row === this.row) return; // what is dragged stays there
+    if (this.gesture && table === this.table && row === this.row) return; // keep a drag
     const isOther = table !== this.table || row !== this.row;
     this.gesture = null;
     this.table = table;
     this.row = row;
     this.threshold = threshold;
     const has = row >= 0 && table.sorted[row]?.value.length > 0;
-    this.plot.hidden = this.said.hidden = !has;
+    this.plot.hidden = this.status.hidden = !has;
     this.further.hidden = !has || !this.further.textContent;
     fresh(this.note, row >= 0 && table.note[row]);
     this.note.hidden = !this.note.textContent;
@@ -112,7 +112,7 @@ export class ThresholdChart {
     else this.place();
   }
 
-  /** What else there is to say of where the line is. @param {string} text */
+  /** Show a further text about the threshold. @param {string} text */
   tell(text) {
     if (this.further.textContent !== text) fresh(this.further, text);
     this.further.hidden = !text || this.plot.hidden;
@@ -162,7 +162,7 @@ export class ThresholdChart {
     for (const path of [this.keptBars, this.goneBars]) set(path, { d: bars });
     set(this.band, { d: bandPath(this.frame, sorted) });
     set(this.whiskers, { d: whiskerPath(this.frame, sorted) });
-    for (const one of [this.line, this.grab]) set(one, { x1: left, x2: right });
+    for (const line of [this.line, this.grab]) set(line, { x1: left, x2: right });
     const below = this.height - 5;
     fresh(
       this.axes,
@@ -188,7 +188,7 @@ export class ThresholdChart {
     });
   }
 
-  /** Move what moves: a few attributes, so that it keeps up with the pointer. */
+  /** Move the line; only a few attributes change, to keep up with the pointer. */
   place() {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;
@@ -199,14 +199,14 @@ export class ThresholdChart {
     this.clip(this.keptBox, frame.left, x);
     this.clip(this.goneBox, x, frame.right + 1);
     set(this.cut, { x1: x, x2: x, y1: y, y2: frame.bottom });
-    for (const one of [this.line, this.grab]) set(one, { y1: y, y2: y });
+    for (const line of [this.line, this.grab]) set(line, { y1: y, y2: y });
     this.grip.setAttribute(
       "transform",
       `translate(${frame.right - 22} ${Math.min(y, frame.bottom - 9)})`,
     );
     this.handle.classList.toggle("pf-still", !this.canMove);
     fresh(
-      this.said,
+      this.status,
       h("b", {}, keptText(kept, all)),
       this.canMove &&
         this.threshold > 0 &&
@@ -261,7 +261,7 @@ export class ThresholdChart {
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => {
       this.place();
-      if (this.gesture) this.given.onLive(this.threshold, this.kept);
+      if (this.gesture) this.handlers.onLive(this.threshold, this.kept);
     });
   }
 
@@ -270,7 +270,7 @@ export class ThresholdChart {
     if (!gesture) return;
     this.gesture = null;
     this.place();
-    this.given.onSettle(this.threshold, this.kept);
+    this.handlers.onSettle(this.threshold, this.kept);
   }
 
   /**
@@ -307,7 +307,7 @@ export class ThresholdChart {
     return key in step ? Math.min(all, Math.max(1, now + step[key])) : null;
   }
 
-  /** Back to where the gesture began. */
+  /** Return to the start of the gesture. */
   giveUp() {
     this.threshold = this.gesture?.threshold ?? this.threshold;
     this.settle();

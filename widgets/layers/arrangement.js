@@ -1,7 +1,4 @@
-/**
- * What of a layer table is shown, and in which order: folding, sorting, the filter and the chosen
- * row. No page in here.
- */
+/** The rows of a layer table and their order: folding, sorting, filter and chosen row. No DOM. */
 
 import { nextSorting, shownRows } from "../shared/order.js";
 import { above, isBranch } from "../shared/tree.js";
@@ -25,7 +22,7 @@ export class Arrangement {
   }
 
   /**
-   * Show another profile; what is folded, sorted, filtered and chosen stays.
+   * Show another profile; folding, sorting, filter and choice stay.
    * @param {import("../shared/unpack.js").LayerTable} table
    */
   take(table) {
@@ -39,12 +36,12 @@ export class Arrangement {
     return !this.sorting && !this.query.trim();
   }
 
-  /** The chosen layer's path; null where none is. */
+  /** The chosen layer's path, or null. */
   get chosen() {
     return this.cursor < 0 ? null : this.table.layers[this.cursor];
   }
 
-  /** Where the chosen row is shown; -1 where it is not. */
+  /** The index of the chosen row among the shown ones, or -1. */
   get index() {
     return this.cursor < 0 ? -1 : this.rows.indexOf(this.cursor);
   }
@@ -67,7 +64,7 @@ export class Arrangement {
     this.arrange();
   }
 
-  /** Close all branches below the model, or open all where one is closed. */
+  /** Close all branches below the model, or open all if one is closed. */
   foldAll() {
     const { layers, depth, end, parent } = this.table;
     const branches = layers.filter((_, row) => depth[row] > 0 && isBranch(end, row));
@@ -90,7 +87,10 @@ export class Arrangement {
     this.arrange();
   }
 
-  /** Choose a layer and open what hides it; null is none. @param {string | null} layer */
+  /**
+   * Choose a layer and open the branches that hide it; null clears the choice.
+   * @param {string | null} layer
+   */
   choose(layer) {
     this.cursor = layer === null ? -1 : (this.table.place.get(layer) ?? -1);
     const opened =

@@ -1,7 +1,4 @@
-/**
- * The columns of the layer table: what they show, what they are sorted by, and which of them give
- * way first.
- */
+/** The columns of the layer table: content, sort key, and which are dropped first. */
 
 import { fresh, h } from "../shared/dom.js";
 import { readableBytes, readableCount, readableMs, readablePercent } from "../shared/format.js";
@@ -22,7 +19,7 @@ import { numberAt } from "../shared/unpack.js";
  */
 
 /**
- * What binds a layer, as on the roofline: colour is not the only sign.
+ * The symbol of a layer's bound, as on the roofline, in addition to the colour.
  * @type {Record<string, string>}
  */
 export const BOUND_SHAPES = { compute: "●", memory: "■", overhead: "▲" };
@@ -115,7 +112,7 @@ export const LAYER_COLUMNS = [
 export function fittingColumns(columns, width, nameWidth = NAME_WIDTH) {
   const kept = new Set();
   let left = width - nameWidth;
-  for (const column of [...columns].sort((one, other) => other.rank - one.rank)) {
+  for (const column of [...columns].sort((first, second) => second.rank - first.rank)) {
     if (column.width > left) break;
     kept.add(column);
     left -= column.width;
@@ -123,13 +120,13 @@ export function fittingColumns(columns, width, nameWidth = NAME_WIDTH) {
   return columns.filter((column) => kept.has(column));
 }
 
-/** How wide the name stays where there is little room. @param {number} width */
+/** The minimal width of the name column. @param {number} width */
 export function nameWidthIn(width) {
   return Math.min(NAME_WIDTH, Math.max(110, Math.round(width * 0.38)));
 }
 
 /**
- * A bar's length: 0–1 of the cell, at least a sliver of what is there.
+ * A bar's length as a share of the cell; positive values are always visible.
  * @param {number} value @param {number} whole
  */
 export function barLength(value, whole) {
@@ -137,7 +134,7 @@ export function barLength(value, whole) {
   return Math.min(1, Math.max(0.01, value / whole));
 }
 
-/** The shape that stands for what binds a layer. @param {string | undefined} bound */
+/** The shape of a layer's bound. @param {string | undefined} bound */
 export function boundSign(bound) {
   return bound
     ? h("i", { class: `pf-sign pf-${bound}`, "aria-hidden": "true" }, BOUND_SHAPES[bound] ?? "◆")
@@ -195,7 +192,8 @@ function timeColumn(name, label, width, rank, hint) {
   /** @type {Column["draw"]} */
   const draw = (cell, table, row) => {
     const value = numberAt(table, name, row);
-    const bound = name === "total_ms" && isBranch(table.end, row) ? "" : table.bound[row]; // many layers have many bounds
+    // a branch has layers with different bounds
+    const bound = name === "total_ms" && isBranch(table.end, row) ? "" : table.bound[row];
     const bar = h("i", { class: `pf-bar pf-${bound || "unknown"}`, "aria-hidden": "true" });
     bar.style.width = `${(100 * barLength(value, longest(table, name))).toFixed(1)}%`;
     cell.classList.add("pf-time");
@@ -221,7 +219,7 @@ function timeColumn(name, label, width, rank, hint) {
 /** @type {WeakMap<LayerTable, Record<string, number>>} */
 const LONGEST = new WeakMap();
 
-/** The largest value of a column, found once. @param {LayerTable} table @param {string} name */
+/** The largest value of a column, computed once. @param {LayerTable} table @param {string} name */
 function longest(table, name) {
   const known = LONGEST.get(table) ?? {};
   known[name] ??= (table.numbers[name] ?? []).reduce(

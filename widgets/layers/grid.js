@@ -1,4 +1,4 @@
-/** The grid of the layer table on the page. It knows neither Python nor the other views. */
+/** The grid of the layer table. Independent of Python and the other views. */
 
 import { Arrangement } from "./arrangement.js";
 import { fittingColumns, LAYER_COLUMNS, nameWidthIn } from "./columns.js";
@@ -17,11 +17,11 @@ const ROW_HEIGHT = 22;
 export class LayerGrid {
   /**
    * @param {{ onChoose: (layer: string, isPassing: boolean) => void, onShown: (shown: number, all:
-   * number) => void }} given
+   * number) => void }} handlers
    *   `isPassing`: an arrow is held down, and the row is only one on the way
    */
-  constructor(given) {
-    this.given = given;
+  constructor(handlers) {
+    this.handlers = handlers;
     this.shown = new Arrangement(() => this.all());
     /** @type {Column[]} */
     this.extras = [];
@@ -98,7 +98,7 @@ export class LayerGrid {
     this.fit();
   }
 
-  /** Draw those cells anew whose key changed. */
+  /** Redraw the cells whose key changed. */
   refresh() {
     this.window.each((element, index) => this.drawRow(element, index));
   }
@@ -115,12 +115,12 @@ export class LayerGrid {
     this.mark();
     this.window.reveal(index);
     this.isPassing = isPassing;
-    this.given.onChoose(this.shown.chosen ?? "", isPassing);
+    this.handlers.onChoose(this.shown.chosen ?? "", isPassing);
   }
 
-  /** The key is up: where it led is what was meant. */
+  /** On key up: report the row that was reached. */
   settle() {
-    if (this.isPassing) this.given.onChoose(this.shown.chosen ?? "", false);
+    if (this.isPassing) this.handlers.onChoose(this.shown.chosen ?? "", false);
     this.isPassing = false;
   }
 
@@ -178,7 +178,7 @@ export class LayerGrid {
       isTree,
       isClosed: this.shown.isClosed(row),
       words: wordsOf(query),
-      onFold: (/** @type {number} */ one) => this.fold(one),
+      onFold: (/** @type {number} */ row) => this.fold(row),
     };
   }
 
@@ -209,18 +209,15 @@ export class LayerGrid {
     );
     this.window.renew(rows.length);
     this.point();
-    this.given.onShown(rows.length, table.layers.length);
+    this.handlers.onShown(rows.length, table.layers.length);
   }
 
-  /**
-   * Change what is folded; where that moves the choice, the host is notified.
-   * @param {() => void} change
-   */
+  /** Change the folding; notify the host if that moves the choice. @param {() => void} change */
   following(change) {
     const { chosen } = this.shown;
     change();
     this.draw();
-    if (this.shown.chosen !== chosen) this.given.onChoose(this.shown.chosen ?? "", false);
+    if (this.shown.chosen !== chosen) this.handlers.onChoose(this.shown.chosen ?? "", false);
   }
 
   reveal() {

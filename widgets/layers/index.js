@@ -1,4 +1,4 @@
-/** The layer table: where a model spends its time, a row a layer. */
+/** The layer table: where a model spends its time, one row per layer. */
 
 import { fresh, h } from "../shared/dom.js";
 import { filterField } from "../shared/filter_field.js";
@@ -24,10 +24,10 @@ export function layers(root, host) {
   const title = h("h2", { class: "pf-layers-title" });
   const empty = h("p", { class: "pf-layers-empty", role: "status" });
   const note = h("p", { class: "pf-layers-note" });
-  let wanted = /** @type {string | null} */ (null);
+  let pendingLayer = /** @type {string | null} */ (null);
   const grid = new LayerGrid({
     onChoose(layer, isPassing) {
-      wanted = layer;
+      pendingLayer = layer;
       if (!isPassing) host.select(layer);
     },
     onShown: (shown, all) => showCount(shown, all),
@@ -60,14 +60,22 @@ export function layers(root, host) {
     } else if (event.key === "Escape" && !event.defaultPrevented) field.clear();
   }
 
-  /** Choose what was chosen elsewhere, once it is there. */
+  /** Choose the layer selected elsewhere, once it is in the table. */
   function follow() {
     const { shown } = grid;
-    if (wanted === null || wanted === shown.chosen || (wanted && !shown.table.place.has(wanted)))
+    if (
+      pendingLayer === null ||
+      pendingLayer === shown.chosen ||
+      (pendingLayer && !shown.table.place.has(pendingLayer))
+    )
       return;
-    if (wanted && shown.query && !shown.rows.includes(Number(shown.table.place.get(wanted))))
+    if (
+      pendingLayer &&
+      shown.query &&
+      !shown.rows.includes(Number(shown.table.place.get(pendingLayer)))
+    )
       field.clear();
-    grid.choose(wanted || null);
+    grid.choose(pendingLayer || null);
   }
 
   box.addEventListener("keydown", onKey);
@@ -82,7 +90,7 @@ export function layers(root, host) {
       follow();
     },
     select(layer) {
-      wanted = layer;
+      pendingLayer = layer;
       follow();
     },
     destroy: () => grid.destroy(),

@@ -18,7 +18,7 @@ export function listenToKeys(grid) {
 }
 
 /**
- * Escape leads from what can be operated in a row back to the row.
+ * Escape returns from a control in a row to the row.
  * @param {LayerGrid} grid @param {KeyboardEvent} event
  */
 function isLeft(grid, event) {
@@ -41,7 +41,7 @@ function isObeyed(grid, event) {
 }
 
 /**
- * Open or close a branch; of a leaf, go to what can be operated.
+ * Open or close a branch; of a leaf, focus its first control.
  * @param {LayerGrid} grid @param {number} index
  */
 function enterRow(grid, index) {
@@ -53,7 +53,7 @@ function enterRow(grid, index) {
       ?.focus();
 }
 
-/** Close a branch, or go to what it is part of. @param {LayerGrid} grid @param {number} index */
+/** Close a branch, or go to its parent. @param {LayerGrid} grid @param {number} index */
 function stepOut(grid, index) {
   const { shown } = grid;
   const row = shown.rows[index];

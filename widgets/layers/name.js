@@ -1,5 +1,5 @@
 /**
- * The cell of a layer's name: in the tree its own name, indented, with what folds it; in a list its
+ * The cell of a layer's name: in the tree its indented own name with a fold button; in a list its
  * whole path.
  */
 
@@ -10,7 +10,7 @@ import { isBranch, ownName } from "../shared/tree.js";
 const INDENT = 14;
 
 /**
- * What a layer is called where it has no path: the model itself.
+ * The label of a layer; the root, without a path, is the model itself.
  * @param {import("../shared/unpack.js").LayerTable} table @param {number} row
  */
 export function titleOf(table, row) {

@@ -1,10 +1,10 @@
-/** One row of the layer table: made once, filled for whichever layer scrolls into its place. */
+/** One row of the layer table: created once, refilled as layers scroll into view. */
 
 import { fresh, h, set } from "../shared/dom.js";
 
 /** @typedef {import("./columns.js").Column} Column */
 
-/** What a cell shows now, so that it is not drawn twice. @type {WeakMap<Element, string>} */
+/** The key of each cell's content, to skip unchanged cells. @type {WeakMap<Element, string>} */
 const DRAWN_CELLS = new WeakMap();
 
 /** Which columns a row has cells for. @type {WeakMap<Element, string>} */
@@ -35,7 +35,7 @@ export function drawCells(element, columns, table, row, edition) {
 }
 
 /**
- * Say where a row stands and whether it is chosen; only attributes change.
+ * Set the ARIA attributes of a row's position and choice.
  * @param {HTMLElement} element @param {{ id: string, index: number, level: number, isOpen: boolean
  * | null, isChosen: boolean }} place
  */
@@ -57,10 +57,10 @@ export function chooseRow(element, isChosen) {
   for (const control of rowControls(element)) control.tabIndex = isChosen ? 0 : -1;
 }
 
-/** What can be operated in a row. @param {Element} element @returns {HTMLElement[]} */
+/** The controls in a row. @param {Element} element @returns {HTMLElement[]} */
 export function rowControls(element) {
   return [...element.querySelectorAll("select, button, input")].map(
-    (one) => /** @type {HTMLElement} */ (one),
+    (element) => /** @type {HTMLElement} */ (element),
   );
 }
 

@@ -1,12 +1,12 @@
 /**
- * What a call holds in memory over its time, stacked by layers, and beside it the map of what is
- * alive at one moment: the peak, or another.
+ * The memory view: live bytes over a call, stacked by layers, and a treemap of what is alive at one
+ * moment, by default the peak.
  */
 
 import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
-import { readableBytes, readablePercent, threeFigures } from "../shared/format.js";
-import { aliveByGroup, eventAt, heldAt, memoryFrame, unpackedTimeline } from "./layout.js";
+import { readableBytes, threeFigures } from "../shared/format.js";
+import { eventAt, heldAt, memoryFrame, unpackedTimeline } from "./layout.js";
 import { memoryMap } from "./map.js";
 import {
   mapCell,
@@ -16,6 +16,7 @@ import {
   memoryOfLayer,
   memoryPeak,
 } from "./marks.js";
+import { cellFigures, cellName, cellWords, eventWords, nameOrModel } from "./words.js";
 
 /** @typedef {import("./layout.js").Timeline} Timeline */
 /** @typedef {import("./map.js").MapCell} MapCell */
@@ -119,7 +120,7 @@ class MemoryView {
         "span",
         { class: "pf-group-key" },
         h("i", { class: `pf-group-${group}` }),
-        name || "the model itself",
+        nameOrModel(name),
       );
     fresh(this.legend, ...(this.data?.groups ?? []).map(key));
     this.drawTime(this.plot.clientWidth);
@@ -167,9 +168,10 @@ class MemoryView {
     const moment = this.moment();
     const parts = memoryMap(heldAt(this.data, moment), width, MAP_HEIGHT);
     this.cells = parts.flatMap((part) => part.cells);
-    this.boxes = this.cells.map((cell, index) =>
-      mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.description(cell).join(", ")),
-    );
+    this.boxes = this.cells.map((cell, index) => {
+      const words = cellWords(this.data, this.cells, cell);
+      return mapCell(cell, `${this.id}-${index}`, cellName(this.data, cell), words);
+    });
     const names = parts.map(({ kind, bytes, y }) =>
       s(
         "text",
@@ -203,7 +205,7 @@ class MemoryView {
     );
     const shown = event ?? this.data.peak;
     if (shown < 0) return;
-    const [heading, line, figures] = this.toldOfMoment(shown);
+    const [heading, line, figures] = eventWords(this.data, shown);
     set(this.drawing, {
       "aria-valuemin": 0,
       "aria-valuemax": this.data.time.length - 1,
@@ -235,54 +237,10 @@ class MemoryView {
     const spot = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
     this.mapCard.show(
       spot,
-      this.nameOf(this.pointedCell),
+      cellName(this.data, this.pointedCell),
       held.kind,
-      this.figuresOf(this.pointedCell),
+      cellFigures(this.cells, this.pointedCell),
     );
-  }
-
-  /** @param {number} event @returns {[string, string, [string, string][]]} */
-  toldOfMoment(event) {
-    const data = /** @type {Timeline} */ (this.data);
-    const [alive] = aliveByGroup(data, [event]);
-    const rows = data.groups.map((name, group) => ({
-      name: name || "the model itself",
-      bytes: alive[group],
-    }));
-    const figures = rows
-      .filter((row) => row.bytes > 0)
-      .sort((one, other) => other.bytes - one.bytes);
-    const change = data.change[event];
-    const layer = data.layers[data.layerOf[event]] || "the model itself";
-    const did = `${layer} ${change < 0 ? "gives back" : "takes"} ${readableBytes(Math.abs(change))}`;
-    return [
-      `${readableBytes(data.alive[event])} after ${threeFigures(data.time[event])} ms`,
-      did,
-      figures.map((row) => [readableBytes(row.bytes), row.name]),
-    ];
-  }
-
-  /** @param {MapCell} cell */
-  nameOf({ held }) {
-    return held.layer || this.data?.workload || "the model itself";
-  }
-
-  /** @param {MapCell} cell @returns {[string, string][]} */
-  figuresOf({ held }) {
-    const whole = this.cells.reduce((sum, one) => sum + one.held.bytes, 0);
-    return [
-      [readableBytes(held.bytes), "held"],
-      [readablePercent(held.bytes / whole), "of all that is alive"],
-    ];
-  }
-
-  /** @param {MapCell} cell @returns {string[]} */
-  description(cell) {
-    return [
-      this.nameOf(cell),
-      cell.held.kind,
-      ...this.figuresOf(cell).map(([value, name]) => `${value} ${name}`),
-    ];
   }
 
   /** @param {number | null} event */
@@ -344,14 +302,14 @@ class MemoryView {
     const { left, right } = this.frame;
     const across = event.clientX - this.drawing.getBoundingClientRect().left;
     const moment = ((across - left) / (right - left)) * this.data.duration;
-    const found = eventAt(this.data.time, moment);
-    return across < left - 4 || across > right + 4 ? null : Math.max(0, found);
+    const index = eventAt(this.data.time, moment);
+    return across < left - 4 || across > right + 4 ? null : Math.max(0, index);
   }
 
   /** @param {PointerEvent} event @returns {MapCell | null} */
   cellUnder(event) {
-    const place = this.map.getBoundingClientRect();
-    const [x, y] = [event.clientX - place.left, event.clientY - place.top];
+    const bounds = this.map.getBoundingClientRect();
+    const [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
     const isIn = (/** @type {MapCell} */ { box }) =>
       x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
     return this.cells.find(isIn) ?? null;

@@ -1,7 +1,4 @@
-/**
- * A call's memory as geometry: what is alive at each moment, stacked by groups of layers. No page
- * in here.
- */
+/** The geometry of a call's memory: live bytes over time, stacked by groups of layers. No DOM. */
 
 import { linearScale, linearTicks } from "../shared/scale.js";
 
@@ -25,7 +22,7 @@ export const HELD_KINDS = /** @type {HeldKind[]} */ (["weights", "activations", 
 const TICK_SIZES = [1, 1e3, 1e6, 1e9, 1e12];
 
 /**
- * What the trait `data` holds; null where there is nothing to draw.
+ * Unpack the trait `data`; null if there is nothing to draw.
  * @param {any} data @returns {Timeline | null}
  */
 export function unpackedTimeline(data) {
@@ -55,7 +52,7 @@ export function unpackedTimeline(data) {
 }
 
 /**
- * What is alive after an event, the weights too, the largest first.
+ * The live memory after an event, including weights, the largest first.
  * @param {Timeline} timeline @param {number} event @returns {Held[]}
  */
 export function heldAt(timeline, event) {
@@ -82,11 +79,11 @@ export function heldAt(timeline, event) {
   }
   return [...weights, ...own.values()]
     .filter((held) => held.bytes > 0)
-    .sort((one, other) => other.bytes - one.bytes);
+    .sort((first, second) => second.bytes - first.bytes);
 }
 
 /**
- * Events to draw, one a pixel at most: of those in one pixel the one after which most is alive.
+ * The events to draw, at most one per pixel: the one with the most live bytes.
  * @param {Timeline} timeline @param {number} pixels @returns {number[]}
  */
 export function drawnEvents(timeline, pixels) {
@@ -120,7 +117,7 @@ export function aliveByGroup(timeline, events) {
  * @param {Timeline} timeline @param {number[]} events @param {string} layer @returns {number[]}
  */
 export function aliveOfLayer(timeline, events, layer) {
-  const isIts = timeline.layers.map((one) => one === layer || one.startsWith(`${layer}.`));
+  const isIts = timeline.layers.map((name) => name === layer || name.startsWith(`${layer}.`));
   let [alive, next] = [0, 0];
   return events.map((event) => {
     for (; next <= event; next++)
@@ -163,7 +160,7 @@ export function memoryFrame(width, timeline) {
 }
 
 /**
- * Areas that lie on each other, one a group, as steps: what an event left is there until the next.
+ * Stacked step areas, one per group: values hold until the next event.
  * @param {number[]} times @param {number[][]} stacks @param {number} end @param {MemoryFrame} frame
  * @returns {string[]}
  */

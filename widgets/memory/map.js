@@ -1,6 +1,6 @@
 /**
- * What is alive at one moment as a treemap: a part for each kind, in it a box for each layer. No
- * page in here.
+ * A treemap of the live memory at one moment: a part for each kind, in it a box for each layer. No
+ * DOM.
  */
 
 import { HELD_KINDS } from "./layout.js";
@@ -25,15 +25,15 @@ const LOWEST_PART = 22;
 export function memoryMap(held, width, height) {
   const parts = HELD_KINDS.map((kind) => ({
     kind,
-    rows: held.filter((one) => one.kind === kind),
+    rows: held.filter((row) => row.kind === kind),
   })).filter((part) => part.rows.length);
-  const sizes = parts.map((part) => part.rows.reduce((sum, one) => sum + one.bytes, 0));
+  const sizes = parts.map((part) => part.rows.reduce((sum, row) => sum + row.bytes, 0));
   const heights = shares(sizes, height - MAP_HEADING * parts.length, LOWEST_PART);
   let y = 0;
   return parts.map(({ kind, rows }, index) => {
     const box = { x: 0, y: y + MAP_HEADING, width, height: heights[index] };
     const cells = squarified(
-      rows.map((one) => one.bytes),
+      rows.map((row) => row.bytes),
       box,
     ).map((place, row) => ({ held: rows[row], box: place }));
     const part = { kind, bytes: sizes[index], y, cells };
@@ -74,11 +74,11 @@ export function squarified(sizes, box) {
  */
 export function shares(sizes, room, least) {
   const whole = sizes.reduce((sum, size) => sum + size, 0) || 1;
-  const wanted = sizes.map((size) => Math.max(least, (room * size) / whole));
-  const spare = wanted.map((size) => size - least);
-  const over = wanted.reduce((sum, size) => sum + size, 0) - room;
+  const heights = sizes.map((size) => Math.max(least, (room * size) / whole));
+  const spare = heights.map((size) => size - least);
+  const over = heights.reduce((sum, size) => sum + size, 0) - room;
   const slack = spare.reduce((sum, size) => sum + size, 0) || 1;
-  return wanted.map((size, index) => size - (over * spare[index]) / slack);
+  return heights.map((size, index) => size - (over * spare[index]) / slack);
 }
 
 /**
@@ -93,7 +93,7 @@ function worst(areas, first, count, side) {
 }
 
 /**
- * A row along the shorter side; the answer is the room that is left.
+ * Place a row along the shorter side; returns the remaining box.
  * @param {number[]} areas @param {MapBox} box @param {MapBox[]} placed
  */
 function layRow(areas, box, placed) {

@@ -44,7 +44,7 @@ export function memoryGrid(frame) {
 }
 
 /**
- * What each group has alive, on top of each other.
+ * The live bytes of each group, stacked.
  * @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement}
  */
 export function memoryAreas(timeline, frame) {
@@ -61,7 +61,7 @@ export function memoryAreas(timeline, frame) {
 }
 
 /**
- * What the selected layer has alive, from the floor.
+ * The live bytes of the selected layer, from the bottom.
  * @param {Timeline} timeline @param {MemoryFrame} frame @param {string} layer @returns {SVGElement
  * | null}
  */
@@ -70,7 +70,7 @@ export function memoryOfLayer(timeline, frame, layer) {
   const events = drawnEvents(timeline, frame.right - frame.left);
   const times = events.map((event) => timeline.time[event]);
   const bytes = aliveOfLayer(timeline, events, layer);
-  return bytes.some((one) => one > 0)
+  return bytes.some((value) => value > 0)
     ? s("path", { d: stepPath(times, bytes, timeline.duration, frame), class: "pf-memory-own" })
     : null;
 }
@@ -82,7 +82,8 @@ export function memoryOfLayer(timeline, frame, layer) {
 export function memoryPeak(timeline, frame) {
   if (timeline.peak < 0) return null;
   const [x, y] = [frame.x(timeline.time[timeline.peak]), frame.y(timeline.alive[timeline.peak])];
-  const text = `peak ${readableBytes(timeline.alive[timeline.peak])} at ${threeFigures(timeline.time[timeline.peak])} ms`;
+  const [bytes, ms] = [timeline.alive[timeline.peak], timeline.time[timeline.peak]];
+  const text = `peak ${readableBytes(bytes)} at ${threeFigures(ms)} ms`;
   const isLeft = x + 8 + textWidth(text, 12) > frame.right;
   return s(
     "g",
@@ -154,7 +155,7 @@ function cellText(box, name, bytes) {
 }
 
 /**
- * In little room only the end of a name, which tells layers apart.
+ * In little room only the end of a name, which distinguishes layers.
  * @param {string} name @param {number} letters
  */
 function fittedName(name, letters) {

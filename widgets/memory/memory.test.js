@@ -15,7 +15,8 @@ import { memoryMap, shares, squarified } from "./map.js";
 import { overlap } from "../shared/label_space.js";
 
 function buffer(Type, values) {
-  const whole = new Uint8Array(3 + Type.BYTES_PER_ELEMENT * values.length); // a view may begin anywhere in a message
+  // 3 bytes before it: a view may begin anywhere in a message
+  const whole = new Uint8Array(3 + Type.BYTES_PER_ELEMENT * values.length);
   whole.set(new Uint8Array(new Type(values).buffer), 3);
   return new DataView(whole.buffer, 3);
 }

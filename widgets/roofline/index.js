@@ -161,7 +161,9 @@ class RooflineView {
     this.marks = this.dots.map((dot, index) =>
       dotMark(dot, `${this.id}-${index}`, this.description(dot).join(", ")),
     );
-    const label = `${this.dots.length} layers under the roofs, the costliest first; arrow keys go through them, Enter selects`;
+    const label =
+      `${this.dots.length} layers under the roofs, the costliest first; ` +
+      "arrow keys go through them, Enter selects";
     set(this.drawing, {
       width,
       height: this.frame.height,
@@ -193,8 +195,7 @@ class RooflineView {
   }
 
   /**
-   * Rings, the way up to the roof and the card follow what is pointed at and what is selected;
-   * nothing else is drawn anew.
+   * Redraw only the rings, the line to the roof and the card of the pointed and the selected dot.
    */
   mark() {
     if (!this.frame || !this.data) return;

@@ -1,4 +1,4 @@
-/** The roofline as geometry: which dots, how large, under which roofs. No page in here. */
+/** The geometry of the roofline: dots, their sizes, and roofs. No DOM. */
 
 import { clamped } from "../shared/label_space.js";
 import { logScale, logTicks } from "../shared/scale.js";
@@ -19,16 +19,17 @@ import { logScale, logTicks } from "../shared/scale.js";
  */
 
 const MOST_POINTS = 300;
-const A_PIECE = 0.0005; // of the time of all points; smaller ones would stretch the scale and be seen by nobody
+// of the time of all points; smaller ones would stretch the scale and could not be seen
+const MIN_SHARE = 0.0005;
 const SMALL_WIDTH = 440;
 
 /** The points that matter, the costliest first. @param {Point[]} points @returns {Point[]} */
 export function plottedPoints(points) {
   const whole = points.reduce((sum, point) => sum + point.ms, 0);
-  const ordered = [...points].sort((one, other) => other.ms - one.ms);
+  const ordered = [...points].sort((first, second) => second.ms - first.ms);
   return ordered
     .slice(0, MOST_POINTS)
-    .filter((point) => point.ms >= A_PIECE * whole && point.intensity > 0 && point.gflops > 0);
+    .filter((point) => point.ms >= MIN_SHARE * whole && point.intensity > 0 && point.gflops > 0);
 }
 
 /**
@@ -47,7 +48,7 @@ export function roofsOf(ceiling) {
     { name: "fp16", rate: ceiling.fp16_gflops ?? 0, unit: "GFLOP/s" },
     { name: "int8", rate: ceiling.int8_gops ?? 0, unit: "GOP/s" },
   ];
-  return roofs.filter((roof) => roof.rate > 0).sort((one, other) => other.rate - one.rate);
+  return roofs.filter((roof) => roof.rate > 0).sort((first, second) => second.rate - first.rate);
 }
 
 /**

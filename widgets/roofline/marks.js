@@ -144,7 +144,8 @@ function roofPath(frame, spots) {
 function memoryLabel(frame, ceiling, dots) {
   const name = memoryName(frame, ceiling, dots);
   if (!name) return null;
-  const turned = `translate(${name.x.toFixed(1)} ${name.y.toFixed(1)}) rotate(${((-name.angle * 180) / Math.PI).toFixed(2)})`;
+  const degrees = ((-name.angle * 180) / Math.PI).toFixed(2);
+  const turned = `translate(${name.x.toFixed(1)} ${name.y.toFixed(1)}) rotate(${degrees})`;
   return s("text", { transform: turned, y: -5, class: "pf-roof-name pf-strong" }, name.text);
 }
 

@@ -1,6 +1,6 @@
 /**
- * Which names stand where on a roofline: along the roofs, and beside the costliest dots. No page in
- * here.
+ * The labels of a roofline and their positions: along the roofs, and beside the costliest dots. No
+ * DOM.
  */
 
 import { textWidth, withoutMiddle } from "../shared/lettering.js";
@@ -45,8 +45,8 @@ export function roofNames(frame, ceiling) {
 }
 
 /**
- * The memory roof's name, as steep as the roof and over as few dots as can be; null where the roof
- * is too short for it.
+ * The memory roof's label, parallel to the roof and over as few dots as possible; null if the roof
+ * is too short.
  * @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns {MemoryName | null}
  */
 export function memoryName(frame, ceiling, dots) {
@@ -88,7 +88,7 @@ function leastBy(items, cost) {
 }
 
 /**
- * Names of the costliest dots; dots that stand together share one.
+ * Labels of the costliest dots; dots close together share one.
  * @param {Dot[]} dots @param {Frame} frame @param {Ceiling} ceiling @returns {Label[]}
  */
 export function dotLabels(dots, frame, ceiling) {

@@ -15,10 +15,10 @@ const SHAPES = ["compute", "memory", "overhead", null];
 export class AgreementChart {
   /**
    * @param {{ onLayer: (layer: string) => void, onPoint: (dot: PairDot | null, mark: Element) =>
-   * void }} given
+   * void }} handlers
    */
-  constructor(given) {
-    this.given = given;
+  constructor(handlers) {
+    this.handlers = handlers;
     /** @type {import("./table.js").SensitivityTable | null} */
     this.table = null;
     /** @type {PairDot[]} */
@@ -45,7 +45,7 @@ export class AgreementChart {
       onpointermove: (event) => this.point(this.dotUnder(/** @type {PointerEvent} */ (event))),
       onpointerleave: () => this.point(null),
       onclick: () =>
-        this.pointed && this.table && given.onLayer(this.table.layers[this.pointed.row]),
+        this.pointed && this.table && handlers.onLayer(this.table.layers[this.pointed.row]),
     });
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
@@ -119,7 +119,7 @@ export class AgreementChart {
     this.pointed = dot;
     this.drawing.classList.toggle("pf-is-pointing", dot !== null);
     this.mark();
-    this.given.onPoint(dot, this.drawing);
+    this.handlers.onPoint(dot, this.drawing);
   }
 
   /** @param {PointerEvent} event */
@@ -216,7 +216,8 @@ function agreementAxes(frame, quantity) {
 function agreementWords(pairs) {
   const below = pairDots(pairs, agreementFrame(300, pairs)).filter((dot) => dot.isBelow).length;
   const words =
-    "Behind each format the rank agreement of prediction and measurement (1: the same order); the line is equality.";
+    "After each format: the rank correlation of prediction and measurement (1: the same order); " +
+    "the line is equality.";
   const rest = below
     ? ` Hollow, at the edge: ${below} of ${pairs.length} are negative, 0 or below the scale.`
     : "";
@@ -238,7 +239,8 @@ function unmeasuredWords(table) {
     h(
       "p",
       { class: "pf-note" },
-      "Not measured: nothing says yet how good the prediction is. This measures it, one layer and format at a time:",
+      "Not measured: the quality of the prediction is not known yet. " +
+        "This measures it, one layer and format at a time:",
     ),
     h("code", {}, code),
   ];
@@ -247,5 +249,6 @@ function unmeasuredWords(table) {
 /** @param {import("./table.js").SensitivityTable} table @param {number} count */
 function agreementLabel(table, count) {
   const ranks = Object.entries(table.agreement).map(([name, rank]) => `${name} ${rank.toFixed(2)}`);
-  return `predicted against measured, ${count} layers and formats; rank agreement ${ranks.join(", ") || "not known"}`;
+  const agreement = ranks.join(", ") || "not known";
+  return `predicted against measured, ${count} layers and formats; rank agreement ${agreement}`;
 }

@@ -1,6 +1,6 @@
 /**
- * Predicted against measured as geometry: both axes are one scale, so that equality is the
- * diagonal. No page in here.
+ * The geometry of predicted against measured: both axes share one scale, so that equality is the
+ * diagonal. No DOM.
  */
 
 import { clamped } from "../shared/label_space.js";
@@ -22,7 +22,7 @@ import { measuredAt, predictedAt } from "./table.js";
 const AGREEMENT_MARGIN = { left: 50, right: 10, top: 8, bottom: 36 };
 
 /**
- * What was both predicted and measured.
+ * The layers and formats that were both predicted and measured.
  * @param {import("./table.js").SensitivityTable} table @returns {Pair[]}
  */
 export function agreementPairs(table) {

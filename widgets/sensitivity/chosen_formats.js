@@ -1,7 +1,4 @@
-/**
- * Which formats are chosen, in the workbench and alone: what Python sent, and on top what
- * was asked for since.
- */
+/** The chosen formats: Python's state plus pending requests. */
 
 import { unserved } from "../shared/host.js";
 
@@ -13,13 +10,15 @@ import { unserved } from "../shared/host.js";
 /** @param {any} model @returns {ChosenFormats} */
 export function chosenFormats(model) {
   const known = model.get("state")?.precisions ?? model.get("chosen") ?? {};
-  const requests = /** @type {any[]} */ (unserved(model)).filter((one) => one.do === "precision");
-  const asked = Object.fromEntries(requests.map((one) => [one.layer, one.name]));
+  const requests = /** @type {any[]} */ (unserved(model)).filter(
+    (request) => request.do === "precision",
+  );
+  const asked = Object.fromEntries(requests.map((request) => [request.layer, request.name]));
   return { chosen: { ...known, ...asked }, asked: new Set(Object.keys(asked)) };
 }
 
 /**
- * Why a layer cannot be in a format; "" where it can.
+ * Why a layer cannot be in a format; "" if it can.
  * @param {{ cannot?: Record<string, string>, cannot_in?: Record<string, Record<string, string>> } |
  * null | undefined} state
  * @param {string} layer @param {string} format

@@ -1,6 +1,6 @@
-/** A cell of a heat map, as the sensitivity view and the layer table draw it. */
+/** Cells of a heat map, for the sensitivity view and the layer table. */
 
-import { predictedAt } from "./table.js";
+import { cellFigures, cellRemark, predictedAt } from "./table.js";
 import { h, set } from "../shared/dom.js";
 import {
   HEAT_STEPS,
@@ -14,12 +14,80 @@ import {
 /** @typedef {import("./table.js").SensitivityTable} SensitivityTable */
 
 /**
- * What stands in a cell: the number itself where it is not positive, so that a gain is seen as one.
+ * The text of a cell. Numbers that are not positive are shown, so that a gain is visible.
  * @param {import("../shared/heat_scale.js").HeatScale | null} scale @param {number} value
  */
 export function heatCellText(scale, value) {
   const isTiny = scale !== null && value > 0 && heatStep(scale, value) < 0;
   return isTiny ? `< ${heatText(scale.floor)}` : heatText(value);
+}
+
+/**
+ * @typedef {{ id: string, column: number, reason: string, isTaken: boolean, isAsked: boolean,
+ * hasCursor: boolean, hasNumber: boolean }} HeatCellState `reason`: why the format cannot be
+ * chosen, or ""
+ */
+
+/**
+ * The cell of a layer and a format in the grid.
+ * @param {SensitivityTable} table @param {number} row @param {string} format
+ * @param {HeatCellState} state
+ */
+export function heatCell(table, row, format, state) {
+  const value = predictedAt(table, row, format);
+  const isBarred = Number.isNaN(value) || Boolean(state.reason);
+  const classes = [
+    "pf-cell pf-heat-cell",
+    heatLook(table.scale, value),
+    state.isTaken && "pf-heat-taken",
+    state.isAsked && "pf-heat-asked",
+    isBarred && "pf-heat-barred",
+    state.hasCursor && "pf-heat-cursor",
+  ];
+  return h(
+    "div",
+    {
+      class: classes.filter(Boolean).join(" "),
+      role: "gridcell",
+      id: state.id,
+      "data-column": state.column,
+      "aria-selected": String(state.isTaken),
+      "aria-disabled": isBarred ? "true" : null,
+      "aria-label": heatCellLabel(table, row, format, state.reason),
+    },
+    state.hasNumber || Number.isNaN(value) ? heatCellText(table.scale, value) : "",
+  );
+}
+
+/**
+ * @param {SensitivityTable} table @param {number} row @param {string} format @param {string} reason
+ */
+function heatCellLabel(table, row, format, reason) {
+  const figures = cellFigures(table, row, format).map(([value, name]) => `${name} ${value}`);
+  return [`${table.layers[row]} in ${format}`, ...figures, cellRemark(table, row, format), reason]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** The layer's name at the head of its row. @param {SensitivityTable} table @param {number} row */
+export function heatRowHead(table, row) {
+  const path = table.layers[row];
+  const cut = path.lastIndexOf(".") + 1;
+  const name = h(
+    "span",
+    { class: "pf-text pf-path" },
+    h("span", { class: "pf-where" }, path.slice(0, cut)),
+    h("span", {}, path.slice(cut)),
+  );
+  return h(
+    "div",
+    {
+      class: "pf-cell pf-is-layer",
+      role: "rowheader",
+      title: [path, table.kind[row], table.note[row]].filter(Boolean).join(" · "),
+    },
+    name,
+  );
 }
 
 /**
@@ -42,7 +110,7 @@ export function heatWords(table, row) {
 }
 
 /**
- * The scale: its colours in order, powers of ten under them, and what is below.
+ * The legend of the scale: its colours, powers of ten, and the part below.
  * @param {import("../shared/heat_scale.js").HeatScale | null} scale @param {string} quantity
  */
 export function heatLegend(scale, quantity) {
@@ -70,7 +138,8 @@ export function heatLegend(scale, quantity) {
     h("span", { class: "pf-heat-steps" }, ...steps),
     h("span", { class: "pf-heat-ticks" }, ...ticks),
   );
-  const label = `${quantity}, from ${heatText(scale.floor)} to ${heatText(scale.top)} on a logarithmic scale; hatched is below`;
+  const range = `from ${heatText(scale.floor)} to ${heatText(scale.top)}`;
+  const label = `${quantity}, ${range} on a logarithmic scale; hatched is below`;
   return h(
     "div",
     { class: "pf-heat-legend", role: "img", "aria-label": label },

@@ -1,20 +1,19 @@
 /**
- * The heat map on the page: a row a layer, a column a format. It knows neither Python nor
+ * The heat map as a grid: one row per layer, one column per format. Independent of Python and of
  * the workbench.
  */
 
-import { heatCellText } from "./heat_cells.js";
-import { cellFigures, cellRemark, predictedAt, unpackedSensitivity } from "./table.js";
+import { heatCell, heatRowHead } from "./heat_cells.js";
+import { predictedAt, unpackedSensitivity } from "./table.js";
 import { fresh, h } from "../shared/dom.js";
 import { readableCount } from "../shared/format.js";
 import { gridHead } from "../shared/grid_head.js";
 import { isPlainKey, movedBy } from "../shared/grid_keys.js";
-import { heatLook } from "../shared/heat_scale.js";
 import { nextSorting, sortedRows } from "../shared/order.js";
 import { RowWindow } from "../shared/row_window.js";
 
 const HEAT_ROW = 22;
-const LEAST_FOR_NUMBERS = 50;
+const MIN_NUMBER_WIDTH = 50;
 const ACROSS = /** @type {Record<string, number>} */ ({ ArrowLeft: -1, ArrowRight: 1 });
 
 /**
@@ -27,10 +26,10 @@ export class HeatGrid {
    * @param {{ onChoose: (layer: string, format: string) => void, onPoint: (place: HeatPlace | null,
    * cell: HTMLElement | null) => void,
    *   chosen: () => import("./chosen_formats.js").ChosenFormats, whyNot: (layer: string, format:
-   *   string) => string }} given
+   *   string) => string }} handlers
    */
-  constructor(given) {
-    this.given = given;
+  constructor(handlers) {
+    this.handlers = handlers;
     this.table = unpackedSensitivity({});
     /** @type {number[]} */
     this.rows = [];
@@ -72,13 +71,13 @@ export class HeatGrid {
   listen() {
     this.body.addEventListener("click", (event) => this.onClick(event));
     this.body.addEventListener("pointermove", (event) => this.onPointer(event));
-    this.body.addEventListener("pointerleave", () => this.given.onPoint(null, null));
-    this.element.addEventListener("scroll", () => this.given.onPoint(null, null), {
+    this.body.addEventListener("pointerleave", () => this.handlers.onPoint(null, null));
+    this.element.addEventListener("scroll", () => this.handlers.onPoint(null, null), {
       passive: true,
     });
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.element.addEventListener("focus", () => this.enter());
-    this.element.addEventListener("blur", () => this.given.onPoint(null, null));
+    this.element.addEventListener("blur", () => this.handlers.onPoint(null, null));
   }
 
   /** @param {import("./table.js").SensitivityTable} table */
@@ -103,7 +102,7 @@ export class HeatGrid {
     if (index >= 0) this.window.reveal(index);
   }
 
-  /** Draw anew what is chosen. */
+  /** Redraw the rows after a choice. */
   refresh() {
     this.window.each((element, index) => this.drawRow(element, index));
   }
@@ -147,7 +146,7 @@ export class HeatGrid {
     const nameWidth = Math.min(260, Math.max(110, Math.round(width * 0.36)));
     const room = (width - nameWidth - (this.hasWeights ? 66 : 0)) / formats.length;
     const cell = Math.floor(Math.max(14, Math.min(104, room)));
-    this.hasNumbers = cell >= LEAST_FOR_NUMBERS;
+    this.hasNumbers = cell >= MIN_NUMBER_WIDTH;
     this.element.classList.toggle("pf-heat-bare", !this.hasNumbers);
     const columns = [
       "minmax(0, 1fr)",
@@ -192,7 +191,7 @@ export class HeatGrid {
       { class: "pf-cell pf-number", role: "gridcell" },
       readableCount(table.parameters[row]),
     );
-    fresh(element, nameCellOf(table, row), this.hasWeights ? weights : null, ...cells);
+    fresh(element, heatRowHead(table, row), this.hasWeights ? weights : null, ...cells);
     element.dataset.index = String(index);
     element.setAttribute("aria-rowindex", String(index + 2));
     element.classList.toggle(
@@ -206,45 +205,18 @@ export class HeatGrid {
 
   /** @param {number} row @param {string} format @param {number} column */
   formatCell(row, format, column) {
-    const { table } = this;
-    const layer = table.layers[row];
-    const value = predictedAt(table, row, format);
-    const { chosen, asked } = this.given.chosen();
+    const layer = this.table.layers[row];
+    const { chosen, asked } = this.handlers.chosen();
     const isTaken = chosen[layer] === format;
-    const isBarred = Number.isNaN(value) || Boolean(this.given.whyNot(layer, format));
-    const classes = [
-      "pf-cell pf-heat-cell",
-      heatLook(table.scale, value),
-      isTaken && "pf-heat-taken",
-      isTaken && asked.has(layer) && "pf-heat-asked",
-      isBarred && "pf-heat-barred",
-      row === this.cursor.row && column === this.cursor.column && "pf-heat-cursor",
-    ];
-    return h(
-      "div",
-      {
-        class: classes.filter(Boolean).join(" "),
-        role: "gridcell",
-        id: this.cellId(row, column),
-        "data-column": column,
-        "aria-selected": String(isTaken),
-        "aria-disabled": isBarred ? "true" : null,
-        "aria-label": this.cellLabel(row, format),
-      },
-      this.hasNumbers || Number.isNaN(value) ? heatCellText(table.scale, value) : "",
-    );
-  }
-
-  /** @param {number} row @param {string} format */
-  cellLabel(row, format) {
-    const figures = cellFigures(this.table, row, format).map(([value, name]) => `${name} ${value}`);
-    const remarks = [
-      cellRemark(this.table, row, format),
-      this.given.whyNot(this.table.layers[row], format),
-    ];
-    return [`${this.table.layers[row]} in ${format}`, ...figures, ...remarks]
-      .filter(Boolean)
-      .join(", ");
+    return heatCell(this.table, row, format, {
+      id: this.cellId(row, column),
+      column,
+      reason: this.handlers.whyNot(layer, format),
+      isTaken,
+      isAsked: isTaken && asked.has(layer),
+      hasCursor: row === this.cursor.row && column === this.cursor.column,
+      hasNumber: this.hasNumbers,
+    });
   }
 
   /** @param {number} row @param {number} column */
@@ -266,7 +238,7 @@ export class HeatGrid {
   /** @param {PointerEvent} event */
   onPointer(event) {
     const place = this.placeUnder(event);
-    this.given.onPoint(place, place && /** @type {HTMLElement} */ (event.target));
+    this.handlers.onPoint(place, place && /** @type {HTMLElement} */ (event.target));
   }
 
   /** @param {MouseEvent} event */
@@ -283,16 +255,16 @@ export class HeatGrid {
     this.take(place);
   }
 
-  /** @param {HeatPlace | null} place the layer alone where it is null */
+  /** @param {HeatPlace | null} place null: the layer alone */
   take(place) {
-    this.given.onChoose(
+    this.handlers.onChoose(
       this.table.layers[this.cursor.row],
       place ? this.table.formats[place.column] : "",
     );
     this.refresh();
   }
 
-  /** Come by keyboard: to where one was, or to the first cell. */
+  /** Focus by keyboard: go to the last cursor position, or to the first cell. */
   enter() {
     if (!this.element.matches(":focus-visible") || !this.rows.length) return;
     if (this.cursor.row < 0) this.cursor = { row: this.rows[0], column: 0 };
@@ -317,41 +289,20 @@ export class HeatGrid {
         column: Math.max(0, Math.min(this.table.formats.length - 1, this.cursor.column + across)),
       };
     else if ((event.key === "Enter" || event.key === " ") && index >= 0) this.take(this.cursor);
-    else if (event.key === "Escape") this.given.onPoint(null, null);
+    else if (event.key === "Escape") this.handlers.onPoint(null, null);
     else return;
     if (event.key !== "Escape") this.reach();
     event.preventDefault();
     event.stopPropagation();
   }
 
-  /** Bring the cursor into view and tell of it. */
+  /** Bring the cursor into view and report it. */
   reach() {
     this.window.reveal(this.rows.indexOf(this.cursor.row));
     this.refresh();
-    this.given.onPoint(
+    this.handlers.onPoint(
       this.cursor,
       document.getElementById(this.cellId(this.cursor.row, this.cursor.column)),
     );
   }
-}
-
-/** @param {import("./table.js").SensitivityTable} table @param {number} row */
-function nameCellOf(table, row) {
-  const path = table.layers[row];
-  const cut = path.lastIndexOf(".") + 1;
-  const name = h(
-    "span",
-    { class: "pf-text pf-path" },
-    h("span", { class: "pf-where" }, path.slice(0, cut)),
-    h("span", {}, path.slice(cut)),
-  );
-  return h(
-    "div",
-    {
-      class: "pf-cell pf-is-layer",
-      role: "rowheader",
-      title: [path, table.kind[row], table.note[row]].filter(Boolean).join(" · "),
-    },
-    name,
-  );
 }

@@ -1,6 +1,6 @@
 /**
- * How much each layer matters: what each format of it costs, predicted and measured; a click
- * on a cell chooses it.
+ * The sensitivity view: the predicted and measured cost of each format of each layer; a click on a
+ * cell chooses it.
  */
 
 import { AgreementChart } from "./agreement.js";
@@ -36,7 +36,7 @@ class SensitivityView {
     this.title = h("h2", {});
     this.line = h("p", { class: "pf-note" });
     this.legend = h("div", { class: "pf-heat-legends" });
-    this.said = h("p", { class: "pf-note pf-heat-said", role: "status" });
+    this.status = h("p", { class: "pf-note pf-heat-said", role: "status" });
     this.find = this.finder();
     this.empty = h("p", { class: "pf-empty" });
     this.grid = new HeatGrid({
@@ -53,7 +53,7 @@ class SensitivityView {
         else this.card.hide();
       },
     });
-    this.maps = h("div", { class: "pf-heat-map" }, this.grid.element, this.said);
+    this.maps = h("div", { class: "pf-heat-map" }, this.grid.element, this.status);
     this.both = h("div", { class: "pf-heat-both" }, this.maps, this.chart.element);
     this.card = new HoverCard(this.both);
     const head = h(
@@ -75,7 +75,7 @@ class SensitivityView {
     this.listen();
   }
 
-  /** The button that has Python find it; there is none where there is no workbench. */
+  /** The button that starts the query; only in the workbench. */
   finder() {
     const onclick = () =>
       this.isInBench && !this.isBeingFound && this.host.ask({ do: "sensitivity" });
@@ -133,12 +133,12 @@ class SensitivityView {
 
   get isBeingFound() {
     return (
-      unserved(this.model).some((one) => one.do === "sensitivity") ||
+      unserved(this.model).some((request) => request.do === "sensitivity") ||
       this.model.get("state")?.status === "sensing"
     );
   }
 
-  /** Show what is chosen, and whether it is being looked for; nothing where neither changed. */
+  /** Show the choice, and whether the query is running, if either changed. */
   follow() {
     const { chosen, asked } = chosenFormats(this.model);
     const state = this.model.get("state");
@@ -154,7 +154,7 @@ class SensitivityView {
     this.drawn = key;
     this.grid.refresh();
     const count = Object.keys(chosen).filter((layer) => chosen[layer]).length;
-    fresh(this.said, this.isInBench ? "" : aloneWords(count));
+    fresh(this.status, this.isInBench ? "" : aloneWords(count));
     fresh(
       this.empty,
       this.isBeingFound
@@ -181,7 +181,7 @@ class SensitivityView {
   }
 
   /**
-   * Choose a layer, and a format for it unless that cannot be; what is chosen already is given up.
+   * Choose a layer, and a format for it if possible; a chosen format is withdrawn.
    * @param {string} layer @param {string} format
    */
   choose(layer, format) {
@@ -200,7 +200,7 @@ class SensitivityView {
     else this.tell(place.row, place.column, spotIn(this.both, cell, null), this.clickWords(place));
   }
 
-  /** What a click on a cell does. @param {import("./heat_grid.js").HeatPlace} place */
+  /** The effect of a click on a cell. @param {import("./heat_grid.js").HeatPlace} place */
   clickWords({ row, column }) {
     const [layer, format] = [this.table.layers[row], this.table.formats[column]];
     const barred = Number.isNaN(predictedAt(this.table, row, format))
@@ -239,5 +239,6 @@ function spotIn(box, mark, dot) {
 /** @param {number} count */
 function aloneWords(count) {
   if (!count) return "A click on a cell chooses that format for the layer.";
-  return `${count} ${count === 1 ? "layer is" : "layers are"} chosen: panel.chosen holds them, panel.recipe applies them.`;
+  const layers = count === 1 ? "layer is" : "layers are";
+  return `${count} ${layers} chosen: panel.chosen holds them, panel.recipe applies them.`;
 }

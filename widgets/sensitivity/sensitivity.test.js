@@ -71,7 +71,7 @@ test("a packed sensitivity is unpacked; what is not there yet has no layers", ()
 });
 
 // The same cases as in tests/test_sensitivity_view.py: figure and widget share one scale.
-test("the scale's ends are round, hold every positive number and lie a millionfold apart at most", () => {
+test("the scale has round ends that include every positive number, at most 1e6 apart", () => {
   const cases = [
     [[3e-5, 0.02], 2e-5, 0.02],
     [[0.3], 0.05, 0.5],
@@ -121,7 +121,7 @@ test("numbers are as short as a cell, and a minus is one", () => {
   assert.equal(estimateText(0.5, NaN), "0.5");
 });
 
-test("a cell is coloured, hatched or empty; a number below the scale is said to be, a negative one is shown", () => {
+test("a cell is coloured, hatched or empty; numbers below the scale are shown as such", () => {
   const scale = { floor: 1e-6, top: 1 };
   assert.deepEqual(
     [1, -1, 1e-9, NaN].map((value) => heatLook(scale, value).split(" ")[1]),
@@ -147,7 +147,7 @@ test("a cell tells what was predicted, what was measured, and what its number is
   assert.equal(cellRemark(table, 0, "int8"), "");
 });
 
-test("only what was both predicted and measured is a pair; what was only measured has nothing to be held against", () => {
+test("only a layer that was both predicted and measured is a pair", () => {
   assert.deepEqual(
     agreementPairs(table).map((pair) => [pair.row, pair.format]),
     [
@@ -158,7 +158,7 @@ test("only what was both predicted and measured is a pair; what was only measure
   assert.deepEqual(agreementPairs({ ...table, method: "ablation" }), []);
 });
 
-test("every pair lies inside the drawing, what is not above 0 hollow at its edge, and equality is the diagonal", () => {
+test("pairs lie inside the drawing, those not above 0 hollow at its edge", () => {
   const pairs = agreementPairs(table);
   for (const width of [240, 420]) {
     const frame = agreementFrame(width, pairs);
@@ -215,7 +215,7 @@ test("why a layer cannot be in a format comes as one reason for all or one for e
   assert.equal(barredWords(state.cannot_in.norm), "not int8, int4-weights: no channels");
 });
 
-test("the column of the layer table is sorted by the worst format, and drawn again when another is chosen", () => {
+test("the layer table's column is sorted by the worst format and redrawn on a new choice", () => {
   const layers = /** @type {any} */ ({ layers: ["", "a", "b", "c"] });
   let chosen = "";
   const column = heatColumn(table, () => chosen);

@@ -1,7 +1,4 @@
-/**
- * A packed sensitivity as columns, and what a cell says in words. What `packed_sensitivity` of
- * `wire.py` packed. No page in here.
- */
+/** The columns packed by `packed_sensitivity`, and the texts of a cell. No DOM. */
 
 import { readableCount } from "../shared/format.js";
 import { estimateText, heatScale } from "../shared/heat_scale.js";
@@ -21,7 +18,7 @@ import { float32s, spelledOut } from "../shared/unpack.js";
  */
 
 /**
- * What the trait `data` holds; `{}` is a sensitivity that is not yet there.
+ * Unpack the trait `data`; `{}` is an unknown sensitivity.
  * @param {any} data @returns {SensitivityTable}
  */
 export function unpackedSensitivity(data) {
@@ -46,12 +43,12 @@ export function unpackedSensitivity(data) {
     parameters: data?.parameters ? float32s(data.parameters) : new Float32Array(),
     predicted,
     measured: estimatesOf(data?.measured),
-    scale: heatScale(Object.values(predicted).flatMap((one) => [...one.value])),
+    scale: heatScale(Object.values(predicted).flatMap((scores) => [...scores.value])),
   };
 }
 
 /**
- * What a layer is predicted to cost in a format; NaN where that is unknown.
+ * The predicted cost of a layer in a format; NaN if unknown.
  * @param {SensitivityTable} table @param {number} row @param {string} format
  */
 export function predictedAt(table, row, format) {
@@ -59,19 +56,19 @@ export function predictedAt(table, row, format) {
 }
 
 /**
- * What a layer was measured to cost in a format.
+ * The measured cost of a layer in a format.
  * @param {SensitivityTable} table @param {number} row @param {string} format
  */
 export function measuredAt(table, row, format) {
   return table.measured[format]?.value[row] ?? NaN;
 }
 
-/** What the numbers are. @param {SensitivityTable} table */
+/** The name of the quantity. @param {SensitivityTable} table */
 export function quantityOf(table) {
   return table.unit === "loss" ? "rise of the loss" : "relative error of the output";
 }
 
-/** How it was found, in a line. @param {SensitivityTable} table */
+/** How it was measured, in a line. @param {SensitivityTable} table */
 export function sensitivityLine(table) {
   const how =
     table.method === "ablation" ? "measured layer by layer" : `predicted by ${table.method}`;
@@ -113,7 +110,7 @@ export function cellFigures(table, row, format) {
 }
 
 /**
- * What has to be said about a cell's number; "" where it speaks for itself.
+ * A remark on a cell's number, or "".
  * @param {SensitivityTable} table @param {number} row @param {string} format
  */
 export function cellRemark(table, row, format) {
@@ -136,9 +133,9 @@ export function cellRemark(table, row, format) {
 function estimatesOf(packed) {
   const formats = Object.entries(packed ?? {});
   return Object.fromEntries(
-    formats.map(([name, one]) => [
+    formats.map(([name, scores]) => [
       name,
-      { value: float32s(one.value), error: float32s(one.error) },
+      { value: float32s(scores.value), error: float32s(scores.error) },
     ]),
   );
 }

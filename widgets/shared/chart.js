@@ -1,7 +1,4 @@
-/**
- * What the charts share: their width, the card beside a pointer, and going through marks by
- * keyboard.
- */
+/** Shared parts of the charts: width, hover card, and keyboard movement through marks. */
 
 import { fresh, h } from "./dom.js";
 import { clamped } from "./label_space.js";
@@ -15,7 +12,7 @@ export function freshId(stem) {
 }
 
 /**
- * Draw whenever an element gets another width; the answer ends it.
+ * Call `draw` when an element's width changes; returns a function that stops it.
  * @param {Element} element @param {(width: number) => void} draw @returns {() => void}
  */
 export function onWidth(element, draw) {
@@ -36,7 +33,7 @@ export function onWidth(element, draw) {
 }
 
 /**
- * Where a key leads in a list: the same place if it is no key for that.
+ * The index that a key moves to; the same index for other keys.
  * @param {string} key @param {number} at -1 is nowhere yet @param {number} count
  */
 export function indexAfterKey(key, at, count) {
@@ -49,8 +46,7 @@ export function indexAfterKey(key, at, count) {
 }
 
 /**
- * Where a card stands beside a spot, inside its box: to the right, or to the left where it would
- * leave.
+ * The position of a card beside a spot, inside its box: right, or left if there is no room.
  * @param {{x: number, y: number}} spot @param {{width: number, height: number}} card
  * @param {{width: number, height: number}} box @returns {{x: number, y: number}}
  */

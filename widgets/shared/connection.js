@@ -1,7 +1,4 @@
-/**
- * Says in place that nobody stands behind a panel any more: its Jupyter kernel has ended, and the
- * panel shows what was.
- */
+/** The notice that a panel's Jupyter kernel has ended, and that it shows its last state. */
 
 import { fresh, h } from "./dom.js";
 
@@ -9,13 +6,14 @@ export const GONE = "The Jupyter kernel behind this panel is gone; it shows what
 const REMEDY = "Select its cell, choose Run ▸ Run All Above Selected Cell, then press Shift+Enter.";
 
 /**
- * What a session says of itself when nobody will answer this panel again: what runs afterwards does
- * not know it.
+ * The states of a kernel after which this panel gets no replies: a restarted kernel does not know
+ * it.
  */
 const ENDS = ["restarting", "autorestarting", "terminating", "dead"];
 
 /**
- * Watch a panel's session, where the page lets it be seen, as JupyterLab does; the answer ends it.
+ * Watch a panel's session if the page exposes it, as JupyterLab does; returns a function that stops
+ * it.
  * @param {any} model @param {HTMLElement} el Jupyter's element @param {HTMLElement} root @returns
  * {() => void}
  */
@@ -40,7 +38,8 @@ export function watchConnection(model, el, root) {
 }
 
 /**
- * A button where the page may run cells (JupyterLab's `expose_app_in_browser`), else what to press.
+ * A button if the page can run cells (JupyterLab's `expose_app_in_browser`), else a hint what to
+ * press.
  * @param {HTMLElement} el
  */
 function remedy(el) {
@@ -54,13 +53,13 @@ function remedy(el) {
 }
 
 /**
- * The cells above first: what a cell of a new session needs is not there yet.
+ * Run the cells above first: in a new session they have not run.
  * @param {any} app @param {HTMLElement} el
  */
 async function runAgain(app, el) {
   const notebook = app.shell.currentWidget?.content;
   const cell =
-    notebook?.widgets?.findIndex((/** @type {any} */ one) => one.node.contains(el)) ?? -1;
+    notebook?.widgets?.findIndex((/** @type {any} */ cell) => cell.node.contains(el)) ?? -1;
   if (cell < 0) return;
   notebook.activeCellIndex = cell;
   if (cell > 0) await app.commands.execute("notebook:run-all-above");

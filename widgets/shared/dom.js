@@ -41,7 +41,7 @@ export function set(element, properties) {
 }
 
 /**
- * Put new children in the place of the old.
+ * Replace the children of an element.
  * @template {Element} E @param {E} element @param {...Child} children @returns {E}
  */
 export function fresh(element, ...children) {

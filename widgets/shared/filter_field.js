@@ -3,13 +3,13 @@
 import { h } from "./dom.js";
 
 /**
- * @param {{ onChange: (query: string) => void, onLeave: (isChosen: boolean) => void }} given
+ * @param {{ onChange: (query: string) => void, onLeave: (isChosen: boolean) => void }} handlers
  * `isChosen`: the first match is wanted
  * @returns {{ element: HTMLElement, focus: () => void, clear: () => void, count: (found: number |
  * null, all: number) => void }}
  *   `found` is null where nothing is filtered
  */
-export function filterField(given) {
+export function filterField(handlers) {
   const input = /** @type {HTMLInputElement} */ (
     h("input", {
       type: "search",
@@ -21,31 +21,31 @@ export function filterField(given) {
       autocomplete: "off",
     })
   );
-  const found = h("span", { class: "pf-found", role: "status" });
-  input.addEventListener("input", () => given.onChange(input.value));
+  const count = h("span", { class: "pf-found", role: "status" });
+  input.addEventListener("input", () => handlers.onChange(input.value));
   input.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" && event.key !== "Enter" && event.key !== "ArrowDown") return;
     event.preventDefault();
     event.stopPropagation();
     if (event.key === "Escape") clear();
-    given.onLeave(event.key !== "Escape");
+    handlers.onLeave(event.key !== "Escape");
   });
 
   function clear() {
     if (!input.value) return;
     input.value = "";
-    given.onChange("");
+    handlers.onChange("");
   }
 
   return {
-    element: h("div", { class: "pf-tools", role: "search" }, found, input),
+    element: h("div", { class: "pf-tools", role: "search" }, count, input),
     focus() {
       input.focus();
       input.select();
     },
     clear,
     count(matches, all) {
-      found.textContent =
+      count.textContent =
         matches === null ? `${all} ${all === 1 ? "layer" : "layers"}` : `${matches} of ${all}`;
     },
   };

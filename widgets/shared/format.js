@@ -23,7 +23,7 @@ export function readableBytes(count) {
 }
 
 /**
- * Milliseconds with three digits behind the point below 10, one above.
+ * Milliseconds with three decimals below 10, one above.
  * @param {number | null | undefined} value
  */
 export function readableMs(value) {

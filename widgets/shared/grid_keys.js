@@ -1,7 +1,7 @@
-/** Where a key leads in a list of rows. */
+/** Keyboard movement in a list of rows. */
 
 /**
- * The index that a key moves to; null where the key is none that moves.
+ * The index that a key moves to; null for other keys.
  * @param {string} key @param {number} index -1 is none yet @param {number} count @param {number}
  * page rows a page @returns {number | null}
  */
@@ -20,7 +20,7 @@ export function movedBy(key, index, count, page) {
 }
 
 /**
- * Whether somebody is writing, so that a letter is no command.
+ * Whether the target is a text field, in which letters are not commands.
  * @param {EventTarget | null} target
  */
 export function isField(target) {

@@ -1,15 +1,14 @@
 /**
- * How a number becomes a colour: equal ratios are equal steps, and what is too small for the scale
- * is said to be. No page in here.
+ * The colour scale of numbers: logarithmic steps, and a mark for numbers below the scale. No DOM.
  */
 
 /**
- * From `floor` to `top` in `HEAT_STEPS` steps; null where there is nothing above 0.
+ * From `floor` to `top` in `HEAT_STEPS` steps; null if no number is above 0.
  * @typedef {{ floor: number, top: number }} HeatScale
  */
 
 export const HEAT_STEPS = 9;
-const WIDEST = 1e6; // from the floor to the top: what is smaller matters to nobody
+const WIDEST = 1e6; // from the floor to the top: smaller numbers are negligible
 
 /**
  * The scale that holds all values, its ends rounded to 1, 2 or 5 times a power of ten.
@@ -41,7 +40,7 @@ export function heatStep(scale, value) {
   return Math.min(HEAT_STEPS - 1, Math.max(0, Math.floor(share * HEAT_STEPS + 1e-6)));
 }
 
-/** Where a value stands along the scale, 0–1. @param {HeatScale} scale @param {number} value */
+/** The position of a value on the scale, 0–1. @param {HeatScale} scale @param {number} value */
 export function heatShare(scale, value) {
   return Math.log(value / scale.floor) / Math.log(scale.top / scale.floor);
 }
@@ -74,7 +73,7 @@ export function heatText(value) {
   return value < 0 ? `−${text}` : text;
 }
 
-/** With its standard error, where that is known. @param {number} value @param {number} error */
+/** A value with its standard error, if known. @param {number} value @param {number} error */
 export function estimateText(value, error) {
   return Number.isNaN(error) ? heatText(value) : `${heatText(value)} ± ${heatText(error)}`;
 }
@@ -82,25 +81,22 @@ export function estimateText(value, error) {
 /** @param {number} value */
 function roundedUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return exactly(power, [1, 2, 5, 10].find((one) => one * power >= value * (1 - 1e-6)) ?? 10);
+  return exactly(power, [1, 2, 5, 10].find((factor) => factor * power >= value * (1 - 1e-6)) ?? 10);
 }
 
 /** @param {number} value */
 function roundedDown(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return exactly(power, [10, 5, 2, 1].find((one) => one * power <= value * (1 + 1e-6)) ?? 1);
+  return exactly(power, [10, 5, 2, 1].find((factor) => factor * power <= value * (1 + 1e-6)) ?? 1);
 }
 
-/**
- * Without what multiplying leaves behind the last figure.
- * @param {number} power @param {number} factor
- */
+/** The product without floating-point noise. @param {number} power @param {number} factor */
 function exactly(power, factor) {
   return Number((power * factor).toPrecision(6));
 }
 
 /**
- * The look of a number: a step of the scale, below it, or not known.
+ * The CSS class of a number: a step of the scale, below it, or unknown.
  * @param {HeatScale | null} scale @param {number} value
  */
 export function heatLook(scale, value) {

@@ -1,4 +1,4 @@
-/** What a view may do beyond its own element: choose a layer, and ask Python for something. */
+/** What a view may do beyond its own element: select a layer, and send requests to Python. */
 
 /**
  * @typedef {{ select: (layer: string) => void, selected: () => string, ask: (request: {do: string,
@@ -23,18 +23,15 @@ export function hostOf(model) {
     selected: () => model.get("selected"),
     ask(request) {
       const open = unserved(model);
-      const id = Math.max(model.get("served"), ...open.map((one) => one.id)) + 1;
+      const id = Math.max(model.get("served"), ...open.map((request) => request.id)) + 1;
       model.set("requests", [...open, { ...request, id }]);
       model.save_changes();
     },
   };
 }
 
-/**
- * What was asked for and is not yet served.
- * @param {any} model @returns {{id: number, do: string}[]}
- */
+/** The pending requests. @param {any} model @returns {{id: number, do: string}[]} */
 export function unserved(model) {
   const served = model.get("served");
-  return model.get("requests").filter((/** @type {{id: number}} */ one) => one.id > served);
+  return model.get("requests").filter((/** @type {{id: number}} */ request) => request.id > served);
 }

@@ -1,4 +1,4 @@
-/** Where a label goes: near its dot, over no other label, over as few dots and lines as can be. */
+/** Label placement: near the dot, over no other label, over as few dots and lines as possible. */
 
 /**
  * @typedef {{ x: number, y: number }} Spot
@@ -25,8 +25,8 @@ export class LabelSpace {
   }
 
   /**
-   * The best box for a dot's label, taken from now on; null where every one would leave the drawing
-   * or cover a label.
+   * Reserve the best box for a dot's label; null if every box would leave the drawing or cover a
+   * label.
    * @param {number} width @param {number} height @param {Spot} dot @param {number} radius @returns
    * {Box | null}
    */
@@ -71,7 +71,7 @@ export function clusters(dots, near) {
   /** @type {{ index: number, others: number }[]} */
   const heads = [];
   dots.forEach((dot, index) => {
-    const head = heads.find((one) => distance(dots[one.index], dot) < near);
+    const head = heads.find((head) => distance(dots[head.index], dot) < near);
     if (head) head.others += 1;
     else heads.push({ index, others: 0 });
   });
@@ -80,20 +80,25 @@ export function clusters(dots, near) {
 
 /**
  * Whether two boxes share room, or stand nearer than a margin.
- * @param {Box} one @param {Box} other @param {number} [margin]
+ * @param {Box} first @param {Box} second @param {number} [margin]
  */
-export function overlap(one, other, margin = 0) {
-  const across = one.x < other.x + other.width + margin && other.x < one.x + one.width + margin;
-  return across && one.y < other.y + other.height + margin && other.y < one.y + one.height + margin;
+export function overlap(first, second, margin = 0) {
+  const across =
+    first.x < second.x + second.width + margin && second.x < first.x + first.width + margin;
+  return (
+    across &&
+    first.y < second.y + second.height + margin &&
+    second.y < first.y + first.height + margin
+  );
 }
 
-/** @param {Spot} one @param {Spot} other */
-export function distance(one, other) {
-  return Math.hypot(one.x - other.x, one.y - other.y);
+/** @param {Spot} first @param {Spot} second */
+export function distance(first, second) {
+  return Math.hypot(first.x - second.x, first.y - second.y);
 }
 
 /**
- * The ends of a thin line from the rim of a dot to the border of its label; null where they touch.
+ * The ends of the leader from the rim of a dot to the border of its label; null if they touch.
  * @param {Box} box @param {Spot} dot @param {number} radius @returns {[Spot, Spot] | null}
  */
 export function leaderOf(box, dot, radius) {
@@ -113,7 +118,7 @@ export function clamped(value, low, high) {
 }
 
 /**
- * Boxes around a dot, ring after ring; a box beside its dot stands off by half its width.
+ * Candidate boxes around a dot, ring after ring; a box beside the dot is offset by half its width.
  * @param {number} width @param {number} height @param {Spot} dot @param {number} radius @returns
  * {Box[]}
  */

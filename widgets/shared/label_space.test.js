@@ -39,7 +39,7 @@ test("dots that stand together share the name of the first", () => {
   assert.deepEqual(clusters([], 12), []);
 });
 
-test("a line leads from the rim of a dot to the border of its label, and none where they touch", () => {
+test("a leader joins the rim of a dot and the border of its label unless they touch", () => {
   const box = { x: 50, y: -5, width: 40, height: 10 };
   assert.deepEqual(leaderOf(box, { x: 0, y: 0 }, 10), [
     { x: 10, y: 0 },

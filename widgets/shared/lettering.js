@@ -14,8 +14,8 @@ export function textWidth(text, size) {
 }
 
 /**
- * "stages.0.layers.1.layer.1.convolution", 20 → "stages…r.1.convolution": what tells layers apart
- * stands at the end.
+ * "stages.0.layers.1.layer.1.convolution", 20 → "stages…r.1.convolution": the end distinguishes
+ * layers.
  * @param {string} text @param {number} most letters
  */
 export function withoutMiddle(text, most) {

@@ -1,4 +1,4 @@
-/** Which rows a table shows, and in which order. Nothing here knows a page. */
+/** Which rows a table shows, and in which order. No DOM. */
 
 import { openRows } from "./tree.js";
 
@@ -7,8 +7,8 @@ import { openRows } from "./tree.js";
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 
 /**
- * What a click on a head leads to: its better direction first (numbers: the largest), then the
- * other, then the tree again.
+ * The sorting after a click on a head: first its default direction (numbers: descending), then the
+ * other, then the tree.
  * @param {Sorting | null} now @param {string} column @param {boolean} isNumber @returns {Sorting |
  * null}
  */
@@ -26,10 +26,11 @@ export function nextSorting(now, column, isNumber) {
 export function sortedRows(rows, valueOf, isDown) {
   const keyed = rows.map((row) => ({ row, value: valueOf(row) }));
   keyed.sort(
-    (one, other) =>
-      blanksLast(one.value, other.value) || (isDown ? -1 : 1) * ascending(one.value, other.value),
+    (first, second) =>
+      blanksLast(first.value, second.value) ||
+      (isDown ? -1 : 1) * ascending(first.value, second.value),
   );
-  return keyed.map((one) => one.row);
+  return keyed.map((first) => first.row);
 }
 
 /** The words that a filter asks for. @param {string} query @returns {string[]} */
@@ -38,7 +39,7 @@ export function wordsOf(query) {
 }
 
 /**
- * Whether each word stands in the path or is part of the kind.
+ * Whether each word occurs in the path or the kind.
  * @param {string} path @param {string} kind @param {string[]} words
  */
 export function isMatch(path, kind, words) {
@@ -64,7 +65,7 @@ export function piecesOf(text, words) {
 }
 
 /**
- * The rows to show: the open part of the tree, or, where they are sorted or filtered, a flat list.
+ * The rows to show: the open part of the tree, or a flat list if sorted or filtered.
  * @param {{layers: string[], kind: string[], end: Int32Array}} table
  * @param {{closed: Set<string>, query: string, sorting: Sorting | null}} wish
  * @param {(row: number) => number | string} valueOf what it is sorted by @returns {number[]}
@@ -79,9 +80,9 @@ export function shownRows(table, wish, valueOf) {
   return wish.sorting ? sortedRows(rows, valueOf, wish.sorting.isDown) : rows;
 }
 
-/** @param {number | string} one @param {number | string} other */
-function blanksLast(one, other) {
-  return Number(isBlank(one)) - Number(isBlank(other));
+/** @param {number | string} first @param {number | string} second */
+function blanksLast(first, second) {
+  return Number(isBlank(first)) - Number(isBlank(second));
 }
 
 /** @param {number | string} value */
@@ -89,10 +90,10 @@ function isBlank(value) {
   return value === "" || Number.isNaN(value);
 }
 
-/** @param {number | string} one @param {number | string} other */
-function ascending(one, other) {
-  if (isBlank(one)) return 0;
-  return typeof one === "number" && typeof other === "number"
-    ? one - other
-    : COLLATOR.compare(String(one), String(other));
+/** @param {number | string} first @param {number | string} second */
+function ascending(first, second) {
+  if (isBlank(first)) return 0;
+  return typeof first === "number" && typeof second === "number"
+    ? first - second
+    : COLLATOR.compare(String(first), String(second));
 }

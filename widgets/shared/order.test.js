@@ -53,7 +53,7 @@ test("each word of a filter has to stand in the path or in the kind", () => {
   assert.equal(isMatch("anything", "", wordsOf("  ")), true);
 });
 
-test("the tree is shown while nothing is sorted or filtered, else a list without what is folded", () => {
+test("the tree is shown unless sorted or filtered, else a list without folded rows", () => {
   assert.deepEqual(shown({ closed: new Set(["stem"]) }), [0, 1, 4]);
   assert.deepEqual(shown({ closed: new Set(["stem"]), query: "stem." }), [2, 3]);
   assert.deepEqual(

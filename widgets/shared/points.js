@@ -41,19 +41,19 @@ export function nearestDot(dots, x, y, reach = 10) {
 }
 
 /**
- * The outline of a mark: its shape tells the bound as its colour does, and all shapes of one time
- * have one surface.
+ * The outline of a mark: its shape encodes the bound, as its colour does; shapes of equal time have
+ * equal area.
  * @param {string | null} bound @param {number} x @param {number} y @param {number} radius
  */
 export function markPath(bound, x, y, radius) {
   if (bound !== "compute") return polygon(x, y, CORNERS[bound ?? ""] ?? DIAMOND, radius);
   const arc = `a${pixel(radius)} ${pixel(radius)} 0 1 0`;
-  return `M${pixel(x - radius)} ${pixel(y)}${arc} ${pixel(2 * radius)} 0${arc} ${pixel(-2 * radius)} 0Z`;
+  const start = `M${pixel(x - radius)} ${pixel(y)}`;
+  return `${start}${arc} ${pixel(2 * radius)} 0${arc} ${pixel(-2 * radius)} 0Z`;
 }
 
 /**
- * From a value less its error to the value and its error, kept inside the drawing; null where no
- * error is known.
+ * The ends of an error bar, clipped to the drawing; null if no error is known.
  * @param {number} value @param {number} error @param {import("./scale.js").Scale} scale @param
  * {number} low @param {number} high in pixels
  * @returns {[number, number] | null}
@@ -66,7 +66,10 @@ export function reachOf(value, error, scale, low, high) {
 
 /** @param {number} x @param {number} y @param {number[][]} corners @param {number} size */
 function polygon(x, y, corners, size) {
-  return `M${corners.map(([across, down]) => `${pixel(x + across * size)} ${pixel(y + down * size)}`).join("L")}Z`;
+  const spots = corners.map(
+    ([across, down]) => `${pixel(x + across * size)} ${pixel(y + down * size)}`,
+  );
+  return `M${spots.join("L")}Z`;
 }
 
 /** @param {number} value */

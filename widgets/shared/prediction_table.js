@@ -1,4 +1,4 @@
-/** What was predicted, what came of it, and how far the two are apart: a row a quantity. */
+/** A table of predicted and achieved values and their difference, one row per quantity. */
 
 import { fresh, h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** A button that says what it would do, whether it may be pressed, and whether it was. */
+/** A button with its label, whether it is enabled, and whether it was pressed. */
 
 import { fresh, set } from "./dom.js";
 

@@ -1,6 +1,6 @@
 /**
- * What every panel does: it draws its view, and keeps it at what the traits say. The linker puts
- * the view in.
+ * The render function of every panel: draws its view and keeps it in sync with the traits. The
+ * linker inserts the view.
  */
 
 import { watchConnection } from "./connection.js";
@@ -36,8 +36,8 @@ export function rendering(makeView, styleName) {
 }
 
 /**
- * A key alone is the panel's own. JupyterLab's command mode asks what has the focus before it sees
- * who suppresses its shortcuts.
+ * Keys without modifiers are the panel's own. JupyterLab's command mode checks the focus before it
+ * checks for suppressed shortcuts.
  * @param {KeyboardEvent} event
  */
 function keepKey(event) {

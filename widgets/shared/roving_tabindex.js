@@ -1,4 +1,4 @@
-/** One stop of the Tab key for a row of buttons, and arrows between them. */
+/** One Tab stop for a row of buttons, with arrow keys between them. */
 
 /**
  * @param {HTMLElement} box @param {string} selector of the buttons in it
@@ -7,7 +7,8 @@
 export function rovingTabindex(box, selector) {
   const buttons = () => /** @type {HTMLElement[]} */ ([...box.querySelectorAll(selector)]);
   /** @param {HTMLElement | null} button */
-  const stopAt = (button) => buttons().forEach((one) => (one.tabIndex = one === button ? 0 : -1));
+  const stopAt = (button) =>
+    buttons().forEach((other) => (other.tabIndex = other === button ? 0 : -1));
   box.addEventListener("keydown", (event) => {
     const all = buttons();
     const next = steppedBy(
@@ -25,7 +26,7 @@ export function rovingTabindex(box, selector) {
 }
 
 /**
- * The place that a key leads to in a row; null where it leads nowhere.
+ * The index that a key moves to in a row; null for other keys.
  * @param {string} key @param {number} place @param {number} count
  */
 export function steppedBy(key, place, count) {

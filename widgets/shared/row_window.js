@@ -1,10 +1,9 @@
 /**
- * A list of any length of which only what is to be seen is in the page: rows of one height, used
- * again as they scroll by.
+ * A virtual list: only visible rows are in the page; rows have one height and are reused on scroll.
  */
 
 /**
- * The rows that a look through a window of `height` needs, with some to spare on both sides.
+ * The rows visible in a window of `height`, with spare ones on both sides.
  * @param {number} top @param {number} height @param {number} rowHeight @param {number} count @param
  * {number} [spare]
  * @returns {{ first: number, last: number }} `last` is the one behind
@@ -30,12 +29,12 @@ export class RowWindow {
   /**
    * @param {{ scroller: HTMLElement, body: HTMLElement, rowHeight: number, headHeight: () =>
    * number, make: () => HTMLElement,
-   *   draw: (row: HTMLElement, index: number) => void, keep: () => number }} given
+   *   draw: (row: HTMLElement, index: number) => void, keep: () => number }} options
    *   `draw` fills a row that may have shown another index; `keep` is an index that always stays in
    *   the page, or -1
    */
-  constructor(given) {
-    this.given = given;
+  constructor(options) {
+    this.options = options;
     this.count = 0;
     /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
@@ -43,46 +42,46 @@ export class RowWindow {
     this.onScroll = () => {
       if (!this.waiting) this.waiting = requestAnimationFrame(() => this.follow());
     };
-    given.scroller.addEventListener("scroll", this.onScroll, { passive: true });
+    options.scroller.addEventListener("scroll", this.onScroll, { passive: true });
   }
 
-  /** What can be seen of the rows, in pixels. */
+  /** The visible height of the rows, in pixels. */
   get height() {
-    return Math.max(0, this.given.scroller.clientHeight - this.given.headHeight());
+    return Math.max(0, this.options.scroller.clientHeight - this.options.headHeight());
   }
 
-  /** Draw all anew, for rows that changed. @param {number} count */
+  /** Redraw all rows. @param {number} count */
   renew(count) {
     this.count = count;
-    this.given.body.style.height = `${count * this.given.rowHeight}px`;
+    this.options.body.style.height = `${count * this.options.rowHeight}px`;
     this.follow(true);
   }
 
-  /** Draw what came into view, with the rows that left it. @param {boolean} [isAnew] */
+  /** Draw the rows that came into view, reusing those that left it. @param {boolean} [isAnew] */
   follow(isAnew = false) {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;
-    const wanted = this.wanted();
-    const free = [...this.rows.keys()].filter((index) => !wanted.has(index));
-    for (const index of wanted) {
+    const visible = this.visible();
+    const free = [...this.rows.keys()].filter((index) => !visible.has(index));
+    for (const index of visible) {
       const isThere = this.rows.has(index);
       if (!isThere) this.use(index, free.pop());
       if (!isThere || isAnew)
-        this.given.draw(/** @type {HTMLElement} */ (this.rows.get(index)), index);
+        this.options.draw(/** @type {HTMLElement} */ (this.rows.get(index)), index);
     }
     for (const index of free) this.leave(index);
   }
 
   /** Scroll as little as it takes to see a row. @param {number} index */
   reveal(index) {
-    const { scroller, rowHeight } = this.given;
+    const { scroller, rowHeight } = this.options;
     const top = scrolledTo(scroller.scrollTop, this.height, rowHeight, index);
     if (top !== scroller.scrollTop) scroller.scrollTop = top;
     this.follow();
   }
 
   /**
-   * Do something with each row that is in the page.
+   * Call a function with each row in the page.
    * @param {(row: HTMLElement, index: number) => void} what
    */
   each(what) {
@@ -91,34 +90,34 @@ export class RowWindow {
 
   destroy() {
     cancelAnimationFrame(this.waiting);
-    this.given.scroller.removeEventListener("scroll", this.onScroll);
+    this.options.scroller.removeEventListener("scroll", this.onScroll);
   }
 
   /** @returns {Set<number>} */
-  wanted() {
+  visible() {
     const { first, last } = windowOf(
-      this.given.scroller.scrollTop,
+      this.options.scroller.scrollTop,
       this.height,
-      this.given.rowHeight,
+      this.options.rowHeight,
       this.count,
     );
-    const wanted = new Set(Array.from({ length: last - first }, (_, place) => first + place));
-    const kept = this.given.keep();
-    if (kept >= 0 && kept < this.count) wanted.add(kept);
-    return wanted;
+    const visible = new Set(Array.from({ length: last - first }, (_, place) => first + place));
+    const kept = this.options.keep();
+    if (kept >= 0 && kept < this.count) visible.add(kept);
+    return visible;
   }
 
   /**
-   * Put a row that is no longer needed, or a new one, in the place of an index.
+   * Place a free or a new row at an index.
    * @param {number} index @param {number | undefined} old
    */
   use(index, old) {
     const row =
-      old === undefined ? this.given.make() : /** @type {HTMLElement} */ (this.rows.get(old));
+      old === undefined ? this.options.make() : /** @type {HTMLElement} */ (this.rows.get(old));
     if (old !== undefined) this.rows.delete(old);
     this.rows.set(index, row);
-    row.style.transform = `translateY(${index * this.given.rowHeight}px)`;
-    if (old === undefined) this.given.body.append(row);
+    row.style.transform = `translateY(${index * this.options.rowHeight}px)`;
+    if (old === undefined) this.options.body.append(row);
   }
 
   /** @param {number} index */

@@ -1,6 +1,6 @@
-/** Data that were sent again, and are the same: Python gives what it packed a number. */
+/** Whether data are unchanged although sent again, by the stamp that Python adds. */
 
-/** @param {any} one @param {any} other */
-export function isSameData(one, other) {
-  return one === other || (one?.stamp !== undefined && one.stamp === other?.stamp);
+/** @param {any} first @param {any} second */
+export function isSameData(first, second) {
+  return first === second || (first?.stamp !== undefined && first.stamp === second?.stamp);
 }

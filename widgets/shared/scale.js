@@ -13,7 +13,7 @@ export function linearScale(low, high, start, end) {
 }
 
 /**
- * Equal ratios become equal distances; what is not above 0 stands at the start.
+ * A logarithmic scale; values not above 0 are at the start.
  * @param {number} low @param {number} high @param {number} start @param {number} end @returns
  * {Scale}
  */
@@ -35,7 +35,7 @@ export function linearTicks(low, high, most) {
 }
 
 /**
- * Powers of ten, thinned where there are many; with 2 and 5 between them where there are few.
+ * Powers of ten, thinned if there are many, with 2 and 5 between them if there are few.
  * @param {number} low @param {number} high @param {number} most @returns {number[]}
  */
 export function logTicks(low, high, most) {
@@ -59,17 +59,17 @@ export function roundedText(value) {
 /** The next of 1, 2, 5, 10, … times a power of ten. @param {number} least @returns {number} */
 function roundStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
-  const factor = [1, 2, 5, 10].find((one) => one * power >= least * (1 - 1e-9)) ?? 10;
+  const factor = [1, 2, 5, 10].find((factor) => factor * power >= least * (1 - 1e-9)) ?? 10;
   return tidy(factor * power);
 }
 
 /** @param {number} low @param {number} high @param {number[]} factors @returns {number[]} */
 function withinDecades(low, high, factors) {
-  const found = [];
+  const ticks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-    for (const factor of factors) found.push(tidy(factor * 10 ** power));
+    for (const factor of factors) ticks.push(tidy(factor * 10 ** power));
   }
-  return found.filter((value) => value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9));
+  return ticks.filter((value) => value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9));
 }
 
 /** 0.30000000000000004 → 0.3. @param {number} value */

@@ -31,7 +31,7 @@ test("linear ticks are round, inside, and no more than asked for and one", () =>
   }
 });
 
-test("logarithmic ticks are powers of ten where there are many, with 2 and 5 where there are few", () => {
+test("logarithmic ticks are powers of ten if there are many, with 2 and 5 if there are few", () => {
   assert.deepEqual(logTicks(0.9, 30, 6), [1, 2, 5, 10, 20]);
   assert.deepEqual(logTicks(0.05, 2000, 5), [0.1, 1, 10, 100, 1000]);
   assert.deepEqual(logTicks(1e-6, 1e6, 5), [1e-6, 1e-3, 1, 1e3, 1e6]);

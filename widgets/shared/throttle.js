@@ -1,4 +1,4 @@
-/** Few messages of many: the first at once, then the latest every so often, the last one always. */
+/** Throttle messages: the first at once, then the latest at intervals, the last one always. */
 
 /**
  * @template T @param {number} everyMs @param {(value: T) => void} send

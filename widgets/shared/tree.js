@@ -29,7 +29,7 @@ export function isBranch(end, row) {
 }
 
 /**
- * The rows to be seen: all but what is under a closed one.
+ * The visible rows: all that are not under a closed one.
  * @param {Int32Array} end @param {(row: number) => boolean} isClosed @returns {number[]}
  */
 export function openRows(end, isClosed) {
@@ -44,12 +44,12 @@ export function openRows(end, isClosed) {
  */
 export function above(parent, row) {
   const rows = [];
-  for (let one = parent[row]; one >= 0; one = parent[one]) rows.push(one);
+  for (let ancestor = parent[row]; ancestor >= 0; ancestor = parent[ancestor]) rows.push(ancestor);
   return rows;
 }
 
 /**
- * What a path adds to the one it stands under: "layer1.0", "layer1.0.conv1" → "conv1".
+ * A path relative to its ancestor: "layer1.0", "layer1.0.conv1" → "conv1".
  * @param {string} path @param {string} under
  */
 export function ownName(path, under) {
@@ -57,8 +57,7 @@ export function ownName(path, under) {
 }
 
 /**
- * A path in two: what may be shortened where there is no room, and its last parts, which tell it
- * from others.
+ * Split a path: a head that may be shortened, and its last parts, which distinguish it.
  * @param {string} path @param {number} kept parts @returns {[string, string]}
  */
 export function partedPath(path, kept) {

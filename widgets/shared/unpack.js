@@ -1,4 +1,4 @@
-/** A packed profile as columns: what `paifuser_lab/widgets/wire.py` packed. */
+/** The columns of a packed profile, and the readers of packed buffers (`widgets/wire.py`). */
 
 import { depthsOf, endsOf } from "./tree.js";
 
@@ -15,10 +15,7 @@ import { depthsOf, endsOf } from "./tree.js";
  * }} LayerTable
  */
 
-/**
- * What the trait `data` holds; `{}` is a profile that is not yet there.
- * @param {any} data @returns {LayerTable}
- */
+/** Unpack the trait `data`; `{}` is an unknown profile. @param {any} data @returns {LayerTable} */
 export function unpackedProfile(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
   const parent = data?.parent ? int32s(data.parent) : new Int32Array();
@@ -45,7 +42,7 @@ export function unpackedProfile(data) {
 }
 
 /**
- * A number of a row; NaN where it is not known.
+ * A number of a row; NaN if unknown.
  * @param {LayerTable} table @param {string} name @param {number} row
  */
 export function numberAt(table, name, row) {
@@ -74,7 +71,7 @@ export function spelledOut(numbered) {
 }
 
 /**
- * A buffer that begins where its numbers do: a view may begin anywhere in a message.
+ * A copy of the view's bytes if unaligned: a view may begin anywhere in a message.
  * @param {DataView} view @returns {ArrayBuffer}
  */
 function aligned(view) {

@@ -1,6 +1,5 @@
 /**
- * Layers before and after a change: what became faster, what slower, and whether the promise was
- * kept.
+ * Layers before and after a change: which became faster or slower, and whether the prediction held.
  */
 
 import { freshId, indexAfterKey } from "../shared/chart.js";
@@ -236,15 +235,16 @@ function promiseLine(data) {
 }
 
 /**
- * A ring at what it took, a dot at what it takes, a line between.
+ * A ring at the time before, a dot at the time after, and a line between.
  * @param {Pair} pair @param {number} widest
  */
 function dumbbell(pair, widest) {
   const [before, after] = [pair.before_ms, pair.after_ms].map((ms) => (100 * (ms ?? 0)) / widest);
+  const [left, width] = [Math.min(before, after), Math.abs(before - after)];
   const look = savedMs(pair) > 0 ? "pf-was-better" : "pf-was-worse";
   const line = h("span", {
     class: `pf-link ${look}`,
-    style: `left: ${Math.min(before, after).toFixed(2)}%; width: ${Math.abs(before - after).toFixed(2)}%`,
+    style: `left: ${left.toFixed(2)}%; width: ${width.toFixed(2)}%`,
   });
   const ring =
     pair.before_ms === null

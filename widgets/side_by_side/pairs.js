@@ -1,4 +1,4 @@
-/** The layers of two profiles side by side, the largest changes first; no page in here. */
+/** The layers of two profiles side by side, the largest changes first. No DOM. */
 
 /**
  * @typedef {{ layer: string, kind_before?: string | null, kind_after?: string | null, before_ms:
@@ -15,19 +15,21 @@ export function savedMs(pair) {
 }
 
 /**
- * The pairs that changed most, and what the others took together.
+ * The pairs that changed most, and the sum of the others.
  * @param {Pair[]} rows @param {number} most
  * @returns {{ shown: Pair[], rest: { count: number, before_ms: number, after_ms: number } | null }}
  */
 export function largestChanges(rows, most) {
-  const ordered = [...rows].sort((one, other) => Math.abs(savedMs(other)) - Math.abs(savedMs(one)));
+  const ordered = [...rows].sort(
+    (first, second) => Math.abs(savedMs(second)) - Math.abs(savedMs(first)),
+  );
   const shown = ordered.filter((pair) => savedMs(pair) !== 0).slice(0, most);
   const left = ordered.filter((pair) => !shown.includes(pair));
   return { shown, rest: left.length ? { count: left.length, ...totals(left) } : null };
 }
 
 /**
- * −3.2 saves, +0.4 costs; what rounds to nothing is 0.
+ * −3.2 saves, +0.4 costs; values that round to zero are 0.
  * @param {number} saved @param {number} places
  */
 export function signedChange(saved, places) {
@@ -44,7 +46,7 @@ export function decimalsFor(largest) {
 }
 
 /**
- * What was predicted beside what was achieved; null where nothing was.
+ * The predicted and the achieved saving; null without a prediction.
  * @param {SideBySideData} data @returns {{ predicted: number, achieved: number, basis: string } |
  * null}
  */
@@ -58,7 +60,7 @@ export function promiseOf(data) {
   };
 }
 
-/** What a row says of its layer's kind. @param {Pair} pair */
+/** The kind of a row's layer as text. @param {Pair} pair */
 export function kindsText(pair) {
   return [...new Set([pair.kind_before, pair.kind_after].filter(Boolean))].join(" → ");
 }
@@ -66,7 +68,7 @@ export function kindsText(pair) {
 /** @param {Pair[]} rows */
 function totals(rows) {
   return {
-    before_ms: rows.reduce((sum, one) => sum + (one.before_ms ?? 0), 0),
-    after_ms: rows.reduce((sum, one) => sum + (one.after_ms ?? 0), 0),
+    before_ms: rows.reduce((sum, row) => sum + (row.before_ms ?? 0), 0),
+    after_ms: rows.reduce((sum, row) => sum + (row.after_ms ?? 0), 0),
   };
 }

@@ -19,7 +19,7 @@ const ROWS = [
   { layer: "same", before_ms: 5, after_ms: 5 },
 ];
 
-test("the largest changes come first, for better or worse; what did not change is among the rest", () => {
+test("the largest changes come first, faster or slower; unchanged rows are among the rest", () => {
   const { shown, rest } = largestChanges(ROWS, 2);
   assert.deepEqual(
     shown.map((pair) => pair.layer),

@@ -26,7 +26,7 @@ export function withBarredChoices(column, state) {
   };
 }
 
-/** Formats with one reason share a line. @param {Record<string, string>} reasons */
+/** One line per reason, with all its formats. @param {Record<string, string>} reasons */
 export function barredWords(reasons) {
   const formats = new Map(Object.values(reasons).map((why) => [why, /** @type {string[]} */ ([])]));
   for (const [name, why] of Object.entries(reasons)) formats.get(why)?.push(name);

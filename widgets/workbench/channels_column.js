@@ -1,19 +1,16 @@
-/**
- * The column of the layer table that shows how many of a layer's channels are kept: of what runs,
- * or as it is chosen or dragged.
- */
+/** The layer table's column of kept channels: of the running variant, or as chosen or dragged. */
 
 import { fresh, h } from "../shared/dom.js";
 
 /**
- * @param {() => { channels: Record<string, [number, number]>, chosen: Map<string, number> }} given
- *   what each layer has and had; `chosen`: layer → kept, of those that are chosen or being dragged
+ * @param {() => { channels: Record<string, [number, number]>, chosen: Map<string, number> }} current
+ *   `channels`: those of each layer now and before; `chosen`: layer → kept, as chosen or dragged
  * @returns {import("../layers/columns.js").Column}
  */
-export function channelsColumn(given) {
+export function channelsColumn(current) {
   /** @type {(layer: string) => { kept: number, all: number, isAsked: boolean } | null} */
   const countOf = (layer) => {
-    const { channels, chosen } = given();
+    const { channels, chosen } = current();
     const [now, all] = channels[layer] ?? [NaN, NaN];
     if (Number.isNaN(all)) return null;
     const kept = chosen.get(layer) ?? now;
@@ -25,7 +22,9 @@ export function channelsColumn(given) {
     width: 78,
     rank: 92,
     isNumber: true,
-    hint: "output channels kept, of those that the layer had; in italics as chosen, and not yet what runs",
+    hint:
+      "output channels kept, of those that the layer had; " +
+      "in italics: chosen, but not yet applied",
     value: (table, row) => {
       const count = countOf(table.layers[row]);
       return count ? count.kept / count.all : NaN;

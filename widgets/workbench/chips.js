@@ -7,8 +7,8 @@ import { threeFigures } from "../shared/format.js";
 /** @typedef {import("./expected.js").Offer} Offer */
 
 /**
- * A list that is drawn anew only when its items changed, and then keeps who was in it: at the same
- * place, or the one before.
+ * A list that is redrawn only when its items changed, and then keeps the focus at the same or the
+ * previous item.
  * @template T @param {HTMLElement} list @param {(item: T, place: number) => Node} draw @param {()
  * => Node} drawNone
  * @returns {(items: T[]) => void}
@@ -72,7 +72,7 @@ export function offerButtons(onTake) {
   };
 }
 
-/** What an offer saves: "−0.9 ms, estimated". @param {Offer} offer */
+/** The saving of an offer: "−0.9 ms, estimated". @param {Offer} offer */
 export function savingText(offer) {
   if (offer.saves_ms === null || offer.saves_ms === undefined) return "";
   const size = `${offer.saves_ms < 0 ? "+" : "−"}${threeFigures(Math.abs(offer.saves_ms))} ms`;

@@ -1,7 +1,4 @@
-/**
- * The panel beside the table: the chosen layer's facts, why it is not faster, and where it stands
- * under the roof.
- */
+/** The panel beside the table: the chosen layer's facts, reasons, and position on the roofline. */
 
 import { barLength, boundSign } from "../layers/columns.js";
 import { isSameStep } from "./expected.js";
@@ -96,16 +93,16 @@ export class DetailPanel {
   advice(reason, taken) {
     if (!reason.advice) return null;
     if (!reason.step) return h("span", { class: "pf-detail-advice" }, reason.advice);
-    const isAsked = taken.some((one) => isSameStep(one.step, reason.step));
-    const given = {
+    const isAsked = taken.some((entry) => isSameStep(entry.step, reason.step));
+    const attributes = {
       type: "button",
       class: `pf-offer ${isAsked ? "pf-asked" : ""}`,
       onclick: () => this.onStep(reason.step),
     };
-    return h("button", given, reason.advice);
+    return h("button", attributes, reason.advice);
   }
 
-  /** With nothing chosen: the layers to look at first. @param {LayerTable} table */
+  /** Without a chosen layer: the costliest layers. @param {LayerTable} table */
   overview(table) {
     const rows = costliest(table, 6);
     if (!rows.length)

@@ -1,5 +1,5 @@
 /**
- * The chosen layer's channels beside its facts, with their threshold; and what is chosen of each
+ * The chosen layer's channels and threshold beside its facts; and the chosen channels of each
  * layer, for the table.
  */
 
@@ -25,7 +25,7 @@ export class DetailChannels {
       { class: "pf-detail-channels", hidden: true },
       h("h4", {}, "How much its channels matter"),
       this.choice.element,
-      this.choice.foretold.element,
+      this.choice.forecast.element,
     );
   }
 
@@ -71,15 +71,15 @@ export class DetailChannels {
 }
 
 /**
- * A step may cut less than was asked for: once it has cut, what runs is the truth.
+ * The chosen channels until the step is applied, which may cut less than requested.
  * @param {any} model @param {import("../importance/table.js").ImportanceTable} table @param
  * {number[]} kept @returns {Map<string, number>}
  */
 export function chosenCounts(model, table, kept) {
   const live = model.get("live");
   const asked = /** @type {any[]} */ (unserved(model))
-    .filter((one) => one.do === "prune")
-    .map((one) => one.layer);
+    .filter((request) => request.do === "prune")
+    .map((request) => request.layer);
   const isOpen = (/** @type {string} */ layer, /** @type {number} */ row) =>
     asked.includes(layer) ||
     asked.includes("") ||

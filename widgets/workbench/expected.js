@@ -1,6 +1,6 @@
 /**
- * What the workbench shows: the state that Python sent, and on top what was asked for since and is
- * on its way.
+ * The state that the workbench shows: the one that Python sent plus the expected effect of pending
+ * requests.
  */
 
 /**
@@ -61,16 +61,20 @@ const NOTHING_YET = {
  */
 export function expected(state, requests) {
   const known = { ...NOTHING_YET, ...state };
-  const start = { ...known, asked: new Set(requests.map((one) => one.do)), askedPrecisions: {} };
+  const start = {
+    ...known,
+    asked: new Set(requests.map((request) => request.do)),
+    askedPrecisions: {},
+  };
   return requests.reduce(foreseen, start);
 }
 
-/** Whether two steps are the same. @param {any} one @param {any} other */
-export function isSameStep(one, other) {
-  return JSON.stringify(one) === JSON.stringify(other);
+/** Whether two steps are the same. @param {any} first @param {any} second */
+export function isSameStep(first, second) {
+  return JSON.stringify(first) === JSON.stringify(second);
 }
 
-/** What a step is called where nobody named it: {"fold": {}} → "fold". @param {any} step */
+/** The default name of a step: {"fold": {}} → "fold". @param {any} step */
 export function stepName(step) {
   return typeof step === "string"
     ? step
@@ -103,10 +107,10 @@ function foreseen(before, request) {
 
 /** @param {Expected} before @param {any} step @returns {Expected} */
 function withStep(before, step) {
-  const offer = before.offers.find((one) => isSameStep(one.step, step));
-  const chip = { label: offer?.label ?? stepName(step), isPending: true };
-  const offers = before.offers.map((one) =>
-    one === offer ? { ...one, is_taken: true, isPending: true } : one,
+  const chosen = before.offers.find((offer) => isSameStep(offer.step, step));
+  const chip = { label: chosen?.label ?? stepName(step), isPending: true };
+  const offers = before.offers.map((offer) =>
+    offer === chosen ? { ...offer, is_taken: true, isPending: true } : offer,
   );
   return { ...before, offers, recipe: [...before.recipe, chip] };
 }

@@ -1,4 +1,4 @@
-/** A figure of the header in words: what it was, what it is, and whether that is better. */
+/** A figure of the header as text: before, now, and whether that is better. */
 
 import { readableBytes, readableCount, readableMs, threeFigures } from "../shared/format.js";
 
@@ -68,7 +68,7 @@ function ratioText(figure) {
     .join(" ");
 }
 
-/** An interval that holds 1 says nothing. @param {Figure} figure @returns {Judgement} */
+/** An interval that contains 1 decides nothing. @param {Figure} figure @returns {Judgement} */
 function judgedRatio(figure) {
   const [low, high] = [figure.low ?? figure.ratio ?? 1, figure.high ?? figure.ratio ?? 1];
   if (low > 1) return "good";

@@ -1,7 +1,4 @@
-/**
- * The foot of the workbench: the recipe, what would help, what can be done with it, and what is
- * being done.
- */
+/** The footer of the workbench: recipe, suggested steps, actions and progress. */
 
 import { offerButtons, recipeChips } from "./chips.js";
 import { h } from "../shared/dom.js";
@@ -11,7 +8,7 @@ import { statusLine } from "./status_line.js";
 /** @typedef {import("./expected.js").Expected} Expected */
 
 /**
- * What the buttons say, ask for, and when they may be pressed.
+ * The buttons: label, request, and when they are enabled.
  * @type {{ ask: string, label: string, hint: string, can: (state: Expected) => boolean }[]}
  */
 const ACTIONS = [
@@ -66,7 +63,7 @@ export function benchFooter(ask) {
 
   /** @param {string} name */
   function press(name) {
-    const action = ACTIONS.find((one) => one.ask === name);
+    const action = ACTIONS.find((action) => action.ask === name);
     if (!action || !shown || !action.can(shown)) return;
     if (name === "code") isCodeWanted = true;
     ask({ do: name });

@@ -1,12 +1,11 @@
-/** The head of the workbench: which model, on which machine, and what the recipe did to it. */
+/** The header of the workbench: model, machine, and the recipe's effect. */
 
 import { fresh, h } from "../shared/dom.js";
 import { figureText } from "./figure_text.js";
 import { readableCount } from "../shared/format.js";
 
 const HINTS = /** @type {Record<string, string>} */ ({
-  latency:
-    "median of one run, against the baseline in turn; behind it the interval that holds the true ratio 95 times in 100",
+  latency: "median of one run, timed in turn with the baseline; then the 95% interval of the ratio",
   memory: "the most that a run holds at once",
   size: "the weights as a file",
   "output error": "difference of the outputs, relative to the baseline's",

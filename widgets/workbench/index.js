@@ -1,7 +1,4 @@
-/**
- * The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did
- * not help.
- */
+/** The workbench: see the layers' costs, choose steps, see their measured effect, undo. */
 
 import { withBarredChoices } from "./barred_choices.js";
 import { channelsColumn } from "./channels_column.js";
@@ -157,7 +154,7 @@ class Bench {
     this.addColumns();
   }
 
-  /** Columns come with what they show. */
+  /** Add the columns whose data are known. */
   addColumns() {
     const heat = this.model.get("views")?.sensitivity ?? null;
     const hasChannels = this.channels.isKnown || Object.keys(this.state.pruned).length > 0;
@@ -167,7 +164,7 @@ class Bench {
     this.table.extras(this.columns());
   }
 
-  /** What stands beside the profile's own columns. */
+  /** The columns beside the profile's own. */
   columns() {
     const chosen = (/** @type {string} */ layer) =>
       this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";

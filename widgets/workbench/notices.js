@@ -1,4 +1,4 @@
-/** What has to be said in place: an error, a Jupyter kernel that is gone, text to copy by hand. */
+/** Notices: an error, an ended Jupyter kernel, and text to copy by hand. */
 
 import { fresh, h } from "../shared/dom.js";
 
@@ -35,7 +35,7 @@ export function benchNotices(onDismiss) {
 }
 
 /**
- * Text for the clipboard, shown to be copied by hand where the page may not write to it.
+ * Copy text, or show it to be copied by hand if the page may not write to the clipboard.
  * @param {(text: string) => void} tell
  * @returns {{ element: HTMLElement, copy: (text: string) => Promise<void> }}
  */
@@ -59,8 +59,13 @@ export function copyBox(tell) {
 /** @param {HTMLElement} box @param {string} text */
 function showText(box, text) {
   const rows = Math.min(12, text.split("\n").length);
-  const given = { readonly: true, rows, spellcheck: "false", "aria-label": "the recipe as code" };
-  const area = /** @type {HTMLTextAreaElement} */ (h("textarea", given, text));
+  const attributes = {
+    readonly: true,
+    rows,
+    spellcheck: "false",
+    "aria-label": "the recipe as code",
+  };
+  const area = /** @type {HTMLTextAreaElement} */ (h("textarea", attributes, text));
   fresh(
     box,
     area,

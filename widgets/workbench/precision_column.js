@@ -1,6 +1,6 @@
 /**
- * The columns that the workbench adds to the layer table: a precision to choose, and what the
- * recipe made of a layer.
+ * The workbench's columns of the layer table: a precision to choose, and the recipe's effect on a
+ * layer.
  */
 
 import { fresh, h } from "../shared/dom.js";
@@ -21,8 +21,7 @@ export function benchColumns(state, onChoose) {
 }
 
 /**
- * What can be chosen for a layer; null for one that is made of others, as it has no weights of its
- * own.
+ * The precision choices of a layer; null for a container, which has no weights of its own.
  * @param {Expected} state @param {string} layer @param {boolean} isLeaf @returns {PrecisionChoice |
  * null}
  */
@@ -76,13 +75,13 @@ function drawPrecision(cell, layer, choice, onChoose) {
 }
 
 /**
- * Whether only the value differs: then the field stays, and with it whoever stands in it.
+ * Whether only the value differs: then the field, and its focus, stays.
  * @param {HTMLSelectElement} old @param {PrecisionChoice} choice
  */
 function isSameChoice(old, choice) {
   return (
     old.disabled === Boolean(choice.reason) &&
-    [...old.options].map((one) => one.value).join() === choice.choices.join()
+    [...old.options].map((option) => option.value).join() === choice.choices.join()
   );
 }
 

@@ -1,4 +1,4 @@
-/** Where layers stand: the costliest ones, and their points under the roof. */
+/** The costliest layers, and their points on the roofline. */
 
 import { numberAt } from "../shared/unpack.js";
 
@@ -17,11 +17,11 @@ const COMPANY = 14;
 export function costliest(table, count) {
   const ms = (/** @type {number} */ row) => numberAt(table, "self_ms", row);
   const rows = Array.from(table.layers.keys()).filter((row) => table.layers[row] && ms(row) > 0);
-  return rows.sort((one, other) => ms(other) - ms(one)).slice(0, count);
+  return rows.sort((first, second) => ms(second) - ms(first)).slice(0, count);
 }
 
 /**
- * The chosen layer among the costliest, which are its measure.
+ * The chosen layer among the costliest, for comparison.
  * @param {LayerTable} table @param {string} layer
  * @param {{ intensity: number, gflops: number, ms: number, bound: string | null } | null} point
  * what is known of the chosen one
@@ -31,7 +31,7 @@ export function roofPoints(table, layer, point) {
   const others = costliest(table, COMPANY).filter((row) => table.layers[row] !== layer);
   const points = others
     .map((row) => pointOf(table, row))
-    .filter((one) => one.intensity > 0 && one.gflops > 0);
+    .filter((row) => row.intensity > 0 && row.gflops > 0);
   if (!point) return points;
   const row = table.place.get(layer);
   return [...points, { layer, kind: row === undefined ? "" : table.kind[row], ...point }];

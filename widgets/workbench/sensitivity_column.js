@@ -18,13 +18,15 @@ export function heatColumn(table, chosen) {
     8,
     Math.min(24, Math.floor(STRIP_ROOM / Math.max(1, table.formats.length))),
   );
+  const names = table.formats.join(", ");
+  const quantity = table.unit === "loss" ? "rise of the loss" : "error of the output";
   return {
     name: "sensitivity",
     label: "sensitivity",
     width: Math.max(90, 16 + cell * table.formats.length),
     rank: 93,
     isNumber: true,
-    hint: `${table.formats.join(", ")}, from left to right: ${table.unit === "loss" ? "rise of the loss" : "error of the output"}, predicted; sorted by the worst`,
+    hint: `${names}, from left to right: ${quantity}, predicted; sorted by the worst`,
     value: (layers, row) => worstOf(table, layers.layers[row]),
     key: (layers, row) => `${chosen(layers.layers[row])} ${keyOf(table)}`,
     draw: (box, layers, row) =>
@@ -33,7 +35,7 @@ export function heatColumn(table, chosen) {
 }
 
 /**
- * What it costs in its worst format; NaN where that is not known.
+ * A layer's cost in its worst format; NaN if unknown.
  * @param {import("../sensitivity/table.js").SensitivityTable} table @param {string} layer
  */
 function worstOf(table, layer) {
@@ -58,10 +60,7 @@ function drawStrip(box, table, layer, chosen, width) {
   fresh(box, row !== undefined && heatStrip(table, row, chosen));
 }
 
-/**
- * One number for each table, as a cell is drawn again for another one.
- * @type {WeakMap<object, number>}
- */
+/** One number per table: cells are redrawn for another table. @type {WeakMap<object, number>} */
 const TABLE_KEYS = new WeakMap();
 let keysGiven = 0;
 

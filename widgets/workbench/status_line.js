@@ -1,6 +1,6 @@
 /**
- * What is being done, how far it is, and how to stop it. It always has its room, so that nothing
- * moves when it begins.
+ * The running job, its progress, and a stop button. The line keeps its room, so that nothing moves
+ * when a job starts.
  */
 
 import { fresh, h } from "../shared/dom.js";
@@ -21,7 +21,7 @@ const DOINGS = {
   attending: "looking at",
 };
 
-/** What the keyboard does in the panel, for whoever reads the footer. */
+/** The keyboard help of the footer. */
 const KEY_HINTS = [
   ["↑↓", "layers"],
   ["←→", "fold"],
@@ -31,16 +31,13 @@ const KEY_HINTS = [
   ["m", "measure again"],
 ];
 
-/** What is being done, in words; "" at rest. @param {{ status: string, doing: string }} state */
+/** The running job as text; "" when idle. @param {{ status: string, doing: string }} state */
 export function doingText(state) {
   if (state.status === "idle") return "";
   return [DOINGS[state.status] ?? state.status, state.doing].filter(Boolean).join(": ");
 }
 
-/**
- * How far it is: "12 of 30"; "" where that is unknown.
- * @param {{ done: number, total: number }} state
- */
+/** The progress: "12 of 30"; "" if unknown. @param {{ done: number, total: number }} state */
 export function farText(state) {
   return state.total > 0 ? `${Math.min(state.done, state.total)} of ${state.total}` : "";
 }

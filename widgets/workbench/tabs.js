@@ -7,8 +7,7 @@ import { isSameData } from "../shared/same_data.js";
 /** @typedef {import("../shared/host.js").View} View */
 
 /**
- * What Python declares of a view; a wide one is not about one layer, and takes the place of the
- * details.
+ * A section as Python declares it; a wide one is about the whole model and replaces the details.
  * @typedef {{
  *   name: string, title: string, tab: string, isWide: boolean, isAlwaysShown: boolean,
  *   make: import("../shared/host.js").MakeView,
@@ -27,7 +26,7 @@ export function tabsOf(sections, views) {
   const tabs = new Map([[FIRST_TAB, tabNamed(FIRST_TAB, "Layers", false)]]);
   for (const section of sections) {
     if (!views?.[section.name]) continue;
-    const label = sections.find((one) => one.name === section.tab)?.title ?? section.tab;
+    const label = sections.find((section) => section.name === section.tab)?.title ?? section.tab;
     const tab = tabs.get(section.tab) ?? tabNamed(section.tab, label, section.isWide);
     tab.sections.push(section);
     tabs.set(section.tab, tab);
@@ -56,8 +55,8 @@ export class BenchTabs {
     this.data = {};
     /** @type {Map<string, View>} */
     this.views = new Map();
-    /** What each view was last given. @type {Map<string, any>} */
-    this.given = new Map();
+    /** The data last shown by each view. @type {Map<string, any>} */
+    this.shownData = new Map();
     this.current = FIRST_TAB;
     /** @type {Tab[]} */
     this.tabs = [];
@@ -82,11 +81,11 @@ export class BenchTabs {
   /** @param {string} name */
   open(name) {
     this.current = name;
-    for (const [one, page] of this.page) page.hidden = one !== name;
+    for (const [other, page] of this.page) page.hidden = other !== name;
     for (const button of this.bar.children)
       button.setAttribute("aria-selected", String(this.tabOf(button) === name));
     this.stopAt(this.bar.querySelector('[aria-selected="true"]'));
-    const tab = /** @type {Tab} */ (this.tabs.find((one) => one.name === name));
+    const tab = /** @type {Tab} */ (this.tabs.find((tab) => tab.name === name));
     this.onOpen(name, tab.isWide);
     for (const section of tab.sections) this.fill(section);
   }
@@ -108,7 +107,7 @@ export class BenchTabs {
 
   /** @param {Tab} tab */
   tab({ name, label }) {
-    const given = {
+    const attributes = {
       role: "tab",
       type: "button",
       id: `${this.id}-${name}`,
@@ -117,7 +116,7 @@ export class BenchTabs {
     };
     return h(
       "button",
-      { ...given, onclick: () => this.open(name), onfocus: () => this.open(name) },
+      { ...attributes, onclick: () => this.open(name), onfocus: () => this.open(name) },
       label,
     );
   }
@@ -129,13 +128,13 @@ export class BenchTabs {
 
   /** @param {string} name */
   addPage(name) {
-    const given = {
+    const attributes = {
       class: "pf-page",
       role: "tabpanel",
       id: `${this.id}-${name}-page`,
       "aria-labelledby": `${this.id}-${name}`,
     };
-    const page = h("div", given);
+    const page = h("div", attributes);
     this.page.set(name, page);
     this.pages.append(page);
     return page;
@@ -154,8 +153,8 @@ export class BenchTabs {
       view = make(box, this.host, this.model);
       this.views.set(name, view);
     }
-    if (this.given.has(name) && isSameData(this.given.get(name), this.data[name])) return;
-    this.given.set(name, this.data[name]);
+    if (this.shownData.has(name) && isSameData(this.shownData.get(name), this.data[name])) return;
+    this.shownData.set(name, this.data[name]);
     view.show(this.data[name]);
     view.select?.(this.host.selected());
   }

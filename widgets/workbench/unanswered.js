@@ -5,7 +5,7 @@ import { unserved } from "../shared/host.js";
 export const PATIENCE_MS = 5000;
 
 /**
- * The oldest request that Python, at rest, has left lying since `asked`; null where there is none.
+ * The oldest request that Python, although idle, has not served; null if there is none.
  * @param {{ id: number }[]} open @param {string} status
  */
 export function overdue(open, status) {

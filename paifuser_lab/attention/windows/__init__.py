@@ -1,7 +1,7 @@
-"""Swin's attention in one pass over the image: the same numbers, without the work around them.
+"""Swin's attention in one pass over the image: the same output, without reordering it before.
 
-fused.py        what there is to do, on a CPU and in the CUDA kernel
-biases.py       the biases of all pairs of tokens and the shift's mask, added up once
+fused.py        the computation, on a CPU and in the CUDA kernel
+biases.py       the sum of the biases of all pairs of tokens and the shift's mask, cached
 zoo.py          the blocks of this project's Swin
 transformers.py the layers of Swin in transformers
 """
@@ -20,12 +20,12 @@ __all__ = ["is_fused", "is_windowed", "make_fused"]
 
 
 def is_windowed(layer: nn.Module) -> bool:
-    """Whether a layer is a block of Swin that can attend in one pass, or does."""
+    """Whether a layer is a block of Swin that can attend, or already attends, in one pass."""
     return is_fused(layer) or _graft_for(layer) is not None
 
 
 def is_fused(layer: nn.Module) -> bool:
-    """Whether it does."""
+    """Whether a layer attends in one pass."""
     return isinstance(layer, FusedWindows)
 
 

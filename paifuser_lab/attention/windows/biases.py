@@ -1,5 +1,5 @@
 """What is added to the scores of a window: the learned bias of each pair of tokens, and the mask of
-the shift; kept until the bias changes.
+the shift; cached until the bias changes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ...kernels.window_attention import distances, mask
 def added(
     table: Tensor, image: tuple[int, int], window: int, shift: int, dtype: torch.dtype
 ) -> Tensor:
-    """(windows or 1, heads, tokens, tokens); `table` is (distances, heads), as Swin has it."""
+    """(windows or 1, heads, tokens, tokens), of Swin's `table` (distances, heads)."""
     bias = table[distances(window, table.device)].permute(2, 0, 1)[None].to(dtype)
     return bias + mask(*image, window, (shift, shift), bias) if shift else bias
 
 
 class KeptBias:
-    """The last output of `added`; a copy of the layer begins without it."""
+    """A cache of the last output of `added`; a copy of the layer starts with an empty one."""
 
     def __init__(self) -> None:
         self.key: tuple[Any, ...] = ()
@@ -31,11 +31,11 @@ class KeptBias:
     def __call__(
         self, table: Tensor, image: tuple[int, int], window: int, shift: int, dtype: torch.dtype
     ) -> Tensor:
-        """As `added`, and made anew only where something changed; where gradients or a compiler
-        follow, always.
+        """The output of `added`, computed anew if its inputs changed, and always under autograd or
+        compilation.
         """
         if torch.is_grad_enabled() and table.requires_grad:
-            self.forget()  # what comes of it may change the table uncounted
+            self.forget()  # training may change the table without counting it
             return added(table, image, window, shift, dtype)
         if torch.compiler.is_compiling() or table.is_inference():
             return added(table, image, window, shift, dtype)
@@ -49,10 +49,8 @@ class KeptBias:
             dtype,
         )
         if self.kept is None or self.table is not table or self.key != key:
-            with (
-                torch.inference_mode(False),
-                torch.no_grad(),
-            ):  # a later call may differentiate what it is added to
+            # A later call may differentiate what it is added to.
+            with torch.inference_mode(False), torch.no_grad():
                 self.key, self.table, self.kept = (
                     key,
                     table,
@@ -61,7 +59,7 @@ class KeptBias:
         return self.kept
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Empty the cache."""
         if not torch.compiler.is_compiling():
             self.key, self.table, self.kept = (), None, None
 

@@ -1,4 +1,4 @@
-"""Attention within the windows of an image, as Swin's blocks have it, in one pass."""
+"""Attention within the windows of an image, as in Swin's blocks, in one pass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .biases import KeptBias
 
 
 class FusedWindows(Subclassed):
-    """A block whose attention takes the image as it lies; where its parts are, the families say."""
+    """A block that attends in one pass; subclasses say where its parts are."""
 
     kept_bias: KeptBias
     training: bool
 
     @abstractmethod
     def queries_keys_values(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each (…, heads, numbers)."""
+        """Queries, keys and values, each (…, heads, numbers)."""
 
     @abstractmethod
     def projected(self, mixed: Tensor) -> Tensor:
@@ -30,11 +30,11 @@ class FusedWindows(Subclassed):
 
     @abstractmethod
     def bias_table(self) -> Tensor:
-        """(distances, heads)."""
+        """The learned biases, (distances, heads)."""
 
     def attended(self, image: Tensor, window: int, shift: int, dropout: float = 0.0) -> Tensor:
-        """Attention within the windows of an image (batch, height, width, channels), moved by
-        `shift` and back.
+        """Attention within the windows of an image (batch, height, width, channels) that is rolled
+        by `shift` and back.
         """
         table = self.bias_table()
         if len(table) != (2 * window - 1) ** 2:
@@ -51,14 +51,14 @@ class FusedWindows(Subclassed):
                 )
         batch, height, width, _ = image.shape
         windows = _cut(torch.roll(image, (-shift, -shift), dims=(1, 2)) if shift else image, window)
-        query, key, value = (one.transpose(1, 2) for one in self.queries_keys_values(windows))
+        query, key, value = (tensor.transpose(1, 2) for tensor in self.queries_keys_values(windows))
         added = self.kept_bias(table, (height, width), window, shift, query.dtype)
         added = added.repeat(batch, 1, 1, 1) if shift and batch > 1 else added
         mixed = F.scaled_dot_product_attention(
             query, key, value, attn_mask=added, dropout_p=dropout
         )
-        results = _joined(self.projected(mixed.transpose(1, 2).flatten(2)), height, width, window)
-        return torch.roll(results, (shift, shift), dims=(1, 2)) if shift else results
+        output = _joined(self.projected(mixed.transpose(1, 2).flatten(2)), height, width, window)
+        return torch.roll(output, (shift, shift), dims=(1, 2)) if shift else output
 
 
 def _cut(image: Tensor, window: int) -> Tensor:
@@ -69,7 +69,7 @@ def _cut(image: Tensor, window: int) -> Tensor:
 
 
 def _joined(windows: Tensor, height: int, width: int, window: int) -> Tensor:
-    """The image that windows were cut from."""
+    """The inverse of `_cut`: the image."""
     channels = windows.shape[-1]
     parts = windows.reshape(-1, height // window, width // window, window, window, channels)
     return parts.transpose(2, 3).reshape(-1, height, width, channels)

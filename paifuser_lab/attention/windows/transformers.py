@@ -1,4 +1,4 @@
-"""The layers of Swin in transformers, known by their parts: the library need not be there."""
+"""The layers of Swin in transformers, recognised by their parts: the library may be missing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AROUND = (
 
 
 class FusedLayer(FusedWindows):
-    """A layer of transformers' Swin that attends in one pass; images that are no multiple of the
-    window are padded as it does.
+    """A layer of transformers' Swin that attends in one pass; images whose size is no multiple of
+    the window are padded as transformers does.
     """
 
     attention: Any
@@ -60,13 +60,13 @@ class FusedLayer(FusedWindows):
         always_partition: bool = False,
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
-        """As the layer was, without the weights of attention, which are nowhere in memory."""
+        """The layer's output, without attention weights, which are never in memory."""
         if kwargs.get("output_attentions") or getattr(
             self.attention.config, "output_attentions", False
         ):
             raise StepError(
-                "attention in one pass has no weights to give for output_attentions; leave step "
-                "'attention' out where they are wanted."
+                "attention in one pass has no weights to output for output_attentions; leave step "
+                "'attention' out where they are needed."
             )
         if not always_partition:
             self.set_shift_and_window_size(input_dimensions)
@@ -76,14 +76,14 @@ class FusedLayer(FusedWindows):
         padded, _ = self.maybe_pad(image, height, width)
         dropout = self.attention.attention_dropout if self.training else 0.0
         mixed = self.dropout(self.attended(padded, self.window_size, self.shift_size, dropout))
-        results = hidden_states + self.drop_path(
+        hidden = hidden_states + self.drop_path(
             mixed[:, :height, :width].reshape(batch, tokens, channels)
         )
-        return results + self.dropout(self.mlp(self.layernorm_after(results))), None
+        return hidden + self.dropout(self.mlp(self.layernorm_after(hidden))), None
 
 
 def is_swin_layer(layer: nn.Module) -> bool:
-    """Whether it is one that can: by its parts, those of transformers 5."""
+    """Whether a layer is a Swin layer of transformers 5, by its parts."""
     attention: Any = getattr(layer, "attention", None)
     has_parts = all(hasattr(layer, part) for part in AROUND) and all(
         hasattr(attention, part) for part in PARTS

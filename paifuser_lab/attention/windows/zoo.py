@@ -33,5 +33,5 @@ class FusedBlock(FusedWindows):
 
 
 def is_swin_block(layer: nn.Module) -> bool:
-    """Whether it is one that can."""
+    """Whether a layer is a block of the zoo's Swin."""
     return type(layer) is Block

@@ -1,13 +1,12 @@
-"""`paifuser-lab bench kernels`: CUDA kernels against float64, then against torch, then against the
-machine.
+"""`paifuser-lab bench kernels`: CUDA kernels against float64, torch, and the machine's ceilings.
 
-running      the whole bench within a number of seconds: probes, checks, times
+running      the whole benchmark within a number of seconds: probes, checks, times
 cases        each kernel at real shapes, and at small ones for a CPU
 int8_cases   the cases of int8 kernels
-peers        what else computes the same: SDPA's backends, compiled torch, FlexAttention, cuDNN
+peers        other implementations: SDPA's backends, compiled torch, FlexAttention, cuDNN
 sparse       peers of attention to chosen blocks
 timing       graph replays in turn, over inputs larger than the cache
-checking     the distance of an output from float64, as a share of what is allowed
+checking     the error of an output against float64, relative to the allowed error
 preflight    whether the functions of common.cuh work on this device
 checkout     the emulator and the probes, which only a checkout has
 tuning       the search for a kernel's best tiles

@@ -1,6 +1,4 @@
-"""Each kernel at the shapes that real models have, and at small ones, which the emulator gets
-through in a second.
-"""
+"""Each kernel at the shapes of real models, and at small ones for the emulator."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ T = TypeVar("T", int, float)
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel at one shape: its inputs, what it computes, how exact it has to be, and who else
-    computes it.
-    """
+    """A kernel at one shape: its inputs, operations, allowed error, and peers."""
 
     kernel: Kernel
     name: str
@@ -37,7 +33,7 @@ class Case:
 
 
 def cases(*, is_small: bool = False) -> tuple[Case, ...]:
-    """Every case, real or small."""
+    """All cases, real or small."""
 
     def of(real: T, small: T) -> T:
         return small if is_small else real
@@ -102,8 +98,8 @@ def cases(*, is_small: bool = False) -> tuple[Case, ...]:
 
 
 def floor_bytes(inputs: Inputs, out: Tensor) -> int:
-    """What has to cross the memory at least: each input once, the answer once."""
-    return sum(one.nbytes for one in (*inputs, out) if isinstance(one, Tensor))
+    """The least bytes that cross the memory: each input read once, the output written once."""
+    return sum(value.nbytes for value in (*inputs, out) if isinstance(value, Tensor))
 
 
 def _windows(
@@ -207,8 +203,8 @@ def _sparse(
         query, key, value = (
             torch.randn(1, heads, tokens, size, device=device, dtype=TYPE) for _ in range(3)
         )
-        kept = choose_blocks(query, key, density=density, is_causal=is_causal)
-        return query, key, value, kept, None, is_causal, size**-0.5
+        blocks = choose_blocks(query, key, density=density, is_causal=is_causal)
+        return query, key, value, blocks, None, is_causal, size**-0.5
 
     down = blocks_of(tokens)
     keep = max(1, round(density * down))

@@ -1,5 +1,5 @@
-"""What only a checkout has: the emulator that runs kernels on the CPU, and the probes that test it
-and a GPU alike.
+"""What only a checkout has: the emulator that runs kernels on the CPU, and the probes that test
+both it and a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def emulator() -> ModuleType:
     module = _module("cuda_on_cpu/emulator.py")
     if module.compiler() is None:
         raise MeasureError(
-            "Kernels run on a CPU by g++, which is not installed; install it, or run this on a GPU."
+            "Kernels run on a CPU by g++, which is not installed; install it, or run the benchmark "
+            "on a GPU."
         )
     return module
 
@@ -69,7 +70,7 @@ def _module(name: str) -> ModuleType:
 def _file(name: str) -> Path:
     if not (SUPPORT / name).exists():
         raise MeasureError(
-            f"{name} is in a checkout of this project alone, not in an installed package; run the "
-            "bench from one."
+            f"{name} is only in a checkout of this project, not in an installed package; run the "
+            "benchmark from a checkout."
         )
     return SUPPORT / name

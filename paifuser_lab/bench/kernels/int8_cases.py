@@ -1,5 +1,5 @@
-"""Whole numbers of eight bits: what the int8 kernels are given, what else multiplies them, and the
-same in bf16.
+"""Cases of the int8 kernels: random inputs, a peer by torch's int8 product, and the same inputs in
+bf16.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ZERO, OUT_ZERO, OUT_SCALE = -5, 3, 0.04
 def images(
     batch: int, channels: int, side: int, kernel: int, activation: str, device: torch.device
 ) -> Inputs:
-    """What a depthwise convolution is given."""
-    x = _steps(device, batch, side, side, channels).permute(0, 3, 1, 2)
-    weight = _steps(device, channels, 1, kernel, kernel)
-    return (*_given(x, weight, 3e-4 / kernel, None, activation), 1, kernel // 2)
+    """Random inputs of a depthwise convolution."""
+    x = _random_int8(device, batch, side, side, channels).permute(0, 3, 1, 2)
+    weight = _random_int8(device, channels, 1, kernel, kernel)
+    return (*_inputs(x, weight, 3e-4 / kernel, None, activation), 1, kernel // 2)
 
 
 def rows(
@@ -33,11 +33,11 @@ def rows(
     *,
     has_residual: bool,
 ) -> Inputs:
-    """What a linear layer is given."""
-    residual = _steps(device, *shape, columns) if has_residual else None
-    return _given(
-        _steps(device, *shape, depth),
-        _steps(device, columns, depth),
+    """Random inputs of a linear layer."""
+    residual = _random_int8(device, *shape, columns) if has_residual else None
+    return _inputs(
+        _random_int8(device, *shape, depth),
+        _random_int8(device, columns, depth),
         3e-4 / depth**0.5,
         residual,
         activation,
@@ -45,50 +45,48 @@ def rows(
 
 
 def by_int_mm(*inputs: Any) -> Tensor:
-    """A linear layer on torch's own product of int8."""
-    given = Int8Inputs(*inputs)
-    flat = given.x.reshape(-1, given.x.shape[-1])
-    whole = torch._int_mm(flat, given.weight.t())
-    if given.sums is not None:
-        whole = whole - given.zero * given.sums
-    made = (whole.to(given.scales.dtype) * given.scales).reshape(
-        *given.x.shape[:-1], -1
-    ) + float_residual(given)
-    return rounded(
-        given, apply_activation(given, made if given.bias is None else made + given.bias)
-    )
+    """A linear layer by torch's own int8 product."""
+    quantized = Int8Inputs(*inputs)
+    shape = quantized.x.shape
+    sums = torch._int_mm(quantized.x.reshape(-1, shape[-1]), quantized.weight.t())
+    if quantized.sums is not None:
+        sums = sums - quantized.zero * quantized.sums
+    scaled = (sums.to(quantized.scales.dtype) * quantized.scales).reshape(*shape[:-1], -1)
+    output = scaled + float_residual(quantized)
+    output = output if quantized.bias is None else output + quantized.bias
+    return rounded(quantized, apply_activation(quantized, output))
 
 
 def as_images(inputs: Inputs) -> Inputs:
-    """The same convolution for the kernel that computes in bf16."""
-    given = Int8Inputs(*inputs)
-    return (*_in_bf16(given), given.stride, given.padding, given.activation)
+    """The inputs of the same convolution for the bf16 kernel."""
+    quantized = Int8Inputs(*inputs)
+    return (*_in_bf16(quantized), quantized.stride, quantized.padding, quantized.activation)
 
 
 def as_rows(inputs: Inputs) -> Inputs:
-    """The same linear layer for the kernel that computes in bf16."""
-    given = Int8Inputs(*inputs)
-    return (*_in_bf16(given), given.activation)
+    """The inputs of the same linear layer for the bf16 kernel."""
+    quantized = Int8Inputs(*inputs)
+    return (*_in_bf16(quantized), quantized.activation)
 
 
-def _in_bf16(given: Int8Inputs) -> tuple[Tensor | None, ...]:
-    scales = given.scales.reshape(-1, *[1] * (given.weight.dim() - 1))
-    residual = float_residual(given)
-    numbers = (
-        given.x.float() - given.zero,
-        given.weight * scales,
-        given.bias,
+def _in_bf16(quantized: Int8Inputs) -> tuple[Tensor | None, ...]:
+    scales = quantized.scales.reshape(-1, *[1] * (quantized.weight.dim() - 1))
+    residual = float_residual(quantized)
+    values = (
+        quantized.x.float() - quantized.zero,
+        quantized.weight * scales,
+        quantized.bias,
         residual if isinstance(residual, Tensor) else None,
     )
-    return tuple(None if one is None else one.bfloat16() for one in numbers)
+    return tuple(None if value is None else value.bfloat16() for value in values)
 
 
-def _given(
-    x: Tensor, weight: Tensor, worth: float, residual: Tensor | None, activation: str
+def _inputs(
+    x: Tensor, weight: Tensor, scale: float, residual: Tensor | None, activation: str
 ) -> Inputs:
     channels = weight.shape[0]
-    scales = (torch.rand(channels, device=x.device) + 0.1) * worth
-    more = residual, 0.01, OUT_ZERO, OUT_SCALE, OUT_ZERO, torch.int8, activation
+    scales = (torch.rand(channels, device=x.device) + 0.1) * scale
+    rest = residual, 0.01, OUT_ZERO, OUT_SCALE, OUT_ZERO, torch.int8, activation
     return (
         x,
         ZERO,
@@ -96,9 +94,9 @@ def _given(
         scales,
         weight_sums(weight),
         torch.randn(channels, device=x.device),
-        *more,
+        *rest,
     )
 
 
-def _steps(device: torch.device, *shape: int) -> Tensor:
+def _random_int8(device: torch.device, *shape: int) -> Tensor:
     return torch.randint(-128, 128, shape, dtype=torch.int8, device=device)

@@ -1,9 +1,9 @@
-"""What else computes the same on a GPU: SDPA by each of its backends, compiled torch,
-FlexAttention, cuDNN. Stands on torch alone.
+"""Other implementations of what a kernel computes on a GPU: SDPA by each of its backends, compiled
+torch, FlexAttention, cuDNN. All are torch's.
 
-A peer is built once a case and then called with the operator's own inputs. Compiled ones are
-compiled for fixed shapes, and max-autotune without its own graphs, as every candidate is captured
-in one of ours.
+A peer is built once per case and then called with the operator's own inputs. Compiled ones are
+compiled for fixed shapes, and max-autotune without its own graphs, since every candidate is
+captured in one of ours.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Function = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to compute what a kernel computes; `seconds` is what building it may well take.
+    """An implementation of what a kernel computes; `seconds` is how long building it may take.
 
-    `prepare` turns the operator's inputs into the peer's own, outside of the time. An aside is
-    timed for comparison, and no rival: it computes more, or it is ours with something else.
+    `prepare` converts the operator's inputs to the peer's own, which is not timed. An aside is
+    timed for comparison and is no rival: it computes more, or is our kernel in another setting.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Peer:
 
 
 def of_windows() -> tuple[Peer, ...]:
-    """Of Swin's attention; flash takes no mask and is not among them."""
+    """Peers of Swin's attention; flash attention is not among them, since it takes no mask."""
     compose = window_attention.compose
     by_backend = tuple(
         Peer(f"SDPA {name}", lambda backend=backend: _by(backend, compose))  # type: ignore[misc]
@@ -63,19 +63,19 @@ def of_windows() -> tuple[Peer, ...]:
 
 
 def of_depthwise() -> tuple[Peer, ...]:
-    """Of a depthwise convolution."""
+    """Peers of a depthwise convolution."""
     return (Peer("cuDNN", lambda: _by_cudnn(depthwise.compose)), *_compiled(depthwise.compose))
 
 
 def of_pointwise() -> tuple[Peer, ...]:
-    """Of a linear layer or 1×1 convolution."""
+    """Peers of a linear layer or 1×1 convolution."""
     as_images = Peer("cuDNN 1×1", lambda: _by_cudnn(_convolved))
     return (Peer("cuBLAS", lambda: pointwise.compose), as_images, *_compiled(pointwise.compose))
 
 
 def of_depthwise_int8() -> tuple[Peer, ...]:
-    """Peers of an int8 depthwise convolution, for which torch has no operator: fp32 is exact
-    for them.
+    """Peers of an int8 depthwise convolution: torch has no operator for it, and fp32 is exact for
+    its sums.
     """
     ours = Peer(
         "ours in bf16",
@@ -108,8 +108,8 @@ def of_pointwise_int8() -> tuple[Peer, ...]:
 
 
 def of_block_sparse() -> tuple[Peer, ...]:
-    """Of attention to chosen blocks; attention to all stands beside it, and the time with the
-    choice of blocks.
+    """Peers of attention to chosen blocks; as asides full attention, and ours with the choice of
+    blocks.
     """
     to_all = tuple(
         Peer(
@@ -129,7 +129,7 @@ def of_block_sparse() -> tuple[Peer, ...]:
         Peer("ours with the choice", lambda: sparse.choose_and_attend, is_aside=True),
         Peer(
             "Flex with the choice",
-            lambda: sparse.choosing_first(_compile(sparse.attend_by_flex)),
+            lambda: sparse.with_choice(_compile(sparse.attend_by_flex)),
             10.0,
             is_aside=True,
         ),
@@ -143,9 +143,9 @@ def _compiled(compose: Function) -> tuple[Peer, ...]:
     )
 
 
-def _compile(function: Function, **how: Any) -> Function:
-    made: Function = torch.compile(function, dynamic=False, fullgraph=True, **how)
-    return made
+def _compile(function: Function, **options: Any) -> Function:
+    compiled: Function = torch.compile(function, dynamic=False, fullgraph=True, **options)
+    return compiled
 
 
 def _by(backend: SDPBackend, compose: Function) -> Function:
@@ -159,9 +159,8 @@ def _by(backend: SDPBackend, compose: Function) -> Function:
 def _by_cudnn(compose: Function) -> Function:
     def run(*inputs: Any) -> Tensor:
         before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = (
-            True  # every algorithm tried at the first call, and the best kept
-        )
+        # every algorithm is tried at the first call, and the best one used from then on
+        torch.backends.cudnn.benchmark = True
         try:
             return compose(*inputs)
         finally:
@@ -173,31 +172,31 @@ def _by_cudnn(compose: Function) -> Function:
 def _convolved(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """A linear layer over (…, in) as a 1×1 convolution of images that lie channels last."""
+    """A linear layer over (…, in) as a 1×1 convolution of channels-last images."""
     image = x.reshape(x.shape[0], -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
-    made = (
+    output = (
         F.conv2d(image, weight[:, :, None, None], bias)
         .permute(0, 2, 3, 1)
         .reshape(*x.shape[:-1], -1)
     )
-    return ACTIVATIONS[activation](made if residual is None else made + residual)
+    return ACTIVATIONS[activation](output if residual is None else output + residual)
 
 
 def _flex_windows(
     qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float
 ) -> Tensor:
-    query, key, value = window_attention.cut(qkv, window, shift)
-    places = window_attention.distances(window, bias.device)
+    query, key, value = window_attention.partition(qkv, window, shift)
+    distances = window_attention.distances(window, bias.device)
     added = (
         window_attention.mask(qkv.shape[1], qkv.shape[2], window, shift, bias)
         if any(shift)
         else None
     )
 
-    def score(found: Tensor, index: Tensor, head: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        biased = found + bias[head, places[one, other]]
-        return biased if added is None else biased + added[index % added.shape[0], 0, one, other]
+    def modify(score: Tensor, index: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        biased = score + bias[head, distances[row, column]]
+        return biased if added is None else biased + added[index % added.shape[0], 0, row, column]
 
-    mixed = flex_attention(query, key, value, score_mod=score, scale=scale)
-    assert isinstance(mixed, Tensor)
-    return window_attention.join(mixed, qkv, window, shift)
+    attended = flex_attention(query, key, value, score_mod=modify, scale=scale)
+    assert isinstance(attended, Tensor)
+    return window_attention.reverse(attended, qkv, window, shift)

@@ -1,5 +1,5 @@
-"""What has to hold before a number is worth anything: the words of common.cuh by PTX's tables, and
-machine code that loads.
+"""Checks before anything is measured: the functions of common.cuh against PTX's tables, and whether
+machine code loads.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .record import KernelProbe
 
 
 def probed(device_type: str) -> tuple[KernelProbe, ...]:
-    """Every word, asked on a GPU or in the emulator."""
+    """Probe every function, on a GPU or in the emulator."""
     try:
-        check, run = probes().CHECKS, _runner(device_type)
+        checks, run = probes().CHECKS, _runner(device_type)
     except PaifuserError as error:
-        return (KernelProbe(name="words of common.cuh", failure=str(error)),)
-    words = tuple(
-        KernelProbe(name=name, failure=_failure(partial(one, run, device_type)))
-        for name, one in _named(check)
+        return (KernelProbe(name="functions of common.cuh", failure=str(error)),)
+    functions = tuple(
+        KernelProbe(name=name, failure=_failure(partial(check, run, device_type)))
+        for name, check in _named(checks)
     )
-    return (*words, *_loadable()) if device_type == "cuda" else words
+    return (*functions, *_loadable()) if device_type == "cuda" else functions
 
 
 def _loadable() -> Iterator[KernelProbe]:
-    """Whether the machine code of every entry that has a budget loads."""
+    """Whether the machine code of every entry with a budget loads."""
     run, device = CupyRunner(), torch.cuda.current_device()
     for kernel in KERNELS.values():
         for entry in kernel.budgets:
@@ -48,7 +48,7 @@ def _named(checks: tuple[Callable[..., None], ...]) -> Iterator[tuple[str, Calla
 
 
 def _failure(check: Callable[[], object]) -> str:
-    """A probe may fail in any way that a driver can think of: what it says is the finding."""
+    """The message of a check that fails in whichever way, or an empty string."""
     try:
         check()
     except Exception as error:

@@ -1,47 +1,46 @@
-"""What `paifuser-lab bench kernels` found."""
+"""The results of `paifuser-lab bench kernels`."""
 
 from __future__ import annotations
 
 from ...records import Ceiling, Record
 
 OURS = "ours"
-# a peer further off than this computes something else; composed operations round several times
-_STRAYED = 30.0
+# a peer with a larger error computes something else; composed operations round several times
+_MAX_PEER_ERROR = 30.0
 
 
 class KernelProbe(Record):
-    """One thing that has to hold before a number is worth anything."""
+    """A check that has to pass before any measurement counts."""
 
     name: str
     failure: str = ""
 
 
 class KernelCase(Record):
-    """One kernel at one shape. Errors are parts of what is allowed: above 1 is wrong."""
+    """One kernel at one shape. Errors are relative to the allowed error: above 1 is wrong."""
 
     kernel: str
     name: str
-    floor_bytes: int  # each input read once, the answer written once
+    floor_bytes: int  # each input read once, the output written once
     operations: int
     errors: dict[str, float] = {}
-    us: dict[str, float] = {}  # microseconds a call, ours and each peer's
-    asides: tuple[
-        str, ...
-    ] = ()  # those timed that are no rivals: they compute more, or are ours with something else
+    us: dict[str, float] = {}  # microseconds per call, ours and each peer's
+    # timed, but no rivals: they compute more, or are our kernel in another setting
+    asides: tuple[str, ...] = ()
     failures: dict[str, str] = {}
 
     @property
     def best_peer(self) -> str:
-        """The fastest of the others that computes the same, or nothing."""
+        """The fastest peer that computes the same, or an empty string."""
         others = [
             name
             for name in self.us
-            if name not in (OURS, *self.asides) and self.errors.get(name, 0.0) <= _STRAYED
+            if name not in (OURS, *self.asides) and self.errors.get(name, 0.0) <= _MAX_PEER_ERROR
         ]
         return min(others, key=lambda name: self.us[name]) if others else ""
 
     def row(self, ceiling: Ceiling | None) -> dict[str, str]:
-        """As a row of the table."""
+        """The case as a row of the table."""
         ours, best = self.us.get(OURS), self.best_peer
         error = self.errors.get(OURS)
         row = {
@@ -66,9 +65,7 @@ class KernelCase(Record):
 
 
 class DensityError(Record):
-    """How far attention to chosen blocks is from attention to all, in parts of the latter's
-    norm.
-    """
+    """The relative error of attention to chosen blocks, against full attention, by density."""
 
     data: str
     errors: dict[float, float]
@@ -79,7 +76,7 @@ class DensityError(Record):
 
 
 class KernelBench(Record):
-    """Probes, numbers and times of every kernel on one machine."""
+    """Probes, errors and times of every kernel on one machine."""
 
     machine: str
     ran_on: str  # the GPU, or the emulator
@@ -94,18 +91,18 @@ class KernelBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return f"CUDA kernels on {self.ran_on}, torch {self.torch_version}, {self.compiler}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a kernel and shape."""
+        """A row for each kernel and shape."""
         return [case.row(self.ceiling) for case in self.cases] or [
             {"kernel": "nothing was measured"}
         ]
 
     @property
     def is_sound(self) -> bool:
-        """Whether every probe held and every answer of ours was right."""
+        """Whether every probe passed and every output of our kernels was correct."""
         wrong = [
             case
             for case in self.cases
@@ -115,7 +112,7 @@ class KernelBench(Record):
 
     @property
     def summary(self) -> str:
-        """What held, what did not, what was left out, and the ceilings."""
+        """Passed and failed probes, failures, asides and the ceilings."""
         held = sum(not probe.failure for probe in self.probes)
         lines = [f"{held} of {len(self.probes)} probes held; {self.seconds:.0f} s in all."]
         lines += [f"probe {probe.name}: {probe.failure}" for probe in self.probes if probe.failure]
@@ -134,11 +131,11 @@ class KernelBench(Record):
             for name, why in case.failures.items()
         ]
         lines += [
-            f"{case.kernel}, {case.name}: {name} strays {error:.0f} times as far from float64 as "
-            "is allowed to us"
+            f"{case.kernel}, {case.name}: {name} has {error:.0f} times the error that is allowed "
+            "for our kernel"
             for case in self.cases
             for name, error in case.errors.items()
-            if name != OURS and not error <= _STRAYED
+            if name != OURS and not error <= _MAX_PEER_ERROR
         ]
         lines += [
             f"{case.kernel}, {case.name}: {name} {case.us[name]:.1f} µs"

@@ -1,4 +1,4 @@
-"""Peers of attention to chosen blocks: attention to all, and FlexAttention given the same lists of
+"""Peers of attention to chosen blocks: full attention, and FlexAttention with the same lists of
 blocks.
 """
 
@@ -27,7 +27,7 @@ def attend_to_all(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """What is run where nothing is left out."""
+    """Full attention."""
     return F.scaled_dot_product_attention(query, key, value, is_causal=is_causal, scale=scale)
 
 
@@ -40,15 +40,13 @@ def choose_and_attend(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """Ours from queries and keys on: as many blocks as `kept` has are chosen anew."""
+    """Ours from queries and keys on: choose as many blocks as `kept` has, then attend."""
     chosen = choose_blocks(query, key, keep=kept.shape[-1], is_causal=is_causal)
     return attend_to_blocks(query, key, value, chosen, is_causal=is_causal, scale=scale)
 
 
-def choosing_first(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """FlexAttention from queries and keys on: blocks chosen as ours are, and its own mask made of
-    them.
-    """
+def with_choice(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """FlexAttention from queries and keys on: blocks chosen as ours, and its own mask of them."""
 
     def run(
         query: Tensor,
@@ -70,33 +68,33 @@ def attend_by_flex(
 ) -> Tensor:
     """FlexAttention over the blocks of a mask."""
     tiles: Any = {"BLOCK_M": BLOCK, "BLOCK_N": BLOCK}
-    made = flex_attention(query, key, value, block_mask=mask, scale=scale, kernel_options=tiles)
-    assert isinstance(made, Tensor)
-    return made
+    output = flex_attention(query, key, value, block_mask=mask, scale=scale, kernel_options=tiles)
+    assert isinstance(output, Tensor)
+    return output
 
 
 def for_flex(inputs: Inputs) -> Inputs:
-    """The operator's inputs, their lists as FlexAttention's mask."""
+    """The operator's inputs, with the lists as FlexAttention's mask."""
     query, key, value, kept, _, is_causal, scale = inputs
     return query, key, value, mask_of(kept, key, is_causal=is_causal), scale
 
 
 def mask_of(kept: Tensor, key: Tensor, *, is_causal: bool) -> BlockMask:
-    """FlexAttention's mask of the same blocks: whole ones by their list alone, those on the
-    diagonal by their places, too.
+    """FlexAttention's mask of the same blocks: full ones by their list alone, those on the diagonal
+    by their positions as well.
     """
     count = blocks_of(key.shape[2])
     own = torch.arange(kept.shape[2], device=kept.device, dtype=torch.int32)[:, None]
-    is_whole = (kept >= 0) & (kept != own) if is_causal else kept >= 0
-    whole = torch.where(is_whole, kept, count).sort(-1).values
-    whole = F.pad(whole.masked_fill(whole == count, 0), (0, count - kept.shape[-1]))
-    is_cut = ((kept == own) & is_causal).any(-1)
-    cut = F.pad(own.expand(*kept.shape[:3], 1), (0, count - 1))
+    is_full = (kept >= 0) & (kept != own) if is_causal else kept >= 0
+    full = torch.where(is_full, kept, count).sort(-1).values
+    full = F.pad(full.masked_fill(full == count, 0), (0, count - kept.shape[-1]))
+    is_partial = ((kept == own) & is_causal).any(-1)
+    partial = F.pad(own.expand(*kept.shape[:3], 1), (0, count - 1))
     return BlockMask.from_kv_blocks(
-        is_cut.int(),
-        cut.contiguous(),
-        is_whole.sum(-1, dtype=torch.int32),
-        whole.contiguous(),
+        is_partial.int(),
+        partial.contiguous(),
+        is_full.sum(-1, dtype=torch.int32),
+        full.contiguous(),
         BLOCK_SIZE=BLOCK,
         mask_mod=_is_before if is_causal else None,
         seq_lengths=(kept.shape[2] * BLOCK, count * BLOCK),

@@ -1,5 +1,5 @@
-"""Times of calls on a GPU: graphs replayed in turn, over inputs that the cache cannot hold. Stands
-on torch.cuda.
+"""Times of calls on a GPU by torch.cuda: graphs replayed in turn, over inputs larger than the
+cache.
 """
 
 from __future__ import annotations
@@ -11,49 +11,45 @@ from typing import Any
 import torch
 
 Run = Callable[[], object]
-Clock = Callable[[Run], float]  # runs something once, gives the milliseconds it took on the device
+Clock = Callable[[Run], float]  # runs once, returns the milliseconds on the device
 
-# a round goes through as many bytes as this many caches hold, so that every call finds its inputs
-# in memory
+# caches' worth of bytes that a round reads, so that every call reads its inputs from memory
 CACHES = 3
-MOST_SETS = 64
-LEAST_CALLS = 8  # in a replay, so that an event's own microsecond is spread
-
+MAX_SETS = 64
+MIN_CALLS = 8  # in a replay, so that an event's own microsecond is spread
 HEAD_START = 200_000  # cycles, about 0.1 ms
 
 
 def sets_needed(call_bytes: int, cache_bytes: int) -> int:
-    """How many sets of inputs must take turns so that none is left in the cache when its turn comes
-    again.
-    """
-    return max(1, min(MOST_SETS, -(-CACHES * cache_bytes // max(1, call_bytes))))
+    """How many sets of inputs take turns so that none is still in the cache at its next turn."""
+    return max(1, min(MAX_SETS, -(-CACHES * cache_bytes // max(1, call_bytes))))
 
 
 def calls_of(bound: Sequence[Run]) -> list[Run]:
     """The calls of one round: every set of inputs in turn, several times where there are few."""
-    return list(bound) * -(-LEAST_CALLS // len(bound))
+    return list(bound) * -(-MIN_CALLS // len(bound))
 
 
 def timed_in_turn(
     candidates: Mapping[str, tuple[Run, int]], clock: Clock, rounds: int
 ) -> dict[str, float]:
-    """Microseconds a call, the median of rounds; each round runs everybody once, and another begins
-    each time.
+    """Microseconds per call, the median of rounds; each round runs every candidate once, and starts
+    with the next one.
 
-    A candidate is a round of it and the number of calls in that.
+    A candidate is a function that runs one round of it, and the number of calls in that.
     """
     names = list(candidates)
-    taken: dict[str, list[float]] = {name: [] for name in names}
+    samples: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
             run, calls = candidates[name]
-            taken[name].append(clock(run) * 1e3 / calls)
-    return {name: median(times) for name, times in taken.items()}
+            samples[name].append(clock(run) * 1e3 / calls)
+    return {name: median(times) for name, times in samples.items()}
 
 
 def captured(calls: Sequence[Run]) -> Run:
-    """The calls as one CUDA graph: the host's time is left out."""
+    """Capture the calls in one CUDA graph, so that the host's time is excluded."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -62,9 +58,8 @@ def captured(calls: Sequence[Run]) -> Run:
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(
-        graph, capture_error_mode="thread_local"
-    ):  # a compiler's own threads may touch the device meanwhile
+    # a compiler's own threads may touch the device meanwhile
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for call in calls:
             call()
     graph.replay()
@@ -73,7 +68,7 @@ def captured(calls: Sequence[Run]) -> Run:
 
 
 def event_clock(run: Run) -> float:
-    """Milliseconds between two events of the device around a run; the device sleeps before, so that
+    """Milliseconds between two events of the device around a run; the device sleeps first, so that
     the host is ahead of it.
     """
     start, end = (_event() for _ in range(2))

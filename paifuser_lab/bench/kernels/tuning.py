@@ -1,5 +1,5 @@
-"""Kernels tuned at the shapes of the bench: every tile compiled and ranked anywhere, the best one
-searched on a GPU and kept.
+"""Tunes kernels at the shapes of the benchmark: compiles and ranks every tile on any machine,
+searches the best one on a GPU and stores it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from ...errors import KernelError, MeasureError
-from ...kernels.compile import LEAST, architecture_of
+from ...kernels.compile import MIN_CAPABILITY, architecture_of
 from ...kernels.nvrtc import nvrtc
 from ...kernels.runners import runner_of
 from ...kernels.tile_choice import forget_measured_tiles
 from ...kernels.tuning.bound import Device, device_of
-from ...kernels.tuning.candidates import Prospects, prospects
+from ...kernels.tuning.candidates import Candidates, compile_tiles
 from ...kernels.tuning.record import Winner
 from ...kernels.tuning.store import Best, keep
 from ...machine.ceilings import cuda_accelerators, cuda_names
@@ -29,48 +29,47 @@ from .contest import contest, winner
 from .timing import captured, event_clock
 
 NO_GPU = (
-    "There is no GPU that torch can use, so that nothing can be timed; `--offline` compiles every "
-    "tile for --device and ranks "
-    "them, which is all that can be done without one."
+    "There is no GPU that torch can use, so nothing can be timed; `--offline` compiles and ranks "
+    "every tile for --device, which needs no GPU."
 )
 
 
 def tunable(words: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases of kernels that can be cut in more than one way; `words` are parts of kernels' or
-    cases' names.
+    """The cases of kernels with more than one tile; `words` are parts of the names of kernels or
+    cases.
     """
     known = [case for case in cases() if case.kernel.tiles.choices]
-    found = tuple(
+    chosen = tuple(
         case
         for case in known
         if not words or any(word in f"{case.kernel.name} {case.name}" for word in words)
     )
-    if not found:
+    if not chosen:
         raise MeasureError(
             f"No case to tune is called {' or '.join(words)}; there are "
             f"{', '.join(case.name for case in known)}."
         )
-    return found
+    return chosen
 
 
 def published(name: str) -> Accelerator:
-    """A published device that runs the kernels."""
+    """A device with published figures that runs the kernels."""
     device = find_device(name).device
-    if (device.compute_capability or (0, 0)) < LEAST:
-        able = [
-            key for key, (one, _) in DEVICES.items() if (one.compute_capability or (0, 0)) >= LEAST
+    if (device.compute_capability or (0, 0)) < MIN_CAPABILITY:
+        supported = [
+            key
+            for key, (known, _) in DEVICES.items()
+            if (known.compute_capability or (0, 0)) >= MIN_CAPABILITY
         ]
         raise KernelError(
-            f"{device.name} does not run these kernels; name one of {', '.join(able)}."
+            f"{device.name} does not run these kernels; name one of {', '.join(supported)}."
         )
     return device
 
 
-def ranked_offline(case: Case, device: Accelerator) -> Prospects:
-    """What each tile of a case is likely to take on a published device. Needs no GPU and makes no
-    inputs.
-    """
-    capability = device.compute_capability or LEAST
+def ranked_offline(case: Case, device: Accelerator) -> Candidates:
+    """The tiles of a case, ranked for a published device; needs no GPU and allocates no inputs."""
+    capability = device.compute_capability or MIN_CAPABILITY
     return _ranked(
         case,
         case.make(torch.device("meta")),
@@ -80,7 +79,7 @@ def ranked_offline(case: Case, device: Accelerator) -> Prospects:
 
 
 def tune(case: Case, *, budget: int, seconds: float) -> Winner:
-    """The best tile of a case on this machine's GPU, kept in the user's cache."""
+    """The best tile of a case on this machine's GPU, stored in the user's cache."""
     if not torch.cuda.is_available():
         raise MeasureError(NO_GPU)
     device = torch.device("cuda", torch.cuda.current_device())
@@ -90,22 +89,22 @@ def tune(case: Case, *, budget: int, seconds: float) -> Winner:
     architecture = architecture_of(torch.cuda.get_device_capability(device), nvrtc())
     with torch.no_grad():
         inputs = case.make(device)
-        ranked = _ranked(case, inputs, architecture, device_of(_measured(properties.name)))
-        held = contest(case, inputs, run, captured, event_clock, properties.L2_cache_size)
-        found = winner(held, ranked, budget=budget, seconds=seconds)
-    best = Best(
-        tile=found.tile, ms=found.ms, default_ms=found.default_ms, when=_now(), versions=_versions()
+        candidates = _ranked(case, inputs, architecture, device_of(_measured(properties.name)))
+        field = contest(case, inputs, run, captured, event_clock, properties.L2_cache_size)
+        best = winner(field, candidates, budget=budget, seconds=seconds)
+    stored = Best(
+        tile=best.tile, ms=best.ms, default_ms=best.default_ms, when=_now(), versions=_versions()
     )
     torch.cuda.empty_cache()
-    keep(properties.name, case.kernel.name, case.kernel.problem(*inputs), best)
+    keep(properties.name, case.kernel.name, case.kernel.problem(*inputs), stored)
     forget_measured_tiles()
-    return found
+    return best
 
 
-def _ranked(case: Case, inputs: Inputs, architecture: str, device: Device) -> Prospects:
+def _ranked(case: Case, inputs: Inputs, architecture: str, device: Device) -> Candidates:
     kernel = case.kernel
     out = kernel.empty(*inputs)
-    return prospects(
+    return compile_tiles(
         kernel.tiles,
         lambda tile: kernel.plan(out, *inputs, tile=tile),
         case.operations,
@@ -116,12 +115,12 @@ def _ranked(case: Case, inputs: Inputs, architecture: str, device: Device) -> Pr
 
 @cache
 def _measured(name: str) -> Accelerator:
-    """What the GPU of this name reaches here."""
-    found, note = cuda_accelerators(cuda_names())
-    here = next((one for one in found if one.name == name), None)
-    if here is None:
+    """The measured figures of the GPU of this name."""
+    accelerators, note = cuda_accelerators(cuda_names())
+    accelerator = next((known for known in accelerators if known.name == name), None)
+    if accelerator is None:
         raise MeasureError(note or f"{name} is not among the devices that torch sees.")
-    return here
+    return accelerator
 
 
 def _now() -> str:

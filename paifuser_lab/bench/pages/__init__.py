@@ -1,11 +1,10 @@
-"""The figures in README.md and docs/*.md, written from the records in docs/measured.
+"""The figures in README.md and docs/*.md, generated from the records in docs/measured.
 
-A page marks where a block of measured text goes with `<!-- measured:NAME -->` and
-`<!-- /measured -->`; what lies between is written from the records and from nothing else. A block
-without a record names the command that measures it.
+A page marks the place of a block of measured text with `<!-- measured:NAME -->` and
+`<!-- /measured -->`; the text between them is generated from the records alone. A block without a
+record names the command that measures it.
 
-    blocks        markers, the text between them, and the files that have them
-    commands      the command behind each record
+    blocks        markers, the text between them, the files that have them, the commands
     folder        the records
     summary       the one table of the README
     speed         latency of models, engines, fused layers, profiles, panels and attention

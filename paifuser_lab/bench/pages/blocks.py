@@ -12,7 +12,7 @@ from . import precision, pruning, speed, summary
 from .folder import Block, Records
 from .text import paragraph
 
-# The name of a record's file → the command that writes it, with `--json docs/measured/NAME.json`.
+# The file name of a record → the command that writes it, with `--json docs/measured/NAME.json`.
 COMMANDS = {
     "models": "bench models resnet18 mobilenetv2 vit-s bert-base --by-hand",
     "fuse": "bench fuse",
@@ -34,18 +34,18 @@ COMMANDS = {
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
 }
-# Blocks whose record has another name than they have.
+# Blocks whose record has another name.
 RECORD_OF = {"builds": "fuse_builds", "segmentation": "compress_segnet", "summary": "models"}
 
 
 def not_measured(block: str) -> str:
-    """What stands in a block whose record is not there."""
+    """The text of a block without a record."""
     command = COMMANDS[RECORD_OF.get(block, block)]
     return f"Not measured yet: `paifuser-lab {command}` measures it."
 
 
 def missing(records: Records) -> str:
-    """The commands whose record is not in the folder."""
+    """The commands without a record in the folder."""
     commands = [
         f"`paifuser-lab {command}`" for name, command in COMMANDS.items() if not records.has(name)
     ]
@@ -77,7 +77,7 @@ def render(text: str, folder: Path) -> str:
         name = match["name"]
         if name not in BLOCKS:
             raise FileError(
-                f"A page has a block '{name}' that nothing writes; there are {', '.join(BLOCKS)}."
+                f"A page has a block '{name}' that is not defined; there are {', '.join(BLOCKS)}."
             )
         body = BLOCKS[name](records).strip() or not_measured(name)
         return f"<!-- measured:{name} -->\n{body}\n<!-- /measured -->"
@@ -91,9 +91,9 @@ def blocks_of(text: str) -> dict[str, str]:
 
 
 def differing(text: str, rendered: str) -> list[str]:
-    """The names of the blocks that differ from what is rendered."""
-    now = blocks_of(text)
-    return [name for name, body in blocks_of(rendered).items() if now.get(name) != body]
+    """The names of the blocks that differ from the rendered text."""
+    current = blocks_of(text)
+    return [name for name, body in blocks_of(rendered).items() if current.get(name) != body]
 
 
 def pages_of(root: Path) -> list[Path]:

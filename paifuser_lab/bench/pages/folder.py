@@ -12,7 +12,7 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 class Records:
-    """The records of a folder, by file name; None where there is none."""
+    """The records of a folder, by file name; None if missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -16,7 +16,7 @@ LIVE, OURS = "int8", "int8 → openvino in bf16"
 FP32 = ("by hand: eager", "by hand: onnxruntime", "by hand: openvino")
 PEERS = ("OpenVINO bf16", "ORT static int8", "OpenVINO NNCF int8")
 ORT, NNCF = PEERS[1], PEERS[2]
-# The rows of a record, and how the pages call them.
+# The rows of a record, and their labels in the pages.
 UNIFORM = {"int8": "int8", "int4": "int4", "int4, made up for": "int4 with compensation"}
 INT4 = {
     "rounded": "rounded",
@@ -30,7 +30,11 @@ def precision(records: Records) -> str:
     measured = records.get("precision", PrecisionBench)
     if measured is None:
         return ""
-    others = [one for one in measured.models if one.ratio and not (one.peer or "").startswith(NNCF)]
+    others = [
+        model
+        for model in measured.models
+        if model.ratio and not (model.peer or "").startswith(NNCF)
+    ]
     caption = paragraph(
         f"`paifuser-lab bench precision` on {measured.machine}, batch 1: latency in ms with the",
         "better number of threads, in brackets the",
@@ -43,10 +47,10 @@ def precision(records: Records) -> str:
         "rounds of all candidates, and against ORT static int8 where NNCF",
         f"fails.{_slower(measured.models)}",
         *(
-            f"On {one.workload} the fastest peer with a smaller error is {_bare(one.peer)}: "
-            f"`{_bare(one.ours)}` of this project is"
-            f" {times(one.ratio or 0, one.interval)} as fast."
-            for one in others
+            f"On {model.workload} the fastest peer with a smaller error is {_bare(model.peer)}: "
+            f"`{_bare(model.ours)}` of this project is"
+            f" {times(model.ratio or 0, model.interval)} as fast."
+            for model in others
         ),
     )
     header = (
@@ -61,14 +65,14 @@ def precision(records: Records) -> str:
         "int8 → OpenVINO",
         "against NNCF",
     )
-    return f"{caption}\n\n{table(header, [_precision_row(one) for one in measured.models])}"
+    return f"{caption}\n\n{table(header, [_precision_row(model) for model in measured.models])}"
 
 
-def _slower(found: Sequence[PrecisionModel]) -> str:
+def _slower(models: Sequence[PrecisionModel]) -> str:
     names = [
-        one.workload
-        for one in found
-        if (one.peer or "").startswith(NNCF) and one.ratio and one.ratio < 1
+        model.workload
+        for model in models
+        if (model.peer or "").startswith(NNCF) and model.ratio and model.ratio < 1
     ]
     return f" NNCF is faster on {listed(names)}." if names else ""
 
@@ -106,12 +110,12 @@ def sums(records: Records) -> str:
         records.get("precision_sums", PrecisionBench),
         records.get("sums", Experiment),
     )
-    parts = [_sums_row(one) for one in measured.models] if measured else []
-    for one in in_turn.comparisons if in_turn else ():
-        before, after = one["sums in fp32"], one["sums in int8"]
+    parts = [_sums_row(model) for model in measured.models] if measured else []
+    for comparison in in_turn.comparisons if in_turn else ():
+        before, after = comparison["sums in fp32"], comparison["sums in int8"]
         if before.latency_ms and after.latency_ms:
             parts.append(
-                f"Of {one.workload} in ONNX Runtime, one thread: "
+                f"Of {comparison.workload} in ONNX Runtime, one thread: "
                 f"{times(before.latency_ms / after.latency_ms)} as fast as without."
             )
     return paragraph("With `sums: int8` residual sums are in int8, too.", *parts) if parts else ""
@@ -139,14 +143,14 @@ def allocation(records: Records) -> str:
     measured = records.get("allocation", Experiment)
     if measured is None or not measured.comparisons:
         return ""
-    (one, *_) = measured.comparisons
-    rows = {row.name: row for row in one.rows if row.metric is not None}
+    (comparison, *_) = measured.comparisons
+    rows = {row.name: row for row in comparison.rows if row.metric is not None}
     uniform = [f"{label} {_kept(rows[name])}" for name, label in UNIFORM.items() if name in rows]
     if "plan_precision" not in rows:
         return ""
-    base = one[one.baseline]
+    base = comparison[comparison.baseline]
     return paragraph(
-        f"Within the size of int8 plus 10 %, `plan_precision` on `{one.workload}`",
+        f"Within the size of int8 plus 10 %, `plan_precision` on `{comparison.workload}`",
         "(`paifuser-lab bench experiment allocation`):",
         f"{_kept(rows['plan_precision'])}. Uniform: {'; '.join(uniform)}; fp32",
         f"{percent(base.metric or 0)} accuracy, {_kilo(base)} kB.",
@@ -168,8 +172,8 @@ def sensitivity(records: Records) -> str:
     """Rank agreement of each sensitivity method with the measured rise of the loss."""
     measured = records.get("sensitivity", SensitivityBench)
     parts = []
-    for one in measured.records if measured else ():
-        methods = {method.name: method.agreement for method in one.methods}
+    for record in measured.records if measured else ():
+        methods = {method.name: method.agreement for method in record.methods}
         if "quadratic" not in methods or not methods["quadratic"]:
             continue
         values = [
@@ -177,7 +181,7 @@ def sensitivity(records: Records) -> str:
             for name in ("quadratic", "trace", "fisher")
             if methods.get(name)
         ]
-        parts.append(f"`{one.workload}`: {'; '.join(values)}")
+        parts.append(f"`{record.workload}`: {'; '.join(values)}")
     if measured is None or not parts:
         return ""
     return paragraph(
@@ -188,8 +192,8 @@ def sensitivity(records: Records) -> str:
     )
 
 
-def _agreements(found: dict[str, float]) -> str:
-    return ", ".join(f"{value:.2f} ({name})" for name, value in found.items())
+def _agreements(agreement: dict[str, float]) -> str:
+    return ", ".join(f"{value:.2f} ({name})" for name, value in agreement.items())
 
 
 def hessian(records: Records) -> str:
@@ -198,10 +202,10 @@ def hessian(records: Records) -> str:
     if measured is None or not measured.models:
         return ""
     parts = [
-        f"`{one.workload}` {one.our_seconds:.3g} s, PyHessian layer by layer "
-        f"{one.peer_seconds:.3g} s ({one.ratio:.1f} ×), the quadratic form, the"
-        f" default, {one.quadratic_seconds:.2g} s"
-        for one in measured.models
+        f"`{model.workload}` {model.our_seconds:.3g} s, PyHessian layer by layer "
+        f"{model.peer_seconds:.3g} s ({model.ratio:.1f} ×), the quadratic form, the"
+        f" default, {model.quadratic_seconds:.2g} s"
+        for model in measured.models
     ]
     return paragraph(
         "`paifuser-lab bench sensitivity --peer pyhessian`: every layer's trace within ±10 % on",
@@ -214,11 +218,11 @@ def int4(records: Records) -> str:
     """Accuracy with int4 weights, rounded and trained."""
     measured = records.get("int4", Experiment)
     models = []
-    for one in measured.comparisons if measured else ():
-        rows = {row.name: percent(row.metric) for row in one.rows if row.metric is not None}
+    for comparison in measured.comparisons if measured else ():
+        rows = {row.name: percent(row.metric) for row in comparison.rows if row.metric is not None}
         parts = [f"{rows[name]} {label}" for name, label in INT4.items() if name in rows]
-        base = percent(one[one.baseline].metric or 0)
-        models.append(f"`{one.workload}`: {'; '.join(parts)}; {base} in fp32.")
+        base = percent(comparison[comparison.baseline].metric or 0)
+        models.append(f"`{comparison.workload}`: {'; '.join(parts)}; {base} in fp32.")
     caption = "Accuracy with int4 weights (`paifuser-lab bench experiment int4`):"
     return paragraph(caption, *models, "One seed.") if models else ""
 

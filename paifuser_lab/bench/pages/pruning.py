@@ -12,7 +12,7 @@ from ..prune import PruneBench
 from .folder import Block, Records
 from .text import minus, paragraph, percent, table, times
 
-# The stages of the record, and how the page calls them.
+# The stages of the record, and their labels in the page.
 LABELS = {
     STAGES[0]: "pruned once, not trained",
     STAGES[1]: "pruned in rounds, distilled",
@@ -93,8 +93,8 @@ def compress(records: Records) -> str:
     return f"{caption}\n\n{table(header, rows)}"
 
 
-def _base(one: Comparison) -> Measurement:
-    return one[one.baseline]
+def _base(comparison: Comparison) -> Measurement:
+    return comparison[comparison.baseline]
 
 
 def _pairs(
@@ -159,12 +159,14 @@ def cut(records: Records) -> str:
     """Accuracy right after pruning and before any training."""
     measured = records.get("cut", Experiment)
     models = []
-    for one in measured.comparisons if measured else ():
-        base = _base(one)
+    for comparison in measured.comparisons if measured else ():
+        base = _base(comparison)
         shares = dict.fromkeys(
-            row.name.partition(",")[0] for row in one.rows if row.name.endswith("repaired")
+            row.name.partition(",")[0] for row in comparison.rows if row.name.endswith("repaired")
         )
-        pairs = [(one[f"{share}, repaired"], one[f"{share}, as cut"]) for share in shares]
+        pairs = [
+            (comparison[f"{share}, repaired"], comparison[f"{share}, as cut"]) for share in shares
+        ]
         parts = [
             f"at {percent((refitted.parameters or 0) / (base.parameters or 1), 0)} of the "
             f"parameters {percent(refitted.metric or 0)},"
@@ -172,7 +174,7 @@ def cut(records: Records) -> str:
             for refitted, bare in pairs
         ]
         models.append(
-            f"`{one.workload}` ({percent(base.metric or 0)} accuracy): {'; '.join(parts)}."
+            f"`{comparison.workload}` ({percent(base.metric or 0)} accuracy): {'; '.join(parts)}."
         )
     return (
         paragraph(

@@ -25,11 +25,15 @@ def models(records: Records) -> str:
     first, again = records.get("models", ModelsBench), records.get("mobilenetv2_vit-s", ModelsBench)
     if first is None:
         return ""
-    names = " ".join(one.workload for one in first.comparisons)
-    rows = [_model_row(one, first.by_hand.get(one.workload), "") for one in first.comparisons]
+    names = " ".join(comparison.workload for comparison in first.comparisons)
+    rows = [
+        _model_row(comparison, first.by_hand.get(comparison.workload), "")
+        for comparison in first.comparisons
+    ]
     if again is not None:
         rows += [
-            _model_row(one, again.by_hand.get(one.workload), ", again") for one in again.comparisons
+            _model_row(comparison, again.by_hand.get(comparison.workload), ", again")
+            for comparison in again.comparisons
         ]
     caption = paragraph(
         f"`paifuser-lab bench models {names} --by-hand` on {first.comparisons[0].machine}, batch",
@@ -60,11 +64,11 @@ def models(records: Records) -> str:
     return f"{caption}\n\n{table(header, rows)}"
 
 
-def _model_row(one: Comparison, hand: HandRatio | None, suffix: str) -> list[str]:
-    base = one[one.baseline]
-    row = [one.workload + suffix, f"{number(base.latency_ms or 0)} ({base.threads}t)"]
+def _model_row(comparison: Comparison, hand: HandRatio | None, suffix: str) -> list[str]:
+    base = comparison[comparison.baseline]
+    row = [comparison.workload + suffix, f"{number(base.latency_ms or 0)} ({base.threads}t)"]
     for engine in ENGINES:
-        tried = [row for row in one.rows if row.name.startswith(engine) and row.latency_ms]
+        tried = [row for row in comparison.rows if row.name.startswith(engine) and row.latency_ms]
         best = min(tried, key=lambda row: row.latency_ms or 0.0, default=None)
         row.append(_with_threads(best) if best else "–")
     return [*row, *((hand.plan, ratio(hand.ratio, hand.interval)) if hand else ("–", "–"))]
@@ -79,17 +83,22 @@ def fuse(records: Records) -> str:
     measured = records.get("fuse", FuseBench)
     if measured is None:
         return ""
-    found = measured.comparisons
-    fused = [row.relative_error or 0 for one in found for row in one.rows if "fuse" in row.steps]
+    comparisons = measured.comparisons
+    fused = [
+        row.relative_error or 0
+        for comparison in comparisons
+        for row in comparison.rows
+        if "fuse" in row.steps
+    ]
     compiled = [
         row.relative_error or 0
-        for one in found
-        for row in one.rows
+        for comparison in comparisons
+        for row in comparison.rows
         if row.name == "inductor frozen"
     ]
     caption = paragraph(
-        f"`paifuser-lab bench fuse` on {found[0].machine}, batch 1, fp32, the better number of",
-        "threads: latency in ms, × = speed-up over the",
+        f"`paifuser-lab bench fuse` on {comparisons[0].machine}, batch 1, fp32, the better",
+        "number of threads: latency in ms, × = speed-up over the",
         f"faster eager baseline. Errors are at most {power(max(fused))}, Inductor's",
         f"{power(max(compiled, default=0))}. The fastest recipe with `fuse` is shown; the last",
         "column is Inductor's latency divided by its: below 1 the compiler was faster.",
@@ -102,23 +111,24 @@ def fuse(records: Records) -> str:
         "Inductor, frozen",
         "against Inductor",
     )
-    return f"{caption}\n\n{table(header, [_fuse_row(one) for one in found])}"
+    return f"{caption}\n\n{table(header, map(_fuse_row, comparisons))}"
 
 
-def _fuse_row(one: Comparison) -> list[str]:
-    base = one[one.baseline]
+def _fuse_row(comparison: Comparison) -> list[str]:
+    base = comparison[comparison.baseline]
     best = min(
-        (row for row in one.rows if "fuse" in row.steps), key=lambda row: row.latency_ms or 0.0
+        (row for row in comparison.rows if "fuse" in row.steps),
+        key=lambda row: row.latency_ms or 0.0,
     )
     rest = tuple(step for step in best.steps if step != "fuse")
-    without = next((row for row in one.rows if rest and row.steps == rest), None)
+    without = next((row for row in comparison.rows if rest and row.steps == rest), None)
     compiled = next(
-        (row for row in one.rows if row.name == "inductor frozen" and row.latency_ms), None
+        (row for row in comparison.rows if row.name == "inductor frozen" and row.latency_ms), None
     )
     names = ", ".join(f"`{STEPS.get(step, step)}`" for step in best.steps)
     against = ratio((compiled.latency_ms or 0) / (best.latency_ms or 1)) if compiled else "–"
     return [
-        one.workload,
+        comparison.workload,
         number(base.latency_ms or 0),
         _with_interval(without) if without else "–",
         f"{names}: {_with_interval(best)}",
@@ -154,7 +164,7 @@ def builds(records: Records) -> str:
 
 
 def profile(records: Records) -> str:
-    """What profiling costs and whether its rows add up."""
+    """The overhead of profiling and whether its rows add up."""
     measured = records.get("profile", ProfileBench)
     if measured is None:
         return ""
@@ -220,7 +230,7 @@ def _flops_row(row: FlopsRow) -> str:
 def promises(records: Records) -> str:
     """The predicted saving of each step beside the measured one."""
     measured = records.get("promises", Experiment)
-    parts = [_promise(one) for one in measured.promises] if measured else []
+    parts = [_promise(pair) for pair in measured.promises] if measured else []
     if measured is None or not parts:
         return ""
     return paragraph(
@@ -230,12 +240,12 @@ def promises(records: Records) -> str:
     )
 
 
-def _promise(one: SideBySide) -> str:
-    saves = one.predicted.saves_ms if one.predicted else None
+def _promise(pair: SideBySide) -> str:
+    saves = pair.predicted.saves_ms if pair.predicted else None
     predicted = "–" if saves is None else minus(f"{-saves:+.1f} ms")
-    achieved = minus(f"{-one.achieved_ms:+.1f}")
-    return f"{one.after} {predicted}, achieved {achieved}" + (
-        f" ({times(one.speedup)})" if one.speedup else ""
+    achieved = minus(f"{-pair.achieved_ms:+.1f}")
+    return f"{pair.after} {predicted}, achieved {achieved}" + (
+        f" ({times(pair.speedup)})" if pair.speedup else ""
     )
 
 
@@ -272,18 +282,18 @@ def attention(records: Records) -> str:
     """Speed-up and metric of attention to the smallest share of the keys measured."""
     measured = records.get("attention", Experiment)
     parts = []
-    for one in measured.attention if measured else ():
-        index = len(one.keeps) - 1
+    for cost in measured.attention if measured else ():
+        index = len(cost.keeps) - 1
         speedup, tokens = (
-            one.speedup(index),
-            max((layer.queries for layer in one.sparse_layers), default=0),
+            cost.speedup(index),
+            max((layer.queries for layer in cost.sparse_layers), default=0),
         )
-        if speedup is None or one.dense_value is None:
+        if speedup is None or cost.dense_value is None:
             continue
         parts.append(
-            f"{one.keeps[index]:.0%} of the keys made a segmentation of {tokens:,} tokens "
+            f"{cost.keeps[index]:.0%} of the keys made a segmentation of {tokens:,} tokens "
             f"{times(speedup)} as fast "
-            f"({one.metric} {one.dense_value:.3f} → {one.values[index]:.3f})"
+            f"({cost.metric} {cost.dense_value:.3f} → {cost.values[index]:.3f})"
         )
     if measured is None or not parts:
         return ""

@@ -1,4 +1,4 @@
-"""The one table of results in the README: speed-ups by model, and what else was measured."""
+"""The table of results in the README: speed-ups by model, and a sentence on each other result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Columns = dict[str, dict[str, str]]
 
 
 def summary(records: Records) -> str:
-    """A row a model, a column a way of running it; then one sentence on each other subject."""
+    """A row per model, a column per way of running it; then a sentence on each other subject."""
     columns: Columns = {**_planned(records), **_fused(records), **_int8(records)}
     models = list(dict.fromkeys(model for column in columns.values() for model in column))
     if not models:
@@ -52,26 +52,27 @@ def _planned(records: Records) -> Columns:
 
 def _fused(records: Records) -> Columns:
     measured = records.get("fuse", FuseBench)
-    best = {one.workload: _fastest_fused(one) for one in measured.comparisons} if measured else {}
+    comparisons = measured.comparisons if measured else ()
+    best = {comparison.workload: _fastest_fused(comparison) for comparison in comparisons}
     return {HEADER[2]: {name: times(row.speedup or 0) for name, row in best.items()}}
 
 
-def _fastest_fused(one: Comparison) -> Measurement:
-    rows = (row for row in one.rows if "fuse" in row.steps)
+def _fastest_fused(comparison: Comparison) -> Measurement:
+    rows = (row for row in comparison.rows if "fuse" in row.steps)
     return min(rows, key=lambda row: row.latency_ms or 0.0)
 
 
 def _int8(records: Records) -> Columns:
     measured = records.get("precision", PrecisionBench)
     columns: Columns = {name: {} for name in HEADER[3:]}
-    for one in measured.models if measured else ():
+    for model in measured.models if measured else ():
         names = ("by hand: eager", LIVE, "by hand: openvino", OURS)
-        eager, *others = (fastest(one, name) for name in names)
+        eager, *others = (fastest(model, name) for name in names)
         for header, row in zip(HEADER[3:], others, strict=False):
             if eager and row:
-                columns[header][one.workload] = times(eager.ms / row.ms)
+                columns[header][model.workload] = times(eager.ms / row.ms)
         if others[-1]:
-            columns[HEADER[6]][one.workload] = power(others[-1].error)
+            columns[HEADER[6]][model.workload] = power(others[-1].error)
     return columns
 
 
@@ -108,7 +109,7 @@ def _compression(records: Records) -> str:
         return ""
     goal = max(run.goal for run in measured.runs)
     runs = [run.measured for run in measured.runs if run.goal == goal]
-    pairs = [(one[one.baseline], one[STAGES[-1]]) for one in runs]
+    pairs = [(run[run.baseline], run[STAGES[-1]]) for run in runs]
     size = fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
     before, after = (percent(fmean(pair[index].metric or 0 for pair in pairs)) for index in (0, 1))
     speedup = median(row.speedup or 0 for _, row in pairs)

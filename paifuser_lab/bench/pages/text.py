@@ -1,4 +1,4 @@
-"""Numbers and paragraphs as the pages show them."""
+"""Formats numbers and paragraphs as the pages show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ CODE = re.compile(r"`[^`]*`")
 def paragraph(*sentences: str) -> str:
     """Sentences as one paragraph, without those that are empty; code stays in one line."""
     text = CODE.sub(
-        lambda code: code[0].replace(" ", "\0"), " ".join(one for one in sentences if one)
+        lambda code: code[0].replace(" ", "\0"),
+        " ".join(sentence for sentence in sentences if sentence),
     )
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace(
         "\0", " "
@@ -27,7 +28,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """Three figures."""
+    """A number with three significant digits."""
     return f"{value:.3g}"
 
 
@@ -53,10 +54,10 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """One, two and three."""
+    """An enumeration: one, two and three."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def minus(text: str) -> str:
-    """A number with a real minus sign."""
+    """Replace hyphens by minus signs."""
     return text.replace("-", "−")

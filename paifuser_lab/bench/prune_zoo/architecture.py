@@ -1,4 +1,4 @@
-"""The list that architectures enter, and how one is built ready to be compared."""
+"""The registry of architectures, and how one is built for a comparison."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ class Architecture:
     inputs: Callable[[], Any]
 
     def workload(self, seed: int = 0) -> Workload:
-        """The model with every weight different from every other, so that a mix-up shows."""
+        """The model with all weights different, so that mixed-up channels are detected."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = scattered(self.build().eval())
             return Workload(model, self.inputs(), name=self.name)
 
 
-_FOUND: dict[str, Architecture] = {}
+_REGISTRY: dict[str, Architecture] = {}
 
 
 def architecture(
     name: str, inputs: Callable[[], Any]
 ) -> Callable[[Callable[[], nn.Module]], Callable[[], nn.Module]]:
-    """Enter a model, by its class or by a function that builds it."""
+    """Register a model, by its class or by a function that builds it."""
 
-    def enter(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-        _FOUND[name] = Architecture(name, build, inputs)
+    def register(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+        _REGISTRY[name] = Architecture(name, build, inputs)
         return build
 
-    return enter
+    return register
 
 
 def architectures() -> tuple[Architecture, ...]:
-    """Every architecture, in the order of the files."""
-    return tuple(_FOUND.values())
+    """Every architecture, in order of registration."""
+    return tuple(_REGISTRY.values())
 
 
 def scattered(model: nn.Module) -> nn.Module:
-    """Give weights and running figures values as after training: none zero, none equal."""
+    """Initialize weights and running statistics as after training: none zero, none equal."""
     with torch.no_grad():
         for weight in model.parameters():
             spread = 0.5 if weight.ndim < 2 else (2 / max(1, weight[0].numel())) ** 0.5
@@ -65,9 +65,9 @@ def images(batch: int = 2, channels: int = 3, size: int = 16) -> Callable[[], to
     return lambda: torch.randn(batch, channels, size, size)
 
 
-def tokens(batch: int = 2, length: int = 7, words: int = 32) -> Callable[[], torch.Tensor]:
-    """Random words."""
-    return lambda: torch.randint(0, words, (batch, length))
+def tokens(batch: int = 2, length: int = 7, vocabulary: int = 32) -> Callable[[], torch.Tensor]:
+    """Random token ids."""
+    return lambda: torch.randint(0, vocabulary, (batch, length))
 
 
 def vectors(*shape: int) -> Callable[[], torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Transformers of every make."""
+"""Transformers with various kinds of attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEQUENCE = vectors(2, 6, WIDTH)
 
 
 class Separate(nn.Module):
-    """Queries, keys and values from a layer each; products and softmax by hand."""
+    """A layer each for queries, keys and values; products and softmax composed by hand."""
 
     def __init__(self, *, causal: bool = False) -> None:
         super().__init__()
@@ -28,8 +28,8 @@ class Separate(nn.Module):
     def forward(self, x: Tensor) -> Any:
         b, n, _ = x.shape
         q, k, v = (
-            one(x).view(b, n, -1, self.head_size).transpose(1, 2)
-            for one in (self.query, self.key, self.value)
+            projection(x).view(b, n, -1, self.head_size).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         scores = q @ k.transpose(-1, -2) / math.sqrt(self.head_size)
         if self.causal:
@@ -38,7 +38,7 @@ class Separate(nn.Module):
 
 
 class Packed(nn.Module):
-    """One layer for all three, and torch's own attention; the number of heads is an attribute."""
+    """One qkv layer and torch's own attention; the number of heads is an attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,9 +53,7 @@ class Packed(nn.Module):
 
 
 class PackedByWidth(nn.Module):
-    """The size of a head is found by dividing the width of what comes in: no smaller number of
-    heads fits.
-    """
+    """The head size is computed from the input's width, so that no smaller number of heads fits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +89,7 @@ class ByEinsum(nn.Module):
 
 
 class Shared(nn.Module):
-    """Two heads of queries to each of keys and values, turned by their place."""
+    """Two query heads per head of keys and values, with rotary position embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,39 +102,39 @@ class Shared(nn.Module):
     def forward(self, x: Tensor) -> Any:
         b, n, _ = x.shape
         q, k, v = (
-            one(x).view(b, n, -1, self.head_size).transpose(1, 2)
-            for one in (self.query, self.key, self.value)
+            projection(x).view(b, n, -1, self.head_size).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
-        q, k = _turned(q), _turned(k)
+        q, k = _rotated(q), _rotated(k)
         k, v = (
-            one[:, :, None].expand(-1, -1, self.times, -1, -1).reshape(b, -1, n, self.head_size)
-            for one in (k, v)
+            heads[:, :, None].expand(-1, -1, self.times, -1, -1).reshape(b, -1, n, self.head_size)
+            for heads in (k, v)
         )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(b, n, -1))
 
 
-def _turned(x: Tensor) -> Tensor:
-    """Pairs of values turned by an angle that grows with the place."""
+def _rotated(x: Tensor) -> Tensor:
+    """Rotate pairs of values by an angle that grows with the position."""
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[-2])[:, None] / 10.0 ** torch.arange(half)
-    cos, sin = (torch.cat([one(angles)] * 2, -1).to(x) for one in (torch.cos, torch.sin))
+    cos, sin = (torch.cat([function(angles)] * 2, -1).to(x) for function in (torch.cos, torch.sin))
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
 class Windows(nn.Module):
-    """Attention within windows of an image, with a bias a head for each distance."""
+    """Attention within windows of an image, with a relative position bias per head."""
 
     def __init__(self) -> None:
         super().__init__()
         self.window, self.heads, self.head_size = 4, HEADS, SIZE
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.table = nn.Parameter(torch.randn(49, HEADS))
-        place = torch.stack(
+        position = torch.stack(
             torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")
         ).flatten(1)
-        apart = place[:, :, None] - place[:, None] + 3
-        self.register_buffer("index", apart[0] * 7 + apart[1])
+        distance = position[:, :, None] - position[:, None] + 3
+        self.register_buffer("index", distance[0] * 7 + distance[1])
         self.index: Tensor
 
     def forward(self, x: Tensor) -> Any:
@@ -162,7 +160,7 @@ class Windows(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Wide and narrow again."""
+    """A wide layer, an activation and a narrow layer."""
 
     def __init__(self, act: Callable[[Tensor], Tensor] = functional.gelu) -> None:
         super().__init__()
@@ -173,7 +171,7 @@ class Mlp(nn.Module):
 
 
 class GatedMlp(nn.Module):
-    """One wide layer gates another."""
+    """A wide layer gated by another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,8 +186,8 @@ class GatedMlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each word is sent to the better two of four experts, whose weights are stacked; all compute,
-    a gate chooses.
+    """Each token is routed to two of four experts, whose weights are stacked; all experts compute,
+    and a gate selects.
     """
 
     def __init__(self) -> None:
@@ -209,7 +207,7 @@ class Experts(nn.Module):
 
 
 class RoutedExperts(nn.Module):
-    """Experts are layers; only those run that a word is sent to."""
+    """Each expert is a layer and runs only on the tokens that are routed to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +223,7 @@ class RoutedExperts(nn.Module):
 
 
 class RootNorm(nn.Module):
-    """x over its root mean square, by hand."""
+    """RMS norm, composed by hand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,9 +234,7 @@ class RootNorm(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Blocks of attention and a wide layer, with norms before; words or vectors in, a score each
-    out.
-    """
+    """Blocks of attention and an MLP with pre-norms; tokens or vectors in, scores for each out."""
 
     def __init__(
         self,
@@ -256,9 +252,9 @@ class Encoder(nn.Module):
         self.head = nn.Linear(WIDTH, 5)
 
     def forward(self, x: Tensor) -> Any:
-        for place, (attention, mlp) in enumerate(zip(self.attention, self.mlp, strict=True)):
-            x = x + attention(self.norms[2 * place](x))
-            x = x + mlp(self.norms[2 * place + 1](x))
+        for index, (attention, mlp) in enumerate(zip(self.attention, self.mlp, strict=True)):
+            x = x + attention(self.norms[2 * index](x))
+            x = x + mlp(self.norms[2 * index + 1](x))
         return self.head(x)
 
 
@@ -275,7 +271,7 @@ architecture("sigmoid inside", SEQUENCE)(lambda: Encoder(Packed, lambda: Mlp(tor
 
 @architecture("torch's attention", SEQUENCE)
 class TorchAttention(nn.Module):
-    """nn.MultiheadAttention, and layers around it."""
+    """nn.MultiheadAttention, an MLP and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +296,7 @@ architecture("torch's decoder layer", lambda: (torch.randn(2, 5, WIDTH), torch.r
 
 @architecture("vision transformer", images())
 class Vision(nn.Module):
-    """Patches, a class token and places."""
+    """Patches, a class token and position embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -315,7 +311,7 @@ class Vision(nn.Module):
 
 @architecture("language model, tied", tokens())
 class Language(nn.Module):
-    """Words and places added; the answer's weights are the words'."""
+    """Token and position embeddings added; the output layer shares the token embedding's weight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Convolutional networks: one trait each."""
+"""Convolutional networks, each with one property."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def block(
 
 
 class Head(nn.Module):
-    """A classifier over a body's channels."""
+    """A body with a classifier."""
 
     def __init__(self, body: nn.Module, channels: int) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ def residual() -> nn.Module:
         for a, b in ((16, 16), (16, 32), (32, 32))
     ]
     parts = [
-        Residual(a, b, one)
-        for (a, b), one in zip(((16, 16), (16, 32), (32, 32)), inside, strict=True)
+        Residual(a, b, branch)
+        for (a, b), branch in zip(((16, 16), (16, 32), (32, 32)), inside, strict=True)
     ]
     return Head(nn.Sequential(block(3, 16), *parts), 32)
 
@@ -78,12 +78,12 @@ def bottleneck() -> nn.Module:
         nn.Sequential(block(32, 16, 1), block(16, 16), block(16, 32, 1, relu=False))
         for _ in range(2)
     ]
-    return Head(nn.Sequential(block(3, 32), *(Residual(32, 32, one) for one in inside)), 32)
+    return Head(nn.Sequential(block(3, 32), *(Residual(32, 32, branch) for branch in inside)), 32)
 
 
 @architecture("zero-padded shortcut", images())
 class PaddedShortcut(nn.Module):
-    """A wider layer is added to a narrower one with channels of zeros."""
+    """The shortcut of a widening layer is padded with channels of zeros."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def inverted_residual() -> nn.Module:
         nn.Sequential(block(16, 64, 1), block(64, 64, groups=64), block(64, 16, 1, relu=False))
         for _ in range(2)
     ]
-    return Head(nn.Sequential(block(3, 16), *(Residual(16, 16, one) for one in inside)), 16)
+    return Head(nn.Sequential(block(3, 16), *(Residual(16, 16, branch) for branch in inside)), 16)
 
 
 @architecture("groups", images())
@@ -125,7 +125,7 @@ def in_groups() -> nn.Module:
 
 @architecture("dense", images())
 class Dense(nn.Module):
-    """Every layer reads all before it."""
+    """Every layer reads the outputs of all before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Dense(nn.Module):
 
 
 class C2f(nn.Module):
-    """Half of the channels pass by, half go through bottlenecks, everything is put side by side."""
+    """Half of the channels skip the bottlenecks, half pass through; all are concatenated."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ architecture("C2f by split", images())(lambda: C2f("split"))
 
 
 class SqueezeExcite(nn.Module):
-    """Channels are weighed by a gate that has seen them all."""
+    """A gate computed from all channels scales each of them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ def squeeze_excite() -> nn.Module:
 
 @architecture("U-Net", images())
 class UNet(nn.Module):
-    """Down, up, and what was there before beside it."""
+    """Down, up, and concatenation with the features of the same scale."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class UNet(nn.Module):
 
 @architecture("feature pyramid", images())
 class Pyramid(nn.Module):
-    """Three scales, added from the coarsest down; an answer each."""
+    """Three scales, added from the coarsest to the finest; an output for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,21 +211,23 @@ class Pyramid(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(24, 6, 3, padding=1) for _ in range(3))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        found = []
+        features = []
         for down in self.down:
             x = down(x)
-            found.append(x)
-        y = self.side[2](found[2])
-        answers = [self.heads[2](y)]
+            features.append(x)
+        y = self.side[2](features[2])
+        outputs = [self.heads[2](y)]
         for i in (1, 0):
-            y = self.side[i](found[i]) + functional.interpolate(y, scale_factor=2.0, mode="nearest")
-            answers.append(self.heads[i](y))
-        return answers
+            y = self.side[i](features[i]) + functional.interpolate(
+                y, scale_factor=2.0, mode="nearest"
+            )
+            outputs.append(self.heads[i](y))
+        return outputs
 
 
 @architecture("inception", images())
 class Inception(nn.Module):
-    """Four branches of different widths side by side."""
+    """Four branches of different widths, concatenated."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Convolutional networks that rearrange their channels, one trait each: shuffles, transposed
-convolutions, one and three dimensions, norms over groups, channels last, gates.
+"""Convolutional networks that rearrange their channels, each with one property: shuffles,
+transposed convolutions, one and three dimensions, group norms, channels last, gates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .convolutional import Head, block
 
 @architecture("channel shuffle", images())
 class Shuffle(nn.Module):
-    """Half passes by, then the channels of both halves take turns."""
+    """Half of the channels skip a branch, then the channels of both halves are interleaved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,9 +114,7 @@ def instance_norm() -> nn.Module:
 
 @architecture("channels-last block", images())
 class ChannelsLast(nn.Module):
-    """Depthwise convolution, layer norm and a wide layer in the last dimension, scaled and
-    added.
-    """
+    """Depthwise convolution, layer norm and an MLP in the last dimension, scaled and added."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +131,7 @@ class ChannelsLast(nn.Module):
 
 @architecture("spatial gate", images())
 class SpatialGate(nn.Module):
-    """Every channel is weighed by one map, made by a convolution with a single channel."""
+    """All channels are scaled by one map, the output of a convolution with a single channel."""
 
     def __init__(self) -> None:
         super().__init__()

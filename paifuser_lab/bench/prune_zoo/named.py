@@ -1,4 +1,4 @@
-"""transformers' own models, built small from their configs, where it is installed."""
+"""Models of transformers, built small from their configs, if it is installed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _build(kind: str, options: dict[str, Any]) -> Callable[[], nn.Module]:
 
 
 class _Hidden(nn.Module):
-    """Only the last hidden values, channels last."""
+    """The last hidden state, channels last."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

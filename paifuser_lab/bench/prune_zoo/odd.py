@@ -1,4 +1,4 @@
-"""What is seldom thought of."""
+"""Unusual structures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def perceptron() -> nn.Module:
 
 @architecture("autoencoder, tied", ROWS)
 class TiedAutoencoder(nn.Module):
-    """The way back uses the same weight, turned."""
+    """The decoder uses the transposed weight of the encoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class TiedAutoencoder(nn.Module):
 
 @architecture("flattened branches", images(size=8))
 class FlattenedBranches(nn.Module):
-    """Two images of different size, flattened and put side by side."""
+    """Two feature maps of different size, flattened and concatenated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class FlattenedBranches(nn.Module):
 
 @architecture("literal view", images(size=8))
 class LiteralView(nn.Module):
-    """The numbers of a shape stand in the code."""
+    """The sizes of a view are literals in the code."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class LiteralView(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrence between layers that can be narrower."""
+    """A recurrence between layers that can be made narrower."""
 
     def __init__(self, kind: Callable[..., nn.Module], *, both: bool = False) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ architecture("GRU, both ways", tokens())(lambda: Recurrent(nn.GRU, both=True))
 
 @architecture("cell by hand", tokens())
 class Cell(nn.Module):
-    """A gated cell, step by step, that begins with zeros of a width that is an attribute."""
+    """A gated cell, run step by step from zeros, whose width is an attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Cell(nn.Module):
 
 @architecture("torch's cells", vectors(3, 5, 12))
 class Cells(nn.Module):
-    """Cells of two kinds, called step by step; the second reads the state of the first."""
+    """Cells of two kinds, run step by step; the second reads the state of the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Cells(nn.Module):
 
 @architecture("branch by value", images())
 class BranchByValue(nn.Module):
-    """Which layer runs depends on the values."""
+    """The values decide which layer runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class BranchByValue(nn.Module):
 
 @architecture("loop by value", ROWS)
 class LoopByValue(nn.Module):
-    """A layer runs as often as the values ask for."""
+    """The values decide how often a layer runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ def spectral_norm() -> nn.Module:
 
 @architecture("shared layer", images())
 class SharedLayer(nn.Module):
-    """One layer runs at two places."""
+    """One layer is called twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class SharedLayer(nn.Module):
 
 @architecture("siamese", lambda: (torch.randn(3, 12), torch.randn(3, 12)))
 class Siamese(nn.Module):
-    """Two inputs through the same layers, compared by their directions."""
+    """Two inputs through the same layers, compared by cosine similarity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class Siamese(nn.Module):
 
 @architecture("two heads, a dict", images())
 class TwoHeads(nn.Module):
-    """Keyword arguments in; a dict of answers of which one is a feature map."""
+    """Outputs a dict of a feature map, classes and a string."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class TwoHeads(nn.Module):
 
 @architecture("sums of embeddings", tokens())
 class EmbeddingSums(nn.Module):
-    """Words, places and a learned vector, added; the sum goes on without a norm."""
+    """Token and position embeddings and a learned vector, added without a norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,13 +263,13 @@ def hooked() -> nn.Module:
     return model
 
 
-def _doubled(layer: nn.Module, args: Any, answer: Tensor) -> Tensor:
-    return 2 * answer
+def _doubled(layer: nn.Module, args: Any, output: Tensor) -> Tensor:
+    return 2 * output
 
 
 @architecture("constants beside", images(size=8))
 class ConstantsBeside(nn.Module):
-    """Coordinates beside the channels, a buffer's scale on them, a window of each as features."""
+    """Constant coordinates concatenated to the channels, a buffer as scale, unfolded features."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,14 +279,14 @@ class ConstantsBeside(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         y = self.stem(x) * self.scale
-        places = torch.linspace(-1, 1, 8, dtype=x.dtype).expand(x.shape[0], 1, 8, 8)
-        y = self.body(torch.cat([y, places, places.transpose(2, 3)], 1))
+        coordinates = torch.linspace(-1, 1, 8, dtype=x.dtype).expand(x.shape[0], 1, 8, 8)
+        y = self.body(torch.cat([y, coordinates, coordinates.transpose(2, 3)], 1))
         return self.head(functional.unfold(y, 3, stride=3).mean(-1))
 
 
 @architecture("low rank", ROWS)
 class LowRank(nn.Module):
-    """A layer with a narrow pair of weights beside it, as fine-tuning adds them."""
+    """A layer with a low-rank pair of weights beside it, as in LoRA."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,7 +303,7 @@ class LowRank(nn.Module):
 
 @architecture("written in place", ROWS)
 class InPlace(nn.Module):
-    """Halves are written into a tensor that was empty."""
+    """Halves are written into an empty tensor."""
 
     def __init__(self) -> None:
         super().__init__()

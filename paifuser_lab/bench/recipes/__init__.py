@@ -1,9 +1,9 @@
-"""Random recipes on many models: whether the promises of the loop hold for any of them.
+"""Applies random recipes to many models and checks that every invariant of the loop holds.
 
 draw         a random recipe, from the schemas of the steps
 subjects     the models
-invariants   promises that one process can check: model untouched, undo to the bit, one hash
-fresh        promises that take another process: a saved folder loads to the bit
+invariants   checks within one process: model untouched, exact undo, reproducible hash
+fresh        checks in another process: a saved folder loads bit for bit
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .subjects import subject, subjects
 
 __all__ = ["RecipeRow", "RecipesBench", "bench", "random_recipe", "subject", "subjects"]
 
-AT_ONCE = 8  # recipes of one model in a row, loaded by one fresh process
+BLOCK = 8  # consecutive recipes of one model, loaded by one fresh process
 
 
 class RecipesBench(Record):
-    """What `paifuser-lab bench recipes` found."""
+    """The results of `paifuser-lab bench recipes`."""
 
     machine: str
     seed: int
@@ -35,17 +35,17 @@ class RecipesBench(Record):
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         return f"{len(self.rows)} random recipes from seed {self.seed}, on {self.machine}"
 
     @property
     def violations(self) -> tuple[RecipeRow, ...]:
-        """The recipes that broke a promise."""
+        """The recipes that violated an invariant."""
         return tuple(row for row in self.rows if row.verdict == "violated")
 
     @property
     def summary(self) -> str:
-        """How many held, were refused, and broke a promise."""
+        """How many held, were refused, and were violated."""
         counts = Counter(row.verdict for row in self.rows)
         models = len({row.model for row in self.rows})
         return (
@@ -54,7 +54,7 @@ class RecipesBench(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a recipe that broke a promise; the counts stand in the summary."""
+        """A row for each violation; the counts are in the summary."""
         return [
             {
                 "model": row.model,
@@ -63,11 +63,11 @@ class RecipesBench(Record):
                 "violated": row.note,
             }
             for row in self.violations
-        ] or [{"model": "no recipe broke a promise"}]
+        ] or [{"model": "no recipe violated an invariant"}]
 
 
 def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> RecipesBench:
-    """Draw recipes, apply them to the models in turn, and hold every promise."""
+    """Draw recipes, apply them to the models in turn, and check every invariant."""
     chosen = [
         name
         for name in subjects()
@@ -82,19 +82,18 @@ def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> Reci
 
 
 def _rows(chosen: Sequence[str], count: int, seed: int, folder: Path) -> Iterator[RecipeRow]:
-    """Blocks of recipes, a model a block, so that each is built once and loaded by one fresh
-    process.
-    """
-    for first in range(0, count, AT_ONCE):
-        work = subject(chosen[first // AT_ONCE % len(chosen)])
+    """Recipes in blocks of one model, which is built once and loaded by one fresh process."""
+    for first in range(0, count, BLOCK):
+        work = subject(chosen[first // BLOCK % len(chosen)])
         waiting: list[Saved] = []
-        for index in range(first, min(first + AT_ONCE, count)):
-            own = seed * 1_000_003 + index
-            found = check(work, random_recipe(work, own), own, folder / str(index))
-            if isinstance(found, Saved):
-                waiting.append(found)
+        for index in range(first, min(first + BLOCK, count)):
+            own_seed = seed * 1_000_003 + index
+            recipe = random_recipe(work, own_seed)
+            result = check(work, recipe, own_seed, folder / str(index))
+            if isinstance(result, Saved):
+                waiting.append(result)
             else:
-                yield found
+                yield result
         yield from loaded(waiting)
 
 

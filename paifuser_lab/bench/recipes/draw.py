@@ -1,5 +1,5 @@
-"""Random recipes for a workload, drawn from the schemas of the steps, so that a new step needs no
-line here.
+"""Random recipes for a workload, drawn from the schemas of the steps, so that a new step is drawn
+without a change here.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from ...recipe import Recipe
 from ...steps import step_class, step_names
 from ...workload import Workload
 
-LONGEST = 4  # steps of a recipe
-USED = 0.4  # how often an option is other than its default
+MAX_STEPS = 4
+CHANGED = 0.4  # share of options that differ from their defaults
 TRIES = 50  # draws of one step, since options can contradict each other
 NEEDS_DATA = ("distill", "qat")
-NOT_DRAWN = (
-    "why",
-    "to",
-)  # free text; a target in latency is met by the clock, so that two runs may differ
-# What a schema does not bound, or what would take long.
+# free text; and a target in latency depends on the clock, so that two runs may differ
+NOT_DRAWN = ("why", "to")
+# Values that a schema does not bound, or that keep a run short.
 VALUES: dict[tuple[str, str], Sequence[Any]] = {
     ("backend", "name"): ("eager", "eager", "onnxruntime"),
     ("backend", "threads"): (1,),
@@ -37,19 +35,18 @@ VALUES: dict[tuple[str, str], Sequence[Any]] = {
 
 
 def random_recipe(work: Workload, seed: int) -> Recipe:
-    """A recipe of one to four steps that reads without an error; whether it can be applied is
-    another matter.
-    """
+    """A valid recipe of one to four steps; the workload may still refuse it."""
     generator = random.Random(seed)
     kinds = [kind for kind in step_names() if kind not in NEEDS_DATA or work.train is not None]
-    wanted = generator.choices(kinds, k=generator.randint(1, LONGEST))
+    chosen = generator.choices(kinds, k=generator.randint(1, MAX_STEPS))
     recipe = Recipe(workload=None)
-    for kind in wanted:
+    for kind in chosen:
         step = _random_step(kind, work, generator)
         try:
             recipe = recipe + step if generator.random() < 0.5 else recipe.with_step(step)
-        except RecipeError:  # after a backend nothing can come, and fused layers are not changed
-            recipe = recipe.with_step(step) if all(one.kind != kind for one in recipe) else recipe
+        except RecipeError:  # nothing can follow a backend, and fused layers are not changed
+            is_new = all(other.kind != kind for other in recipe)
+            recipe = recipe.with_step(step) if is_new else recipe
     return recipe
 
 
@@ -70,7 +67,7 @@ def _random_step(kind: str, work: Workload, generator: random.Random) -> dict[st
 
 @cache
 def _schema(kind: str) -> dict[str, Any]:
-    """What a step's options may be."""
+    """The JSON schemas of a step's options."""
     properties: dict[str, Any] = step_class(kind).model_json_schema(by_alias=True)["properties"]
     return properties
 
@@ -78,7 +75,7 @@ def _schema(kind: str) -> dict[str, Any]:
 def _options(kind: str, work: Workload, generator: random.Random) -> dict[str, Any]:
     drawn = {}
     for option, described in _schema(kind).items():
-        if option in NOT_DRAWN or generator.random() > USED:
+        if option in NOT_DRAWN or generator.random() > CHANGED:
             continue
         value = _value(kind, option, described, work, generator)
         if value is not None:
@@ -89,7 +86,7 @@ def _options(kind: str, work: Workload, generator: random.Random) -> dict[str, A
 def _value(
     kind: str, option: str, schema: dict[str, Any], work: Workload, generator: random.Random
 ) -> Any:
-    """A value that the schema allows; None where it says too little to draw one."""
+    """A value that the schema allows; None if it is too unspecific to draw one."""
     if (kind, option) in VALUES:
         return generator.choice(VALUES[kind, option])
     if "anyOf" in schema:
@@ -124,7 +121,7 @@ def _number(schema: dict[str, Any], generator: random.Random) -> float | None:
 
 
 def _pattern(work: Workload, generator: random.Random) -> str:
-    """A layer of the model by its name, its part of the tree, or all layers."""
+    """A layer's name, a pattern of its top-level module, or a pattern of all layers."""
     layers = [name for name, _ in work.model.named_modules() if name]
     layer = generator.choice(layers) if layers else "*"
     return generator.choice((layer, f"{layer.partition('.')[0]}*", "*"))

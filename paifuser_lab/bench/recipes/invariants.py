@@ -1,6 +1,4 @@
-"""What every recipe must leave true, whatever it does: the promises of the loop, checked on one
-recipe at a time.
-"""
+"""The invariants of the loop that every recipe must keep, checked on one recipe at a time."""
 
 from __future__ import annotations
 
@@ -22,38 +20,36 @@ Verdict = Literal["holds", "refused", "violated"]
 
 
 class RecipeRow(Record):
-    """What became of one recipe: every promise held, it was refused with a message, or a promise
-    was violated.
+    """The outcome of a recipe: every invariant holds, it was refused with a message, or an
+    invariant was violated.
     """
 
     model: str
     seed: int
-    recipe: str  # of the steps that this model takes
+    recipe: str  # of the steps that this model accepts
     verdict: Verdict
-    refused: tuple[str, ...] = ()  # the messages of the steps that it does not take
+    refused: tuple[str, ...] = ()  # the messages of the steps that it refuses
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A folder that a fresh process must load to the same model, and what that model answers
-    here.
-    """
+    """A folder that a fresh process must load to the same model, and that model's output hash."""
 
     row: RecipeRow
     folder: Path
     weights: str
-    answer: str
+    output: str
 
 
-def answer_of(work: Workload, model: nn.Module) -> str:
-    """A hash of the model's answer on the example inputs, to the bit."""
+def output_hash(work: Workload, model: nn.Module) -> str:
+    """A bitwise hash of the model's output on the example inputs."""
     with running(model), torch.no_grad():
         return answer_hash(work.inputs.clone()(model))
 
 
 def check(work: Workload, drawn: Recipe, seed: int, folder: Path) -> RecipeRow | Saved:
-    """Apply a recipe and hold the promises that one process can see; a variant that stands them is
+    """Apply a recipe and check the invariants within this process; a variant that keeps them is
     saved into `folder`.
     """
     before, recipe = _fingerprint(work), drawn[:0]
@@ -79,40 +75,38 @@ def check(work: Workload, drawn: Recipe, seed: int, folder: Path) -> RecipeRow |
         except PaifuserError as problem:
             refused.append(str(problem))
             continue
-        except Exception as problem:  # whatever else comes out is what a person would see
+        except Exception as problem:  # any other exception would reach the user
             recipe = longer
             return row(
                 "violated", f"{type(problem).__name__} instead of a message: {problem}"[:300]
             )
         recipe = longer
-    if broken := _broken(work, recipe, variant, before):
-        return row("violated", broken)
+    if violation := _violation(work, recipe, variant, before):
+        return row("violated", violation)
     if not recipe:
         return row("refused")
     try:
         variant.save(folder)
     except PaifuserError as problem:
         return row("violated", f"it cannot be saved: {problem}")
-    answer = answer_of(work, variant.model)
-    return Saved(row("holds"), folder, weights_hash(variant.module), answer)
+    output = output_hash(work, variant.model)
+    return Saved(row("holds"), folder, weights_hash(variant.module), output)
 
 
-def _broken(work: Workload, recipe: Recipe, variant: Variant, before: tuple[Any, ...]) -> str:
-    """The first promise that does not hold; empty where all do."""
+def _violation(work: Workload, recipe: Recipe, variant: Variant, before: tuple[Any, ...]) -> str:
+    """The first invariant that does not hold; empty if all hold."""
     if _fingerprint(work) != before:
         return "the user's own model was changed"
     undone = apply(work, recipe[:0])
-    if answer_of(work, undone.model) != answer_of(work, work.model):
-        return "undone, it does not answer as the original, to the bit"
+    if output_hash(work, undone.model) != output_hash(work, work.model):
+        return "undone, its output is not that of the original, bit for bit"
     if len(recipe) > 1:
         shorter = apply(work, recipe[:-1])
-        hashed, answer = weights_hash(shorter.module), answer_of(work, shorter.model)
+        hashes = weights_hash(shorter.module), output_hash(work, shorter.model)
         work.variants.clear()
         fresh = apply(work, recipe[:-1])
-        if (weights_hash(fresh.module), answer_of(work, fresh.model)) != (
-            hashed,
-            answer,
-        ) and not timed(recipe[:-1]):
+        fresh_hashes = weights_hash(fresh.module), output_hash(work, fresh.model)
+        if fresh_hashes != hashes and not timed(recipe[:-1]):
             return "a step undone is not the model as it was before the step"
     work.variants.clear()
     if weights_hash(apply(work, recipe).module) != weights_hash(variant.module):
@@ -123,14 +117,14 @@ def _broken(work: Workload, recipe: Recipe, variant: Variant, before: tuple[Any,
 
 
 def timed(recipe: Recipe) -> bool:
-    """Whether the clock decides a part of what runs, so that two runs may differ in the last bits
-    of an answer.
+    """Whether timings decide a part of what runs, so that two runs may differ in the last bits of
+    an output.
     """
     return any(step.kind in ("fuse", "attention") for step in recipe)
 
 
 def _fingerprint(work: Workload) -> tuple[Any, ...]:
-    """All that a recipe must leave alone: weights, structure, modes, hooks and the random state."""
+    """Everything that a recipe must not change: weights, structure, modes, hooks, output."""
     modes = tuple(module.training for module in work.model.modules())
     hooks = tuple(
         len(module._forward_hooks) + len(module._forward_pre_hooks)
@@ -145,5 +139,5 @@ def _fingerprint(work: Workload) -> tuple[Any, ...]:
         hooks,
         identities,
         own,
-        answer_of(work, work.model),
+        output_hash(work, work.model),
     )

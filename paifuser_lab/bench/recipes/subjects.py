@@ -1,5 +1,5 @@
-"""The models that random recipes are applied to: of the zoo in tiny form, and architectures with
-unusual structure.
+"""The models that random recipes are applied to: tiny ones of the zoo, and architectures of unusual
+structure.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ZOO = (
     "convnext-t-tiny",
     "yolo-tiny",
 )
-BATCHES = 4  # of train data: whether training goes well is not the question here
+BATCHES = 4  # of training data: how well training goes does not matter here
 
 
 def subjects() -> tuple[str, ...]:
     """The names of all subjects."""
-    return (*ZOO, *(one.name for one in architectures()))
+    return (*ZOO, *(architecture.name for architecture in architectures()))
 
 
 def subject(name: str) -> Workload:
@@ -33,7 +33,7 @@ def subject(name: str) -> Workload:
         work = load(name)
         work.train = work.train and work.train[:BATCHES]
         return work
-    for one in architectures():
-        if one.name == name:
-            return one.workload()
+    for architecture in architectures():
+        if architecture.name == name:
+            return architecture.workload()
     raise MeasureError(f"There is no subject '{name}'; there are {', '.join(subjects())}.")

@@ -1,6 +1,6 @@
-"""Every tile compiled without a GPU: what spills or does not fit is dropped, the rest is ranked.
+"""Compiles every tile without a GPU, drops those that spill or do not fit, and ranks the rest.
 
-The rank is a guess made of the bound and of how many blocks run at once; no measurement has
+The rank is an estimate from the bound and the number of blocks that run at once; no measurement has
 confirmed it yet.
 """
 
@@ -24,120 +24,120 @@ from .occupancy import blocks_at_once
 from .record import describe_tile
 
 
-class Prospect(NamedTuple):
+class Candidate(NamedTuple):
     """A tile that can run: its resources, and the least time that it can take."""
 
     tile: Tile
     registers: int
     shared_bytes: int
-    warps: int  # of a block
-    at_once: int  # blocks of a multiprocessor
-    instructions: float  # of a warp
+    warps: int  # per block
+    at_once: int  # blocks per multiprocessor
+    instructions: float  # per warp
     bound: Bound
 
     @property
-    def likely_us(self) -> float:
+    def estimated_us(self) -> float:
         """The bound plus the part of the other two times that no other block hides.
 
-        A block alone loads, computes and stores in turn.
+        A single block loads, computes and stores in turn.
         """
         return self.bound.us + (sum(self.bound) - self.bound.us) / self.at_once
 
     @property
-    def known(self) -> tuple[float, ...]:
-        """A model's features, beside the tile's own numbers."""
+    def features(self) -> tuple[float, ...]:
+        """Features for the cost model, beside the tile's own numbers."""
         return (
             self.registers,
             self.shared_bytes,
             self.at_once * self.warps,
             self.instructions,
             *self.bound,
-            self.likely_us,
+            self.estimated_us,
         )
 
 
-class Prospects(NamedTuple):
-    """Those that can run, the most promising first, and why the others cannot."""
+class Candidates(NamedTuple):
+    """The tiles that can run, the most promising first, and why the others cannot."""
 
-    kept: tuple[Prospect, ...]
+    ranked: tuple[Candidate, ...]
     dropped: tuple[tuple[Tile, str], ...]
 
     def table(self) -> list[dict[str, str]]:
-        """A row a tile that can run."""
-        return [_row(rank, one) for rank, one in enumerate(self.kept, 1)]
+        """A row for each tile that can run."""
+        return [_row(rank, candidate) for rank, candidate in enumerate(self.ranked, 1)]
 
 
-def prospects(
+def compile_tiles(
     tiles: Iterable[Tile],
     launch_of: Callable[[Tile], Launch],
     operations: int,
     *,
     architecture: str,
     device: Device,
-) -> Prospects:
-    """Compile every tile's launch, drop and rank; the work is the same `operations` for each."""
-    wanted = list(tiles)
-    kept: list[Prospect] = []
+) -> Candidates:
+    """Compile every tile's launch, drop and rank; the `operations` are the same for each."""
+    tiles = list(tiles)
+    ranked: list[Candidate] = []
     dropped: list[tuple[Tile, str]] = []
 
-    def compiled(tile: Tile) -> Prospect | str:
+    def compiled(tile: Tile) -> Candidate | str:
         try:
-            return _prospect(tile, launch_of(tile), operations, architecture, device)
+            return _candidate(tile, launch_of(tile), operations, architecture, device)
         except MissingExtraError:
             raise
         except KernelError as error:
             return str(error)
 
     with (
-        progress("tiles compiled", len(wanted)) as shown,
+        progress("tiles compiled", len(tiles)) as shown,
         ThreadPoolExecutor(usable_cores()[0]) as pool,
     ):
-        for tile, found in zip(wanted, pool.map(compiled, wanted), strict=True):
+        for tile, result in zip(tiles, pool.map(compiled, tiles), strict=True):
             shown.advance(doing=describe_tile(dict(tile)))
-            if isinstance(found, str):
-                dropped.append((tile, found))
+            if isinstance(result, str):
+                dropped.append((tile, result))
             else:
-                kept.append(found)
-    return Prospects(tuple(sorted(kept, key=lambda one: one.likely_us)), tuple(dropped))
+                ranked.append(result)
+    ranked.sort(key=lambda candidate: candidate.estimated_us)
+    return Candidates(tuple(ranked), tuple(dropped))
 
 
-def _prospect(
+def _candidate(
     tile: Tile, launch: Launch, operations: int, architecture: str, device: Device
-) -> Prospect:
-    made = cubin_of(program(launch.kernel, launch.entry, architecture))
+) -> Candidate:
+    cubin = cubin_of(program(launch.kernel, launch.entry, architecture))
     blocks, warps = math.prod(launch.grid), warps_of(launch)
-    at_once = min(_fitting(launch, made, device), -(-blocks // device.multiprocessors))
-    listing = listing_of(made.path)
+    at_once = min(_resident_blocks(launch, cubin, device), -(-blocks // device.multiprocessors))
+    listing = listing_of(cubin.path)
     instructions = instructions_run(listing, operations / (blocks * warps))
     bound = bound_of(launch, operations, instructions, unit=unit_of(listing), device=device)
-    return Prospect(
-        tile, made.resources.registers, launch.shared_bytes, warps, at_once, instructions, bound
+    return Candidate(
+        tile, cubin.resources.registers, launch.shared_bytes, warps, at_once, instructions, bound
     )
 
 
-def _fitting(launch: Launch, made: Cubin, device: Device) -> int:
-    """How many blocks run at once; a reason where it should not or cannot run."""
-    if made.resources.spill_bytes:
-        raise KernelError(f"{made.resources.spill_bytes} bytes of registers spill")
-    if count := blocks_at_once(launch, made.resources.registers, device.limits):
+def _resident_blocks(launch: Launch, cubin: Cubin, device: Device) -> int:
+    """How many blocks run at once; raises if registers spill or no block fits."""
+    if cubin.resources.spill_bytes:
+        raise KernelError(f"{cubin.resources.spill_bytes} bytes of registers spill")
+    if count := blocks_at_once(launch, cubin.resources.registers, device.limits):
         return count
     raise KernelError(
-        f"no block fits: {made.resources.registers} registers for each of {warps_of(launch) * 32} "
-        "threads, "
-        f"{launch.shared_bytes:,} bytes of shared memory"
+        f"no block fits: {cubin.resources.registers} registers for each of "
+        f"{warps_of(launch) * 32} threads, {launch.shared_bytes:,} bytes of shared memory"
     )
 
 
-def _row(rank: int, one: Prospect) -> dict[str, str]:
+def _row(rank: int, candidate: Candidate) -> dict[str, str]:
     return {
         "rank": str(rank),
-        **{name: str(number) for name, number in one.tile.items()},
-        "registers": str(one.registers),
-        "shared kB": f"{one.shared_bytes / 1024:.1f}",
-        "blocks at once": str(one.at_once),
-        "instructions": f"{one.instructions:,.0f}",
-        "bytes µs": f"{one.bound.bytes_us:.1f}",
-        "products µs": f"{one.bound.products_us:.1f}",
-        "issue µs": f"{one.bound.issue_us:.1f}",
-        "likely µs": f"{one.likely_us:.1f}",
+        **{name: str(number) for name, number in candidate.tile.items()},
+        "registers": str(candidate.registers),
+        "shared kB": f"{candidate.shared_bytes / 1024:.1f}",
+        "blocks at once": str(candidate.at_once),
+        "instructions": f"{candidate.instructions:,.0f}",
+        "bytes µs": f"{candidate.bound.bytes_us:.1f}",
+        "products µs": f"{candidate.bound.products_us:.1f}",
+        "issue µs": f"{candidate.bound.issue_us:.1f}",
+        "estimated µs": f"{candidate.estimated_us:.1f}",
     }

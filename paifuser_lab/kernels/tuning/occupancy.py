@@ -8,17 +8,17 @@ from ...errors import KernelError
 from ..launch import Launch
 from ..tiles import REGISTERS, RESERVED_BYTES
 
-_REGISTERS_AT_ONCE = 256  # a warp's registers are handed out in so many
-_WARPS_AT_ONCE = 4  # and for so many warps together: one for each scheduler
+_REGISTER_UNIT = 256  # registers are allocated to a warp in multiples of it
+_WARP_UNIT = 4  # and to so many warps together: one for each scheduler
 
 
 class Limits(NamedTuple):
-    """What a multiprocessor has."""
+    """The limits of a multiprocessor."""
 
     threads: int
     blocks: int
     shared_bytes: int
-    lanes: int  # multiply-adds in fp32 a cycle
+    lanes: int  # fp32 multiply-adds per cycle
 
 
 LIMITS = {
@@ -44,12 +44,12 @@ def limits_of(capability: tuple[int, int]) -> Limits:
 
 
 def blocks_at_once(launch: Launch, registers: int, limits: Limits) -> int:
-    """How many blocks run on a multiprocessor at once; 0 where not even one fits."""
+    """How many blocks run on a multiprocessor at once; 0 if not even one fits."""
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    warps = up(-(-threads // 32), _WARPS_AT_ONCE)
+    warps = round_up(-(-threads // 32), _WARP_UNIT)
     shared = launch.shared_bytes + RESERVED_BYTES
     by_registers = (
-        REGISTERS // (warps * up(registers * 32, _REGISTERS_AT_ONCE))
+        REGISTERS // (warps * round_up(registers * 32, _REGISTER_UNIT))
         if registers
         else limits.blocks
     )
@@ -58,6 +58,6 @@ def blocks_at_once(launch: Launch, registers: int, limits: Limits) -> int:
     )
 
 
-def up(number: int, step: int) -> int:
-    """The next multiple."""
+def round_up(number: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below the number."""
     return -(-number // step) * step

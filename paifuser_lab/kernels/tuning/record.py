@@ -8,7 +8,7 @@ INTERRUPTED = "it was interrupted"
 
 
 class Attempt(Record):
-    """One tile: its time, or why there is none."""
+    """A measured tile: its time, or why it has none."""
 
     tile: dict[str, int]
     ms: float | None = None
@@ -19,19 +19,16 @@ class Attempt(Record):
 
 
 class Search(Record):
-    """Every attempt, in the order in which they were made."""
+    """Every attempt, in order."""
 
     attempts: tuple[Attempt, ...]
     ended_by: str
 
     @property
     def ranked(self) -> tuple[Attempt, ...]:
-        """Those that were measured, the fastest first."""
-        return tuple(
-            sorted(
-                (one for one in self.attempts if one.ms is not None), key=lambda one: one.ms or 0.0
-            )
-        )
+        """The successful attempts, fastest first."""
+        measured = (attempt for attempt in self.attempts if attempt.ms is not None)
+        return tuple(sorted(measured, key=lambda attempt: attempt.ms or 0.0))
 
     @property
     def best(self) -> Attempt | None:
@@ -39,12 +36,12 @@ class Search(Record):
         return self.ranked[0] if self.ranked else None
 
     def after(self, count: int) -> Search:
-        """The search as it was after so many attempts."""
+        """The search as it was after that many attempts."""
         return Search(attempts=self.attempts[:count], ended_by=f"{count} attempts")
 
 
 class Winner(Record):
-    """The tile that was left after the finals, and the default's time in the same rounds."""
+    """The winner of the finals, and the default's time in the same rounds."""
 
     tile: dict[str, int]
     ms: float
@@ -65,5 +62,5 @@ class Winner(Record):
 
 
 def describe_tile(tile: dict[str, int]) -> str:
-    """A tile as text: its names and numbers."""
+    """A tile's names and numbers as text."""
     return ", ".join(f"{name} {number}" for name, number in tile.items()) or "one tile"

@@ -1,8 +1,7 @@
-"""The search for the best tile within a budget of measurements, and the final rounds of the best
-few.
+"""The search for the best tile within a budget of measurements, and the finals of the best few.
 
-The first tiles are taken by their bound and at random, the rest by a learned model. One in ten
-stays random throughout, so that a model that is wrong but certain is corrected.
+The first tiles are chosen by their bound and at random, the rest by a learned model. One in ten
+stays random throughout, to correct a model that is wrong but certain.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ from ...errors import KernelError, PaifuserError, first_line
 from ...progress import progress
 from ...stopping import keep_when_stopped
 from ..tiles import Tile, Tiles
-from .evolution import CostModel, Known, promising
+from .evolution import CostModel, Features, promising
 from .record import INTERRUPTED, Attempt, Search
-from .space import COUNTED, Space, TilePoint
+from .space import MAX_LISTED, Space, TilePoint
 
-Measure = Callable[[Tile], float]  # milliseconds; whatever it raises is noted, and the tile left
+Measure = Callable[[Tile], float]  # milliseconds; a tile for which it raises is recorded as failed
 
-InTurn = Callable[
-    [Sequence[Tile], int], Sequence[float]
-]  # milliseconds of each, measured in turn for so many rounds
+# milliseconds of each tile, measured in turn for so many rounds
+InTurn = Callable[[Sequence[Tile], int], Sequence[float]]
 
-START = 18  # tiles measured before a model is learned of them
-AT_ONCE = 6  # tiles measured before it is learned anew
-BY_CHANCE = 0.1
+INITIAL_TILES = 18  # measured before the first model is fitted
+TILES_PER_MODEL = 6  # measured before it is refitted
+RANDOM_SHARE = 0.1
 FINAL_ROUNDS = 5
-FAILURES_TO_STOP = 25  # consecutive failures after which the device is taken for broken
+MAX_FAILURES = 25  # consecutive failures after which the device is assumed to be broken
 
 
 def search(
@@ -39,31 +37,31 @@ def search(
     *,
     budget: int,
     first: Sequence[Tile] = (),
-    known: Known = lambda point: (),
+    features: Features = lambda point: (),
     seed: int = 0,
     seconds: float = math.inf,
-    counted: int = COUNTED,
+    max_listed: int = MAX_LISTED,
 ) -> Search:
-    """Measure up to `budget` tiles, those of `first` first; when stopped, the results so far are
-    kept.
+    """Measure up to `budget` tiles, those of `first` first; when stopped, keep the results so
+    far.
     """
     if budget < 1:
         raise KernelError(
-            f"A search measures at least one tile, not {budget}; give it a larger budget."
+            f"A search measures at least one tile, not {budget}; increase the budget."
         )
-    space = Space(tiles, counted)
+    space = Space(tiles, max_listed)
     attempts: dict[TilePoint, Attempt] = {}
     end = time.monotonic() + seconds
     ended_by = ""
     with progress("tiles", budget) as shown, keep_when_stopped() as ending:
-        for point in _proposed(
+        for point in _proposals(
             space,
             attempts,
             [space.point(tile) for tile in first if tile in tiles],
-            known,
+            features,
             random.Random(seed),
         ):
-            attempts[point] = _tried(space.tile(point), measure)
+            attempts[point] = _measured(space.tile(point), measure)
             shown.advance(doing=str(attempts[point]))
             ended_by = _reason_to_end(list(attempts.values()), budget, time.monotonic() > end)
             if ended_by:
@@ -74,39 +72,39 @@ def search(
     return Search(attempts=tuple(attempts.values()), ended_by=ended_by)
 
 
-def _proposed(
+def _proposals(
     space: Space,
     attempts: dict[TilePoint, Attempt],
     first: Sequence[TilePoint],
-    known: Known,
+    features: Features,
     generator: random.Random,
 ) -> Iterator[TilePoint]:
-    """The next tile to try, given those tried; ends when no tile is left."""
+    """The next tile to measure, by those measured so far; ends when no tile is left."""
     yield from dict.fromkeys(first)
-    while len(attempts) < START or all(one.ms is None for one in attempts.values()):
-        if (point := space.drawn(generator, attempts)) is None:
+    while len(attempts) < INITIAL_TILES or all(a.ms is None for a in attempts.values()):
+        if (point := space.sample(generator, attempts)) is None:
             return
         yield point
     while True:
-        times = {point: one.ms for point, one in attempts.items()}
+        times = {point: attempt.ms for point, attempt in attempts.items()}
         best = sorted(
             (point for point, ms in times.items() if ms is not None),
             key=lambda point: times[point] or 0.0,
         )
-        waiting = promising(CostModel(times, known), space, best, attempts, generator)
-        for _ in range(AT_ONCE):
-            guessed = (
+        waiting = promising(CostModel(times, features), space, best, attempts, generator)
+        for _ in range(TILES_PER_MODEL):
+            proposed = (
                 next((point for point in waiting if point not in attempts), None)
-                if generator.random() >= BY_CHANCE
+                if generator.random() >= RANDOM_SHARE
                 else None
             )
-            if (point := guessed or space.drawn(generator, attempts)) is None:
+            if (point := proposed or space.sample(generator, attempts)) is None:
                 return
             yield point
 
 
-def _tried(tile: Tile, measure: Measure) -> Attempt:
-    """A tile measured, or why not; an error of one, even a driver's, does not end the search."""
+def _measured(tile: Tile, measure: Measure) -> Attempt:
+    """Measure a tile; an error, even a driver's, is recorded and does not end the search."""
     try:
         ms = measure(tile)
     except Exception as error:
@@ -124,19 +122,19 @@ def _tried(tile: Tile, measure: Measure) -> Attempt:
 def _reason_to_end(attempts: Sequence[Attempt], budget: int, is_late: bool) -> str:
     if len(attempts) >= budget:
         return "the budget is spent"
-    if len(attempts) >= FAILURES_TO_STOP and all(
-        one.failure for one in attempts[-FAILURES_TO_STOP:]
+    if len(attempts) >= MAX_FAILURES and all(
+        attempt.failure for attempt in attempts[-MAX_FAILURES:]
     ):
         last = attempts[-1].failure
-        return f"{FAILURES_TO_STOP} tiles failed one after the other, the last because: {last}"
+        return f"{MAX_FAILURES} tiles failed in a row, the last because: {last}"
     return "no time was left" if is_late else ""
 
 
 def finals(
     field: Sequence[Tile], in_turn: InTurn, *, rival: Tile, rounds: int = FINAL_ROUNDS
 ) -> tuple[Tile, float, float]:
-    """The winner, its milliseconds and the rival's in the same rounds: the rival, the default tile,
-    stays to the end unbeaten or not.
+    """The winner, its milliseconds and the rival's in the same rounds; the rival, which is the
+    default tile, is measured in every round.
     """
     left = [tile for tile in field if tile != rival]
     while True:

@@ -1,4 +1,4 @@
-"""Tiles as points of a search space: drawn at random, mutated in one number, crossed of two."""
+"""Tiles as points of a search space: random samples, mutations in one number, crossovers of two."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..tiles import Tile, Tiles
 
 TilePoint = tuple[int, ...]  # a tile's numbers, in the order of the choices
 
-COUNTED = 2048  # combinations, sound or not, up to which all are listed; beyond, some are drawn
-TRIES = 2000  # draws before a space counts as exhausted
+MAX_LISTED = 2048  # combinations, valid or not, up to which all are listed; else they are sampled
+MAX_DRAWS = 2000  # draws before a space counts as exhausted
 
 
 class Space:
-    """The sound tiles of a kernel; all of them are known only where they are few."""
+    """The valid tiles of a kernel; all of them are listed only where they are few."""
 
-    def __init__(self, tiles: Tiles, counted: int = COUNTED) -> None:
+    def __init__(self, tiles: Tiles, max_listed: int = MAX_LISTED) -> None:
         self.tiles = tiles
         self.choices = tuple(tiles.choices.values())
-        is_counted = math.prod(map(len, self.choices)) <= counted
-        self.all = tuple(self.point(tile) for tile in tiles) if is_counted else None
+        is_listed = math.prod(map(len, self.choices)) <= max_listed
+        self.all = tuple(self.point(tile) for tile in tiles) if is_listed else None
 
     def point(self, tile: Tile) -> TilePoint:
         """A tile as a point."""
@@ -31,36 +31,36 @@ class Space:
         """A point as a tile."""
         return dict(zip(self.tiles.choices, point, strict=True))
 
-    def is_sound(self, point: TilePoint) -> bool:
-        """Whether the source takes it."""
-        return self.tiles.is_sound(self.tile(point))
+    def is_valid(self, point: TilePoint) -> bool:
+        """Whether the source takes the tile."""
+        return self.tiles.is_valid(self.tile(point))
 
-    def drawn(
+    def sample(
         self, generator: random.Random, without: Collection[TilePoint] = ()
     ) -> TilePoint | None:
-        """A random sound tile, or None where all are excluded."""
+        """A random valid tile, or None if all are excluded."""
         if self.all is not None:
             left = [point for point in self.all if point not in without]
             return generator.choice(left) if left else None
-        for _ in range(TRIES):
+        for _ in range(MAX_DRAWS):
             point = tuple(generator.choice(numbers) for numbers in self.choices)
-            if point not in without and self.is_sound(point):
+            if point not in without and self.is_valid(point):
                 return point
         return None
 
-    def mutated(self, point: TilePoint, generator: random.Random) -> TilePoint:
-        """The same but for one number: the next larger or smaller one, or any; it may be
-        unsound.
+    def mutate(self, point: TilePoint, generator: random.Random) -> TilePoint:
+        """Replace one number by the next larger or smaller one, or by any; the result may be
+        invalid.
         """
         index = generator.randrange(len(point))
         numbers = self.choices[index]
         if generator.random() < 0.5:
-            place = numbers.index(point[index]) + generator.choice((-1, 1))
-            number = numbers[min(max(place, 0), len(numbers) - 1)]
+            position = numbers.index(point[index]) + generator.choice((-1, 1))
+            number = numbers[min(max(position, 0), len(numbers) - 1)]
         else:
             number = generator.choice(numbers)
         return (*point[:index], number, *point[index + 1 :])
 
-    def crossed(self, one: TilePoint, other: TilePoint, generator: random.Random) -> TilePoint:
-        """Each number of the one or of the other; it may be unsound."""
-        return tuple(generator.choice(pair) for pair in zip(one, other, strict=True))
+    def crossover(self, first: TilePoint, second: TilePoint, generator: random.Random) -> TilePoint:
+        """Take each number from one of two points at random; the result may be invalid."""
+        return tuple(generator.choice(pair) for pair in zip(first, second, strict=True))

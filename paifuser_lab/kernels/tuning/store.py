@@ -1,4 +1,4 @@
-"""The best tiles measured, one JSON file a device: those shipped, overridden by the user's own
+"""The best tiles measured, one JSON file per device: those shipped, overridden by the user's
 cache.
 """
 
@@ -20,8 +20,8 @@ LIMIT_BYTES = 4 << 20
 
 
 class Best(BaseModel):
-    """The best tile of a problem, its time and the default's in the same rounds, and what it was
-    measured with.
+    """The best tile of a problem, its time and the default's in the same rounds, and the versions
+    it was measured with.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,7 +33,7 @@ class Best(BaseModel):
 
 
 class Measured(BaseModel):
-    """Everything that was measured on a device: by kernel, by problem."""
+    """All best tiles of a device: by kernel, by problem."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     format: Literal[1] = 1
@@ -42,21 +42,21 @@ class Measured(BaseModel):
 
 
 def measured_on(device: str) -> Measured:
-    """The tiles known for a device; of a problem that both files have, the user's."""
-    found = Measured(device=device)
-    for path in _places(device):
-        found = _over(found, _read(path, device))
-    return found
+    """The best tiles of a device; the user's replace the shipped ones of the same problem."""
+    measured = Measured(device=device)
+    for path in _paths(device):
+        measured = _merged(measured, _read(path, device))
+    return measured
 
 
 def keep(device: str, kernel: str, problem: str, best: Best) -> Path:
-    """Add a problem's best tile to the user's own file."""
+    """Add a problem's best tile to the user's file."""
     path = _own(device)
-    made = Measured(device=device, kernels={kernel: {problem: best}})
-    return write_text(path, _over(_read(path, device), made).model_dump_json(indent=1) + "\n")
+    added = Measured(device=device, kernels={kernel: {problem: best}})
+    return write_text(path, _merged(_read(path, device), added).model_dump_json(indent=1) + "\n")
 
 
-def _places(device: str) -> Iterator[Path]:
+def _paths(device: str) -> Iterator[Path]:
     with suppress(FileError):  # nothing is shipped for most devices
         yield asset(f"kernels/tuned/{_stem(device)}.json")
     try:
@@ -73,34 +73,35 @@ def _own(device: str) -> Path:
 
 
 def _stem(device: str) -> str:
-    """A device's name as a file's: NVIDIA H200 is nvidia-h200."""
+    """A device's name as a file name: NVIDIA H200 becomes nvidia-h200."""
     return re.sub(r"[^a-z0-9]+", "-", device.casefold()).strip("-") or "unnamed"
 
 
 def _read(path: Path, device: str) -> Measured:
-    """A file's content; empty, with a warning, where it is damaged or of another kind."""
-    nothing = Measured(device=device)
+    """A file's content; empty, with a warning, if it is damaged or of another kind."""
+    empty = Measured(device=device)
     if not path.exists():
-        return nothing
+        return empty
     try:
-        found = Measured.model_validate_json(read_text(path, limit_bytes=LIMIT_BYTES))
-        reason = "" if found.device == device else f"it is of {found.device}"
+        measured = Measured.model_validate_json(read_text(path, limit_bytes=LIMIT_BYTES))
+        reason = "" if measured.device == device else f"it is of {measured.device}"
     except ValidationError as error:
-        wrong = error.errors()[0]
-        reason = f"{'.'.join(map(str, wrong['loc'])) or 'the whole'}: {wrong['msg']}"
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
     except FileError as error:
         reason = str(error).rstrip(".")
     if not reason:
-        return found
+        return measured
     warnings.warn(
-        f"Measured tiles are ignored, {path.name} is not one of ours ({reason}); tune again, or "
-        "delete it.",
+        f"Measured tiles are ignored, {path.name} is not a valid file of tiles ({reason}); tune "
+        "again, or delete it.",
         stacklevel=2,
     )
-    return nothing
+    return empty
 
 
-def _over(below: Measured, above: Measured) -> Measured:
+def _merged(below: Measured, above: Measured) -> Measured:
+    """Both, those above replacing those below of the same problem."""
     names = below.kernels.keys() | above.kernels.keys()
     kernels = {
         name: {**below.kernels.get(name, {}), **above.kernels.get(name, {})}

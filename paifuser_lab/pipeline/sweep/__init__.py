@@ -1,10 +1,10 @@
-"""One notebook run with every combination of many values, each in a process of its own; what is
-complete is not run again.
+"""Run a notebook with every combination of parameter values, each in its own process; complete runs
+are not repeated.
 
-grid.py      which runs there are, known before the first begins
-running.py   the processes, a few at a time, ended in order when somebody stops them
-worker.py    what such a process does
-reporting.py the figures in what a run left
+    grid.py     the combinations, checked before the first run
+    run.py      the processes, a few at a time, and their interruption
+    worker.py   the code of each process
+    report.py   the figures in a run's report.json
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which runs a sweep has: the product of the values of each parameter, checked against what the
-notebook declares.
+"""The runs of a sweep: the product of the values of each parameter, checked against the parameters
+that the notebook declares.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from ...records import Value
 from ..notebook import check_parameters, declared
 
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
-MOST_RUNS = 10_000
-LONGEST_NAME = 50  # characters, of up to four bytes, of the 255 that a file system gives
+MAX_RUNS = 10_000
+MAX_NAME = 50  # characters of up to four bytes; file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run to be: its folder's name and its parameters."""
+    """One run of the sweep: its folder's name and its parameters."""
 
     name: str
     parameters: dict[str, Value]
 
 
 def values_of(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """What stands behind each `-p`, by name."""
-    found: dict[str, list[Value]] = {}
+    """The values of each parameter, parsed from the texts of `-p`."""
+    parameters: dict[str, list[Value]] = {}
     for name, values in map(_values_of, texts):
-        if name in found:
+        if name in parameters:
             raise PaifuserError(f"'{name}' is given twice; give all its values at once.")
-        found[name] = values
-    return found
+        parameters[name] = values
+    return parameters
 
 
 def _values_of(text: str) -> tuple[str, list[Value]]:
-    """`ratio=0.3,0.5` or `seed=0..4` as a name and its values; words with commas stand in
-    quotes.
+    """Parse `ratio=0.3,0.5` or `seed=0..4` into a name and its values; words with commas are
+    quoted.
     """
     name, sign, listed = text.partition("=")
     if not sign or not name.strip() or not listed.strip():
@@ -56,12 +56,12 @@ def _values_of(text: str) -> tuple[str, list[Value]]:
             f"The values of '{name}' cannot be read; put words with commas or brackets in quotes: "
             f"{listed}"
         ) from error
-    found: list[Value] = []
+    expanded: list[Value] = []
     for value in values:
         if isinstance(value, list | dict):
             raise PaifuserError(f"'{name}' is given {value!r}; each value is a number or a word.")
-        found += _range(name, value)
-    return name.strip(), found
+        expanded += _range(name, value)
+    return name.strip(), expanded
 
 
 def _range(name: str, value: Value) -> list[Value]:
@@ -69,37 +69,37 @@ def _range(name: str, value: Value) -> list[Value]:
     if match is None:
         return [value]
     low, high = int(match[1]), int(match[2])
-    if not low <= high < low + MOST_RUNS:
+    if not low <= high < low + MAX_RUNS:
         raise PaifuserError(
-            f"'{name}' runs from {low} to {high}; a range rises, by fewer than {MOST_RUNS:,} steps."
+            f"'{name}' runs from {low} to {high}; a range rises, by fewer than {MAX_RUNS:,} steps."
         )
     return list(range(low, high + 1))
 
 
 def runs_of(notebook: Path, values: Mapping[str, Sequence[Value]]) -> list[Run]:
-    """Every combination; a parameter that the notebook lacks, or a word where it has a number, is
-    refused.
+    """Every combination of the values; raises for undeclared parameters and values of another
+    type.
     """
     if "out" in values:
         raise PaifuserError("The sweep itself chooses each run's 'out'; leave it out.")
     if empty := [name for name, listed in values.items() if not listed]:
-        raise PaifuserError(f"'{empty[0]}' is given no value.")
+        raise PaifuserError(f"The parameter '{empty[0]}' has no values; give at least one.")
     check_parameters(notebook, values)
-    fitting = {
-        name: [_fitting(notebook, name, value) for value in listed]
+    converted = {
+        name: [_converted(notebook, name, value) for value in listed]
         for name, listed in values.items()
     }
-    runs = [dict(zip(fitting, chosen, strict=True)) for chosen in product(*fitting.values())]
-    if len(runs) > MOST_RUNS:
+    runs = [dict(zip(converted, chosen, strict=True)) for chosen in product(*converted.values())]
+    if len(runs) > MAX_RUNS:
         raise PaifuserError(
-            f"These are {len(runs):,} runs, past the limit of {MOST_RUNS:,}; give fewer values."
+            f"These are {len(runs):,} runs, past the limit of {MAX_RUNS:,}; give fewer values."
         )
-    named = {_name(one): Run(_name(one), one) for one in runs}
-    return list(named.values())
+    by_name = {_name(parameters): Run(_name(parameters), parameters) for parameters in runs}
+    return list(by_name.values())
 
 
-def _fitting(notebook: Path, name: str, value: Value) -> Value:
-    """The value as the kind of thing that the notebook declares."""
+def _converted(notebook: Path, name: str, value: Value) -> Value:
+    """The value as the type of the notebook's default; raises if it cannot be converted."""
     default = _literal(declared(notebook)[name]["default"])
     if isinstance(default, str):
         return value if isinstance(value, str) else str(value)
@@ -115,7 +115,7 @@ def _fitting(notebook: Path, name: str, value: Value) -> Value:
         raise PaifuserError(f"{notebook.name} has {name} = {default!r}; {value!r} is no number.")
     if type(default) is int and isinstance(value, float):
         raise PaifuserError(
-            f"{notebook.name} has {name} = {default!r}; {value!r} is no whole number."
+            f"{notebook.name} has {name} = {default!r}; {value!r} is not an integer."
         )
     return value
 
@@ -127,16 +127,16 @@ def _kind(value: Value) -> str:
 def _literal(text: str) -> object:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):  # computed by an expression: it may be anything
+    except (ValueError, SyntaxError):  # computed by an expression: of any type
         return None
 
 
 def _name(parameters: Mapping[str, Value]) -> str:
-    """A folder's name with the values; what a file system would not take, or is long, is replaced
-    by a hash.
+    """The folder's name, made of the values; where they are long or have characters that file
+    systems refuse, it is shortened and ends in a hash.
     """
     text = ",".join(f"{name}={value}" for name, value in parameters.items()) or "as it is"
     plain = re.sub(r"[^\w.,=+ -]", "_", text)
-    if plain == text and len(text) <= LONGEST_NAME:
+    if plain == text and len(text) <= MAX_NAME:
         return text
-    return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{plain[:MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

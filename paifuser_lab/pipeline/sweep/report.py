@@ -1,4 +1,4 @@
-"""The figures in what a run left: its report.json, whoever wrote it."""
+"""The figures of a run, from its report.json: a record of this package or plain JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ..._files import read_text
 from ...errors import FileError
 from ...records import Comparison, Measurement, Record, SweepRun
-from ..notebook import MARK
+from ..notebook import REPORT
 from .grid import Run
 
 FIGURES = (
@@ -24,17 +24,17 @@ FIGURES = (
 
 
 def reported(run: Run, folder: Path) -> SweepRun:
-    """The run with its figures: of a comparison the last row, of a record of one model all, of
-    other JSON the numbers at its top.
+    """The run with its figures: the last row of a comparison, a whole measurement, or the top-level
+    numbers of other JSON.
     """
-    path = folder / MARK
-    made = SweepRun(name=run.name, parameters=run.parameters)
+    path = folder / REPORT
+    row = SweepRun(name=run.name, parameters=run.parameters)
     if not path.is_file():
-        return made.model_copy(update={"note": f"it left no {MARK}"})
+        return row.model_copy(update={"note": f"it left no {REPORT}"})
     try:
-        return made.model_copy(update=_figures(path))
+        return row.model_copy(update=_figures(path))
     except FileError as error:
-        return made.model_copy(update={"note": str(error)})
+        return row.model_copy(update={"note": str(error)})
 
 
 def _figures(path: Path) -> dict[str, object]:
@@ -50,17 +50,17 @@ def _figures(path: Path) -> dict[str, object]:
         }
     record = Record.load(path)
     if isinstance(record, Comparison) and record.rows:
-        return _of_model(record.rows[-1], record.metric_name or "metric")
+        return _row_figures(record.rows[-1], record.metric_name or "metric")
     if isinstance(record, Measurement):
-        return _of_model(record, "metric")
+        return _row_figures(record, "metric")
     return {"note": f"its {path.name} is a {type(record).__name__}, which is no model's figures"}
 
 
-def _of_model(row: Measurement, metric_name: str) -> dict[str, object]:
-    found = {metric_name: row.metric} | {name: getattr(row, name) for name in FIGURES}
+def _row_figures(row: Measurement, metric_name: str) -> dict[str, object]:
+    figures = {metric_name: row.metric} | {name: getattr(row, name) for name in FIGURES}
     note = row.failure or (f"refused: {row.refused}" if row.refused else "")
     return {
-        "figures": {name: float(value) for name, value in found.items() if _is_number(value)},
+        "figures": {name: float(value) for name, value in figures.items() if _is_number(value)},
         "note": note,
     }
 

@@ -23,8 +23,15 @@ from .grid import Run, runs_of
 from .report import FIGURES, reported
 
 WORKER = [sys.executable, "-m", "paifuser_lab.pipeline.sweep.worker"]
-PATIENCE_S = 20.0  # for a process that was asked to stop, until it is ended
-FEW_IS_GOOD = ("latency_ms", "parameters", "size_bytes", "flops", "peak_bytes", "relative_error")
+STOP_TIMEOUT_S = 20.0  # from the interrupt of a process until it is killed
+LOWER_IS_BETTER = (
+    "latency_ms",
+    "parameters",
+    "size_bytes",
+    "flops",
+    "peak_bytes",
+    "relative_error",
+)
 
 
 def sweep(
@@ -37,21 +44,21 @@ def sweep(
     replace: bool = False,
     on_run: Callable[[SweepRun], None] | None = None,
 ) -> Sweep:
-    """Run a notebook with every combination of the values; each run's folder lies in `out`, with
-    sweep.json and sweep.md beside.
+    """Run a notebook with every combination of the values; `out` receives a folder per run,
+    sweep.json and sweep.md.
 
-    What an earlier sweep completed is not run again, unless `replace`. A run that fails is reported
-    in its row, and the others go on. When interrupted, the runs that are under way leave nothing,
-    and what is complete stays.
+    Runs that an earlier sweep completed are not repeated, unless `replace`. A run that fails is
+    reported in its row, and the others continue. On an interrupt, running notebooks leave no
+    folder, and complete runs stay.
     """
     notebook, out = Path(notebook), Path(out).resolve()
     if jobs < 1:
-        raise PaifuserError(f"{jobs} jobs run nothing; ask for 1 or more.")
+        raise PaifuserError(f"jobs={jobs} is not possible; give 1 or more.")
     if not notebook.is_file():
         raise PaifuserError(f"There is no notebook {notebook}.")
     runs = runs_of(notebook, values)
-    due = [run for run in runs if replace or not _is_there(notebook, out / run.name)]
-    _make(out)
+    due = [run for run in runs if replace or not _is_done(notebook, out / run.name)]
+    _make_folder(out)
     failures, is_interrupted = _Pool(notebook, out, jobs, replace=replace).run(due, on_run)
     rows = [
         _row(run, out, failures)
@@ -78,7 +85,7 @@ def sweep(
 
 
 class _Pool:
-    """The processes that are under way."""
+    """The running processes of a sweep."""
 
     def __init__(self, notebook: Path, out: Path, jobs: int, *, replace: bool) -> None:
         self.notebook, self.out, self.jobs, self.replace = notebook, out, jobs, replace
@@ -89,14 +96,14 @@ class _Pool:
     def run(
         self, due: Sequence[Run], on_run: Callable[[SweepRun], None] | None
     ) -> tuple[dict[str, str], bool]:
-        """Why each run that failed did, and whether somebody interrupted."""
+        """The errors of the runs that failed, by name, and whether Ctrl-C interrupted the sweep."""
         failures: dict[str, str] = {}
         with (
             ThreadPoolExecutor(self.jobs) as threads,
             progress(f"sweep of {self.notebook.name}", len(due)) as shown,
         ):
             waiting: dict[Future[str | None], Run] = {
-                threads.submit(self._run_one, run): run for run in due
+                threads.submit(self._run_process, run): run for run in due
             }
             try:
                 for future in as_completed(waiting):
@@ -111,9 +118,9 @@ class _Pool:
                 return failures, True
         return failures, False
 
-    def _run_one(self, run: Run) -> str | None:
-        """One process from its start to its end; what it said where it failed."""
-        asked = {
+    def _run_process(self, run: Run) -> str | None:
+        """Run one process to its end; return its error message, or None if it succeeded."""
+        job = {
             "notebook": str(self.notebook.resolve()),
             "out": str(self.out / run.name),
             "parameters": run.parameters,
@@ -132,18 +139,18 @@ class _Pool:
                 start_new_session=True,
             )
             self.alive.add(process)
-        _, said = process.communicate(json.dumps(asked))
+        _, stderr = process.communicate(json.dumps(job))
         with self.lock:
             self.alive.discard(process)
         if process.returncode == 0 or self.is_stopped:
             return None
-        lines = said.strip().splitlines()
+        lines = stderr.strip().splitlines()
         return (
             lines[-1] if lines else f"the process ended with {process.returncode} and said nothing"
         )
 
     def _stop(self) -> None:
-        """Ask every process to stop, as Ctrl-C would, and end those that do not."""
+        """Interrupt every process, as Ctrl-C would, and kill those that do not stop in time."""
         with self.lock:
             self.is_stopped = True
             alive = list(self.alive)
@@ -151,13 +158,13 @@ class _Pool:
             process.send_signal(signal.SIGINT)
         for process in alive:
             try:
-                process.wait(PATIENCE_S)
+                process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 def _environment(jobs: int) -> dict[str, str]:
-    """That of this process, with the cores divided."""
+    """This process's environment, with the cores divided among the jobs."""
     return {
         **os.environ,
         "OMP_NUM_THREADS": str(max(1, usable_cores()[0] // jobs)),
@@ -165,7 +172,7 @@ def _environment(jobs: int) -> dict[str, str]:
     }
 
 
-def _make(out: Path) -> None:
+def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -174,10 +181,8 @@ def _make(out: Path) -> None:
         ) from error
 
 
-def _is_there(notebook: Path, folder: Path) -> bool:
-    """Whether a run need not be done again; one of another text of the notebook is not taken for
-    one of this.
-    """
+def _is_done(notebook: Path, folder: Path) -> bool:
+    """Whether a run is complete; raises if its folder holds a run of a notebook with other code."""
     if (folder / notebook.name).is_file() and not _is_complete(notebook, folder):
         raise PaifuserError(
             f"{folder} was run with another text of {notebook.name}; give --force to run all of "
@@ -187,13 +192,13 @@ def _is_there(notebook: Path, folder: Path) -> bool:
 
 
 def _is_complete(notebook: Path, folder: Path) -> bool:
-    """Whether a run of this notebook is there; a folder appears only when its run is whole."""
-    ran = folder / notebook.name
-    return ran.is_file() and _cells(ran) == _cells(notebook)
+    """Whether the folder holds a run of this notebook; it appears only when the run is complete."""
+    executed = folder / notebook.name
+    return executed.is_file() and _cells(executed) == _cells(notebook)
 
 
 def _cells(path: Path) -> list[str]:
-    """The code of a notebook, without what papermill put in."""
+    """The code of a notebook, without the cell that papermill injected."""
     cells = nbformat.read(path, as_version=4).cells
     return [
         cell.source
@@ -209,7 +214,7 @@ def _row(run: Run, out: Path, failures: Mapping[str, str]) -> SweepRun:
 
 
 def _usual_order(rows: Sequence[SweepRun]) -> str | None:
-    """The metric where there is one, else the latency."""
+    """The figure to sort by: the metric if there is one, else the latency."""
     known = dict.fromkeys(name for row in rows for name in row.figures)
     return next(
         (name for name in known if name not in FIGURES),
@@ -218,14 +223,14 @@ def _usual_order(rows: Sequence[SweepRun]) -> str | None:
 
 
 def _sorted(rows: Sequence[SweepRun], order: str | None) -> list[SweepRun]:
-    """The best first; what does not have the figure last, as it came."""
+    """Rows with the best first; those without the figure come last, in their original order."""
     if order is None:
         return list(rows)
 
-    def place(row: SweepRun) -> tuple[bool, float]:
-        if (found := row.figures.get(order)) is not None:
-            return False, found if order in FEW_IS_GOOD else -found
-        given = row.parameters.get(order)
-        return (False, given) if isinstance(given, int | float) else (True, 0.0)
+    def sort_key(row: SweepRun) -> tuple[bool, float]:
+        if (figure := row.figures.get(order)) is not None:
+            return False, figure if order in LOWER_IS_BETTER else -figure
+        value = row.parameters.get(order)
+        return (False, value) if isinstance(value, int | float) else (True, 0.0)
 
-    return sorted(rows, key=place)
+    return sorted(rows, key=sort_key)

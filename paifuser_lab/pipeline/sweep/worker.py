@@ -1,5 +1,5 @@
-"""A process of a sweep: one run, described on its standard input, its failure reported on its
-standard error.
+"""A process of a sweep: reads one run as JSON from standard input, reports its error on standard
+error.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ FAILED, STOPPED = 2, 130
 
 
 def main() -> int:
-    """Run the notebook that is asked for."""
-    asked = json.load(sys.stdin)
+    """Run the notebook and return the exit code."""
+    job = json.load(sys.stdin)
     try:
-        run_notebook(
-            Path(asked["notebook"]), asked["out"], asked["parameters"], replace=asked["replace"]
-        )
+        run_notebook(Path(job["notebook"]), job["out"], job["parameters"], replace=job["replace"])
     except PaifuserError as error:
         sys.stderr.write(f"{first_line(error)}\n")
         return FAILED

@@ -1,17 +1,17 @@
-"""A format for each layer, within a budget of time, bytes or loss.
+"""Choose a format for each layer within a budget of time, bytes or loss.
 
     allocation = plan_precision(work, latency_ms=3.0)  # the least predicted loss, and the frontier
     variant = lab.apply(work, recipe_of(allocation))   # the chosen point; recipe_of(allocation, 4)
     achieved(work, allocation)                         # points measured, beside their predictions
 
 layers           the layers whose format can be chosen, and their inputs
-latency          each of them alone in each format, timed in turn and kept
-whole_model      the time of the whole model, to which theirs are added
+latency          the time of each layer alone in each format, measured in turn and cached
+whole_model      the time of the whole model, which the layers' differences are added to
 layer_pairs      which int8 layers save each other a conversion
-costs            what a choice costs, from a sensitivity and the times
+costs            the cost of each choice, from the sensitivity and the times
 program          the exact integer program
-frontier         its points, and each as a short recipe
-losses           how much a changed model loses
+frontier         Pareto-optimal points, and each as a short recipe
+losses           how much loss a changed model adds
 planning         the plan
 measured_points  points of the plan measured
 """

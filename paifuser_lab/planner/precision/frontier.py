@@ -1,6 +1,4 @@
-"""Points on the way from the quickest (or smallest) choice to the one that loses least, none of
-them worse in both than another.
-"""
+"""Pareto-optimal choices from the fastest (or smallest) to the one that loses least."""
 
 from __future__ import annotations
 
@@ -20,52 +18,54 @@ from .program import Cost, Solution, solve_in_order
 
 Steps = tuple[dict[str, Any], ...]
 
-BUDGETS = 24
+BUDGETS = 24  # that the frontier is solved for
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A solution, and what is around its layers."""
+    """A solution, and the problem it solves."""
 
     problem: PlanningProblem
     solution: Solution
 
     @property
     def cost(self) -> Cost:
-        """What it costs in all."""
+        """The total cost."""
         return self.solution.cost
 
 
 def best_choice(
     problems: Iterable[PlanningProblem], order: Sequence[str], limits: Mapping[str, float]
 ) -> Choice | None:
-    """The best whatever is around the layers; None where nothing is within the limits."""
-    found = [
-        Choice(one, solution)
-        for one in problems
-        if (solution := solve_in_order(one.program, order, limits)) is not None
+    """The best choice over all formats around the layers; None where none is within the limits."""
+    choices = [
+        Choice(problem, solution)
+        for problem in problems
+        if (solution := solve_in_order(problem.program, order, limits)) is not None
     ]
-    return min(found, key=lambda one: [getattr(one.cost, name) for name in order], default=None)
+    return min(
+        choices, key=lambda choice: [getattr(choice.cost, name) for name in order], default=None
+    )
 
 
 def uniform_choices(
     problems: Sequence[PlanningProblem], formats: Iterable[str]
 ) -> dict[str, Choice]:
-    """Every layer in one format, where it can have it; a float format is around the layers too."""
-    found: dict[str, Choice] = {}
+    """Every layer in one format where it can have it; a float format is around the layers too."""
+    choices: dict[str, Choice] = {}
     for name in formats:
         around = name if name in FLOATS else "fp32"
-        problem = next((one for one in problems if one.around == around), None)
+        problem = next((candidate for candidate in problems if candidate.around == around), None)
         if problem is not None and (chosen := _all_in(problem, name)) is not None:
-            found[name] = Choice(problem, Solution(chosen, problem.program.total(chosen)))
-    return found
+            choices[name] = Choice(problem, Solution(chosen, problem.program.total(chosen)))
+    return choices
 
 
 def _all_in(problem: PlanningProblem, name: str) -> tuple[str, ...] | None:
-    """The format for all, or what is around a layer that cannot have it."""
+    """The format for all layers, or the format around a layer that cannot have it."""
     chosen = [name if name in options else problem.around for options in problem.program.options]
     is_possible = all(
-        one in options for one, options in zip(chosen, problem.program.options, strict=True)
+        format_ in options for format_, options in zip(chosen, problem.program.options, strict=True)
     )
     return tuple(chosen) if is_possible and name in chosen else None
 
@@ -78,38 +78,44 @@ def frontier(
     seconds: float,
     should_stop: Stop = lambda: False,
 ) -> tuple[list[Choice], bool]:
-    """The best for each of a row of budgets, and what else is known, without what another beats;
-    whether there was time for all.
+    """The non-dominated choices among the known ones and the best for each of a row of budgets; and
+    whether there was time for all budgets.
     """
-    until = time.perf_counter() + seconds
+    deadline = time.perf_counter() + seconds
     ends = [best_choice(problems, order, limits) for order in ((axis, "loss"), ("loss", axis))]
-    low, high = (getattr(one.cost, axis) for one in ends if one is not None)
-    found, is_whole = [*known, *(one for one in ends if one is not None)], True
+    low, high = (getattr(choice.cost, axis) for choice in ends if choice is not None)
+    choices, is_complete = [*known, *(choice for choice in ends if choice is not None)], True
     for budget in numpy.linspace(low, high, BUDGETS)[1:-1]:
-        if time.perf_counter() > until or should_stop():
-            is_whole = False
+        if time.perf_counter() > deadline or should_stop():
+            is_complete = False
             break
         within = {**limits, axis: min(float(budget), limits.get(axis, numpy.inf))}
-        found += [one for one in [best_choice(problems, ("loss", axis), within)] if one is not None]
-    return unbeaten(found, axis), is_whole
+        best = best_choice(problems, ("loss", axis), within)
+        choices += [best] if best is not None else []
+    return non_dominated(choices, axis), is_complete
 
 
-def unbeaten(found: Iterable[Choice], axis: str) -> list[Choice]:
-    """Those that no other beats in both regards, the least by the axis first."""
-    kept: list[Choice] = []
-    for one in sorted(found, key=lambda one: (getattr(one.cost, axis), one.cost.loss)):
-        if not kept or one.cost.loss < kept[-1].cost.loss:
-            kept.append(one)
-    return kept
+def non_dominated(choices: Iterable[Choice], axis: str) -> list[Choice]:
+    """The choices that no other beats on both axes, in rising order of `axis`."""
+    front: list[Choice] = []
+    for choice in sorted(
+        choices, key=lambda choice: (getattr(choice.cost, axis), choice.cost.loss)
+    ):
+        if not front or choice.cost.loss < front[-1].cost.loss:
+            front.append(choice)
+    return front
 
 
 def point_of(choice: Choice, name: str) -> AllocationPoint:
-    """A choice as a record keeps it."""
+    """A choice as a record."""
     problem, solution = choice.problem, choice.solution
     formats = dict(zip(problem.layers, solution.formats, strict=True)) | dict.fromkeys(
         problem.fixed, problem.around
     )
-    errors = (known[chosen] for known, chosen in zip(problem.errors, solution.formats, strict=True))
+    errors = (
+        by_format[chosen]
+        for by_format, chosen in zip(problem.errors, solution.formats, strict=True)
+    )
     return AllocationPoint(
         name=name,
         formats=formats,
@@ -123,41 +129,43 @@ def point_of(choice: Choice, name: str) -> AllocationPoint:
 
 
 def steps_of(formats: Mapping[str, str], around: str) -> Steps:
-    """The steps that give each layer its format, everything between them being in `around`; none
+    """The steps that give each layer its format, everything between them being in `around`; empty
     where nothing changes.
 
-    A default of integers leaves what is between the layers alone, which is in fp32 then.
+    An integer default leaves everything between the layers in fp32.
     """
     defaults = (
         [around]
         if around != "fp32"
         else ["fp32", *sorted({name for name in formats.values() if name not in FLOATS})]
     )
-    spelled = [_options(formats, default) for default in defaults]
-    best = min(spelled, key=lambda options: (len(options.get("layers", {})), len(options)))
+    candidates = [_options(formats, default) for default in defaults]
+    best = min(candidates, key=lambda options: (len(options.get("layers", {})), len(options)))
     return ({"precision": best},) if best else ()
 
 
 def _options(formats: Mapping[str, str], default: str) -> dict[str, Any]:
-    apart = _patterns(formats, default)
+    exceptions = _patterns(formats, default)
     chosen: dict[str, Any] = {} if default == "fp32" else {"default": default}
-    return chosen | ({"layers": apart} if apart else {})
+    return chosen | ({"layers": exceptions} if exceptions else {})
 
 
 def _patterns(formats: Mapping[str, str], default: str) -> dict[str, str]:
-    """Layers that are apart from the default by name, or by their family where it is all alike."""
-    found: dict[str, str] = {}
+    """The layers that differ from the default, by name, or as a family pattern where the whole
+    family does.
+    """
+    patterns: dict[str, str] = {}
     for layer, name in formats.items():
         if name != default:
-            found[_family(layer, formats)] = name
-    return found
+            patterns[_family(layer, formats)] = name
+    return patterns
 
 
 def _family(layer: str, formats: Mapping[str, str]) -> str:
-    """'layer4.*' for a layer whose whole family has its format.
+    """'layer4.*' for a layer whose whole family has its format, else its own name.
 
-    Only for integers: in a float format a pattern would take along what is between the layers,
-    such as a batch-norm.
+    Only for integer formats: in a float format a pattern would also match what is between the
+    layers, such as a batch-norm.
     """
     name, parts = formats[layer], layer.split(".")
     if name in FLOATS:

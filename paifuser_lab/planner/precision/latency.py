@@ -1,8 +1,8 @@
-"""What each layer takes alone in each format: as the precision step makes it, on what it is really
-given, formats in turn.
+"""The time of each layer alone in each format, as the precision step builds it, on its real input,
+formats in turn.
 
-The rows are kept in the cache folder, a file a machine, number of threads and torch: the next plan,
-also of another model with layers of the same kind, measures only what is new.
+The rows are cached, one file per machine, number of threads and torch version: the next plan, also
+of another model with layers of the same kind, measures only what is new.
 """
 
 from __future__ import annotations
@@ -29,39 +29,41 @@ from ...variant import apply
 from ...workload import Workload, running
 from .layers import LAYER, PlannedLayer
 
-VERSION = 1  # raise it when layers are made or timed otherwise: old rows are then left unread
+VERSION = 1  # raise it when layers are built or timed differently: old rows are then ignored
 
-Wanted = tuple[str, str]  # format, around
+LayerFormat = tuple[str, str]  # the layer's format, the format around it
 Stop = Callable[[], bool]
 
 
 def latency_table(
     work: Workload,
-    wanted: Mapping[str, tuple[PlannedLayer, tuple[Wanted, ...]]],
+    layers: Mapping[str, tuple[PlannedLayer, tuple[LayerFormat, ...]]],
     *,
     count: int,
     seconds: float,
     should_stop: Stop,
 ) -> tuple[LatencyTable, list[str]]:
-    """The rows of what is wanted by likeness, from the cache or measured now; and what could not be
-    made, as notes.
+    """The rows for the layers and their formats, by likeness, from the cache or measured now; and
+    notes on the formats that could not be built.
 
-    One that is stopped has the rows that were measured until then.
+    When it is stopped, the table has the rows measured until then.
     """
     table, notes = kept_table(count), list[str]()
-    missing = {
-        key: (planned, new)
-        for key, (planned, every) in wanted.items()
-        if (new := _missing(table, key, every))
+    untimed = {
+        key: (planned, formats)
+        for key, (planned, requested) in layers.items()
+        if (formats := _missing(table, key, requested))
     }
     rows: list[LayerLatency] = []
     conversions: list[ConversionLatency] = []
-    with progress("timing layers", len(missing)) as shown, running(work.model), threads(count):
-        for planned, new in missing.values():
+    with progress("timing layers", len(untimed)) as shown, running(work.model), threads(count):
+        for planned, formats in untimed.values():
             if should_stop():
                 notes.append("the timing was stopped: some layers were not timed in every format")
                 break
-            output, converted, failed = _timed(planned, new, work.device, seconds / len(missing))
+            output, converted, failed = _timed(
+                planned, formats, work.device, seconds / len(untimed)
+            )
             rows, conversions, notes = (
                 [*rows, *output],
                 [*conversions, *converted],
@@ -72,72 +74,72 @@ def latency_table(
 
 
 def kept_table(count: int) -> LatencyTable:
-    """What was measured here before with so many threads; an empty table where nothing was, or
-    where the file is damaged.
+    """The cached rows for this machine and number of threads; an empty table where there are none,
+    or where the file is damaged.
     """
     empty = LatencyTable(
         machine=hardware().label, threads=count, torch_version=str(torch.__version__)
     )
     with suppress(FileError, OSError):
-        kept = LatencyTable.load(_path(empty))
-        if (kept.machine, kept.threads, kept.torch_version) == (
+        cached = LatencyTable.load(_path(empty))
+        if (cached.machine, cached.threads, cached.torch_version) == (
             empty.machine,
             empty.threads,
             empty.torch_version,
         ):
-            return kept
+            return cached
     return empty
 
 
-def _missing(table: LatencyTable, likeness: str, every: Iterable[Wanted]) -> tuple[Wanted, ...]:
-    """All formats of a layer are timed in turn, so that one that is new has the others measured
-    again.
+def _missing(
+    table: LatencyTable, likeness: str, formats: Iterable[LayerFormat]
+) -> tuple[LayerFormat, ...]:
+    """The formats to time: all of a layer's formats, timed in turn, as soon as one of them is
+    new.
     """
-    every = tuple(every)
-    has_all = all(table.find(likeness, *one) is not None for one in every)
+    formats = tuple(formats)
+    has_all = all(table.find(likeness, *format_) is not None for format_ in formats)
     needs_conversion = (
-        any(name == "int8" for name, _ in every) and table.conversion(likeness) is None
+        any(name == "int8" for name, _ in formats) and table.conversion(likeness) is None
     )
-    return () if has_all and not needs_conversion else every
+    return () if has_all and not needs_conversion else formats
 
 
 def _timed(
-    planned: PlannedLayer, wanted: Iterable[Wanted], device: torch.device, seconds: float
+    planned: PlannedLayer, formats: Iterable[LayerFormat], device: torch.device, seconds: float
 ) -> tuple[list[LayerLatency], list[ConversionLatency], list[str]]:
-    output, notes = _made(planned, wanted)
-    calls: dict[Any, Callable[[], Any]] = {one: call for one, (call, _) in output.items()}
-    if has_int8 := any(name == "int8" for name, _ in output):
+    built, notes = _built(planned, formats)
+    calls: dict[Any, Callable[[], Any]] = {key: call for key, (call, _) in built.items()}
+    if has_int8 := any(name == "int8" for name, _ in built):
         calls |= _conversions(planned)
-    taken = in_turn(calls, device, seconds)
+    ms = in_turn(calls, device, seconds)
     rows = [
         LayerLatency(
             likeness=planned.likeness,
             format=name,
             around=around,
-            ms=taken[name, around],
+            ms=ms[name, around],
             size_bytes=size,
         )
-        for (name, around), (_, size) in output.items()
+        for (name, around), (_, size) in built.items()
     ]
     converted = (
-        ConversionLatency(
-            likeness=planned.likeness, to_int8_ms=taken["to int8"], back_ms=taken["back"]
-        )
+        ConversionLatency(likeness=planned.likeness, to_int8_ms=ms["to int8"], back_ms=ms["back"])
         if has_int8
         else None
     )
     return rows, [converted] if converted else [], notes
 
 
-def _made(
-    planned: PlannedLayer, wanted: Iterable[Wanted]
-) -> tuple[dict[Wanted, tuple[Callable[[], Any], int]], list[str]]:
-    """The layer in each format, ready to be called, and its bytes; made by the very step that will
+def _built(
+    planned: PlannedLayer, formats: Iterable[LayerFormat]
+) -> tuple[dict[LayerFormat, tuple[Callable[[], Any], int]], list[str]]:
+    """A call of the layer in each format, and its bytes; built by the precision step that will
     change the model.
     """
     alone = Workload(planned.alone(), planned.inputs, name=planned.layer)
-    found, notes = {}, []
-    for name, around in wanted:
+    built, notes = {}, []
+    for name, around in formats:
         try:
             module = apply(alone, _recipe(name, around)).module
         except StepError as error:
@@ -152,19 +154,19 @@ def _made(
         with torch.no_grad():
             dtype = call().dtype
         if dtype == FLOATS[around]:
-            found[name, around] = call, weights_bytes(module)
+            built[name, around] = call, weights_bytes(module)
         else:
             kind = str(dtype).removeprefix("torch.")
             notes.append(
-                f"layer '{planned.layer}' and its like cannot be in {name} among {around}: they "
-                f"would pass on {kind}"
+                f"layer '{planned.layer}' and its like cannot be in {name} among {around}: their "
+                f"output would be {kind}"
             )
-    return found, notes
+    return built, notes
 
 
 def _call(parts: list[Any], inputs: torch.Tensor) -> Callable[[], Any]:
-    """The parts one after the other: what is around them is in its format already, and has no cast
-    of its own.
+    """Call the parts one after the other: the values around them are in their format already, so no
+    cast is timed.
     """
 
     def call() -> Any:
@@ -194,7 +196,7 @@ def _conversions(planned: PlannedLayer) -> dict[str, Callable[[], Any]]:
 
 
 def keep(table: LatencyTable) -> None:
-    """Keep the rows for the next plan, beside what another process wrote meanwhile."""
+    """Add the rows to the cache, beside rows that another process wrote meanwhile."""
     table = kept_table(table.threads).with_rows(table.rows, table.conversions)
     try:
         table.save(_path(table))

@@ -1,6 +1,4 @@
-"""Which int8 layers could hand their output on to which: what the program saves by having both in
-int8.
-"""
+"""Pairs of int8 layers where one can pass its output to the next without a conversion."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from ...quantization import requantizations, trace_graph
 from ...quantization.neighbours import CLAMPS, MOVES, PRODUCTS
 from ...workload import Workload
 
-ALIKE = Range(-1.0, 1.0)
+ANY_RANGE = Range(-1.0, 1.0)  # ranges do not change which layers can be paired
 
 
 @dataclass(frozen=True)
 class LayerPair:
-    """One layer's output that another reads, each of them called once; and how often others would
-    have to convert it back.
+    """A layer whose output another layer reads, each called once; and how many other operators
+    would have to convert the output back.
     """
 
     giver: str
@@ -40,29 +38,27 @@ def layer_pairs(work: Workload, layers: Iterable[str]) -> list[LayerPair]:
         [pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in names],
     )
     graph = trace_graph(work, model)
-    found: list[LayerPair] = []
-    for giver in requantizations(graph, dict.fromkeys(names, ALIKE)):
+    pairs: list[LayerPair] = []
+    for giver in requantizations(graph, dict.fromkeys(names, ANY_RANGE)):
         consumers, others = _readers(graph, giver, names)
         once = [consumer for consumer in consumers if graph.entries[consumer] == 1]
-        found += [
+        pairs += [
             LayerPair(giver, consumer, others if consumer == once[0] else 0) for consumer in once
         ]
-    return found
+    return pairs
 
 
 def _readers(graph: Graph, giver: str, names: set[str]) -> tuple[list[str], int]:
-    """The layers that read an output in int8, and how many other operators read it, which
-    cannot.
-    """
-    product = next(one for one in graph.of_layer(giver) if one.name in PRODUCTS)
+    """The layers that read an output in int8, and the number of other operators that read it."""
+    product = next(operation for operation in graph.of_layer(giver) if operation.name in PRODUCTS)
     values, consumers, others = {product.makes[0]}, list[str](), 0
-    for one in graph.operations:
-        if one is product or not values & set(one.reads):
+    for operation in graph.operations:
+        if operation is product or not values & set(operation.reads):
             continue
-        if one.name in (*MOVES, *CLAMPS):
-            values.add(one.makes[0])
-        elif one.layer in names and one.name in PRODUCTS:
-            consumers.append(one.layer)
+        if operation.name in (*MOVES, *CLAMPS):
+            values.add(operation.makes[0])
+        elif operation.layer in names and operation.name in PRODUCTS:
+            consumers.append(operation.layer)
         else:
             others += 1
     return list(dict.fromkeys(consumers)), others

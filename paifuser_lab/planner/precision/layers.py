@@ -1,5 +1,5 @@
-"""The layers whose format can be chosen: each with the batch-norm that int8 folds into it, and with
-what it is really given.
+"""The layers whose format can be chosen: each with its input and the batch-norm that int8 folds
+into it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LAYER, NORM = "layer", "norm"
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """Where a layer stands: the layer, the batch-norm behind it, and its input at its first
-    call.
+    """A layer, the batch-norm behind it, its input at its first call, and how often it is called;
+    layers of equal `likeness` take equally long.
     """
 
     layer: str
@@ -46,7 +46,7 @@ class PlannedLayer:
 
 
 def graph_of(work: Workload) -> Graph:
-    """The graph of a run on the example inputs; a model that is not in fp32 is refused."""
+    """The graph of a run on the example inputs; raises for a model that is not in fp32."""
     for name, module in work.model.named_modules():
         weight = module._parameters.get("weight") if channel_of(module) is not None else None
         if weight is not None and weight.dtype != torch.float32:
@@ -59,8 +59,8 @@ def graph_of(work: Workload) -> Graph:
 
 
 def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
-    """Every layer that runs and has weights to round, in the model's order; of equal layers the
-    inputs are kept once.
+    """Every layer that runs and has weights to round, in the model's order; of equal layers one
+    input is stored.
     """
     norms = dict(plan_fold(work.model, graph).pairs)
     layers = {
@@ -69,10 +69,10 @@ def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
         if channel_of(part) is not None and graph.entries[name]
     }
     samples: dict[str, Tensor] = {}
-    found: dict[str, PlannedLayer] = {}
+    planned: dict[str, PlannedLayer] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        if layer not in layers or layer in found:
+        if layer not in layers or layer in planned:
             return
         values = (*args, *kwargs.values())
         if len(values) == 1 and isinstance(values[0], Tensor):
@@ -82,17 +82,19 @@ def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
             )
             likeness = _likeness(module, norm, values[0])
             inputs = samples.setdefault(likeness, values[0].detach().clone())
-            found[layer] = PlannedLayer(layer, module, norm, inputs, graph.entries[layer], likeness)
+            planned[layer] = PlannedLayer(
+                layer, module, norm, inputs, graph.entries[layer], likeness
+            )
 
     inputs = work.inputs.clone()
     with running(work.model), watching(work.model, enter, lambda layer, output: None):
         inputs(work.model)
-    if not found:
+    if not planned:
         raise WorkloadError(
             f"{work.name} has no layer that runs and has weights to round; there is nothing to "
             "plan."
         )
-    return [found[name] for name in layers if name in found]
+    return [planned[name] for name in layers if name in planned]
 
 
 def why_fixed(
@@ -103,9 +105,8 @@ def why_fixed(
     """
     if name == around:
         return None
-    chosen = {
-        planned.layer: "int8-weights" if name in FLOATS else name
-    }  # a shared weight cannot be apart in a float either
+    # a shared weight cannot have another float format either
+    chosen = {planned.layer: "int8-weights" if name in FLOATS else name}
     return obstacles_of(work.model, graph, chosen).get(planned.layer)
 
 

@@ -1,5 +1,5 @@
-"""How much a changed model loses, in the unit of a sensitivity: the rise of its loss on data, or
-the error of its output.
+"""The loss that a changed model adds, in the unit of a sensitivity: the rise of its loss on data,
+or the error of its output.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Losses = list[tuple[int, float]]  # of each batch: its examples, and their mean 
 
 
 def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Inputs, Any]]) -> Losses:
-    """Examples and loss of each batch."""
+    """The number of examples and the loss of each batch."""
     assert work.loss is not None
-    found: Losses = []
+    results: Losses = []
     with running(model):
         for inputs, target in data:
             examples = Batch(inputs).examples
-            found.append(
+            results.append(
                 (examples, float(torch.as_tensor(work.loss(inputs.clone()(model), target))))
             )
-    return found
+    return results
 
 
 def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
@@ -44,7 +44,7 @@ def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
 
 
 def error_of_output(work: Workload, model: nn.Module) -> float:
-    """The relative error of the output to the example inputs."""
+    """The relative error of the output on the example inputs."""
     reference = work.output()
     with running(model):
         return output_error(reference, work.inputs.clone()(model))[0]

@@ -1,8 +1,8 @@
-"""What points of a frontier really do: applied, timed in turn with the model as it is, and judged
-on data held out.
+"""Points of a frontier measured: applied, timed in turn with the original model, and evaluated on
+held-out data.
 
 They are timed as their layers were, call by call in turn and with the plan's number of threads, so
-that prediction and proof are of one kind.
+that predictions and measurements are comparable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .losses import error_of_output, losses, rise
 from .planning import recipe_of_point
 
 POINTS = 6
-AS_IS = ""  # the name of the model as it is
+AS_IS = ""  # the key of the original model
 
 
 def achieved(
@@ -39,33 +39,33 @@ def achieved(
     uniform: bool | Iterable[int] = True,
     seconds: float = 30.0,
 ) -> Allocation:
-    """Apply points of the frontier (six spread over it, and the chosen one, unless others are
-    named) and measure what they do.
+    """Apply points of the frontier (by default six spread over it, and the chosen one) and measure
+    them.
 
-    The record that comes back holds it beside what was predicted, and how far the two agree;
-    `uniform` measures those too, all or some.
+    The returned record holds the measurements beside the predictions, and how far the two agree;
+    `uniform` says which of the uniform choices are measured too, all or some by index.
     """
     work = workload_of(work)
     if work.name != allocation.workload:
         raise WorkloadError(
-            f"the allocation was made for {allocation.workload}, and this is {work.name}; plan "
-            "this one."
+            f"the allocation was made for {allocation.workload}, and this is {work.name}; call "
+            "plan_precision on this one."
         )
-    asked = [allocation.points[index] for index in _indices(allocation, points)] + _uniform(
+    selected = [allocation.points[index] for index in _indices(allocation, points)] + _uniform(
         allocation, uniform
     )
     variants: dict[str, Variant] = {}
-    with progress("applying points", len(asked)) as shown:
-        for point in asked:
+    with progress("applying points", len(selected)) as shown:
+        for point in selected:
             variants[point.name] = apply(work, recipe_of_point(point))
             shown.advance(doing=point.name)
     with threads(allocation.threads):
-        did = _judged(work, allocation, variants, _timed(work, variants, seconds))
+        measured = _measured(work, allocation, variants, _timed(work, variants, seconds))
     return _with_agreement(
         allocation.model_copy(
             update={
-                "points": tuple(_filled(point, did) for point in allocation.points),
-                "uniform": tuple(_filled(point, did) for point in allocation.uniform),
+                "points": tuple(_filled(point, measured) for point in allocation.points),
+                "uniform": tuple(_filled(point, measured) for point in allocation.uniform),
             }
         )
     )
@@ -87,10 +87,10 @@ def _indices(allocation: Allocation, points: Iterable[int] | None) -> list[int]:
     return indices
 
 
-def _uniform(allocation: Allocation, asked: bool | Iterable[int]) -> list[AllocationPoint]:
-    if isinstance(asked, bool):
-        return list(allocation.uniform) if asked else []
-    indices, count = list(asked), len(allocation.uniform)
+def _uniform(allocation: Allocation, selected: bool | Iterable[int]) -> list[AllocationPoint]:
+    if isinstance(selected, bool):
+        return list(allocation.uniform) if selected else []
+    indices, count = list(selected), len(allocation.uniform)
     for index in indices:
         if not 0 <= index < count:
             raise WorkloadError(
@@ -99,12 +99,16 @@ def _uniform(allocation: Allocation, asked: bool | Iterable[int]) -> list[Alloca
     return [allocation.uniform[index] for index in indices]
 
 
-def _filled(point: AllocationPoint, did: Mapping[str, Achieved]) -> AllocationPoint:
-    return point.model_copy(update={"achieved": did[point.name]}) if point.name in did else point
+def _filled(point: AllocationPoint, measured: Mapping[str, Achieved]) -> AllocationPoint:
+    return (
+        point.model_copy(update={"achieved": measured[point.name]})
+        if point.name in measured
+        else point
+    )
 
 
 def _timed(work: Workload, variants: Mapping[str, Variant], seconds: float) -> dict[str, float]:
-    """The ms of each variant, and of the model as it is."""
+    """The ms of each variant, and of the original model."""
     models = {AS_IS: work.model} | {name: variant.module for name, variant in variants.items()}
     with ExitStack() as stack:
         for model in models.values():
@@ -120,21 +124,21 @@ def _call(work: Workload, model: nn.Module) -> Callable[[], Any]:
 
 
 def _test_batches(work: Workload) -> Iterator[tuple[Inputs, Any]]:
-    """All of them: the loss, like the metric, is that of all test data."""
+    """All batches of the test data: the loss, like the metric, is over all of it."""
     assert work.test is not None
     return first_batches(work.test, work.device, "test data")
 
 
-def _judged(
+def _measured(
     work: Workload,
     allocation: Allocation,
     variants: Mapping[str, Variant],
-    timed: Mapping[str, float],
+    ms: Mapping[str, float],
 ) -> dict[str, Achieved]:
-    """What each variant does, in the unit of the prediction."""
+    """Latency, size, loss and metric of each variant; the loss in the unit of the prediction."""
     by_loss = allocation.unit == "loss" and work.loss is not None and work.test is not None
     before = losses(work, work.model, _test_batches(work)) if by_loss else None
-    found: dict[str, Achieved] = {}
+    results: dict[str, Achieved] = {}
     with progress("judging points", len(variants)) as shown:
         for name, variant in variants.items():
             loss, error = (
@@ -144,31 +148,33 @@ def _judged(
             )
             if allocation.unit == "output error":
                 loss = error_of_output(work, variant.module)
-            found[name] = Achieved(
-                latency_ms=timed[name],
-                baseline_ms=timed[AS_IS],
+            results[name] = Achieved(
+                latency_ms=ms[name],
+                baseline_ms=ms[AS_IS],
                 size_bytes=weights_bytes(variant.module),
                 loss=loss,
                 loss_error=error,
                 metric=work.evaluate(variant.module),
             )
             shown.advance(doing=name)
-    return found
+    return results
 
 
-def _with_agreement(known: Allocation) -> Allocation:
-    """How far predictions agree with what was achieved.
+def _with_agreement(allocation: Allocation) -> Allocation:
+    """Add how far predictions agree with measurements.
 
-    Latencies are compared as shares of the baseline's: a machine that is slower today is so for
-    both.
+    Latencies are compared as shares of the baseline's, so that a machine that is slower today
+    changes both.
     """
-    done = [(point, point.achieved) for point in known.everything if point.achieved is not None]
-    times = [
-        (point.latency_ms / known.baseline_ms, did.latency_ms / did.baseline_ms)
-        for point, did in done
+    done = [
+        (point, point.achieved) for point in allocation.everything if point.achieved is not None
     ]
-    losses = [(point.loss, did.loss) for point, did in done if did.loss is not None]
-    return known.model_copy(
+    times = [
+        (point.latency_ms / allocation.baseline_ms, measured.latency_ms / measured.baseline_ms)
+        for point, measured in done
+    ]
+    losses = [(point.loss, measured.loss) for point, measured in done if measured.loss is not None]
+    return allocation.model_copy(
         update={
             "latency_agreement": agreement(times),
             "loss_agreement": agreement(losses) if losses else None,
@@ -177,10 +183,8 @@ def _with_agreement(known: Allocation) -> Allocation:
 
 
 def agreement(pairs: list[tuple[float, float]]) -> Agreement:
-    """Of pairs of a prediction and what came of it: the middle ratio, and whether their orders
-    agree.
-    """
-    ratios = [real / predicted for predicted, real in pairs if predicted > 0]
+    """Of pairs (prediction, measurement): the median ratio, and the rank correlation."""
+    ratios = [measured / predicted for predicted, measured in pairs if predicted > 0]
     return Agreement(
         points=len(pairs), ratio=median(ratios) if ratios else None, rank=_rank_correlation(pairs)
     )

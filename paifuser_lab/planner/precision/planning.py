@@ -1,5 +1,5 @@
-"""Choose a format for each layer within a budget: exactly, from measured times and predicted
-losses.
+"""Choose a format for each layer within a budget: the exact optimum for measured times and
+predicted losses.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .latency import Stop
 from .program import is_within
 
 FORMATS = ("fp32", "bf16", "int8", "int4-weights")
-# of the ways that were held against unseen data, the one whose order lasted best
+# of the methods compared on unseen data, the one whose ranking held best
 GUIDE = "quadratic-curvature"
-JUDGING = 0.6  # of the seconds, for the sensitivity where none is given
-TIMING = 0.5  # of what is left
-FRONTIER = 0.25  # of the seconds
+SENSITIVITY_SHARE = 0.6  # of the seconds, for the sensitivity where none is given
+TIMING_SHARE = 0.5  # of the rest
+FRONTIER_SHARE = 0.25  # of the seconds
 
 
 def plan_precision(
@@ -40,19 +40,18 @@ def plan_precision(
     seconds: float = 60.0,
     should_stop: Stop = lambda: False,
 ) -> Allocation:
-    """Choose each layer's format: the least predicted loss within `latency_ms` and
-    `size_bytes`.
+    """Choose each layer's format: the least predicted loss within `latency_ms` and `size_bytes`.
 
-    With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms`
-    limits too. Without a `sensitivity` the layers' sensitivity is estimated first; `seconds` is for
-    that and for timing. `recipe_of(allocation)` is what to apply. One that is stopped once all
-    layers are timed has the points that were found until then.
+    With a limit on `loss` it is instead the fastest choice within that limit, or the smallest where
+    `latency_ms` is limited too. Without a `sensitivity` it is estimated first; `seconds` is for
+    that and for timing. Apply the result with `recipe_of(allocation)`. A plan that is stopped once
+    all layers are timed has the points found until then.
     """
     work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
     names = _checked(formats)
     _check_belongs(work, sensitivity)
-    share = seconds * JUDGING if sensitivity is None else 0.0
+    share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
 
     def estimate() -> Sensitivity:
         if sensitivity is not None:
@@ -65,36 +64,39 @@ def plan_precision(
             should_stop=should_stop,
         )
 
-    found, known = survey(work, estimate, names, TIMING * (seconds - share), should_stop)
+    surveyed, known = survey(work, estimate, names, TIMING_SHARE * (seconds - share), should_stop)
     order, axis = _goal(limits)
-    uniform = uniform_choices(found.problems, names)
-    chosen, reason = _chosen(found, uniform, order, limits)
+    uniform = uniform_choices(surveyed.problems, names)
+    chosen, reason = _chosen(surveyed, uniform, order, limits)
     beside = _beside(limits, axis)
-    known_choices = [chosen, *(one for one in uniform.values() if is_within(one.cost, beside))]
+    known_choices = [
+        chosen,
+        *(choice for choice in uniform.values() if is_within(choice.cost, beside)),
+    ]
     points, is_whole = frontier(
-        found.problems, axis, beside, known_choices, FRONTIER * seconds, should_stop
+        surveyed.problems, axis, beside, known_choices, FRONTIER_SHARE * seconds, should_stop
     )
     points = _with(points, chosen, axis)
-    shown = tuple(point_of(one, f"point {index}") for index, one in enumerate(points, 1))
+    shown = tuple(point_of(point, f"point {index}") for index, point in enumerate(points, 1))
     return Allocation(
         workload=work.name,
         machine=hardware().label,
-        threads=found.table.threads,
+        threads=surveyed.table.threads,
         unit=known.unit,
         axis=axis,
         limits=limits,
-        baseline_ms=found.baseline.latency_ms,
-        baseline_bytes=round(found.baseline.size_bytes),
+        baseline_ms=surveyed.baseline.latency_ms,
+        baseline_bytes=round(surveyed.baseline.size_bytes),
         points=shown,
-        chosen=next(index for index, one in enumerate(points) if one is chosen),
-        uniform=tuple(point_of(one, f"all {name}") for name, one in uniform.items()),
+        chosen=next(index for index, point in enumerate(points) if point is chosen),
+        uniform=tuple(point_of(choice, f"all {name}") for name, choice in uniform.items()),
         reason=reason,
-        notes=(*found.notes, *_notes(found, names, known, chosen, shown, is_whole=is_whole)),
+        notes=(*surveyed.notes, *_notes(surveyed, names, known, chosen, shown, is_whole=is_whole)),
     )
 
 
 def recipe_of(allocation: Allocation, index: int | None = None) -> Recipe:
-    """The recipe of a point of the frontier; of the chosen one where none is named."""
+    """The recipe of a point of the frontier; by default of the chosen one."""
     index = allocation.chosen if index is None else index
     if not 0 <= index < len(allocation.points):
         raise WorkloadError(
@@ -104,7 +106,7 @@ def recipe_of(allocation: Allocation, index: int | None = None) -> Recipe:
 
 
 def recipe_of_point(point: AllocationPoint) -> Recipe:
-    """The recipe of a point, uniform ones too."""
+    """The recipe of a point, also of a uniform one."""
     return Recipe([dict(step) for step in point.recipe_steps])
 
 
@@ -112,12 +114,12 @@ def _limits(**inputs: float | None) -> dict[str, float]:
     limits = {name: float(value) for name, value in inputs.items() if value is not None}
     if not limits:
         raise WorkloadError(
-            "no budget was given; give latency_ms or size_bytes to lose little within it, or loss "
-            "to be quick."
+            "no budget was given; give latency_ms or size_bytes to minimise the loss within it, or "
+            "loss to minimise the latency."
         )
     for name, value in limits.items():
         if not math.isfinite(value) or value < 0 or (value == 0 and name != "loss"):
-            raise WorkloadError(f"{name}={value:g} is no budget; give a number above zero.")
+            raise WorkloadError(f"{name}={value:g} is not a budget; give a number above zero.")
     return limits
 
 
@@ -126,7 +128,7 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if name not in NAMES:
             raise WorkloadError(
-                f"{name!r} is no format that a layer can run in; there are {', '.join(NAMES)}."
+                f"{name!r} is not a format that a layer can run in; there are {', '.join(NAMES)}."
             )
     if not set(names) - {"fp32"}:
         raise WorkloadError(
@@ -140,12 +142,12 @@ def _check_belongs(work: Workload, sensitivity: Sensitivity | None) -> None:
     if sensitivity is not None and sensitivity.weights_hash not in (None, weights_hash(work.model)):
         raise WorkloadError(
             f"the sensitivity of {sensitivity.workload} was estimated with other weights than "
-            f"{work.name} has; estimate it anew, or leave it out."
+            f"{work.name} has; estimate it again, or leave it out."
         )
 
 
 def _goal(limits: Mapping[str, float]) -> tuple[tuple[str, ...], Axis]:
-    """What is to be least, in which order, and the axis of the frontier."""
+    """The costs to minimise, in order, and the axis of the frontier."""
     if "loss" not in limits:
         axis: Axis = "latency_ms" if "latency_ms" in limits else "size_bytes"
         other = "size_bytes" if axis == "latency_ms" else "latency_ms"
@@ -155,27 +157,27 @@ def _goal(limits: Mapping[str, float]) -> tuple[tuple[str, ...], Axis]:
 
 
 def _beside(limits: Mapping[str, float], axis: str) -> dict[str, float]:
-    """The limits that hold on the whole frontier: neither of its two axes is limited there."""
+    """The limits that hold on the whole frontier: neither of its two axes is limited."""
     return {name: limit for name, limit in limits.items() if name not in ("loss", axis)}
 
 
 def _chosen(
-    found: Survey,
+    surveyed: Survey,
     uniform: Mapping[str, Choice],
     order: tuple[str, ...],
     limits: Mapping[str, float],
 ) -> tuple[Choice, str]:
-    """The best choice, and why; a uniform one where nothing is better, since it is simpler."""
-    best = best_choice(found.problems, order, limits)
+    """The best choice and the reason; a uniform one if nothing is better, since it is simpler."""
+    best = best_choice(surveyed.problems, order, limits)
     if best is None:
-        raise WorkloadError(_impossible(found, limits))
+        raise WorkloadError(_impossible(surveyed, limits))
     least, beaten = [getattr(best.cost, name) for name in order], []
-    for name, one in uniform.items():
-        if not is_within(one.cost, limits):
+    for name, choice in uniform.items():
+        if not is_within(choice.cost, limits):
             continue
-        if [getattr(one.cost, kind) for kind in order] <= least:
+        if [getattr(choice.cost, kind) for kind in order] <= least:
             return (
-                one,
+                choice,
                 f"all layers in {name} is the best by prediction; no mixture is better within the "
                 "budget",
             )
@@ -189,32 +191,34 @@ def _chosen(
     return best, f"a mixture of formats is {proof} within the budget by prediction; {words}"
 
 
-def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
-    """The smallest that can be reached of what was asked for, each by itself and together."""
+def _impossible(surveyed: Survey, limits: Mapping[str, float]) -> str:
+    """The message for limits that cannot be met: the smallest reachable value of one, alone or with
+    the others.
+    """
     for name, limit in limits.items():
-        least = best_choice(found.problems, (name,), {})
+        least = best_choice(surveyed.problems, (name,), {})
         if least is not None and not is_within(least.cost, {name: limit}):
             reachable = getattr(least.cost, name)
             return (
-                f"{_spelled(name, limit)} cannot be kept: the smallest reachable is "
+                f"{_assignment(name, limit)} cannot be kept: the smallest reachable is "
                 f"{_amount(name, reachable)}; ask for that or more."
             )
     first, *rest = limits
-    least = best_choice(found.problems, (first,), {name: limits[name] for name in rest})
-    where = " and ".join(_spelled(name, limits[name]) for name in rest)
+    least = best_choice(surveyed.problems, (first,), {name: limits[name] for name in rest})
+    where = " and ".join(_assignment(name, limits[name]) for name in rest)
     if least is None:
         return (
-            f"{_spelled(first, limits[first])}, {where} can each be kept, but not together; loosen "
-            "one of them."
+            f"{_assignment(first, limits[first])}, {where} can each be kept, but not together; "
+            "loosen one of them."
         )
     reachable = _amount(first, getattr(least.cost, first))
     return (
-        f"{_spelled(first, limits[first])} cannot be kept together with {where}: the smallest "
+        f"{_assignment(first, limits[first])} cannot be kept together with {where}: the smallest "
         f"reachable is {reachable}."
     )
 
 
-def _spelled(name: str, limit: float) -> str:
+def _assignment(name: str, limit: float) -> str:
     return f"{name}={limit:g}"
 
 
@@ -225,16 +229,17 @@ def _amount(name: str, value: float) -> str:
 
 
 def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:
-    """The frontier with the chosen one in it, also where another limit keeps it from the front."""
-    same = [index for index, one in enumerate(points) if one is chosen]
-    if same:
+    """The frontier with the chosen point in it, even if another limit makes that a dominated
+    one.
+    """
+    if any(point is chosen for point in points):
         return points
-    alike = [one for one in points if one.cost != chosen.cost]
-    return sorted([*alike, chosen], key=lambda one: (getattr(one.cost, axis), one.cost.loss))
+    others = [point for point in points if point.cost != chosen.cost]
+    return sorted([*others, chosen], key=lambda point: (getattr(point.cost, axis), point.cost.loss))
 
 
 def _notes(
-    found: Survey,
+    surveyed: Survey,
     names: Iterable[str],
     known: Sensitivity,
     chosen: Choice,
@@ -243,16 +248,18 @@ def _notes(
     is_whole: bool,
 ) -> list[str]:
     estimates = [known.predicted(row.layer, name) for row in known.rows for name in names]
-    unsure = sum(one.value < (one.error or 0.0) for one in estimates if one is not None)
+    uncertain = sum(
+        estimate.value < (estimate.error or 0.0) for estimate in estimates if estimate is not None
+    )
     notes = (
-        [f"predicted losses below zero or their standard error count as that error: {unsure}"]
-        if unsure
+        [f"predicted losses below zero or their standard error count as that error: {uncertain}"]
+        if uncertain
         else []
     )
     if known.unit == "output error":
         notes.append("there is no loss: what is added up is the output's relative error")
-    losses = [one.loss for one in points]
-    if len(points) > 1 and max(losses) - min(losses) < max(one.loss_error for one in points):
+    losses = [point.loss for point in points]
+    if len(points) > 1 and max(losses) - min(losses) < max(point.loss_error for point in points):
         notes.append(
             "the losses along the frontier differ by less than they are uncertain; more batches "
             "would tell them apart"

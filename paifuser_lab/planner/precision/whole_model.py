@@ -1,5 +1,5 @@
-"""The model as it is, whole, in each float format that can be around its layers: what the layers'
-times are counted from.
+"""The time of the original model in each float format that can be around its layers: the baseline
+of the layers' times.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from ...variant import apply
 from ...workload import Workload, running
 from .program import Cost
 
-# more threads are taken where they make the model so much quicker; a layer alone, they slow down
-# sooner
-WORTH = 1.5
+# more threads are taken where they make the model this much faster; a layer timed alone slows down
+# with fewer threads than the model does
+MIN_SPEEDUP = 1.5
 
 
 @dataclass(frozen=True)
 class ModelTimes:
-    """By number of threads and format: what the model takes."""
+    """The cost of the whole model by number of threads and format."""
 
     costs: Mapping[int, Mapping[str, Cost]]
     notes: tuple[str, ...] = ()
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of threads to plan with: the fewest that are nearly as quick as any, then
+        """The numbers of threads to plan with: the fewest that are nearly as fast as any, then
         fewer still.
         """
         quickest = min(costs["fp32"].latency_ms for costs in self.costs.values())
         best = min(
             count
             for count, costs in self.costs.items()
-            if costs["fp32"].latency_ms <= WORTH * quickest
+            if costs["fp32"].latency_ms <= MIN_SPEEDUP * quickest
         )
         return tuple(sorted((count for count in self.costs if count <= best), reverse=True))
 
 
 def model_times(work: Workload, arounds: tuple[str, ...], seconds: float) -> ModelTimes:
-    """Time the model in each format, in turn; a format that it cannot be in as a whole is left
+    """Time the model in each format, in turn; a format that the whole model cannot be in is left
     out.
     """
     models, notes = {"fp32": work.model}, list[str]()
@@ -60,12 +60,12 @@ def model_times(work: Workload, arounds: tuple[str, ...], seconds: float) -> Mod
         name: partial(inputs, model) for name, model in models.items()
     }
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
-    found: dict[int, dict[str, Cost]] = {}
+    costs: dict[int, dict[str, Cost]] = {}
     with running(work.model):
         for count in counts:
             with threads(count):
-                taken = in_turn(calls, work.device, seconds / len(counts))
-            found[count] = {
-                name: Cost(0.0, taken[name], weights_bytes(model)) for name, model in models.items()
+                ms = in_turn(calls, work.device, seconds / len(counts))
+            costs[count] = {
+                name: Cost(0.0, ms[name], weights_bytes(model)) for name, model in models.items()
             }
-    return ModelTimes(found, tuple(notes))
+    return ModelTimes(costs, tuple(notes))

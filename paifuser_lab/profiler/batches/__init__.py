@@ -1,4 +1,4 @@
-"""Which batch size is worth running: latency, throughput and memory by batch, and the knee."""
+"""Choose a batch size: latency, throughput and memory by batch, and the knee."""
 
 from __future__ import annotations
 

@@ -24,18 +24,14 @@ def example_batch(work: Workload) -> int:
 
 
 def repeated(inputs: Inputs, example: int, batch: int) -> Inputs:
-    """The example inputs over and over until the batch is full; tensors without the batch stay as
-    they are.
-    """
+    """The example inputs repeated to fill the batch; tensors without a batch stay unchanged."""
 
     def repeat(tensor: Tensor) -> Tensor:
         if not _has_batch(tensor, example):
             return tensor.detach().clone()
         whole, rest = divmod(batch, example)
-        parts = [
-            *[tensor.detach()] * whole,
-            *([tensor.detach()[:rest]] if rest else []),
-        ]  # an empty part would lose channels-last
+        # an empty part would lose channels-last
+        parts = [*[tensor.detach()] * whole, *([tensor.detach()[:rest]] if rest else [])]
         return torch.cat(parts)
 
     return inputs.map(repeat)
@@ -53,7 +49,7 @@ def tensor_bytes(inputs: Inputs) -> int:
 
 
 def leading_sizes(output: Any) -> tuple[int, ...]:
-    """The first dimension of every tensor in an answer."""
+    """The first dimension of every tensor in an output."""
     leaves = pytree.tree_leaves(output)
     return tuple(
         int(leaf.shape[0]) if leaf.ndim else 0 for leaf in leaves if isinstance(leaf, Tensor)

@@ -1,5 +1,6 @@
-"""How much memory a model may use: what was asked for, or a safe share of what is free. Stands on
-psutil and torch.cuda.
+"""The memory limit of a model: as requested, or a safe share of the free memory.
+
+Built on psutil and torch.cuda.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from ...errors import MeasureError
 from ...machine.host import host_facts
 
-SAFE_SHARE = {"cpu": 0.6, "cuda": 0.8}  # of the free memory: a CPU's belongs to everybody
+SAFE_SHARE = {"cpu": 0.6, "cuda": 0.8}  # of the free memory; a CPU's is shared with other processes
 MEMORY_WORDS = (
     "out of memory",
     "not enough memory",
@@ -52,12 +53,12 @@ def bytes_of(size: int | str) -> int:
 
 
 def safe_limit(device: torch.device, *, weights: int) -> int:
-    """The weights, which are there already, and a safe share of what is free."""
+    """The bytes of the weights, which are loaded already, and a safe share of the free memory."""
     return weights + int(SAFE_SHARE.get(device.type, 0.6) * _free_bytes(device))
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether this is how Python, torch or a library under it says that memory was too small."""
+    """Whether Python, torch or a library below it reports with this error that memory ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -66,7 +67,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def release(device: torch.device) -> None:
-    """Give back what a failed call has left behind."""
+    """Free the memory that a failed call has left allocated."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -74,9 +75,8 @@ def release(device: torch.device) -> None:
 
 def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
-    granted = (
-        host_facts().memory_bytes - psutil.Process().memory_info().rss
-    )  # psutil sees the machine, not the container
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    # psutil reports the machine's memory, not the container's
+    granted = host_facts().memory_bytes - psutil.Process().memory_info().rss
     return max(0, min(psutil.virtual_memory().available, granted))

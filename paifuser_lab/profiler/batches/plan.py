@@ -1,6 +1,4 @@
-"""Which batch sizes to try, and which of them is worth running: arithmetic on what was measured.
-Nothing runs here.
-"""
+"""Which batch sizes to measure and which to choose: arithmetic on measurements; runs no model."""
 
 from __future__ import annotations
 
@@ -11,21 +9,19 @@ from itertools import pairwise
 from ...measure import Samples, ratio_of_rounds
 from ...records.batch_sweep import readable_rate
 
-LEAST_GROWTH = 1.03
+MIN_GROWTH = 1.03
 FINEST_SHARE = 8
-MOST_LEADERS = 3
+MAX_LEADERS = 3
 
 
 def knee_of(throughputs: Mapping[int, float], plateau: float) -> int:
-    """The smallest batch that reaches this share of the best throughput."""
-    wanted = plateau * max(throughputs.values())
-    return min(batch for batch, throughput in throughputs.items() if throughput >= wanted)
+    """The smallest batch that reaches the share `plateau` of the best throughput."""
+    enough = plateau * max(throughputs.values())
+    return min(batch for batch, throughput in throughputs.items() if throughput >= enough)
 
 
 def doubled(batch: int, *, most: int, example: int | None = None) -> int | None:
-    """The batch after this one in a sweep by doubling; the example's own is not skipped where it is
-    given.
-    """
+    """The next batch when doubling; the batch of the example inputs, if given, is not skipped."""
     if batch >= most:
         return None
     is_next = example is not None and batch < example < 2 * batch
@@ -33,15 +29,13 @@ def doubled(batch: int, *, most: int, example: int | None = None) -> int | None:
 
 
 def has_levelled_off(throughputs: Mapping[int, float]) -> bool:
-    """Whether the last two doublings brought hardly more than the best before them."""
+    """Whether the last two doublings gained hardly anything over the best before them."""
     curve = [throughputs[batch] for batch in sorted(throughputs)]
-    return len(curve) > 2 and max(curve[-2:]) < LEAST_GROWTH * max(curve[:-2])
+    return len(curve) > 2 and max(curve[-2:]) < MIN_GROWTH * max(curve[:-2])
 
 
 def midpoints(knee: int, tried: Iterable[int]) -> tuple[int, ...]:
-    """What to try on either side of the knee, halfway to its neighbours; nothing where they are
-    near enough.
-    """
+    """The batches halfway from the knee to its neighbours; none where they are close enough."""
     tried = sorted(set(tried))
     least = max(1, knee // FINEST_SHARE)
     gaps = [pair for pair in pairwise(tried) if knee in pair and pair[1] - pair[0] > least]
@@ -49,43 +43,41 @@ def midpoints(knee: int, tried: Iterable[int]) -> tuple[int, ...]:
 
 
 def finalists(throughputs: Mapping[int, float], knee: int) -> tuple[int, ...]:
-    """The batches to time once more in turn: the knee, those beside it, and those that may be the
-    best.
-    """
+    """The batches to time again in turn: the knee, its neighbours, and candidates for the best."""
     batches = sorted(throughputs)
-    place = batches.index(knee)
-    least = max(throughputs.values()) / LEAST_GROWTH
+    index = batches.index(knee)
+    least = max(throughputs.values()) / MIN_GROWTH
     leaders = sorted(
         (batch for batch in batches if throughputs[batch] >= least),
         key=lambda batch: -throughputs[batch],
     )
-    return tuple(sorted({*batches[max(0, place - 1) : place + 2], *leaders[:MOST_LEADERS]}))
+    return tuple(sorted({*batches[max(0, index - 1) : index + 2], *leaders[:MAX_LEADERS]}))
 
 
 def next_below(
     throughputs: Mapping[int, float], chosen: Collection[int], knee: int
 ) -> tuple[int, ...]:
-    """Whom to time next where the knee was the smallest that was timed in turn: those below it,
-    with the knee and the best.
+    """If the knee is the smallest batch timed in turn, the next to time: those below it, the knee
+    and the best.
     """
     smaller = [batch for batch in sorted(throughputs) if batch < min(chosen)]
     if knee != min(chosen) or not smaller:
         return ()
     return tuple(
-        sorted({*smaller[-MOST_LEADERS:], knee, max(chosen, key=lambda batch: throughputs[batch])})
+        sorted({*smaller[-MAX_LEADERS:], knee, max(chosen, key=lambda batch: throughputs[batch])})
     )
 
 
 def predicted_bytes(measured: Mapping[int, int], batch: int) -> int:
-    """What a batch will need, from what others needed (with what the weights alone need at 0).
+    """The memory that a batch will need, predicted from others (the weights alone at batch 0).
 
-    Between two that were measured: on the line between them. Beyond: on the line through the last
+    Between two measured batches: on the line between them. Beyond: on the line through the last
     two or, where memory has been growing faster than the batch, on the parabola through the last
-    three. Two batches alone are not trusted with a line, since a batch of one often takes another
-    path through the libraries: there, all but the weights grows with the batch.
+    three. Two batches alone give no line, since a batch of one often takes another path through
+    the libraries: then all but the weights is taken to grow with the batch.
     """
     points = sorted((size, needed) for size, needed in measured.items() if size)
-    above = next((place for place, (size, _) in enumerate(points) if size >= batch), None)
+    above = next((index for index, (size, _) in enumerate(points) if size >= batch), None)
     if above is None:
         return math.ceil(_beyond(points[-3:], measured.get(0, 0), batch))
     (low, low_bytes), (high, high_bytes) = points[max(above - 1, 0)], points[above]
@@ -107,17 +99,17 @@ def _beyond(points: list[tuple[int, int]], weights: int, batch: int) -> float:
 
 
 def lost_batch(
-    seen: Collection[tuple[int, tuple[int, ...]]], batch: int, leading: tuple[int, ...]
+    earlier: Collection[tuple[int, tuple[int, ...]]], batch: int, leading: tuple[int, ...]
 ) -> int | None:
-    """The first dimension of an answer that grew with the batch until now and no longer does; None
-    where all is well.
+    """The first dimension of an output that equalled the batch until now and no longer does; None
+    if there is none.
 
-    An answer need not have the batch in it: one that once did not follow is not asked again.
+    An output need not have a batch dimension: one that differed before is not checked again.
     """
-    for place, size in enumerate(leading):
-        before = [(given, sizes[place]) for given, sizes in seen if place < len(sizes)]
-        has_followed = any(given > 1 for given, _ in before) and all(
-            given == found for given, found in before
+    for index, size in enumerate(leading):
+        before = [(count, sizes[index]) for count, sizes in earlier if index < len(sizes)]
+        has_followed = any(count > 1 for count, _ in before) and all(
+            count == leading_size for count, leading_size in before
         )
         if has_followed and size != batch:
             return size
@@ -142,7 +134,7 @@ def shares_of_best(throughputs: dict[int, float]) -> dict[int, float]:
 def reason_for(
     knee: int, shares: Mapping[int, float], best_per_s: float, end: str, *, is_in_turn: bool
 ) -> str:
-    """Why this batch was chosen and why the sweep went no further, as text."""
+    """Why this batch was chosen and why the sweep ended, as text."""
     best = max(shares, key=lambda batch: shares[batch])
     rate = f"{readable_rate(best_per_s)} a second{'' if best == knee else f' at {best}'}"
     timed = f"{rate}, timed in turn" if is_in_turn else rate

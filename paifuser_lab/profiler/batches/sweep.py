@@ -1,9 +1,8 @@
-"""The batch size worth running: doubling, then closer around the knee, never past a limit on
-memory.
+"""Find a batch size: by doubling, then closer around the knee, never beyond a memory limit.
 
-What to try is decided in `batch_plan`; here it is run, and timed by `measure`. Memory is asked for
-in one call before a batch is timed, and a batch whose memory, as predicted from the smaller ones,
-passes the limit is not run at all.
+`plan` decides which batches to run; they are run here and timed by `measure`. The memory of a batch
+is measured in one call before it is timed, and a batch whose memory, predicted from smaller ones,
+exceeds the limit is not run at all.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .trial import FEWEST_ROUNDS, Trial, with_time
 
 FINAL_ROUNDS = 11
 REFINEMENTS = 2
-CALLS_A_BATCH = 12  # about how many calls a slow batch is given, the first ones included
+CALLS_PER_BATCH = 12  # of a slow batch, about, with warm-up
 SWEEP_SHARE = 0.7  # of the seconds; the rest is for the last rounds
 
 
@@ -46,11 +45,11 @@ def batch_size(
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> BatchSweep:
-    """Find the batch size worth running: the smallest that reaches `plateau` of the best throughput
-    within the memory limit.
+    """Find the smallest batch that reaches `plateau` of the best throughput within the memory
+    limit.
 
-    The limit (bytes, or '2 GB') holds for weights, inputs and what a call needs; without one it is
-    a safe share of what is free. Batches are made by repeating the example inputs: every tensor
+    The limit (bytes, or '2 GB') covers weights, inputs and the memory of a call; the default is a
+    safe share of the free memory. Batches are made by repeating the example inputs: every tensor
     whose first dimension is that of the first tensor. When interrupted, what was measured until
     then is kept.
     """
@@ -90,7 +89,7 @@ def _check(*, most: int, plateau: float, seconds: float, threads: int | None) ->
 
 @dataclass
 class _Sweep:
-    """A sweep under way: the rows so far, and why it went no further."""
+    """A running sweep: the rows so far, and why it ended."""
 
     trial: Trial
     most: int
@@ -105,7 +104,7 @@ class _Sweep:
 
     @property
     def throughputs(self) -> dict[int, float]:
-        """By batch, of what ran."""
+        """Throughput by batch, of those that ran."""
         return {
             batch: row.throughput_per_s
             for batch, row in sorted(self.rows.items())
@@ -114,11 +113,11 @@ class _Sweep:
 
     @property
     def left_s(self) -> float:
-        """Of the seconds."""
+        """The seconds that are left."""
         return self.seconds - (time.perf_counter() - self.began)
 
     def check_weights(self) -> None:
-        """What cannot fit is refused before anything runs."""
+        """Raise if the weights alone exceed the limit."""
         if self.trial.weights > self.trial.limit:
             raise MeasureError(
                 f"{self.trial.work.name} needs {readable_bytes(self.trial.weights)} for its "
@@ -136,17 +135,17 @@ class _Sweep:
             raise self.nothing_ran()
 
     def next_doubling(self, batch: int) -> int | None:
-        """The batch to try next; None when there is a reason to stop, which is kept."""
+        """The batch to run next; None if there is a reason to stop, which goes to `end`."""
         has_run = bool(self.throughputs)
         following = plan.doubled(
             batch, most=self.most, example=None if has_run else self.trial.example
         )
         if batch in self.trial.full:
-            full = (
-                "memory does not hold larger batches",
-                "larger batches would pass the memory limit",
+            self.end = (
+                "memory does not hold larger batches"
+                if self.trial.is_exhausted
+                else "larger batches would pass the memory limit"
             )
-            self.end = full[0] if self.trial.is_exhausted else full[1]
         elif has_run and batch not in self.throughputs:
             self.end = f"the model fails at a batch of {batch}"
         elif not has_run and batch >= self.trial.example:
@@ -160,18 +159,16 @@ class _Sweep:
         return None if self.end else following
 
     def refine(self, shown: Progress) -> None:
-        """Halfway between the knee and its neighbours, where a batch may be smaller or better."""
+        """Run batches halfway between the knee and its neighbours: one may be smaller or better."""
         for _ in range(REFINEMENTS):
-            known = {
-                *self.throughputs,
-                *self.trial.full,
-            }  # a batch that the model refuses says nothing about those beside it
+            # a batch that the model rejects says nothing about its neighbours
+            known = {*self.throughputs, *self.trial.full}
             for batch in plan.midpoints(plan.knee_of(self.throughputs, self.plateau), known):
                 if batch not in self.rows and self.has_time_for(batch):
                     self.run(batch, shown)
 
     def run(self, batch: int, shown: Progress) -> None:
-        """Measure a batch, unless its memory is known to pass the limit; a failure is a row too."""
+        """Measure a batch unless its predicted memory exceeds the limit; a failure is a row too."""
         measured = {
             size: row.peak_bytes for size, row in self.rows.items() if row.peak_bytes is not None
         }
@@ -193,30 +190,26 @@ class _Sweep:
         self.stop_if_asked()
 
     def take_turns(self, shown: Progress) -> None:
-        """Time the knee, its neighbours and the best once more, in turn, so that no drift decides
-        between them.
-        """
+        """Time the knee, its neighbours and the best again in turn, so that no drift decides."""
         chosen = plan.finalists(self.throughputs, plan.knee_of(self.throughputs, self.plateau))
-        # these rounds decide, so they may take a little longer than what was set aside for them
-        patience = 2.0
-        while len(chosen) > 1 and sum(map(self.expected_s, chosen)) <= patience * self.left_s:
+        # these rounds decide, so they may take somewhat longer than the time reserved for them
+        overrun = 2.0
+        while len(chosen) > 1 and sum(map(self.expected_s, chosen)) <= overrun * self.left_s:
             try:
                 self.time_in_turn(chosen, shown)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                release(
-                    self.trial.work.device
-                )  # somebody else took the memory meanwhile; the rows are good without these rounds
+                # another process took the memory; the rows are valid without these rounds
+                release(self.trial.work.device)
                 return
             knee = plan.knee_of(plan.shares_in_turn(self.turns), self.plateau)
-            chosen, patience = plan.next_below(self.throughputs, chosen, knee), 1.0
+            chosen, overrun = plan.next_below(self.throughputs, chosen, knee), 1.0
 
     def time_in_turn(self, chosen: tuple[int, ...], shown: Progress) -> None:
-        """Round after round, until the rounds or the seconds are over."""
-        largest = repeated(
-            self.trial.work.inputs, self.trial.example, chosen[-1]
-        )  # the others are views of it: all of them fit
+        """Time the chosen batches in turn until the rounds or seconds end."""
+        # the other batches are views of the largest, so all fit into memory
+        largest = repeated(self.trial.work.inputs, self.trial.example, chosen[-1])
         candidates = [
             self.trial.candidate(
                 batch, first_of(largest, self.trial.work.inputs, self.trial.example, batch)
@@ -226,7 +219,7 @@ class _Sweep:
         for samples in rounds_in_turn(candidates, rounds=FINAL_ROUNDS, seconds=self.left_s):
             self.turns = {batch: samples[str(batch)] for batch in chosen}
             self.rows |= {
-                batch: with_time(self.rows[batch], one) for batch, one in self.turns.items()
+                batch: with_time(self.rows[batch], turn) for batch, turn in self.turns.items()
             }
             shown.advance(doing=f"in turn: {', '.join(map(str, chosen))}")
             self.stop_if_asked()
@@ -234,7 +227,7 @@ class _Sweep:
                 break
 
     def stop_if_asked(self) -> None:
-        """Not before there is something to keep."""
+        """Stop if the user asks, but not before there is a result."""
         if self.throughputs:
             stop_if_asked(self.should_stop)
 
@@ -243,15 +236,13 @@ class _Sweep:
         return self.expected_s(batch) <= self.left_s - self.seconds * (1 - SWEEP_SHARE)
 
     def expected_s(self, batch: int) -> float:
-        """About how long a batch will take to measure, if a call takes as much longer as the batch
-        is larger.
-        """
+        """About how long a batch will take to measure, if latency grows with the batch."""
         timed = [(size, size / throughput) for size, throughput in self.throughputs.items()]
-        size, latency_s = min(timed, key=lambda one: abs(one[0] - batch), default=(1, 0.0))
-        return CALLS_A_BATCH * latency_s * batch / size
+        size, latency_s = min(timed, key=lambda point: abs(point[0] - batch), default=(1, 0.0))
+        return CALLS_PER_BATCH * latency_s * batch / size
 
     def nothing_ran(self) -> Exception:
-        """Why not a single batch could be measured."""
+        """The error that explains why no batch could be measured."""
         if self.trial.full:
             batch = min(self.trial.full)
             remedy = (
@@ -264,7 +255,7 @@ class _Sweep:
                 f"{remedy}."
             )
         if self.trial.example in self.rows:
-            self.trial.work.output()  # fails too, and says at which layer
+            self.trial.work.output()  # raises too, and names the layer
         batch, row = next(iter(self.rows.items()))
         return MeasureError(
             f"{self.trial.work.name} with a batch of {batch} {row.failure}, and no batch up to "
@@ -274,7 +265,7 @@ class _Sweep:
         )
 
     def record(self) -> BatchSweep:
-        """What was measured, and the choice: by the rounds in turn where there were any."""
+        """The measurements and the choice, by the rounds in turn if there were any."""
         self.rows |= {
             batch: self.rows[batch].model_copy(update={"is_timed_in_turn": True})
             for batch in self.turns

@@ -1,6 +1,4 @@
-"""One batch size measured: its memory first, in one call, then its time; a failure is noted and
-freed.
-"""
+"""Measure one batch size: memory in one call, then latency; failures become rows."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ ROUNDS, FEWEST_ROUNDS = 5, 3
 
 @dataclass
 class Trial:
-    """How one batch after another is measured: within what memory, with how many threads, in about
-    how many seconds each.
-    """
+    """Measures batches within a memory limit, with a number of threads and of seconds each."""
 
     work: Workload
     example: int
@@ -34,33 +30,32 @@ class Trial:
     limit: int
     threads: int
     seconds: float
-    full: set[int] = field(default_factory=set)  # the batches that memory does not hold
-    is_exhausted: bool = False  # not by the limit: memory itself ran out
-    answers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    full: set[int] = field(default_factory=set)  # batches that do not fit into memory
+    is_exhausted: bool = False  # memory itself ran out, not only the limit
+    leading_sizes: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
 
     def row_or_failure(self, batch: int) -> BatchRow:
-        """A batch that fails, of memory or otherwise, is noted and freed."""
+        """The row of a batch; one that fails, of memory or otherwise, is freed and says why."""
         try:
             return self.row(batch, repeated(self.work.inputs, self.example, batch))
         except Exception as error:
             is_full, reason = is_out_of_memory(error), first_line(error).rstrip(".")
-        release(
-            self.work.device
-        )  # not before the error is gone: its traceback holds on to the tensors
+        # only after the error is gone, whose traceback holds references to the tensors
+        release(self.work.device)
         if is_full:
             self.full.add(batch)
             self.is_exhausted = True
             return BatchRow(batch=batch, failure=f"ran out of memory: {reason}")
-        return BatchRow(batch=batch, failure=f"fails at {self.failing_place(batch)}: {reason}")
+        return BatchRow(batch=batch, failure=f"fails at {self.failing_layer(batch)}: {reason}")
 
-    def failing_place(self, batch: int) -> str:
-        """The layer at which the model fails with this batch."""
+    def failing_layer(self, batch: int) -> str:
+        """A description of the layer at which the model fails with this batch."""
         inputs = repeated(self.work.inputs, self.example, batch)
         layer, _ = failing_layer(self.work.model, lambda: inputs(self.work.model))
         return describe(self.work.model, layer)
 
     def row(self, batch: int, inputs: Inputs) -> BatchRow:
-        """Memory first, in one call; then time, where memory is within the limit."""
+        """Memory first, in one call; then time, if memory is within the limit."""
         leading: tuple[int, ...] = ()
 
         def call() -> None:
@@ -76,17 +71,17 @@ class Trial:
                 f"{readable_bytes(self.limit)}"
             )
             return BatchRow(batch=batch, failure=failure)
-        if (lost := lost_batch(self.answers, batch, leading)) is not None:
+        if (lost := lost_batch(self.leading_sizes, batch, leading)) is not None:
             failure = (
-                f"the answer is for {lost} where {batch} were given: a batch is fixed in the model"
+                f"the output is for {lost} examples, the input has {batch}: the model fixes a batch"
             )
             return BatchRow(batch=batch, failure=failure)
-        self.answers.append((batch, leading))
+        self.leading_sizes.append((batch, leading))
         row = with_time(BatchRow(batch=batch, peak_bytes=needed), self.timed(batch, inputs))
         return row.model_copy(update={"utilisation": _utilisation(self.work.device)})
 
     def timed(self, batch: int, inputs: Inputs) -> Samples:
-        """Several calls of one batch, fewer where they are slow."""
+        """Time several calls of one batch, fewer if they are slow."""
         began, timed = time.perf_counter(), Samples()
         for samples in rounds_in_turn(
             [self.candidate(batch, inputs)], rounds=ROUNDS, seconds=self.seconds
@@ -104,7 +99,7 @@ class Trial:
 
 
 def with_time(row: BatchRow, samples: Samples) -> BatchRow:
-    """A row with the times of its samples in it."""
+    """The row with the times of its samples."""
     latency_ms = samples.median_ms
     times = {
         "latency_ms": latency_ms,
@@ -115,7 +110,7 @@ def with_time(row: BatchRow, samples: Samples) -> BatchRow:
 
 
 def _utilisation(device: torch.device) -> float | None:
-    """How busy the GPU has just been; None on a CPU and where the driver does not tell."""
+    """The current GPU utilisation; None on a CPU or if the driver does not report it."""
     if device.type != "cuda":
         return None
     try:

@@ -1,14 +1,14 @@
 """The performance checklist, check by check.
 
 run              `checklist`, and the registry CHECKS
-subject          what is checked: a training or inference loop, or a workload
-findings         everything measured of it: watched, timed, evaluated
-watch            watches a loop while it runs
-trace            the operators that ran, as spans of time
-model_watch      which models a loop called, and how
+subject          the subject of the checks: a training or inference loop, or a workload
+findings         all measurements of the subject: watched, timed, evaluated
+watch            watch a loop while it runs
+trace            the operators that ran, as time spans
+model_watch      the models that a loop calls, and their modes
 gradient_watch   the gradients of a training step
-spans            arithmetic of spans of time
-judge            a value against its limit, as a line of the checklist
+spans            arithmetic of time spans
+judge            compare a value with its limit, as a line of the checklist
 loops            checks of loops: data loading, waiting, gradient exchange
 gradients        checks of gradients: finite, alive, fp16
 inference        checks of inference: eval mode, no graph, the metric

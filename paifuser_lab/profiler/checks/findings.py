@@ -1,6 +1,4 @@
-"""What was found out about a subject before it is judged: watched once, timed in turn, its metric
-taken.
-"""
+"""All measurements of a subject: watched once, timed in turn, its metric evaluated."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from ...stopping import keep_when_stopped
 from ...workload import Workload, running
 from .model_watch import training_layers
 from .subject import Subject
-from .watch import Seen, watch
+from .watch import LoopRun, watch
 
 ROUNDS = 30
 AS_IT_IS, CHANNELS_LAST = "as it is", "channels last"
@@ -30,13 +28,13 @@ AS_IT_IS, CHANNELS_LAST = "as it is", "channels last"
 
 @dataclass
 class Findings:
-    """Everything that the checks read; `reasons` explains what is missing."""
+    """The measurements that the checks read; `reasons` explains missing ones."""
 
     subject: Subject
-    seen: Seen
+    run: LoopRun
     timed: dict[str, Samples] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    settled: dict[str, str] = field(default_factory=dict)  # needs no timing to pass
+    settled: dict[str, str] = field(default_factory=dict)  # checks that pass without timing
     metrics: tuple[float, float] | None = None  # baseline, now
     is_interrupted: bool = False
 
@@ -46,13 +44,13 @@ class Findings:
 
 
 def with_threads(count: int) -> str:
-    """The name under which a number of threads is timed."""
+    """The candidate's name for a number of threads."""
     return f"{count} threads"
 
 
-def find_out(subject: Subject, *, seconds: float) -> Findings:
-    """Watch the subject, and where it is a workload time it and take its metric; an interrupt keeps
-    what there is.
+def measure_subject(subject: Subject, *, seconds: float) -> Findings:
+    """Watch the subject and, if it is a workload, time and evaluate it; an interrupt keeps the
+    results so far.
     """
     training = {}
     if subject.work is not None:
@@ -60,52 +58,52 @@ def find_out(subject: Subject, *, seconds: float) -> Findings:
             name or "itself": type(layer).__name__
             for name, layer in training_layers(subject.work.model)
         }
-        # a model that fails does so here, with the layer's name; and the caches are warm
+        # a failing model raises here with the layer's name; this also warms the caches
         subject.work.output()
     with subject.ready():
-        seen = watch(subject.loop)
-    seen.training |= training
-    found = Findings(subject, seen, is_interrupted=seen.is_interrupted)
+        run = watch(subject.loop)
+    run.training |= training
+    findings = Findings(subject, run, is_interrupted=run.is_interrupted)
     if subject.work is not None:
         for find in (_time, _evaluate):
-            if not found.is_interrupted:
-                find(found, subject.work, seconds)
-    return found
+            if not findings.is_interrupted:
+                find(findings, subject.work, seconds)
+    return findings
 
 
-def _time(found: Findings, work: Workload, seconds: float) -> None:
-    """Time the workload as it is against its alternatives, in turn."""
-    candidates = _candidates(found, work)
+def _time(findings: Findings, work: Workload, seconds: float) -> None:
+    """Time the workload and its alternatives in turn."""
+    candidates = _candidates(findings, work)
     with ExitStack() as stack, progress("timing", ROUNDS) as shown:
         stack.enter_context(running(work.model))
         with keep_when_stopped() as ending:
-            for found.timed in rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds):
+            for findings.timed in rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds):
                 shown.advance()
-    found.is_interrupted |= ending.is_stopped
+    findings.is_interrupted |= ending.is_stopped
 
 
-def _candidates(found: Findings, work: Workload) -> list[Candidate]:
+def _candidates(findings: Findings, work: Workload) -> list[Candidate]:
     now = torch.get_num_threads()
     candidates = [Candidate(AS_IT_IS, _call(work.model, work), now, work.device)]
     if work.device.type != "cpu":
-        found.reasons["threads"] = (
+        findings.reasons["threads"] = (
             f"the model runs on {work.device}, where the CPU's threads do not compute"
         )
-    elif found.subject.own_threads is not None:
-        found.reasons["threads"] = (
-            f"its backend step fixed the number of threads, {found.subject.own_threads}"
+    elif findings.subject.own_threads is not None:
+        findings.reasons["threads"] = (
+            f"its backend step fixed the number of threads, {findings.subject.own_threads}"
         )
     else:
         counts = [count for count in thread_choices() if count != now]
         if not counts:
-            found.settled["threads"] = (
+            findings.settled["threads"] = (
                 f"{counted(now, 'thread')}, the only sensible number on this machine"
             )
         candidates += [
             Candidate(with_threads(count), _call(work.model, work), count) for count in counts
         ]
-    if (turned := _channels_last(found, work)) is not None:
-        candidates.append(Candidate(CHANNELS_LAST, turned, now, work.device))
+    if (call := _channels_last(findings, work)) is not None:
+        candidates.append(Candidate(CHANNELS_LAST, call, now, work.device))
     return candidates
 
 
@@ -114,49 +112,47 @@ def _call(model: nn.Module, work: Workload) -> Callable[[], Any]:
     return lambda: inputs(model)
 
 
-def _channels_last(found: Findings, work: Workload) -> Callable[[], Any] | None:
-    """A call of a copy with its weights channels-last, the inputs turned at each call as the layout
-    step does.
+def _channels_last(findings: Findings, work: Workload) -> Callable[[], Any] | None:
+    """A call of a copy with channels-last weights, its inputs converted at each call as by the
+    layout step.
     """
     convolutions = [
         layer for layer in work.model.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)
     ]
     if not convolutions or all(tensor.ndim != 4 for tensor in work.inputs.tensors):
-        found.reasons["memory layout"] = "there is no convolution that is given images"
+        findings.reasons["memory layout"] = "no convolution takes images"
         return None
-    if any(_is_turned(layer.weight) for layer in convolutions):
-        found.settled["memory layout"] = "already channels last"
+    if any(_is_channels_last(layer.weight) for layer in convolutions):
+        findings.settled["memory layout"] = "already channels last"
         return None
     try:
-        turned = copied(work.model).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = copied(work.model).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     except Exception as error:
-        found.reasons["memory layout"] = f"the model cannot be copied ({first_line(error)})"
+        findings.reasons["memory layout"] = f"the model cannot be copied ({first_line(error)})"
         return None
     inputs = work.inputs.clone()
-    return lambda: inputs.map(_turn)(turned)
+    return lambda: inputs.map(_to_channels_last)(model)
 
 
-def _is_turned(weight: Tensor) -> bool:
-    """Whether the order in memory is channels-last and nothing else; where the kernel is 1 × 1 the
-    two are the same.
-    """
+def _is_channels_last(weight: Tensor) -> bool:
+    """Whether the weight is channels-last only; for a 1 × 1 kernel both layouts are the same."""
     return weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
 
 
-def _turn(tensor: Tensor) -> Tensor:
+def _to_channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
-def _evaluate(found: Findings, work: Workload, seconds: float) -> None:
-    """Take the metric where there is something to compare it with."""
-    baseline, origin = found.subject.baseline_metric, found.subject.origin
+def _evaluate(findings: Findings, work: Workload, seconds: float) -> None:
+    """Evaluate the metric if there is a baseline to compare it with."""
+    baseline, origin = findings.subject.baseline_metric, findings.subject.origin
     now = None
     with keep_when_stopped() as ending:
         if baseline is None and origin is not None:
             baseline = origin.evaluate()
         now = None if baseline is None else work.evaluate()
     if ending.is_stopped:
-        found.is_interrupted = True
+        findings.is_interrupted = True
         return
     if baseline is not None and now is not None:
-        found.metrics = (baseline, now)
+        findings.metrics = (baseline, now)

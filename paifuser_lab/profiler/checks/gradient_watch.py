@@ -1,6 +1,4 @@
-"""The gradients that optimizers step with, counted as they pass; nothing is kept of them but
-counts, on their own device.
-"""
+"""Count values of the gradients that optimizers use; only counts are kept, on their device."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-FP16_SMALLEST = 2.0**-24  # 6e-8: half of it rounds to nothing
+FP16_SMALLEST = 2.0**-24  # 6e-8: half of it rounds to zero
 FP16_LARGEST = 65504.0
 
 
 @dataclass(frozen=True)
 class GradientCounts:
-    """Values of one parameter's gradients over all steps."""
+    """Counts over one parameter's gradients in all steps."""
 
     values: int
     broken: int  # inf or NaN
@@ -32,20 +30,19 @@ class GradientWatch:
 
     steps: Counter[int] = field(default_factory=Counter)  # by optimizer
     counts: dict[int, Tensor] = field(default_factory=dict)  # by parameter
-    parameters: dict[int, Tensor] = field(
-        default_factory=dict
-    )  # kept, so that no other object gets their identity
+    # referenced, so that no other object reuses their id
+    parameters: dict[int, Tensor] = field(default_factory=dict)
 
-    def look(self, optimizer: Optimizer) -> None:
-        """Count the values of all gradients that this step is to use."""
+    def count(self, optimizer: Optimizer) -> None:
+        """Count the values of all gradients that this step will use."""
         self.steps[id(optimizer)] += 1
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    found = _counted(parameter.grad)
+                    counts = _counted(parameter.grad)
                     before = self.counts.get(id(parameter))
                     self.parameters[id(parameter)] = parameter
-                    self.counts[id(parameter)] = found if before is None else before + found
+                    self.counts[id(parameter)] = counts if before is None else before + counts
 
     def by_name(self, models: list[nn.Module]) -> dict[str, GradientCounts]:
         """The counts under the names that the models give their parameters."""
@@ -54,9 +51,9 @@ class GradientWatch:
         }
         return {
             names.get(
-                key, f"a parameter of shape {tuple(self.parameters[key].shape)} (number {place})"
+                key, f"a parameter of shape {tuple(self.parameters[key].shape)} (number {index})"
             ): GradientCounts(*counts.tolist())
-            for place, (key, counts) in enumerate(self.counts.items(), 1)
+            for index, (key, counts) in enumerate(self.counts.items(), 1)
         }
 
 
@@ -67,7 +64,7 @@ def _counted(gradient: Tensor) -> Tensor:
     size = values.abs()
     finite = torch.isfinite(size)
     zeros = size == 0
-    found = [~finite, (size < FP16_SMALLEST) & ~zeros, (size > FP16_LARGEST) & finite, zeros]
+    masks = [~finite, (size < FP16_SMALLEST) & ~zeros, (size > FP16_LARGEST) & finite, zeros]
     return torch.stack(
-        [torch.full_like(finite, True, dtype=torch.int64).sum(), *(one.sum() for one in found)]
+        [torch.full_like(finite, True, dtype=torch.int64).sum(), *(mask.sum() for mask in masks)]
     )

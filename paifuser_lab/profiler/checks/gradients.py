@@ -1,44 +1,46 @@
-"""Whether gradients are there, are numbers, and would survive fp16."""
+"""Checks of gradients: present, finite, and representable in fp16."""
 
 from __future__ import annotations
 
 from ...records import Check, counted, readable_count
 from .findings import Findings
 from .gradient_watch import GradientCounts
-from .judge import LOOP_WANTED, judged, listed, percent, unmeasurable
+from .judge import LOOP_HINT, listed, pass_or_fail, percent, unmeasurable
 
-MOST_VANISHING = 0.05
+MAX_VANISHING = 0.05
 
 
-def check_finite_gradients(found: Findings) -> Check:
-    """No inf and no NaN."""
-    name, gradients = "finite gradients", found.seen.gradients
+def check_finite_gradients(findings: Findings) -> Check:
+    """Gradients hold no inf and no NaN."""
+    name, gradients = "finite gradients", findings.run.gradients
     if not gradients:
-        return unmeasurable(name, _why_none(found))
+        return unmeasurable(name, _why_none(findings))
     total, broken = (
-        sum(one.values for one in gradients.values()),
-        [key for key, one in gradients.items() if one.broken],
+        sum(counts.values for counts in gradients.values()),
+        [key for key, counts in gradients.items() if counts.broken],
     )
     share = sum(gradients[key].broken for key in broken) / max(total, 1)
     if not broken:
-        return judged(name, share, 0.0, f"all {_amount(total, found)} are finite")
-    figure = f"{percent(share)} of {_amount(total, found)} are inf or NaN: {listed(broken)}"
+        return pass_or_fail(name, share, 0.0, f"all {_amount(total, findings)} are finite")
+    figure = f"{percent(share)} of {_amount(total, findings)} are inf or NaN: {listed(broken)}"
     remedy = (
         "clip them (torch.nn.utils.clip_grad_norm_), lower the learning rate; in fp16 let "
         "torch.amp.GradScaler skip such steps"
     )
-    return judged(name, share, 0.0, figure, remedy)
+    return pass_or_fail(name, share, 0.0, figure, remedy)
 
 
-def check_live_gradients(found: Findings) -> Check:
-    """No parameter whose gradient is zero at every step."""
-    name, gradients = "live gradients", found.seen.gradients
+def check_live_gradients(findings: Findings) -> Check:
+    """No parameter's gradient is zero at every step."""
+    name, gradients = "live gradients", findings.run.gradients
     if not gradients:
-        return unmeasurable(name, _why_none(found))
-    dead = [key for key, one in gradients.items() if one.values and one.zeros == one.values]
+        return unmeasurable(name, _why_none(findings))
+    dead = [
+        key for key, counts in gradients.items() if counts.values and counts.zeros == counts.values
+    ]
     share = len(dead) / len(gradients)
     if not dead:
-        return judged(
+        return pass_or_fail(
             name,
             share,
             0.0,
@@ -52,19 +54,19 @@ def check_live_gradients(found: Findings) -> Check:
         "look for a ReLU that never opens, a product with zero, or fp16 without loss scaling; "
         "freeze what is not meant to learn"
     )
-    return judged(name, share, 0.0, figure, remedy)
+    return pass_or_fail(name, share, 0.0, figure, remedy)
 
 
-def check_gradients_in_fp16(found: Findings) -> Check:
-    """Whether gradients would vanish or overflow in half precision."""
-    name, gradients = "gradients in fp16", found.seen.gradients
+def check_gradients_in_fp16(findings: Findings) -> Check:
+    """Gradients would neither vanish nor overflow in fp16."""
+    name, gradients = "gradients in fp16", findings.run.gradients
     if not gradients:
-        return unmeasurable(name, _why_none(found))
-    values = [one for one in gradients.values() if _nonzero(one)]
+        return unmeasurable(name, _why_none(findings))
+    values = [counts for counts in gradients.values() if _nonzero(counts)]
     total = sum(map(_nonzero, values))
     vanishing, exceeding = (
-        sum(one.vanishing for one in values),
-        sum(one.exceeding for one in values),
+        sum(counts.vanishing for counts in values),
+        sum(counts.exceeding for counts in values),
     )
     share = vanishing / max(total, 1)
     figure = (
@@ -74,27 +76,26 @@ def check_gradients_in_fp16(found: Findings) -> Check:
     remedy = "stay in fp32 or bf16; for fp16 scale the loss (torch.amp.GradScaler)"
     if exceeding:
         figure = f"{figure} and {percent(exceeding / max(total, 1))} would overflow (> 65504)"
-        return judged(
-            name, 1.0, MOST_VANISHING, figure, f"{remedy} and clip (torch.nn.utils.clip_grad_norm_)"
+        return pass_or_fail(
+            name, 1.0, MAX_VANISHING, figure, f"{remedy} and clip (torch.nn.utils.clip_grad_norm_)"
         )
-    return judged(name, share, MOST_VANISHING, figure, remedy)
+    return pass_or_fail(name, share, MAX_VANISHING, figure, remedy)
 
 
-def _nonzero(one: GradientCounts) -> int:
-    return one.values - one.zeros - one.broken
+def _nonzero(counts: GradientCounts) -> int:
+    return counts.values - counts.zeros - counts.broken
 
 
-def _amount(values: int, found: Findings) -> str:
-    return (
-        f"{readable_count(values)} gradient values of {counted(found.seen.optimizer_steps, 'step')}"
-    )
+def _amount(values: int, findings: Findings) -> str:
+    steps = counted(findings.run.optimizer_steps, "step")
+    return f"{readable_count(values)} gradient values of {steps}"
 
 
-def _why_none(found: Findings) -> str:
-    if not found.is_loop:
-        return f"a workload takes no gradients; {LOOP_WANTED}"
+def _why_none(findings: Findings) -> str:
+    if not findings.is_loop:
+        return f"a workload takes no gradients; {LOOP_HINT}"
     return (
         "an optimizer stepped, with no gradient set"
-        if found.seen.optimizer_steps
+        if findings.run.optimizer_steps
         else "no optimizer stepped in this loop"
     )

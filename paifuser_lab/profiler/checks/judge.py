@@ -1,6 +1,4 @@
-"""How a line of the checklist comes about: a value against its limit, or a reason why there is
-none.
-"""
+"""Make a line of the checklist: a value compared with its limit, or why there is none."""
 
 from __future__ import annotations
 
@@ -8,11 +6,11 @@ from typing import Any
 
 from ...records import Check
 
-LOOP_WANTED = "hand in your own loop: profiler.checklist(lambda: …)"
-WORKLOAD_WANTED = "hand in profiler.checklist(lab.Workload(model, inputs))"
+LOOP_HINT = "hand in your own loop: profiler.checklist(lambda: …)"
+WORKLOAD_HINT = "hand in profiler.checklist(lab.Workload(model, inputs))"
 
 
-def judged(
+def pass_or_fail(
     name: str,
     value: float,
     limit: float,
@@ -21,7 +19,7 @@ def judged(
     *,
     step: dict[str, Any] | None = None,
 ) -> Check:
-    """Passed up to the limit, failed above it; the remedy is said only where it is needed."""
+    """A line that passed up to the limit or failed above it; only a failed one has the remedy."""
     if value <= limit:
         return Check(name=name, outcome="passed", figure=figure, value=value, limit=limit)
     return Check(
@@ -35,9 +33,9 @@ def judged(
     )
 
 
-def unmeasurable(name: str, why: str) -> Check:
-    """Nothing to judge by here, and why."""
-    return Check(name=name, outcome="not measurable", figure=why)
+def unmeasurable(name: str, reason: str) -> Check:
+    """A line that cannot be measured here, with the reason."""
+    return Check(name=name, outcome="not measurable", figure=reason)
 
 
 def percent(share: float) -> str:
@@ -48,6 +46,6 @@ def percent(share: float) -> str:
 
 
 def listed(names: list[str], *, most: int = 3) -> str:
-    """The first few, and how many more there are."""
+    """The first few names, and the number of the others."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

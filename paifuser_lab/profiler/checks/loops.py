@@ -1,17 +1,17 @@
-"""Where a loop's time goes beside its model: data, waiting for a device, exchanging gradients."""
+"""Checks of a loop's time outside its model: data, waiting for a device, gradient exchange."""
 
 from __future__ import annotations
 
 from ...records import Check
 from .findings import Findings
-from .judge import LOOP_WANTED, judged, percent, unmeasurable
+from .judge import LOOP_HINT, pass_or_fail, percent, unmeasurable
 from .spans import Span, without
 from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Trace
 
-MOST_DATA = 0.10
-MOST_BESIDE = 0.25
-MOST_WAITS = 1.5  # one a step, and those of an epoch's beginning
-MOST_EXCHANGE = 0.20
+MAX_DATA = 0.10
+MAX_BESIDE = 0.25
+MAX_WAITS = 1.5  # one a step, and some at the start of an epoch
+MAX_EXCHANGE = 0.20
 HOST_READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")
 DEVICE_WAITS = (
     "cudaStreamSynchronize",
@@ -22,11 +22,11 @@ DEVICE_WAITS = (
 COLLECTIVES = ("gloo:", "nccl:", "c10d::")
 
 
-def check_data_loading(found: Findings) -> Check:
-    """The share of the loop that waits for batches."""
-    name, trace = "data loading", found.seen.trace
-    if not found.is_loop:
-        return unmeasurable(name, f"a workload loads no data; {LOOP_WANTED}")
+def check_data_loading(findings: Findings) -> Check:
+    """The loop hardly waits for batches."""
+    name, trace = "data loading", findings.run.trace
+    if not findings.is_loop:
+        return unmeasurable(name, f"a workload loads no data; {LOOP_HINT}")
     batches = trace.named(BATCH)
     if not batches:
         return unmeasurable(
@@ -44,16 +44,16 @@ def check_data_loading(found: Findings) -> Check:
         "batches are made in the loop's own process: DataLoader(…, num_workers=2, "
         "persistent_workers=True) makes them beside it"
     )
-    pinned = "; with pin_memory=True copies to the GPU overlap" if found.seen.is_on_device else ""
+    pinned = "; with pin_memory=True copies to the GPU overlap" if findings.run.is_on_device else ""
     figure = f"{percent(share)} of the loop waits for the DataLoader"
-    return judged(name, share, MOST_DATA, figure, (workers if has_workers else alone) + pinned)
+    return pass_or_fail(name, share, MAX_DATA, figure, (workers if has_workers else alone) + pinned)
 
 
-def check_beside_the_model(found: Findings) -> Check:
-    """End to end against the model alone."""
-    name, trace = "beside the model", found.seen.trace
-    if not found.is_loop:
-        return unmeasurable(name, f"a workload is its model alone; {LOOP_WANTED}")
+def check_beside_the_model(findings: Findings) -> Check:
+    """The loop takes hardly longer than its model."""
+    name, trace = "beside the model", findings.run.trace
+    if not findings.is_loop:
+        return unmeasurable(name, f"a workload is its model alone; {LOOP_HINT}")
     model = model_time(trace)
     if not model:
         return unmeasurable(name, "no model, backward pass or optimizer ran in this thread")
@@ -63,20 +63,22 @@ def check_beside_the_model(found: Findings) -> Check:
         f"{wall:.3g} ms end to end, {inside:.3g} ms of it in models, backward passes and "
         f"optimizers: {percent(share)} lies beside them"
     )
-    return judged(name, share, MOST_BESIDE, figure, _parts_beside(trace, model))
+    return pass_or_fail(name, share, MAX_BESIDE, figure, _parts_beside(trace, model))
 
 
-def check_host_waits(found: Findings) -> Check:
-    """How often the host waits for the device to read a value."""
-    name, trace, steps = "host synchronisations", found.seen.trace, found.seen.steps
+def check_host_waits(findings: Findings) -> Check:
+    """The host rarely waits for the device to read a value."""
+    name, trace, steps = "host synchronisations", findings.run.trace, findings.run.steps
     if not steps:
         return unmeasurable(
             name, "no step was seen: neither an optimizer nor a model ran in this thread"
         )
-    apart = (BATCH, STEP)  # what these read lies on the host anyway
-    is_on_device = found.seen.is_on_device
+    excluded = (BATCH, STEP)  # these read values that are on the host anyway
+    is_on_device = findings.run.is_on_device
     count = (
-        trace.count(*DEVICE_WAITS) if is_on_device else trace.count(*HOST_READS, apart_from=apart)
+        trace.count(*DEVICE_WAITS)
+        if is_on_device
+        else trace.count(*HOST_READS, apart_from=excluded)
     )
     each = count / steps
     if is_on_device:
@@ -84,20 +86,20 @@ def check_host_waits(found: Findings) -> Check:
             "keep losses and metrics on the GPU and read them every hundred steps: each .item(), "
             ".cpu(), nonzero and `if tensor:` waits"
         )
-        return judged(
-            name, each, MOST_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
+        return pass_or_fail(
+            name, each, MAX_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
         )
     figure = f"{each:.3g} a step (.item(), nonzero, `if tensor:`)"
-    if each > MOST_WAITS:
+    if each > MAX_WAITS:
         return unmeasurable(
             name, f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
         )
-    return judged(name, each, MOST_WAITS, figure)
+    return pass_or_fail(name, each, MAX_WAITS, figure)
 
 
-def check_gradient_exchange(found: Findings) -> Check:
-    """The share of the loop in which processes exchange gradients and nothing else happens."""
-    name, trace = "gradient synchronisation", found.seen.trace
+def check_gradient_exchange(findings: Findings) -> Check:
+    """The loop hardly waits for processes to exchange gradients."""
+    name, trace = "gradient synchronisation", findings.run.trace
     on_device = trace.kernels("nccl")
     exchange = on_device or trace.named(*COLLECTIVES)
     if not exchange:
@@ -113,19 +115,19 @@ def check_gradient_exchange(found: Findings) -> Check:
         "such as PowerSGD or bf16) or in larger "
         "pieces (bucket_cap_mb)"
     )
-    return judged(name, share, MOST_EXCHANGE, figure, remedy)
+    return pass_or_fail(name, share, MAX_EXCHANGE, figure, remedy)
 
 
 def model_time(trace: Trace) -> list[Span]:
-    """The time in models, backward passes and optimizers, on the host or on the device; modules
-    inside a data loader are data.
+    """The time in models, backward passes and optimizers, on host or device; modules inside a data
+    loader count as data.
     """
     spans = without(trace.named(MODEL, BACKWARD, STEP, COMPILED), trace.named(BATCH))
     return [*spans, *trace.kernels()]
 
 
 def _parts_beside(trace: Trace, model: list[Span]) -> str:
-    """What lies beside the model, the largest part first, with what to do about it."""
+    """The parts of the time outside the model, the largest first, each with advice."""
     data = without(trace.named(BATCH), started := _workers_start(trace))
     operators = without(trace.named("aten::"), [*model, *data, *started])
     rest = without([trace.loop], [*model, *data, *operators, *started])
@@ -143,17 +145,15 @@ def _parts_beside(trace: Trace, model: list[Span]) -> str:
     ]
     whole = _running_ms(trace)
     shares = [
-        f"{percent(_share(ms, whole))} {what}"
-        for ms, what in sorted(parts, reverse=True)
+        f"{percent(_share(ms, whole))} {part}"
+        for ms, part in sorted(parts, reverse=True)
         if ms > 0.02 * whole
     ]
     return "of the loop, " + ", ".join(shares)
 
 
 def _workers_start(trace: Trace) -> list[Span]:
-    """The wait for the first batch of worker processes, most of it for the workers themselves: once
-    a run, not once a step.
-    """
+    """The wait for the first batch of worker processes, mostly for their start: once a run."""
     batches = sorted(trace.named(f"{BATCH}_MultiProcessing"))
     return batches[:1] if len(batches) > 1 else []
 

@@ -1,6 +1,4 @@
-"""The models that a loop calls, observed: their mode, whether they build a graph, and
-denormal values inside them.
-"""
+"""Watch the models that a loop calls: their mode, autograd graphs, and denormal values."""
 
 from __future__ import annotations
 
@@ -17,19 +15,17 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
 from ...model.watch import watching
-from .trace import LOOK, MODEL
+from .trace import MODEL, WATCHING
 
 
-def our_look() -> AbstractContextManager[Any]:
-    """Mark time that the loop would not have taken alone."""
-    return record_function(LOOK)
+def watching_time() -> AbstractContextManager[Any]:
+    """Mark time of the watching, which the loop alone would not take."""
+    return record_function(WATCHING)
 
 
 @dataclass
 class Denormals:
-    """How many values lie between zero and the smallest normal number, and where most of them
-    do.
-    """
+    """The number of denormal values, in all and by layer."""
 
     values: int = 0
     denormal: int = 0
@@ -39,18 +35,16 @@ class Denormals:
     def share(self) -> float:
         return self.denormal / self.values if self.values else 0.0
 
-    def look(self, layer: str, tensor: Any) -> None:
-        """Count the values of a tensor in the CPU's memory; a GPU computes with denormals at full
-        speed.
-        """
+    def count(self, layer: str, tensor: Any) -> None:
+        """Count the values of a CPU tensor; a GPU computes with denormals at full speed."""
         if not _can_be_slow(tensor):
             return
         with torch.no_grad():
             size = tensor.detach().abs()
-            found = int(((size > 0) & (size < torch.finfo(size.dtype).tiny)).sum())
+            count = int(((size > 0) & (size < torch.finfo(size.dtype).tiny)).sum())
         self.values += size.numel()
-        self.denormal += found
-        self.by_layer[layer] += found
+        self.denormal += count
+        self.by_layer[layer] += count
 
 
 @dataclass
@@ -59,29 +53,27 @@ class ModelWatch:
 
     models: dict[int, nn.Module] = field(default_factory=dict)
     calls: Counter[int] = field(default_factory=Counter)
-    grown: int = 0  # calls whose answer can be differentiated
-    training: dict[str, str] = field(
-        default_factory=dict
-    )  # layers that behave otherwise in training mode, and were in it
+    grown: int = 0  # calls whose output can be differentiated
+    # layers that were in training mode and depend on it
+    training: dict[str, str] = field(default_factory=dict)
     outputs: Denormals = field(default_factory=Denormals)
     _open: list[tuple[ExitStack, bool]] = field(default_factory=list)
 
     def enter(self, model: nn.Module) -> None:
-        """A model is called from outside any other."""
-        stack, is_call = ExitStack(), not (_is_in_backward() or is_read_along())
+        """An outermost call of a model begins."""
+        stack, is_call = ExitStack(), not (_is_in_backward() or is_traced())
         if is_call:
-            with our_look():
-                self._meet(model)
+            with watching_time():
+                self._note_call(model)
             count = self.calls[id(model)]
             stack.enter_context(record_function(MODEL))
-            if (
-                count & (count - 1) == 0
-            ):  # the first call, the second, the fourth: late ones are seen and most cost nothing
-                stack.enter_context(watching(model, _no_matter, self._see_layer))
+            # calls 1, 2, 4, 8 …: late ones are covered and most cost nothing
+            if count & (count - 1) == 0:
+                stack.enter_context(watching(model, _ignore, self._count_output))
         self._open.append((stack, is_call))
 
     def leave(self, model: nn.Module, output: Any) -> None:
-        """The model has answered, or failed."""
+        """The call has returned or raised."""
         stack, is_call = self._open.pop()
         stack.close()
         if is_call:
@@ -91,14 +83,14 @@ class ModelWatch:
             )
 
     def weights(self) -> Denormals:
-        """Denormal weights of all models met, as they are now."""
-        found = Denormals()
+        """Denormal weights of all models that were called, as they are now."""
+        denormals = Denormals()
         for model in self.models.values():
             for name, parameter in model.named_parameters():
-                found.look(name, parameter)
-        return found
+                denormals.count(name, parameter)
+        return denormals
 
-    def _meet(self, model: nn.Module) -> None:
+    def _note_call(self, model: nn.Module) -> None:
         if id(model) not in self.models:
             self.training |= {
                 name or "itself": type(layer).__name__ for name, layer in training_layers(model)
@@ -106,22 +98,22 @@ class ModelWatch:
         self.models[id(model)] = model
         self.calls[id(model)] += 1
 
-    def _see_layer(self, layer: str, output: Any) -> None:
-        with our_look():
+    def _count_output(self, layer: str, output: Any) -> None:
+        with watching_time():
             for leaf in pytree.tree_leaves(output):
-                self.outputs.look(layer, leaf)
+                self.outputs.count(layer, leaf)
 
 
 def training_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The layers in training mode that answer otherwise than in eval mode."""
+    """The layers in training mode whose output differs from eval mode."""
     return [
         (name, layer)
         for name, layer in model.named_modules()
-        if layer.training and _minds_mode(layer)
+        if layer.training and _depends_on_mode(layer)
     ]
 
 
-def _minds_mode(layer: nn.Module) -> bool:
+def _depends_on_mode(layer: nn.Module) -> bool:
     share = layer.p if isinstance(layer, _DropoutNd) else getattr(layer, "dropout", 0.0)
     return isinstance(layer, _BatchNorm) or (isinstance(share, float) and share > 0)
 
@@ -141,17 +133,17 @@ def _can_be_slow(tensor: Any) -> bool:
     )
 
 
-def is_read_along() -> bool:
-    """Whether a tracer or a mode such as FakeTensorMode reads every operator: our own would end up
-    in what it makes.
+def is_traced() -> bool:
+    """Whether a tracer or a mode such as FakeTensorMode records every operator; ours would be
+    included.
     """
     return torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0
 
 
 def _is_in_backward() -> bool:
-    """Where checkpointed layers are run again, which is no call of the loop's own."""
+    """Whether backward runs, which calls checkpointed layers again; these calls do not count."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def _no_matter(layer: str, args: Any, kwargs: Any) -> None:
+def _ignore(layer: str, args: Any, kwargs: Any) -> None:
     return

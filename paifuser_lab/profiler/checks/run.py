@@ -1,4 +1,4 @@
-"""A performance checklist of the user's own training or inference."""
+"""The performance checklist of a training or inference loop, or of a workload."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ...arguments import check_seconds
 from ...records import Check, Checklist
 from ...workload import Derived, Workload
-from .findings import Findings, find_out
+from .findings import Findings, measure_subject
 from .gradients import check_finite_gradients, check_gradients_in_fp16, check_live_gradients
 from .inference import check_accuracy, check_eval_mode, check_graph_in_inference
 from .loops import (
@@ -22,8 +22,8 @@ from .subject import subject_of
 
 SECONDS = 20.0
 
-# In the order in which they are read; steps that mend come in an order that a recipe takes (a
-# backend is last).
+# In the order of the checklist; steps that remedy come in an order that a recipe accepts (a backend
+# is last).
 CHECKS: tuple[Callable[[Findings], Check], ...] = (
     check_data_loading,
     check_beside_the_model,
@@ -48,18 +48,18 @@ def checklist(
     baseline_metric: float | None = None,
     seconds: float = SECONDS,
 ) -> Checklist:
-    """Check my training or inference for what usually costs speed, with a remedy for each finding.
+    """Check a training or inference for common performance problems, with a remedy for each.
 
-    A callable without arguments runs your own loop, a few steps of it, once and watched in this
-    thread; whatever it raises is raised on. A workload or a variant is called a few times and
+    A callable without arguments runs a few steps of your own loop; it is called once and watched in
+    this thread, and its exceptions propagate. A workload or a variant is called a few times and
     timed, for `seconds`, with other settings in turn. Each line passed, failed with its remedy, or
-    says why it cannot be measured here; an interrupt keeps what was seen until then.
+    gives the reason why it cannot be measured; an interrupt keeps the results so far.
     """
     check_seconds(seconds)
     subject = subject_of(loop_or_work, baseline_metric)
-    found = find_out(subject, seconds=seconds)
+    findings = measure_subject(subject, seconds=seconds)
     return Checklist(
         subject=subject.name,
-        lines=tuple(check(found) for check in CHECKS),
-        is_interrupted=found.is_interrupted,
+        lines=tuple(check(findings) for check in CHECKS),
+        is_interrupted=findings.is_interrupted,
     )

@@ -1,4 +1,4 @@
-"""Settings that make the same model faster: memory layout, threads, denormals, the allocator."""
+"""Checks of settings: memory layout, threads, denormals, the allocator."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import torch
 from ...measure import ratio_of_rounds
 from ...records import Check, counted, readable_bytes, readable_count
 from .findings import AS_IT_IS, CHANNELS_LAST, Findings
-from .judge import WORKLOAD_WANTED, judged, percent, unmeasurable
+from .judge import WORKLOAD_HINT, pass_or_fail, percent, unmeasurable
 
-WORTH = 1.10
-MOST_DENORMAL = 0.001
-MOST_SPLIT = 0.20
-LEAST_RESERVED = 256_000_000  # below it the allocator's smallest blocks alone make a large share
+MIN_SPEEDUP = 1.10
+MAX_DENORMAL = 0.001
+MAX_SPLIT = 0.20
+MIN_RESERVED = 256_000_000  # below it the allocator's smallest blocks make a large share
 
 
-def check_memory_layout(found: Findings) -> Check:
-    """Whether channels-last would be faster."""
-    return _not_timed(found, "memory layout") or _compared(
-        found, "memory layout", CHANNELS_LAST, "channels last", {"layout": {}}
+def check_memory_layout(findings: Findings) -> Check:
+    """Channels-last would not be faster."""
+    return _not_timed(findings, "memory layout") or _compared(
+        findings, "memory layout", CHANNELS_LAST, "channels last", {"layout": {}}
     )
 
 
-def check_threads(found: Findings) -> Check:
-    """Whether another number of threads would be faster."""
-    if (line := _not_timed(found, "threads")) is not None:
+def check_threads(findings: Findings) -> Check:
+    """Another number of threads would not be faster."""
+    if (line := _not_timed(findings, "threads")) is not None:
         return line
     best = min(
-        (key for key in found.timed if key not in (AS_IT_IS, CHANNELS_LAST)),
-        key=lambda key: found.timed[key].median_ms,
+        (key for key in findings.timed if key not in (AS_IT_IS, CHANNELS_LAST)),
+        key=lambda key: findings.timed[key].median_ms,
     )
     count = int(best.split()[0])
     step = {"backend": {"name": "eager", "threads": count}}
     return _compared(
-        found,
+        findings,
         "threads",
         best,
         counted(count, "thread"),
@@ -45,26 +45,26 @@ def check_threads(found: Findings) -> Check:
     )
 
 
-def check_denormals(found: Findings) -> Check:
-    """Whether numbers too small for full speed are in weights or between layers."""
-    name, weights, outputs = "denormals", found.seen.weights, found.seen.outputs
+def check_denormals(findings: Findings) -> Check:
+    """Neither weights nor values between layers are denormal, which slows a CPU down."""
+    name, weights, outputs = "denormals", findings.run.weights, findings.run.outputs
     if not weights.values + outputs.values:
-        why = (
+        reason = (
             "the models run on a GPU, which computes with denormals at full speed"
-            if found.seen.is_on_device
+            if findings.run.is_on_device
             else ""
         )
         return unmeasurable(
-            name, why or "no model with floating-point values was called in this thread"
+            name, reason or "no model with floating-point values was called in this thread"
         )
-    worse = max(weights, outputs, key=lambda one: one.share)
+    worse = max(weights, outputs, key=lambda denormals: denormals.share)
     figure = (
         f"{percent(weights.share)} of {readable_count(weights.values)} weights, "
         f"{percent(outputs.share)} of "
     )
     figure += f"{readable_count(outputs.values)} values between layers"
     where = "".join(
-        f"; most in {layer or 'the answer'}"
+        f"; most in {layer or 'the output'}"
         for layer, count in worse.by_layer.most_common(1)
         if count
     )
@@ -72,13 +72,13 @@ def check_denormals(found: Findings) -> Check:
         "torch.set_flush_denormal(True) takes them for zero; a CPU computes with them many times "
         "slower"
     )
-    return judged(name, worse.share, MOST_DENORMAL, figure + where, remedy)
+    return pass_or_fail(name, worse.share, MAX_DENORMAL, figure + where, remedy)
 
 
-def check_fragmentation(found: Findings) -> Check:
-    """Whether the GPU's memory is split into pieces that nothing fits into."""
-    name, memory = "memory fragmentation", found.seen.memory
-    if memory is None or not found.seen.is_on_device:
+def check_fragmentation(findings: Findings) -> Check:
+    """The GPU's memory is not split into pieces that are too small to use."""
+    name, memory = "memory fragmentation", findings.run.memory
+    if memory is None or not findings.run.is_on_device:
         return unmeasurable(
             name,
             "nothing ran on a GPU, and the C library that hands out a CPU's memory does not tell",
@@ -87,33 +87,33 @@ def check_fragmentation(found: Findings) -> Check:
         f"of {readable_bytes(memory.reserved)} reserved {readable_bytes(memory.allocated)} were in "
         "use at the fullest moment"
     )
-    if memory.reserved < LEAST_RESERVED:
-        return judged(name, 0.0, MOST_SPLIT, f"{figure}: too little to matter")
+    if memory.reserved < MIN_RESERVED:
+        return pass_or_fail(name, 0.0, MAX_SPLIT, f"{figure}: too little to matter")
     share = memory.split / memory.reserved
     figure = (
         f"{figure}, and {readable_bytes(memory.split)} ({percent(share)}) lay split between them"
     )
-    return judged(
+    return pass_or_fail(
         name,
         share,
-        MOST_SPLIT,
+        MAX_SPLIT,
         figure,
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and batches of one shape",
     )
 
 
-def _not_timed(found: Findings, name: str) -> Check | None:
-    if found.is_loop:
-        return unmeasurable(name, f"timed on a model, not on a loop: {WORKLOAD_WANTED}")
-    if name in found.settled:
-        return judged(name, 1.0, WORTH, found.settled[name])
-    if name in found.reasons or not found.timed:
-        return unmeasurable(name, found.reasons.get(name, "stopped before it was timed"))
+def _not_timed(findings: Findings, name: str) -> Check | None:
+    if findings.is_loop:
+        return unmeasurable(name, f"timed on a model, not on a loop: {WORKLOAD_HINT}")
+    if name in findings.settled:
+        return pass_or_fail(name, 1.0, MIN_SPEEDUP, findings.settled[name])
+    if name in findings.reasons or not findings.timed:
+        return unmeasurable(name, findings.reasons.get(name, "stopped before it was timed"))
     return None
 
 
 def _compared(
-    found: Findings,
+    findings: Findings,
     name: str,
     other: str,
     label: str,
@@ -121,14 +121,14 @@ def _compared(
     *,
     now: str = "as it is",
 ) -> Check:
-    ratio, (low, high) = ratio_of_rounds(found.timed[AS_IT_IS], found.timed[other])
-    before, after = found.timed[AS_IT_IS].median_ms, found.timed[other].median_ms
+    ratio, (low, high) = ratio_of_rounds(findings.timed[AS_IT_IS], findings.timed[other])
+    before, after = findings.timed[AS_IT_IS].median_ms, findings.timed[other].median_ms
     figure = (
         f"{now} {before:.3g} ms, {label} {after:.3g} ms: {ratio:.2f} × as fast "
         f"({low:.2f}–{high:.2f})"
     )
-    if low <= 1 and ratio > WORTH:
+    if low <= 1 and ratio > MIN_SPEEDUP:
         return unmeasurable(name, f"{figure}; the machine was too busy to tell, measure again")
-    return judged(
-        name, ratio, WORTH, figure, f"take {label}: recipe step {json.dumps(step)}", step=step
+    return pass_or_fail(
+        name, ratio, MIN_SPEEDUP, figure, f"take {label}: recipe step {json.dumps(step)}", step=step
     )

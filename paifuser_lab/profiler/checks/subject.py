@@ -1,4 +1,4 @@
-"""What a checklist examines: the user's own loop, or a workload that is called a few times."""
+"""The subject of a checklist: the user's own loop, or a workload that is called a few times."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CALLS = 3
 
 @dataclass(frozen=True)
 class Subject:
-    """A loop to watch, and the workload that it calls where it is known."""
+    """A loop to watch, and the workload that it calls if known."""
 
     name: str
     loop: Callable[[], Any]
     work: Workload | None = None
-    origin: Workload | None = None  # what the workload was made from, such as a variant's
+    origin: Workload | None = None  # the workload that a variant was made from
     own_threads: int | None = None
     baseline_metric: float | None = None
 
@@ -36,24 +36,24 @@ class Subject:
 
 
 def subject_of(
-    given: Workload | Derived | Callable[[], Any], baseline_metric: float | None
+    subject: Workload | Derived | Callable[[], Any], baseline_metric: float | None
 ) -> Subject:
-    """Tell a workload from a loop, and refuse what is neither."""
+    """The subject of a workload or a loop; raises for anything else."""
     if baseline_metric is not None and not math.isfinite(baseline_metric):
         raise WorkloadError(
             f"A baseline metric of {baseline_metric} compares with nothing; give a finite number."
         )
-    if isinstance(given, nn.Module) or not callable(given):
-        return _of_workload(given, baseline_metric)  # type: ignore[arg-type]
-    _check_runs_when_called(given)
-    return Subject(_name(given), given, baseline_metric=baseline_metric)
+    if isinstance(subject, nn.Module) or not callable(subject):
+        return _of_workload(subject, baseline_metric)  # type: ignore[arg-type]
+    _check_runs_when_called(subject)
+    return Subject(_name(subject), subject, baseline_metric=baseline_metric)
 
 
 def _check_runs_when_called(loop: Callable[[], Any]) -> None:
     if inspect.isgeneratorfunction(loop) or inspect.iscoroutinefunction(loop):
         raise WorkloadError(
-            f"{_name(loop)} only begins when somebody waits for it; wrap it: lambda: list(loop()), "
-            "or asyncio.run."
+            f"{_name(loop)} only begins when it is iterated or awaited; wrap it: "
+            "lambda: list(loop()), or asyncio.run."
         )
     try:
         inspect.signature(loop).bind()
@@ -63,12 +63,12 @@ def _check_runs_when_called(loop: Callable[[], Any]) -> None:
             "lambda: train(model, data)."
         ) from error
     except ValueError:
-        return  # some callables written in C do not tell their arguments; the call will
+        return  # some callables written in C have no signature; the call itself will raise
 
 
-def _of_workload(given: Workload | Derived, baseline_metric: float | None) -> Subject:
-    work = workload_of(given)
-    origin = getattr(given, "work", None)
+def _of_workload(subject: Workload | Derived, baseline_metric: float | None) -> Subject:
+    work = workload_of(subject)
+    origin = getattr(subject, "work", None)
 
     def call() -> None:
         for _ in range(CALLS):
@@ -79,7 +79,7 @@ def _of_workload(given: Workload | Derived, baseline_metric: float | None) -> Su
         call,
         work,
         origin=origin if isinstance(origin, Workload) else None,
-        own_threads=None if isinstance(given, Workload) else given.own_threads,
+        own_threads=None if isinstance(subject, Workload) else subject.own_threads,
         baseline_metric=baseline_metric,
     )
 

@@ -1,8 +1,7 @@
-"""Run a loop once and watch it: its operators, its models, its gradients. Stands on torch's
-profiler.
+"""Run a loop once and watch it: its operators, its models, its gradients.
 
-The loop is the user's own: whatever it raises is raised on, and everything put in place to watch it
-is gone afterwards.
+Built on torch's profiler. The loop is the user's own: its exceptions propagate, and all hooks are
+removed afterwards.
 """
 
 from __future__ import annotations
@@ -24,15 +23,13 @@ from ...model.watch import watching_outermost
 from ...stopping import keep_when_stopped
 from ...workload import QUIET
 from .gradient_watch import GradientCounts, GradientWatch
-from .model_watch import Denormals, ModelWatch, is_read_along, our_look
-from .trace import LOOP, SETTLE, Trace, trace_of
+from .model_watch import Denormals, ModelWatch, is_traced, watching_time
+from .trace import LOOP, SYNCHRONIZE, Trace, trace_of
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What CUDA's allocator held at one moment: in use, taken from the device, and split so that
-    little fits into it.
-    """
+    """Bytes of CUDA's allocator at one moment: in use, reserved, and inactive in split blocks."""
 
     allocated: int = 0
     reserved: int = 0
@@ -40,12 +37,12 @@ class Memory:
 
 
 @dataclass
-class Seen:
-    """Observations of one run of a loop."""
+class LoopRun:
+    """The observations of one run of a loop."""
 
     trace: Trace
     calls: int = 0
-    rounds: int = 0  # calls of the model that was called most
+    rounds: int = 0  # calls of the most called model
     grown: int = 0
     optimizer_steps: int = 0
     training: dict[str, str] = field(default_factory=dict)
@@ -57,7 +54,7 @@ class Seen:
 
     @property
     def is_training(self) -> bool:
-        """Whether gradients were taken."""
+        """Whether gradients were computed."""
         return self.trace.has_backward or self.optimizer_steps > 0
 
     @property
@@ -66,7 +63,7 @@ class Seen:
 
     @property
     def steps(self) -> int:
-        """How often the loop went round: by its optimizer, else by its model."""
+        """The number of iterations: by the optimizer, else by the model."""
         return self.optimizer_steps or self.rounds
 
 
@@ -89,33 +86,33 @@ class _Watch:
 
     def _leave(self, model: nn.Module, output: Any) -> None:
         self.models.leave(model, output)
-        self._look_at_memory()
+        self._measure_memory()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         is_captured = _uses_cuda() and torch.cuda.is_current_stream_capturing()
-        if get_ident() != self.thread or is_captured or is_read_along():
+        if get_ident() != self.thread or is_captured or is_traced():
             return
-        with our_look():
-            self.gradients.look(optimizer)
-        self._look_at_memory()
+        with watching_time():
+            self.gradients.count(optimizer)
+        self._measure_memory()
 
-    def _look_at_memory(self) -> None:
-        """Keep the fullest moment; after a step most memory is free again and says little."""
+    def _measure_memory(self) -> None:
+        """Keep the moment of the highest use; after a step most memory is free again."""
         if not _uses_cuda():
             return
-        with our_look():
+        with watching_time():
             now = torch.cuda.memory_stats()
-            found = [
+            sizes = [
                 now.get(f"{kind}_bytes.all.current", 0)
                 for kind in ("allocated", "reserved", "inactive_split")
             ]
             self.memory = max(
-                self.memory or Memory(), Memory(*found), key=lambda one: one.allocated
+                self.memory or Memory(), Memory(*sizes), key=lambda memory: memory.allocated
             )
 
-    def seen(self, trace: Trace, *, is_interrupted: bool) -> Seen:
+    def result(self, trace: Trace, *, is_interrupted: bool) -> LoopRun:
         models = self.models
-        return Seen(
+        return LoopRun(
             trace,
             calls=sum(models.calls.values()),
             rounds=max(models.calls.values(), default=0),
@@ -130,9 +127,9 @@ class _Watch:
         )
 
 
-def watch(loop: Callable[[], Any]) -> Seen:
+def watch(loop: Callable[[], Any]) -> LoopRun:
     """Run the loop once and return the observations; its result is dropped, and an interrupt
-    keeps what was seen until then.
+    keeps the observations so far.
     """
     if torch.autograd.profiler._is_profiler_enabled:
         raise MeasureError(
@@ -144,20 +141,20 @@ def watch(loop: Callable[[], Any]) -> Seen:
     with QUIET, profile(use_device=device) as profiled, watched.attached(), record_function(LOOP):
         with keep_when_stopped() as ending:
             loop()
-        _settle()
-    return watched.seen(trace_of(_events(profiled)), is_interrupted=ending.is_stopped)
+        _synchronize()
+    return watched.result(trace_of(_events(profiled)), is_interrupted=ending.is_stopped)
 
 
 def _events(profiled: Any) -> list[Any]:
     return list(profiled.kineto_results.events()) if profiled.kineto_results is not None else []
 
 
-def _settle() -> None:
+def _synchronize() -> None:
     if _uses_cuda():
-        with record_function(SETTLE):
+        with record_function(SYNCHRONIZE):
             torch.cuda.synchronize()
 
 
 def _uses_cuda() -> bool:
-    """Asks for nothing that would initialise CUDA where it is not used."""
+    """Whether CUDA is in use; the check does not initialise it."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

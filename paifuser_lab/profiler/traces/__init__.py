@@ -1,6 +1,4 @@
-"""Traces of torch's profiler: written with layer names on them, and any saved one read back as a
-stream and summed up.
-"""
+"""Traces of torch's profiler: write them with layer names, and summarise any saved one."""
 
 from __future__ import annotations
 

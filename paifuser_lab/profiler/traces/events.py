@@ -11,21 +11,19 @@ from typing import Any
 
 from ...errors import FileError
 
-MOST_EVENTS = 20_000_000
-MOST_NAMES = 200_000
-LONGEST_NAME = 2000
-LARGEST_ID = 1 << 62
+MAX_EVENTS = 20_000_000
+MAX_NAMES = 200_000
+MAX_NAME_LENGTH = 2000
+MAX_ID = 1 << 62
 
-LAYER_NAME = re.compile(
-    r"(?:(\S+) )?\((\w+)\)"
-)  # as `profiler.trace` writes it; the model itself has no path
-MODULE_CALL = re.compile(
-    r"nn\.Module: (\w+?)(?:_\d+)?"
-)  # as torch.profiler writes it when it is asked for stacks
+# as `profiler.trace` writes it; the model itself has no path
+LAYER_NAME = re.compile(r"(?:(\S+) )?\((\w+)\)")
+# as torch.profiler writes it with stacks
+MODULE_CALL = re.compile(r"nn\.Module: (\w+?)(?:_\d+)?")
 
 
 class Kind(IntEnum):
-    """What an event is. Of two events with the same times, the smaller kind is around the
+    """The kind of an event. Of two events with the same times, the smaller kind encloses the
     larger.
     """
 
@@ -38,8 +36,8 @@ class Kind(IntEnum):
     FILL = 6
 
 
-# Category names differ by version: capitals until torch 1.12, and cuda_driver where Triton
-# launches. The profiler of old wrote none.
+# Category names differ by version: capitals until torch 1.12, and cuda_driver for launches by
+# Triton. Old profilers wrote none.
 KINDS = {
     **dict.fromkeys(("", "operator", "cpu_op"), Kind.OPERATOR),
     "user_annotation": Kind.ANNOTATION,
@@ -57,8 +55,8 @@ DIRECTIONS = {"HtoD": "host to device", "DtoH": "device to host"}
 
 
 class Events:
-    """Columns that grow by an event at a time: times in µs, numbers for names, and what joins
-    kernels to operators.
+    """Columns that grow event by event: times in µs, indices of names, and ids that join kernels to
+    operators.
     """
 
     def __init__(self, file: str) -> None:
@@ -76,8 +74,8 @@ class Events:
         return len(self.start)
 
     def add(self, event: Any) -> None:
-        """Take an event in; one without a sound time is counted as skipped, one of no interest to
-        us only as seen.
+        """Add an event; one without a valid time counts as skipped, one of another kind only as
+        seen.
         """
         self.seen += 1
         if not isinstance(event, dict):
@@ -92,14 +90,14 @@ class Events:
             self._close(event)
 
     def finish(self) -> None:
-        """Count what was begun and never ended; its length stays infinite and a reader leaves it
-        out.
+        """Count events that began and never ended; their length stays infinite and readers skip
+        them.
         """
         self.skipped += sum(row >= 0 for rows in self._open.values() for row in rows)
         self._open.clear()
 
     def _add(self, event: dict[str, Any], length: float) -> int:
-        name = str(event.get("name", ""))[:LONGEST_NAME]
+        name = str(event.get("name", ""))[:MAX_NAME_LENGTH]
         kind = _kind(name, event.get("cat"))
         if kind is None:
             return -1
@@ -107,9 +105,9 @@ class Events:
         if not (isfinite(start) and length >= 0 and (isfinite(length) or event["ph"] == "B")):
             self.skipped += 1
             return -1
-        if len(self.start) >= MOST_EVENTS:
+        if len(self.start) >= MAX_EVENTS:
             raise FileError(
-                f"{self.file} holds more than {MOST_EVENTS:,} events; trace fewer steps."
+                f"{self.file} holds more than {MAX_EVENTS:,} events; trace fewer steps."
             )
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
@@ -121,8 +119,8 @@ class Events:
         self.start.append(start)
         self.length.append(length)
         self.kind.append(kind)
-        self.name.append(self._number_of(name, self.names))
-        self.lane.append(self._number_of(lane, self.lanes))
+        self.name.append(self._index_of(name, self.names))
+        self.lane.append(self._index_of(lane, self.lanes))
         self.external.append(_identity(args.get("External id", args.get("external id"))))
         self.correlation.append(_identity(args.get("correlation")))
         if kind is Kind.COPY:
@@ -140,16 +138,16 @@ class Events:
         else:
             self.skipped += 1
 
-    def _number_of(self, name: str, numbers: dict[str, int]) -> int:
-        found = numbers.get(name)
-        if found is None:
-            if len(numbers) >= MOST_NAMES:
+    def _index_of(self, name: str, indices: dict[str, int]) -> int:
+        index = indices.get(name)
+        if index is None:
+            if len(indices) >= MAX_NAMES:
                 raise FileError(
-                    f"{self.file} holds more than {MOST_NAMES:,} different names; is it a trace of "
+                    f"{self.file} holds more than {MAX_NAMES:,} different names; is it a trace of "
                     "a model?"
                 )
-            found = numbers[name] = len(numbers)
-        return found
+            index = indices[name] = len(indices)
+        return index
 
     def _count_copy(self, name: str, args: dict[str, Any], length: float) -> None:
         direction = next((words for mark, words in DIRECTIONS.items() if mark in name), None)
@@ -162,7 +160,7 @@ class Events:
 
 
 def number(value: Any) -> float:
-    """A number of the file as a float; NaN for what is none."""
+    """A number of the file as a float; NaN for other values."""
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -174,9 +172,9 @@ def number(value: Any) -> float:
 
 
 def layer_of(name: str) -> tuple[str, str]:
-    """The dotted path and the type that an annotation of a layer names."""
-    if found := LAYER_NAME.fullmatch(name):
-        return found[1] or "", found[2]
+    """The dotted path and the type in a layer's annotation."""
+    if match := LAYER_NAME.fullmatch(name):
+        return match[1] or "", match[2]
     call = MODULE_CALL.fullmatch(name)
     return (name.removeprefix("nn.Module: "), call[1]) if call else (name, "")
 
@@ -186,7 +184,7 @@ def _kind(name: str, category: Any) -> Kind | None:
         return Kind.LAYER if name.startswith("nn.Module: ") else None
     kind = KINDS.get(str(category or "").lower())
     if kind is Kind.ANNOTATION or kind is Kind.OPERATOR:
-        if name.startswith((DATA_LOADING, STEP)):  # operators, to the torch of old
+        if name.startswith((DATA_LOADING, STEP)):  # operators in old versions of torch
             return Kind.ANNOTATION
         if kind is Kind.ANNOTATION and LAYER_NAME.fullmatch(name):
             return Kind.LAYER
@@ -198,4 +196,4 @@ def _thread(event: dict[str, Any]) -> str:
 
 
 def _identity(value: Any) -> int:
-    return value if type(value) is int and 0 < value < LARGEST_ID else 0
+    return value if type(value) is int and 0 < value < MAX_ID else 0

@@ -1,4 +1,4 @@
-"""What is nested in what: the events of each thread, by their times alone."""
+"""Find the nesting of each thread's events from their times alone."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Table:
     def is_kind(self, kind: Kind) -> Rows:
         return numpy.equal(self.kind, kind)
 
-    def is_named(self, is_wanted: Callable[[str], bool]) -> Rows:
-        wanted = numpy.fromiter((is_wanted(name) for name in self.names), bool, len(self.names))
-        return numpy.asarray(wanted[self.name])
+    def is_named(self, predicate: Callable[[str], bool]) -> Rows:
+        matches = numpy.fromiter((predicate(name) for name in self.names), bool, len(self.names))
+        return numpy.asarray(matches[self.name])
 
     def by_name(self, rows: Rows, weights: Floats) -> Floats:
         """The sum of `weights` over the chosen rows, for each name."""
@@ -58,25 +58,22 @@ class Table:
         )
 
     def count(self, rows: Rows) -> Rows:
-        """How many of the chosen rows have each name."""
+        """The number of the chosen rows for each name."""
         return numpy.bincount(self.name[rows], minlength=len(self.names))
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """For each event on the CPU: its own time, and the rows of what is around it (-1 where nothing
-    is).
-    """
+    """For each CPU event: its own time, and the rows of its parent and layer (-1 if none)."""
 
     own: Floats
     parent: Rows
     layer: Rows
 
     def is_again(self, table: Table) -> Rows:
-        """Which events are their parent once more: the only one in it, under the same name,
-        dispatched again.
+        """Which events repeat their parent: its only child, of the same name, dispatched again.
 
-        They are one call, as they are to torch.profiler.
+        They are one call, as for torch.profiler.
         """
         inner = numpy.flatnonzero((self.parent >= 0) & ~table.is_kind(Kind.RUNTIME))
         around = self.parent[inner]
@@ -87,15 +84,14 @@ class Nesting:
 
 
 def nest(table: Table) -> Nesting:
-    """Find what each event is in, a thread at a time, by time alone.
+    """Find the parent of each event, thread by thread, from times alone.
 
-    Clocks round, so an event that reaches over the end of another is in it when at least half of it
-    is. Calls of the runtime are in an operator but take nothing from its own time: nobody else
-    could be blamed for it.
+    Clocks round, so an event that extends beyond the end of another is inside it if at least half
+    of it is. Runtime calls are inside an operator but are not subtracted from its own time.
     """
     own = array("d", table.length.tobytes())
     parent, layer = array("i", [-1]) * len(own), array("i", [-1]) * len(own)
-    rows: list[int] = []  # around the current event, outermost first
+    rows: list[int] = []  # enclosing the current event, outermost first
     ends: list[float] = []
     here = -1
     for row, lane, start, length, kind in _in_order(table):
@@ -126,9 +122,7 @@ def nest(table: Table) -> Nesting:
 
 
 def _in_order(table: Table) -> Iterator[tuple[int, int, float, float, int]]:
-    """The events of the CPU by thread and time, what is around before what is in it; a block at a
-    time, to save memory.
-    """
+    """The CPU events by thread and time, enclosing events first; in blocks, to save memory."""
     rows = numpy.flatnonzero(~table.is_on_device)
     keys = (
         table.external[rows],

@@ -1,9 +1,8 @@
-"""Reading a saved trace as a stream: a file of any size, plain or gzipped, is never in memory
-whole. Stands on ijson.
+"""Read a saved trace as a stream: a file of any size, plain or gzipped, is never in memory whole.
 
-A trace may come from anywhere, so a file that is damaged or made to do harm ends in one error:
-values that never end, nesting that never ends (ijson's memory grows with the square of the depth)
-and names without number are stopped.
+Built on ijson. A trace may come from anywhere, so a damaged or malicious file ends in one error:
+endless values, endless nesting (ijson's memory grows with the square of the depth) and endlessly
+many names are stopped.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from .events import Events
 from .summary import summary_of
 
 CHUNK_BYTES = 1 << 16
-DEEPEST = 200
-MOST_BYTES_WITHOUT_AN_EVENT = 64 << 20
+MAX_DEPTH = 200
+MAX_BYTES_WITHOUT_EVENT = 64 << 20
 GZIP_MARK = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ESCAPED = re.compile(rb"\\.", re.DOTALL)
@@ -35,8 +34,8 @@ NOT_STRUCTURE = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 
 
 def read_trace(path: str | Path) -> TraceSummary:
-    """Where the time went in a trace that torch.profiler, Kineto or another tool saved, also on
-    another machine's GPU.
+    """Summarise a trace saved by torch.profiler, Kineto or another tool, also on another machine's
+    GPU.
 
     `path` is a `.json` or `.json.gz` file; of a TensorBoard folder the newest trace is read.
     """
@@ -45,7 +44,7 @@ def read_trace(path: str | Path) -> TraceSummary:
 
 
 def read_as(path: Path, name: str) -> TraceSummary:
-    """Read a trace; messages and the summary call it by `name`."""
+    """Read a trace; messages and the summary call it `name`."""
     try:
         events = _read(path, name, is_exact=False)
         # Numbers beyond 64 bits are rare, and exact ones cost twice the time.
@@ -77,7 +76,7 @@ def _file_of(path: Path) -> Path:
 
 
 def _read(path: Path, name: str, *, is_exact: bool) -> Events | None:
-    """The events of a file; None where a number is too large for the quick way."""
+    """The events of a file; None if a number is too large for the fast parser."""
     parser = _Parser(name, is_exact=is_exact)
     try:
         with closing(_chunks(path, name)) as chunks:
@@ -96,7 +95,7 @@ def _read(path: Path, name: str, *, is_exact: bool) -> Events | None:
 
 
 def _chunks(path: Path, name: str) -> Generator[bytes, None, None]:
-    """The file's text, a piece at a time, with progress in bytes of the file."""
+    """The file's text in chunks, with progress in bytes of the file."""
     with path.open("rb") as file, progress(f"Reading {name}", path.stat().st_size) as shown:
         is_gzip = (mark := file.read(2)) == GZIP_MARK
         if mark and not is_gzip and path.suffix == ".gz":
@@ -107,13 +106,13 @@ def _chunks(path: Path, name: str) -> Generator[bytes, None, None]:
         file.seek(0)
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzip else file
         done = 0
-        while chunk := _piece(stream, name):
+        while chunk := _read_chunk(stream, name):
             yield chunk
             shown.advance(file.tell() - done)
             done = file.tell()
 
 
-def _piece(stream: BinaryIO, name: str) -> bytes:
+def _read_chunk(stream: BinaryIO, name: str) -> bytes:
     try:
         return stream.read(CHUNK_BYTES)
     except EOFError as error:
@@ -127,20 +126,20 @@ def _piece(stream: BinaryIO, name: str) -> bytes:
 
 
 def _reason(error: ijson.JSONError) -> str:
-    """What ijson said; it says it in bytes where the file is not UTF-8."""
-    said = error.args[0] if error.args else ""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    """The message of ijson, which is in bytes if the file is not UTF-8."""
+    message = error.args[0] if error.args else ""
+    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
     return text.strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 class _Parser:
-    """Pieces of text in, events out."""
+    """Parses chunks of text into events."""
 
     def __init__(self, name: str, *, is_exact: bool) -> None:
         self.name, self.is_exact = name, is_exact
         self.events = Events(name)
         self.depth = _Depth()
-        self.found: list[Any] = ijson.sendable_list()
+        self.parsed: list[Any] = ijson.sendable_list()
         self.parser: Any = None
         self.is_list = self.has_key = False
         self.tail = b""
@@ -152,17 +151,17 @@ class _Parser:
             self._begin(chunk)
         if chunk:
             self._parse(chunk)
-        if self.bytes_without_event > MOST_BYTES_WITHOUT_AN_EVENT:
-            size = MOST_BYTES_WITHOUT_AN_EVENT >> 20
+        if self.bytes_without_event > MAX_BYTES_WITHOUT_EVENT:
+            size = MAX_BYTES_WITHOUT_EVENT >> 20
             raise FileError(
                 f"{self.name} goes on for {size} MiB without an event; is it a trace of "
                 "torch.profiler?"
             )
 
     def _parse(self, chunk: bytes) -> None:
-        if self.depth.deepest_of(chunk) > DEEPEST:
+        if self.depth.deepest_of(chunk) > MAX_DEPTH:
             raise FileError(
-                f"{self.name} nests values more than {DEEPEST} deep, which no trace does; is it "
+                f"{self.name} nests values more than {MAX_DEPTH} deep, which no trace does; is it "
                 "the right file?"
             )
         self.has_key = self.has_key or b'"traceEvents"' in self.tail + chunk
@@ -176,8 +175,8 @@ class _Parser:
         try:
             self.parser.close()
         except ijson.JSONError as error:
-            # A list of events may lack its last bracket: writers that were stopped leave it out,
-            # and viewers accept that.
+            # A list of events may lack its last bracket: interrupted writers omit it, and viewers
+            # accept that.
             if not (self.is_list and self.depth.now == 1 and not self.depth.is_in_string):
                 raise FileError(
                     f"{self.name} was cut short after {self.events.seen:,} events; copy it again."
@@ -197,17 +196,17 @@ class _Parser:
     def _begin(self, chunk: bytes) -> None:
         self.is_list = chunk.startswith(b"[")
         prefix = "item" if self.is_list else "traceEvents.item"
-        self.parser = ijson.items_coro(self.found, prefix, use_float=not self.is_exact)
+        self.parser = ijson.items_coro(self.parsed, prefix, use_float=not self.is_exact)
 
     def _take(self) -> None:
-        for event in self.found:
+        for event in self.parsed:
             self.events.add(event)
-        self.bytes_without_event = 0 if self.found else self.bytes_without_event
-        self.found.clear()
+        self.bytes_without_event = 0 if self.parsed else self.bytes_without_event
+        self.parsed.clear()
 
 
 class _Depth:
-    """How deep brackets are nested at the end of each piece of text, strings left out."""
+    """The nesting depth of brackets at the end of each chunk, without strings."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -215,7 +214,7 @@ class _Depth:
         self._half_escape = b""
 
     def deepest_of(self, chunk: bytes) -> int:
-        """The deepest nesting within the next piece."""
+        """The deepest nesting within the next chunk."""
         text = self._half_escape + chunk
         self._half_escape = b""
         if b"\\" in text:

@@ -1,6 +1,4 @@
-"""From the events of a trace to its summary: what is nested in what, and which operator and layer a
-kernel belongs to.
-"""
+"""Summarise the events of a trace: times by operator, layer and kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ NO_LAUNCHES = ("HostFunc", "Attribute")
 
 
 def summary_of(events: Events) -> TraceSummary:
-    """What a trace says, in figures."""
+    """The summary of a trace."""
     table = Table(events)
     nesting = nest(table)
     own, total = _device_times(table, nesting)
@@ -56,34 +54,31 @@ def summary_of(events: Events) -> TraceSummary:
 
 
 def _owners(table: Table, nesting: Nesting, rows: Rows) -> Rows:
-    """The operator (or annotation) that started each of these events of the device; -1 where the
-    trace does not say.
+    """The operator (or annotation) that started each of these device events; -1 if unknown.
 
-    The profiler writes the operator's number onto the kernel. Where it did not, the call of the
-    runtime that launched the kernel leads to the operator around it.
+    The profiler writes the operator's id into the kernel. Where it did not, the owner is the
+    operator around the runtime call that launched the kernel.
     """
     known = numpy.flatnonzero((table.external > 0) & (table.kind <= Kind.OPERATOR))
-    owner = _found(table.external[rows], table.external[known], known)
+    owner = _lookup(table.external[rows], table.external[known], known)
     calls = numpy.flatnonzero((table.correlation > 0) & table.is_kind(Kind.RUNTIME))
-    call = _found(table.correlation[rows], table.correlation[calls], calls)
+    call = _lookup(table.correlation[rows], table.correlation[calls], calls)
     around = numpy.where(call >= 0, nesting.parent[call], -1)
     return numpy.where(owner >= 0, owner, around)
 
 
-def _found(wanted: Rows, numbers: Rows, rows: Rows) -> Rows:
-    """For each wanted number the row that has it, the first of several; -1 where none has."""
+def _lookup(ids: Rows, known: Rows, rows: Rows) -> Rows:
+    """The first row with each of `ids`, where `known` are the ids of `rows`; -1 if none."""
     if not len(rows):
-        return numpy.full(len(wanted), -1)
-    order = numpy.argsort(numbers, kind="stable")
-    place = numpy.minimum(numpy.searchsorted(numbers[order], wanted), len(rows) - 1)
-    found = order[place]
-    return numpy.where((numbers[found] == wanted) & (wanted > 0), rows[found], -1)
+        return numpy.full(len(ids), -1)
+    order = numpy.argsort(known, kind="stable")
+    position = numpy.minimum(numpy.searchsorted(known[order], ids), len(rows) - 1)
+    match = order[position]
+    return numpy.where((known[match] == ids) & (ids > 0), rows[match], -1)
 
 
 def _device_times(table: Table, nesting: Nesting) -> tuple[Floats, Floats]:
-    """Time on the device for each event of the CPU: what it started itself, and with all that is
-    nested in it.
-    """
+    """The device time of each CPU event: of kernels that it started, and with nested events."""
     own = numpy.zeros(len(table.start))
     rows = numpy.flatnonzero(table.is_on_device)
     owners = _owners(table, nesting, rows)
@@ -110,7 +105,7 @@ def _operators(
         table.by_name(once, total),
     )
     columns = [sum_us / 1e3 for sum_us in sums]
-    found = [
+    summaries = [
         TracedOperator(
             name=table.names[name],
             calls=int(calls[name]),
@@ -121,7 +116,7 @@ def _operators(
         )
         for name in numpy.flatnonzero(calls)
     ]
-    return tuple(sorted(found, key=lambda one: (-one.self_ms, one.name)))
+    return tuple(sorted(summaries, key=lambda row: (-row.self_ms, row.name)))
 
 
 def _layers(table: Table, total: Floats) -> tuple[TracedLayer, ...]:
@@ -131,19 +126,19 @@ def _layers(table: Table, total: Floats) -> tuple[TracedLayer, ...]:
         table.by_name(rows, table.length),
         table.by_name(rows, total),
     )
-    found = []
+    summaries = []
     for name in numpy.flatnonzero(calls):
         layer, kind = layer_of(table.names[name])
         times = {"cpu_ms": float(cpu[name]) / 1e3, "device_ms": float(device[name]) / 1e3}
-        found.append(TracedLayer(layer=layer, type=kind, calls=int(calls[name]), **times))
-    return tuple(sorted(found, key=lambda one: (-one.device_ms, -one.cpu_ms, one.layer)))
+        summaries.append(TracedLayer(layer=layer, type=kind, calls=int(calls[name]), **times))
+    return tuple(sorted(summaries, key=lambda row: (-row.device_ms, -row.cpu_ms, row.layer)))
 
 
 def _kernels(table: Table, nesting: Nesting) -> tuple[TracedKernel, ...]:
     rows = table.is_kind(Kind.KERNEL)
     calls, device = table.count(rows), table.by_name(rows, table.length)
     layers = _layers_of_kernels(table, nesting, numpy.flatnonzero(rows))
-    found = [
+    summaries = [
         TracedKernel(
             name=table.names[name],
             calls=int(calls[name]),
@@ -155,11 +150,11 @@ def _kernels(table: Table, nesting: Nesting) -> tuple[TracedKernel, ...]:
         )
         for name in numpy.flatnonzero(calls)
     ]
-    return tuple(sorted(found, key=lambda one: (-one.device_ms, one.name)))
+    return tuple(sorted(summaries, key=lambda row: (-row.device_ms, row.name)))
 
 
 def _layers_of_kernels(table: Table, nesting: Nesting, rows: Rows) -> dict[int, dict[str, float]]:
-    """For each kernel's name the innermost layers that ran it, and the time in each."""
+    """The innermost layers that ran each kernel (by name), and the time in each."""
     owners = _owners(table, nesting, rows)
     layers = numpy.where(owners >= 0, nesting.layer[owners], -1)
     rows, layers = rows[layers >= 0], layers[layers >= 0]
@@ -167,11 +162,11 @@ def _layers_of_kernels(table: Table, nesting: Nesting, rows: Rows) -> dict[int, 
         table.name[rows].astype(numpy.int64) << 32 | table.name[layers], return_inverse=True
     )
     spent = numpy.bincount(which, table.length[rows], len(pairs))
-    found: dict[int, dict[str, float]] = {}
+    layers_of: dict[int, dict[str, float]] = {}
     for pair, time in zip(pairs.tolist(), spent.tolist(), strict=True):
         layer = layer_of(table.names[pair & 0xFFFFFFFF])[0]
-        found.setdefault(pair >> 32, {})[layer] = time
-    return found
+        layers_of.setdefault(pair >> 32, {})[layer] = time
+    return layers_of
 
 
 def _copies(events: Events) -> Iterator[TracedCopy]:
@@ -182,32 +177,28 @@ def _copies(events: Events) -> Iterator[TracedCopy]:
 
 
 def _device_idle(table: Table) -> float | None:
-    """The share of the span in which no kernel ran, on average over the devices; None where there
-    is no device.
-    """
+    """The share of the span without a kernel, averaged over devices; None without a device."""
     devices = numpy.unique(table.lane[table.is_on_device])
     span = _span(table.start, table.end)
     if not len(devices) or not span:
         return None
     rows = table.is_kind(Kind.KERNEL)
     busy = sum(
-        _covered(table.start[one], table.end[one])
-        for one in (rows & (table.lane == device) for device in devices)
+        _covered(table.start[chosen], table.end[chosen])
+        for chosen in (rows & (table.lane == device) for device in devices)
     )
     return float(numpy.clip(1 - busy / (span * len(devices)), 0, 1))
 
 
 def _cpu_idle(table: Table, nesting: Nesting) -> float | None:
-    """The share of the main thread's span with neither an operator nor a call of the runtime:
-    Python, or nothing at all.
-    """
+    """The share of the main thread's span without operator or runtime call: Python, or idle."""
     operators = table.is_kind(Kind.OPERATOR)
     if not operators.any():
         return None
     main = int(numpy.bincount(table.lane[operators], nesting.own[operators]).argmax())
-    there = ~table.is_on_device & (table.lane == main)
-    busy = there & (operators | table.is_kind(Kind.RUNTIME))
-    span = _span(table.start[there], table.end[there])
+    on_main = ~table.is_on_device & (table.lane == main)
+    busy = on_main & (operators | table.is_kind(Kind.RUNTIME))
+    span = _span(table.start[on_main], table.end[on_main])
     return (
         float(numpy.clip(1 - _covered(table.start[busy], table.end[busy]) / span, 0, 1))
         if span
@@ -230,13 +221,13 @@ def _covered(starts: Floats, ends: Floats) -> float:
 
 
 def _value_reads(table: Table) -> int:
-    """How often a tensor's value was asked for as a number: `aten::item` calls
+    """How often a tensor's value was read as a number: `aten::item` calls
     `aten::_local_scalar_dense`.
     """
     calls = table.count(table.is_kind(Kind.OPERATOR))
-    wanted = ("aten::_local_scalar_dense", "aten::item")
+    reads = ("aten::_local_scalar_dense", "aten::item")
     return max(
-        (int(calls[number]) for number, name in enumerate(table.names) if name in wanted), default=0
+        (int(calls[index]) for index, name in enumerate(table.names) if name in reads), default=0
     )
 
 

@@ -1,6 +1,4 @@
-"""Tracing a workload with torch.profiler, each layer's call named in the trace. It opens in
-Perfetto and in TensorBoard.
-"""
+"""Trace a workload with torch.profiler, with layer names, for Perfetto and TensorBoard."""
 
 from __future__ import annotations
 
@@ -28,20 +26,21 @@ from ...workload import Workload, running, workload_of
 from .reading import read_as
 
 ENDINGS = (".json", ".json.gz")
+# Kineto writes names into JSON unescaped
 SAFE = {
     **dict.fromkeys(range(32), "_"),
     ord('"'): "'",
     ord("\\"): "/",
-}  # Kineto writes names into JSON as they are
+}
 
 
 def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
-    """Trace a few runs of the model into a file, each layer's call named by its path and type, and
-    say where the time went.
+    """Trace a few runs of the model into a file, with each layer's call named by path and type, and
+    summarise it.
 
     `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file that TensorBoard's
-    profiler plugin shows. One run goes before, untraced. When it is interrupted, the runs that were
-    finished are kept.
+    profiler plugin shows. An untraced run goes first. When interrupted, the finished runs are
+    kept.
     """
     work = workload_of(work)
     if runs < 1:
@@ -53,21 +52,19 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
         _export(profiler, temporary, is_gzip=target.suffix == ".gz")
         summary = read_as(temporary, target.name)
     if target != Path(path):
-        _show_tensorboard_the_way()
+        _set_tensorboard_path()
     return summary.model_copy(update={"is_interrupted": is_interrupted})
 
 
-def _show_tensorboard_the_way() -> None:
-    """`%tensorboard` searches its program on the shell's PATH, not beside the Python that the
-    notebook runs with.
-    """
+def _set_tensorboard_path() -> None:
+    """Point `%tensorboard` to the program beside this Python; it searches only the shell's PATH."""
     beside = Path(sys.executable).with_name("tensorboard")
     if beside.exists():
         os.environ.setdefault("TENSORBOARD_BINARY", str(beside))
 
 
 def _target(path: Path, name: str) -> Path:
-    """The file to write: `path`, or one in it whose name TensorBoard's plugin recognises."""
+    """The file to write: `path`, or a file in it with a name that TensorBoard's plugin accepts."""
     if path.is_dir() or not (path.suffix or path.is_file()):
         worker = re.sub(r"[^\w-]+", "_", name)
         return path / f"{worker}.{time.time_ns()}.pt.trace.json"
@@ -86,9 +83,8 @@ def _record(work: Workload, runs: int) -> tuple[profile, bool]:
         *([ProfilerActivity.CUDA] if work.device.type == "cuda" else []),
     ]
     steps = schedule(wait=0, warmup=1, active=runs, repeat=1)
-    inputs = [
-        work.inputs.clone() for _ in range(runs + 1)
-    ]  # beforehand, so that copying them is not in the trace
+    # cloned beforehand, so that the copies are not in the trace
+    inputs = [work.inputs.clone() for _ in range(runs + 1)]
     recorder = profile(
         activities=activities, schedule=steps, record_shapes=True, profile_memory=True
     )
@@ -100,12 +96,11 @@ def _record(work: Workload, runs: int) -> tuple[profile, bool]:
         recorder,
         keep_when_stopped(lambda: finished > 0),
     ):
-        for count, one in enumerate(inputs):
-            one(work.model)
+        for count, call in enumerate(inputs):
+            call(work.model)
             if count == 0 and work.device.type == "cuda":
-                torch.cuda.synchronize(
-                    work.device
-                )  # what the untraced run left to do is not traced
+                # the trace must not contain pending work of the untraced run
+                torch.cuda.synchronize(work.device)
             recorder.step()
             finished = count
             shown.advance(min(count, 1))
@@ -115,14 +110,14 @@ def _record(work: Workload, runs: int) -> tuple[profile, bool]:
 def _naming(model: nn.Module) -> AbstractContextManager[None]:
     """Annotate every call of a layer with its path and type."""
     names = {name: _annotation(name, module) for name, module in model.named_modules()}
-    begun: list[Any] = []
+    annotations: list[Any] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        begun.append(record_function(names[layer]))
-        begun[-1].__enter__()
+        annotations.append(record_function(names[layer]))
+        annotations[-1].__enter__()
 
     def leave(layer: str, output: Any) -> None:
-        begun.pop().__exit__(None, None, None)
+        annotations.pop().__exit__(None, None, None)
 
     return watching(model, enter, leave)
 

@@ -1,9 +1,9 @@
-"""Shorter networks: which blocks a model may do without, and what stands in their places.
+"""Shorter networks: the blocks that can be removed from a model, and what replaces them.
 
-blocks.py    the blocks that answer their input when their weights are zero
-passing.py   what stands in a block's place and is called as it was
-proving.py   the shorter model against the same model with zeros in those blocks
-harm.py      the blocks without which the answer changes least
+blocks.py        find the blocks that return their input when their weights are zero
+pass_through.py  the module that replaces a block and is called like it
+proof.py         check the shorter model against the model with zeros in those blocks
+harm.py          find the blocks whose removal changes the output least
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The blocks without which a model's answer changes least: each is left out alone, then the best
-ones again beside those that went.
+"""Find the blocks whose removal changes a model's output least: each is removed alone, then the
+best ones again together with those already chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...workload import Inputs, running
 from .blocks import Blocks
 from .pass_through import replacement_for
 
-JUDGED_AGAIN = 4  # in each round those that looked best in the round before
+RETRIED = 4  # in each round: the best candidates of the round before
 
 
 def least_harm(
@@ -30,19 +30,19 @@ def least_harm(
     count: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
-    """So many more blocks, in the order in which they go, and the relative error of the answer
-    without all of them so far.
+    """Choose `count` more blocks, in order of removal, with the relative output error without all
+    of them so far.
     """
     shorter = copy.deepcopy(model)
-    expected = _answer(model, inputs)
+    expected = _output(model, inputs)
     for layer in gone:
         _replace(shorter, blocks, layer)
     errors = dict.fromkeys(candidates, 0.0)
     chosen: dict[str, float] = {}
-    with progress("leaving blocks out", len(candidates) + (count - 1) * JUDGED_AGAIN) as shown:
+    with progress("leaving blocks out", len(candidates) + (count - 1) * RETRIED) as shown:
         while len(chosen) < count and errors:
             best = sorted(errors, key=lambda layer: errors[layer])
-            for layer in best[:JUDGED_AGAIN] if chosen else best:
+            for layer in best[:RETRIED] if chosen else best:
                 if should_stop():
                     raise StoppedError(
                         f"was stopped after {len(chosen)} of {counted(count, 'block')}; nothing "
@@ -50,7 +50,7 @@ def least_harm(
                     )
                 block = shorter.get_submodule(layer)
                 _replace(shorter, blocks, layer)
-                errors[layer] = output_error(expected, _answer(shorter, inputs))[0]
+                errors[layer] = output_error(expected, _output(shorter, inputs))[0]
                 replace_layer(shorter, layer, block)
                 shown.advance(doing=layer)
             layer = min(errors, key=lambda layer: errors[layer])
@@ -63,7 +63,7 @@ def _replace(model: nn.Module, blocks: Blocks, layer: str) -> None:
     replace_layer(model, layer, replacement_for(model.get_submodule(layer), blocks.free[layer]))
 
 
-def _answer(model: nn.Module, inputs: Inputs) -> object:
-    given = inputs.clone()
+def _output(model: nn.Module, inputs: Inputs) -> object:
+    own_inputs = inputs.clone()
     with running(model):
-        return given(model)
+        return own_inputs(model)

@@ -1,5 +1,5 @@
-"""The shorter model against the same model with zeros in the blocks that are left out: they must
-answer the same.
+"""Check that the shortened model's output equals that of the full model with the removed blocks
+zeroed.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from ...workload import Inputs
 from ..groups.proof import (
     HALF_TOLERANCE,
     TOLERANCE,
-    answers_of,
     exact_copy,
     format_of,
+    outputs_of,
     relative_gap,
 )
-from .blocks import Blocks, emptied
+from .blocks import Blocks, zeroed
 from .pass_through import replacement_for
 
 
 def obstacle(
     model: nn.Module, inputs: Inputs, blocks: Blocks, layers: Collection[str]
 ) -> str | None:
-    """Why these blocks cannot be left out together; None where they can."""
-    exact, given = exact_copy(model, inputs)
-    zeroed, shorter = copy.deepcopy(exact), copy.deepcopy(exact)
+    """Why these blocks cannot be removed together; None where they can."""
+    exact, examples = exact_copy(model, inputs)
+    masked, shorter = copy.deepcopy(exact), copy.deepcopy(exact)
     for layer in layers:
-        emptied(zeroed.get_submodule(layer))
+        zeroed(masked.get_submodule(layer))
     leave_out(shorter, blocks, layers)
     tolerance = TOLERANCE.get(format_of(exact), HALF_TOLERANCE)
-    for one in given:
-        expected = answers_of(zeroed, one)
+    for example in examples:
+        expected = outputs_of(masked, example)
         try:
-            error = relative_gap(expected, answers_of(shorter, one))
+            error = relative_gap(expected, outputs_of(shorter, example))
         except Exception as problem:  # whatever the model's code raises
-            return f"the model's code does not take it shorter ({first_line(problem)[:160]})"
+            return f"the model's code fails without it ({first_line(problem)[:160]})"
         if not error <= tolerance:
-            return f"without it the answer differs by {error:.0e} from that with zeros"
+            return f"without it the output differs by {error:.0e} from the output with zeros"
     return None
 
 
 def leave_out(model: nn.Module, blocks: Blocks, layers: Collection[str]) -> None:
-    """Put what answers its input in the places of these blocks."""
+    """Replace these blocks by modules that return their input."""
     with torch.no_grad():
         for layer in layers:
             replace_layer(

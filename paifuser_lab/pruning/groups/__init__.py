@@ -9,14 +9,14 @@ width_attributes.py  attributes in which layers keep their width
 narrow_attention.py  torch's attention with fewer heads
 removal.py         removing units, or setting them to zero
 remembered.py      the same cut of a fresh model, from the record of the first
-proof.py           a cut model compared with the same model with zeros
-scores.py          how much each unit matters: the values of `lab.importance`, added up
+proof.py           check a cut model against the same model with zeros
+scores.py          the importance of each unit: the values of `lab.importance`, added up
 select.py          which units are removed
-product.py, multiplications.py  what the model multiplies, and the channel ids along its sizes
+product.py, multiplications.py  convolutions and matrix products with the channel ids along them
 costs/             parameters, FLOPs and other costs as functions of the widths of groups
-solve.py           widths with which a cost is reached
+solve.py           widths that reach a cost
 cut_notes.py       why a layer keeps its channels, and the notes on a cut
-predicted_cost.py  what fewer channels would cost, before any is cut
+predicted_cost.py  the predicted cost of fewer channels, before any cut
 """
 
 from __future__ import annotations

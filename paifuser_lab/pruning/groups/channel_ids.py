@@ -12,14 +12,14 @@ import numpy
 from numpy.typing import NDArray
 
 Numbers = NDArray[numpy.int64]
-FIXED = 0  # the id of whatever is no channel and has to stay
-BESIDE = "it stands beside values that are no channels"
+FIXED = 0  # the id of everything that is no channel and has to stay
+NOT_CHANNELS = "it is combined with values that are no channels"
 
 
 @dataclass(frozen=True)
 class Span:
-    """The ids of one dimension of one weight, which are consecutive; `weight` is empty for a
-    constant that is as wide as the tensor it is combined with.
+    """The consecutive ids of one dimension of one weight; `weight` is empty for a constant that is
+    as wide as the tensor it is combined with.
     """
 
     weight: str
@@ -29,8 +29,8 @@ class Span:
 
 
 class ChannelIds:
-    """A union-find over channel ids that keeps the reasons why some must stay, and why some were
-    tied into one class.
+    """A union-find over channel ids that also stores why some must stay, and why some were
+    joined.
     """
 
     def __init__(self) -> None:
@@ -52,17 +52,17 @@ class ChannelIds:
         return numpy.arange(start, self.count, dtype=numpy.int64)
 
     def roots(self, channel_ids: Any) -> Numbers:
-        """The id that represents each one's class."""
-        found: Numbers = self.parents[channel_ids]
+        """The representative of each id's class."""
+        roots: Numbers = self.parents[channel_ids]
         while True:
-            above: Numbers = self.parents[found]
-            if numpy.array_equal(above, found):
-                return found
-            found = above
+            parents: Numbers = self.parents[roots]
+            if numpy.array_equal(parents, roots):
+                return roots
+            roots = parents
 
-    def join(self, one: Numbers, other: Numbers) -> None:
+    def join(self, first: Numbers, second: Numbers) -> None:
         """Put the ids at equal positions into one class."""
-        left, right = self.roots(one).ravel(), self.roots(other).ravel()
+        left, right = self.roots(first).ravel(), self.roots(second).ravel()
         apart = left != right
         pairs = numpy.unique(left[apart] * self.count + right[apart])
         for pair in pairs.tolist():
@@ -71,34 +71,34 @@ class ChannelIds:
     def spans_of(self, channel_ids: Numbers) -> set[int]:
         """The indices of the spans that contain these ids."""
         return {
-            bisect_right(self.starts, atom) - 1
-            for atom in numpy.unique(channel_ids).tolist()
-            if atom != FIXED
+            bisect_right(self.starts, channel_id) - 1
+            for channel_id in numpy.unique(channel_ids).tolist()
+            if channel_id != FIXED
         }
 
     def fix(self, channel_ids: Numbers, reason: str) -> None:
-        """Nothing in these classes can be removed."""
+        """Mark these classes as not removable."""
         for root in numpy.unique(self.roots(channel_ids)).tolist():
             self.fixed.setdefault(root, reason)
 
     def tie(self, channel_ids: Numbers, reason: str) -> None:
-        """Record why these ids are one class now."""
+        """Store why these ids were joined into one class."""
         for root in numpy.unique(self.roots(channel_ids)).tolist():
             self.tied.setdefault(root, reason)
 
-    def _join(self, one: int, other: int) -> None:
-        low, high = sorted((self._root(one), self._root(other)))
+    def _join(self, first: int, second: int) -> None:
+        low, high = sorted((self._root(first), self._root(second)))
         if low == high:
             return
         if low == FIXED:
-            self.fixed.setdefault(high, BESIDE)
+            self.fixed.setdefault(high, NOT_CHANNELS)
             return
         self.parents[high] = low
         for reasons in (self.fixed, self.tied):
             if high in reasons:
                 reasons.setdefault(low, reasons[high])
 
-    def _root(self, atom: int) -> int:
-        while (above := int(self.parents[atom])) != atom:
-            self.parents[atom] = atom = int(self.parents[above])
-        return atom
+    def _root(self, channel_id: int) -> int:
+        while (parent := int(self.parents[channel_id])) != channel_id:
+            self.parents[channel_id] = channel_id = int(self.parents[parent])
+        return channel_id

@@ -1,4 +1,4 @@
-"""The step prune in words: why a layer keeps its channels, and the notes on a cut."""
+"""The messages of the step prune: why a layer keeps its channels, and the notes on a cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...model.watch import describe
 from ...quantization import QuantizedLayer
 from ...records import ChannelGroup, counted
 from .grouping import Structure
-from .proof import Proven, Wanted
+from .proof import Proven, Removals
 from .scores import described
 
 MOST_NOTES = 12
@@ -23,28 +23,26 @@ def why_not_cut(
     """Why none of the chosen layers can lose a channel."""
     layer = picked[0]
     for group in structure.groups:
-        if found := set(group.layers) & set(picked):
+        if matches := set(group.layers) & set(picked):
             layer, reason = (
-                sorted(found)[0],
-                group.pinned or ("it is protected" if found & protected else ""),
+                sorted(matches)[0],
+                group.pinned or ("it is protected" if matches & protected else ""),
             )
-            reason = reason or "it goes with a protected one"
+            reason = reason or "it is coupled to a protected layer"
             return f"{describe(model, layer)} cannot lose a channel: {reason}."
-    if isinstance(found_layer := model.get_submodule(layer), QuantizedLayer):
+    if isinstance(module := model.get_submodule(layer), QuantizedLayer):
         return (
-            f"{describe(model, layer)} cannot lose a channel: it is in {found_layer.format}; put "
-            "'prune' before what rounds it."
+            f"{describe(model, layer)} cannot lose a channel: it is in {module.format}; put "
+            "'prune' before the step that quantizes it."
         )
-    return f"{describe(model, layer)} cannot lose a channel: it makes none."
+    return f"{describe(model, layer)} cannot lose a channel: it has no output channels."
 
 
 def first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
     for index, reason in proven.refused.items():
         return f"'{structure.groups[index].name}': {reason}"
     if not structure.groups:
-        return (
-            "no layer of it has weights in floating point; put 'prune' before 'precision' and 'qat'"
-        )
+        return "no layer has weights in floating point; put 'prune' before 'precision' and 'qat'"
     group = structure.groups[free[0] if free else 0]
     if free:
         width = counted(group.width, "unit")
@@ -54,20 +52,20 @@ def first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
 
 def cut_notes(
     structure: Structure,
-    wanted: Wanted,
+    removals: Removals,
     proven: Proven,
     importance: str,
     before: int,
     after: int,
 ) -> list[str]:
-    """What was removed, by which scores, and what stays for what reason."""
+    """What was removed, by which scores, and what stays and why."""
     groups = structure.groups
-    gone = sum(len(wanted[index]) * groups[index].unit for index in proven.accepted)
-    of = sum(group.channels for group in groups if group.pinned is None)
+    removed = sum(len(removals[index]) * groups[index].unit for index in proven.accepted)
+    removable = sum(group.channels for group in groups if group.pinned is None)
     groups_cut = counted(len(proven.accepted), "group")
-    went = f"removed {gone} of {counted(of, 'channel')} that can go, in {groups_cut}"
+    summary = f"removed {removed} of {counted(removable, 'channel')} that can go, in {groups_cut}"
     notes = [
-        f"{went}; {after:,} of {before:,} weights are left",
+        f"{summary}; {after:,} of {before:,} weights are left",
         f"channels are chosen by {described(importance)}",
     ]
     reasons: dict[str, list[ChannelGroup]] = defaultdict(list)
@@ -76,8 +74,8 @@ def cut_notes(
     for group in groups:
         if group.pinned:
             reasons[group.pinned].append(group)
-    stays = [f"{_named(ones)}: {reason}" for reason, ones in reasons.items()]
-    return notes + [f"stays whole: {one}" for one in stays[:MOST_NOTES]]
+    stays = [f"{_named(same)}: {reason}" for reason, same in reasons.items()]
+    return notes + [f"stays whole: {line}" for line in stays[:MOST_NOTES]]
 
 
 def _named(groups: list[ChannelGroup]) -> str:

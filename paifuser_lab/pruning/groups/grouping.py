@@ -1,5 +1,5 @@
-"""From classes of channel ids to groups of channels: classes with positions in the same weights are
-the units of one group.
+"""Turn classes of channel ids into groups of channels: classes with positions in the same weights
+are the units of one group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .label_space import LabelSpace
 from .trace_labels import trace
 
 Flags = NDArray[numpy.bool_]
-ALONE = "it is a single unit"
+SINGLE_UNIT = "it is a single unit"
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,22 @@ class Structure:
     groups: tuple[ChannelGroup, ...]
     units: tuple[tuple[int, ...], ...]
     spans: tuple[Span, ...]
-    classes: Numbers  # of each atom
+    classes: Numbers  # of each channel id
     space: LabelSpace
 
     def record(self, name: str) -> Coupling:
-        """What can be shown."""
+        """The groups as a record."""
         return Coupling(workload=name, groups=self.groups)
 
     def kept(self, removed: set[int]) -> Flags:
-        """Whether each atom stays when these classes are removed."""
+        """Whether each channel id stays when these classes are removed."""
         return ~numpy.isin(
             self.classes, numpy.fromiter(removed, dtype=numpy.int64, count=len(removed))
         )
 
 
 def couple(model: nn.Module, inputs: Inputs) -> Structure:
-    """Which channels of a model go together, from one run on example inputs."""
+    """Find which channels of a model go together, from one run on example inputs."""
     space = trace(model, inputs)
     channel_ids = space.channel_ids
     classes = channel_ids.roots(numpy.arange(channel_ids.count))
@@ -64,30 +64,30 @@ def couple(model: nn.Module, inputs: Inputs) -> Structure:
 
 
 def channel_groups(work: Workload) -> Coupling:
-    """Every group of channels of a workload's model, to be looked at before anything is cut."""
+    """Every group of channels of a workload's model, before anything is cut."""
     work = workload_of(work)
     return couple(work.model, work.inputs).record(work.name)
 
 
-Signature = tuple[tuple[int, int], ...]  # spans, and how many places a unit has in each
+Signature = tuple[tuple[int, int], ...]  # spans, and how many positions a unit has in each
 
 
 def _by_signature(
     channel_ids: ChannelIds, classes: Numbers, kinds: list[str]
 ) -> list[tuple[Signature, list[int]]]:
-    """Classes that have equally many places in the same spans."""
-    places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    """Classes that have equally many positions in the same spans."""
+    positions: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, span in enumerate(channel_ids.spans):
         if not span.weight:
             continue
         roots, counts = numpy.unique(classes[span.start : span.stop], return_counts=True)
         for root, count in zip(roots.tolist(), counts.tolist(), strict=True):
-            places[root].append((number, count))
-    found: dict[tuple[Signature, bool], list[int]] = defaultdict(list)
-    for root, spans in places.items():
+            positions[root].append((number, count))
+    grouped: dict[tuple[Signature, bool], list[int]] = defaultdict(list)
+    for root, spans in positions.items():
         if any(kinds[number] == "rows" for number, _ in spans):
-            found[(tuple(spans), root in channel_ids.fixed)].append(root)
-    return [(signature, sorted(units)) for (signature, _), units in found.items()]
+            grouped[(tuple(spans), root in channel_ids.fixed)].append(root)
+    return [(signature, sorted(units)) for (signature, _), units in grouped.items()]
 
 
 def _group(
@@ -95,8 +95,8 @@ def _group(
 ) -> ChannelGroup:
     members = tuple(_member(channel_ids.spans[number], kinds[number]) for number, _ in signature)
     main = max(
-        (place for place, one in enumerate(members) if one.kind == "rows"),
-        key=lambda place: signature[place][1],
+        (index for index, member in enumerate(members) if member.kind == "rows"),
+        key=lambda index: signature[index][1],
     )
     return ChannelGroup(
         name=members[main].layer or members[main].parameter,
@@ -108,8 +108,8 @@ def _group(
 
 
 def _is_window(channel_ids: ChannelIds, signature: Signature) -> bool:
-    """Whether it is one whole dimension of one weight, and not that of its channels: the window of
-    a convolution, say.
+    """Whether this is one whole dimension of one weight other than its channels, such as a
+    convolution's window.
     """
     (number, count), *others = signature
     span = channel_ids.spans[number]
@@ -125,7 +125,7 @@ def _obstacle(channel_ids: ChannelIds, signature: Signature, units: list[int]) -
         count == channel_ids.spans[number].stop - channel_ids.spans[number].start
         for number, count in signature
     ):
-        return channel_ids.tied.get(root, ALONE)
+        return channel_ids.tied.get(root, SINGLE_UNIT)
     return None
 
 
@@ -137,7 +137,9 @@ def _member(span: Span, kind: str) -> Member:
 
 
 def _kinds(model: nn.Module, space: LabelSpace) -> list[str]:
-    """What each span is: rows, unless values are only summed over along it; or a buffer's."""
+    """The kind of each span: 'columns' where values are only summed over along it, 'buffer' for
+    buffers, else 'rows'.
+    """
     buffers = {name for name, _ in model.named_buffers()}
     return [
         "buffer"

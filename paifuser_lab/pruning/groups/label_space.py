@@ -1,10 +1,11 @@
-"""Labels: what the elements of a tensor are made of, and the few things that rules do with them.
+"""Labels: the channel ids that the elements of a tensor depend on, and the operations that rules
+use on them.
 
 A label holds for every element of a tensor the channel id with which it is kept or removed. A
-tensor has a label for each of its dimensions that can lose something: an activation usually one, a
-weight matrix one for its rows and one for its columns. A dimension along which a label is the same
-has stride 0, so that labels are small and moving operators move them as they move the tensor. A
-tensor without labels is fixed in all its dimensions.
+tensor has a label for each of its dimensions that can be narrowed: an activation usually one, a
+weight matrix one for its rows and one for its columns. A dimension along which a label is constant
+has stride 0, so that labels are small and view operators act on them as on the tensor. A tensor
+without labels is fixed in all its dimensions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Labels = tuple[Label, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """A number that a layer may keep as an attribute: the number of these channel ids."""
+    """A number that a layer may store as an attribute: the count of these channel ids."""
 
     layer: str
     attribute: str  # empty where its name is the user's own
@@ -43,7 +44,7 @@ class LabelSpace:
         self.emitted: set[int] = set()
         self.consumed: set[int] = set()
         self.watched: list[Label] = []
-        self.multiplied: list[Product] = []
+        self.products: list[Product] = []
 
     def labels_of_constant(self, shape: Sequence[int], dims: Iterable[int]) -> Labels:
         """Labels for dimensions along which all values are equal: a smaller one would do as
@@ -56,7 +57,7 @@ class LabelSpace:
         )
 
     def labels_of_weight(self, name: str, shape: Sequence[int]) -> Labels:
-        """A label for each dimension that can lose something."""
+        """A label for each dimension that can be narrowed."""
         return tuple(
             spread(torch.from_numpy(self.channel_ids.fresh(name, dim, size)), dim, shape)
             for dim, size in enumerate(shape)
@@ -64,7 +65,7 @@ class LabelSpace:
         )
 
     def varies(self, label: Label) -> tuple[int, ...]:
-        """The dimensions along which the elements do not all stand and fall together."""
+        """The dimensions along which the elements are not all kept or removed together."""
         inner = core(label)
         if not any(size > 1 for size in inner.shape):
             return ()
@@ -75,13 +76,13 @@ class LabelSpace:
             if roots.shape[d] > 1 and (roots != roots.take([0], axis=d)).any()
         )
 
-    def unite(self, one: Label, other: Label) -> None:
-        """Elements at equal places go together."""
-        left, right = numpy.broadcast_arrays(core(one).numpy(), core(other).numpy())
+    def unite(self, first: Label, second: Label) -> None:
+        """Join the ids at equal positions."""
+        left, right = numpy.broadcast_arrays(core(first).numpy(), core(second).numpy())
         self.channel_ids.join(left, right)
 
-    def whole(self, label: Label, dims: Iterable[int], why: str) -> Label:
-        """These dimensions cannot lose a part: whatever lies along them goes together."""
+    def keep_whole(self, label: Label, dims: Iterable[int], why: str) -> Label:
+        """Join everything along these dimensions, so that they cannot lose a part."""
         for dim in dims:
             if label.shape[dim] > 1 and label.stride(dim) != 0:
                 first = label.narrow(dim, 0, 1)
@@ -90,74 +91,74 @@ class LabelSpace:
                 label = first.expand(label.shape)
         return label
 
-    def wholes(self, labels: Labels, dims: Iterable[int], why: str) -> Labels:
+    def keep_all_whole(self, labels: Labels, dims: Iterable[int], why: str) -> Labels:
         """The same for every label of a tensor."""
         dims = tuple(dims)
-        return tuple(self.whole(label, dims, why) for label in labels)
+        return tuple(self.keep_whole(label, dims, why) for label in labels)
 
     def axes(self, labels: Labels, dims: Sequence[int], why: str) -> list[Tensor | None]:
-        """What lies along each of these dimensions, as rows of ids: a label each, the first of
-        them along which it varies.
+        """The row of ids along each of these dimensions, each from a label of its own, assigned to
+        the first dimension along which it varies.
 
-        Where two were merged into one dimension, such as heads and what is in them, the outer keeps
+        Where two dimensions were merged into one, such as heads and head size, the outer one keeps
         its units.
         """
-        found: list[Tensor | None] = [None] * len(dims)
+        rows: list[Tensor | None] = [None] * len(dims)
         for label in labels:
             varied = self.varies(label)
-            place = next(
-                (place for place, dim in enumerate(dims) if dim in varied and found[place] is None),
+            index = next(
+                (index for index, dim in enumerate(dims) if dim in varied and rows[index] is None),
                 None,
             )
-            kept = None if place is None else dims[place]
-            label = self.whole(label, [dim for dim in varied if dim != kept], why)
-            if place is not None and kept is not None:
-                found[place] = along(label, kept)
-        return found
+            kept = None if index is None else dims[index]
+            label = self.keep_whole(label, [dim for dim in varied if dim != kept], why)
+            if index is not None and kept is not None:
+                rows[index] = along(label, kept)
+        return rows
 
-    def match(self, one: Tensor | None, other: Tensor | None, why: str) -> None:
-        """Two rows meet: they go together, or, where one is fixed, the other is, too."""
-        if one is not None and other is not None:
-            self.unite(one, other)
-        for row in (one, other):
-            if row is not None and (one is None or other is None):
-                self.whole(row, [0], why)
+    def match(self, first: Tensor | None, second: Tensor | None, why: str) -> None:
+        """Join two rows; where one is None (fixed), keep the other whole."""
+        if first is not None and second is not None:
+            self.unite(first, second)
+        for row in (first, second):
+            if row is not None and (first is None or second is None):
+                self.keep_whole(row, [0], why)
 
     def fix(self, labels: Labels, why: str) -> None:
-        """Nothing of these can be removed."""
+        """Mark these labels as not removable."""
         for label in labels:
             self.channel_ids.fix(core(label).numpy(), why)
 
-    def blocks(self, label: Label, dim: int, count: int) -> None:
-        """Equal parts of a dimension lose the same places."""
+    def tie_blocks(self, label: Label, dim: int, count: int) -> None:
+        """Split a dimension into equal parts that lose the same positions."""
         parts = unfolded(label, dim, (count, -1))
         self.unite(parts, parts.narrow(dim, 0, 1))
 
-    def note(self, layer: str, attribute: str, row: Tensor | None) -> None:
-        """A layer may keep the length of this row in an attribute."""
+    def record_length(self, layer: str, attribute: str, row: Tensor | None) -> None:
+        """Record that a layer may store the length of this row in an attribute."""
         if row is not None:
             key = (layer, attribute, len(row) if attribute else int(row[0]) * 2**20 + len(row))
             self.sizes.setdefault(key, Size(layer, attribute, row))
 
     def emit(self, *rows: Tensor | None) -> None:
-        """The weights of these ids produce values along them."""
+        """Record that the weights of these ids produce values along them."""
         self.emitted |= self._spans_of(rows)
 
     def consume(self, *rows: Tensor | None) -> None:
-        """The weights of these ids are summed over along them."""
+        """Record that the weights of these ids are summed over along them."""
         self.consumed |= self._spans_of(rows)
 
     def watch(self, labels: Labels) -> None:
-        """Remember labels that vary along several dimensions, which a tensor cut into a smaller one
-        cannot.
+        """Store labels that vary along several dimensions, since a tensor cannot be cut along more
+        than one.
         """
         self.watched += [
             label for label in labels if sum(size > 1 for size in core(label).shape) > 1
         ]
 
     def settle(self) -> None:
-        """Leave no tensor with a label that varies along more than one dimension: keep the one with
-        the most classes.
+        """Leave no label that varies along more than one dimension: keep the one with the most
+        classes.
         """
         is_settled = False
         while not is_settled:
@@ -166,7 +167,7 @@ class LabelSpace:
                 varied = self.varies(label)
                 if len(varied) > 1:
                     best = max(varied, key=lambda dim: self._classes_along(label, dim))
-                    self.whole(
+                    self.keep_whole(
                         label,
                         [dim for dim in varied if dim != best],
                         "a reshape mixes it with others",
@@ -174,7 +175,7 @@ class LabelSpace:
                     is_settled = False
 
     def _classes_along(self, label: Label, dim: int) -> int:
-        """How many units could be removed if only this dimension lost any."""
+        """The number of units that could be removed if only this dimension lost any."""
         roots = numpy.moveaxis(self.channel_ids.roots(core(label).numpy()), dim, 0).reshape(
             core(label).shape[dim], -1
         )
@@ -204,12 +205,12 @@ class LabelSpace:
 
 
 def core(label: Label) -> Tensor:
-    """A label without its repetitions: one place along every dimension of stride 0."""
+    """A label without its repetitions: one position along every dimension of stride 0."""
     return label[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in label.stride())]
 
 
 def compressed(label: Label) -> Label:
-    """The same label, of stride 0 wherever it repeats itself."""
+    """The same label, with stride 0 wherever it repeats."""
     shape = label.shape
     for dim in range(label.ndim):
         first = label.narrow(dim, 0, 1) if label.shape[dim] else label
@@ -223,18 +224,18 @@ def compressed(label: Label) -> Label:
 
 
 def spread(row: Tensor, dim: int, shape: Sequence[int]) -> Label:
-    """A row of ids as the label of a tensor whose dimension it is."""
+    """A row of ids as the label of a tensor along dimension `dim`."""
     return row.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(
         list(shape)
     )
 
 
 def along(label: Label, dim: int) -> Tensor:
-    """The row of ids along a dimension, at the first place of the others."""
+    """The row of ids along a dimension, at the first position of the others."""
     return label[tuple(slice(None) if d == dim else 0 for d in range(label.ndim))]
 
 
 def unfolded(label: Label, dim: int, sizes: tuple[int, int]) -> Label:
-    """One dimension as two."""
+    """One dimension split into two."""
     dim %= label.ndim
     return label.reshape(*label.shape[:dim], *sizes, *label.shape[dim + 1 :])

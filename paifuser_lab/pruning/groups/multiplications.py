@@ -1,5 +1,5 @@
-"""What a model multiplies: its convolutions, matrix products and attention, each with the channel
-ids along its sizes.
+"""A model's convolutions, matrix products and attention, each with the channel ids along its
+sizes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from .rules import Call
 
 
 def products_of(call: Call) -> list[Product]:
-    """What an operator multiplies, after its rule; nothing where it is no convolution, product or
+    """The products of an operator, after its rule; empty where it is no convolution, product or
     attention.
     """
-    found = _NOTED.get(call.name)
-    return [] if found is None else found(call)
+    products = _PRODUCTS.get(call.name)
+    return [] if products is None else products(call)
 
 
 def _convolution(call: Call) -> list[Product]:
-    given, weight, result = call.args[0], call.args[1], call.results[0]
+    inputs, weight, output = call.args[0], call.args[1], call.results[0]
     is_transposed, groups = call.argument(6, "transposed", False), call.argument(8, "groups", 1)
-    first, second = _row(call, weight, 0), _row(call, weight, 1)
-    window = given if is_transposed else result
+    rows, columns = _row(call, weight, 0), _row(call, weight, 1)
+    window = inputs if is_transposed else output
     shape = Shape(
         "transposed convolution" if is_transposed else "convolution",
-        (given.shape[0], *given.shape[2:]),
+        (inputs.shape[0], *inputs.shape[2:]),
         kernel=tuple(weight.shape[2:]),
         stride=tuple(call.argument(3, "stride")),
         padding=tuple(call.argument(4, "padding")),
@@ -38,14 +38,18 @@ def _convolution(call: Call) -> list[Product]:
         output_padding=tuple(call.argument(7, "output_padding", ())),
         groups=groups,
         has_bias=call.args[2] is not None,
-        is_channels_last=_is_channels_last(given) or _is_channels_last(weight),
+        is_channels_last=_is_channels_last(inputs) or _is_channels_last(weight),
         dtype=weight.dtype,
         device=weight.device.type,
     )
-    places = window.shape[0] * prod(window.shape[2:])
-    made = groups * result.shape[0] * prod(result.shape[2:]) if is_transposed else places
-    sizes = (second, first) if is_transposed else (first, second)
-    return [Product(call.layer, shape, places * prod(weight.shape[2:]), sizes, made, sizes[:1])]
+    positions = window.shape[0] * prod(window.shape[2:])
+    output_times = groups * output.shape[0] * prod(output.shape[2:]) if is_transposed else positions
+    sizes = (columns, rows) if is_transposed else (rows, columns)
+    return [
+        Product(
+            call.layer, shape, positions * prod(weight.shape[2:]), sizes, output_times, sizes[:1]
+        )
+    ]
 
 
 def _product(call: Call) -> list[Product]:
@@ -63,14 +67,14 @@ def _products(call: Call) -> list[Product]:
     first = 1 if call.name == "baddbmm" else 0
     left, right = call.args[first : first + 2]
     many, rows, inner, columns = (
-        _row(call, *one) for one in ((left, 0), (left, 1), (left, 2), (right, 2))
+        _row(call, *side) for side in ((left, 0), (left, 1), (left, 2), (right, 2))
     )
     shape = Shape("products", tuple(left.shape[:2]), dtype=left.dtype, device=left.device.type)
     return [Product(call.layer, shape, 1, (many, rows, inner, columns), 1, (many, rows, columns))]
 
 
 def _attention(call: Call) -> list[Product]:
-    """Queries meet keys, and what comes of it meets values."""
+    """Queries times keys, and the weights times values."""
     query, key, value = call.args[:3]
     rank = query.ndim
     heads, width, own = (
@@ -81,9 +85,9 @@ def _attention(call: Call) -> list[Product]:
     batch = prod(query.shape[: rank - 3])
     shape = Shape("attention", tuple(query.shape[:-1]), dtype=query.dtype, device=query.device.type)
     pairs = batch * query.shape[-2] * key.shape[-2]
-    meets = Product(call.layer, shape, pairs, (heads, width), 0, ())
+    scores = Product(call.layer, shape, pairs, (heads, width), 0, ())
     return [
-        meets,
+        scores,
         Product(call.layer, shape, pairs, (heads, own), batch * query.shape[-2], (heads, own)),
     ]
 
@@ -103,7 +107,7 @@ def _is_channels_last(tensor: Tensor) -> bool:
     )
 
 
-_NOTED: dict[str, Callable[[Call], list[Product]]] = {
+_PRODUCTS: dict[str, Callable[[Call], list[Product]]] = {
     **dict.fromkeys(
         ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"), _convolution
     ),

@@ -1,5 +1,5 @@
-"""torch's attention with fewer heads than its width would hold, which its own class does not
-allow.
+"""torch's attention with fewer heads than its embedding width holds, which nn.MultiheadAttention
+does not allow.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from torch.nn import functional
 
 
 class NarrowAttention(nn.MultiheadAttention):
-    """Called as nn.MultiheadAttention is, with its weights; heads keep their size, so the scale
-    stays, too.
+    """Called like nn.MultiheadAttention, with its weights; the head size, and so the scale, is
+    kept.
     """
 
     def forward(
@@ -27,37 +27,37 @@ class NarrowAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """The same answer as without the heads that are gone; the weights of attention are those of
-        the heads that stay.
+        """The output without the removed heads; the attention weights are those of the remaining
+        heads.
         """
         is_single = query.ndim == 2
-        given = [
-            one.unsqueeze(0 if self.batch_first else 1) if is_single else one
-            for one in (query, key, value)
+        inputs = [
+            tensor.unsqueeze(0 if self.batch_first else 1) if is_single else tensor
+            for tensor in (query, key, value)
         ]
-        given = given if self.batch_first else [one.transpose(0, 1) for one in given]
-        q, k, v = self._projected(given)
+        inputs = inputs if self.batch_first else [tensor.transpose(0, 1) for tensor in inputs]
+        q, k, v = self._projected(inputs)
         mask = self._mask(key_padding_mask, attn_mask, q, k)
         weights = None
         if need_weights:
             scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
             weights = (scores if mask is None else scores + mask).softmax(-1)
-            found = functional.dropout(weights, self.dropout, self.training) @ v
+            heads = functional.dropout(weights, self.dropout, self.training) @ v
         else:
-            found = functional.scaled_dot_product_attention(
+            heads = functional.scaled_dot_product_attention(
                 q, k, v, mask, self.dropout if self.training else 0.0
             )
-        answer = self.out_proj(found.transpose(1, 2).flatten(2))
-        answer = answer if self.batch_first else answer.transpose(0, 1)
+        output = self.out_proj(heads.transpose(1, 2).flatten(2))
+        output = output if self.batch_first else output.transpose(0, 1)
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if is_single:
-            answer = answer.squeeze(0 if self.batch_first else 1)
+            output = output.squeeze(0 if self.batch_first else 1)
             weights = None if weights is None else weights.squeeze(0)
-        return answer, weights
+        return output, weights
 
-    def _projected(self, given: list[Tensor]) -> list[Tensor]:
-        """Queries, keys and values, head by head."""
+    def _projected(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Queries, keys and values, split into heads."""
         packed = self.in_proj_weight
         weights = (
             [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
@@ -65,20 +65,22 @@ class NarrowAttention(nn.MultiheadAttention):
             else list(packed.chunk(3))
         )
         biases = [None] * 3 if self.in_proj_bias is None else list(self.in_proj_bias.chunk(3))
-        rows = [functional.linear(*one) for one in zip(given, weights, biases, strict=True)]
+        rows = [
+            functional.linear(*operands) for operands in zip(inputs, weights, biases, strict=True)
+        ]
         return [row.view(*row.shape[:-1], -1, self.head_dim).transpose(1, 2) for row in rows]
 
     def _mask(
         self, padding: Tensor | None, mask: Tensor | None, q: Tensor, k: Tensor
     ) -> Tensor | None:
-        """Both masks as one that is added, for every example and head or fewer."""
-        found = None if mask is None else _added(mask, q)
-        if found is not None and found.ndim == 3:
-            found = found.view(q.shape[0], -1, *found.shape[1:])
+        """Both masks as one additive mask that broadcasts over examples and heads."""
+        combined = None if mask is None else _added(mask, q)
+        if combined is not None and combined.ndim == 3:
+            combined = combined.view(q.shape[0], -1, *combined.shape[1:])
         if padding is not None:
             hidden = _added(padding, q).view(-1, 1, 1, k.shape[-2])
-            found = hidden if found is None else found + hidden
-        return found
+            combined = hidden if combined is None else combined + hidden
+        return combined
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
@@ -90,7 +92,7 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def narrow(attention: nn.MultiheadAttention) -> None:
-    """Let an attention whose weights have lost heads compute with those that are left."""
+    """Let an attention whose weights have lost heads compute with the remaining ones."""
     packed = attention.in_proj_weight
     rows = attention.q_proj_weight.shape[0] if packed is None else packed.shape[0] // 3
     heads, rest = divmod(rows, attention.head_dim)
@@ -98,6 +100,5 @@ def narrow(attention: nn.MultiheadAttention) -> None:
     if rows != attention.embed_dim and not rest and not has_extra:
         attention.__class__ = NarrowAttention
         attention.num_heads = heads
-        attention._qkv_same_embed_dim = (
-            False  # torch's fused encoder layer, which takes all heads, keeps out of the way
-        )
+        # keeps torch's fused encoder layer, which needs all heads, from being used
+        attention._qkv_same_embed_dim = False

@@ -1,5 +1,5 @@
-"""The predicted cost of fewer channels, before anything is cut: each weight's dimensions by the
-groups that their places belong to.
+"""The predicted cost of fewer channels, before any cut: each weight's dimensions in terms of the
+groups along them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ ALWAYS_ONE = Length(fixed=1, terms=())
 
 
 def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCost:
-    """The cost of a model by the widths of its groups; `profile` is of the model as it is."""
-    found = _CostPrediction(model, structure, profile)
-    weights = found.weights()
-    layers = [one for row in profile for one in found.layers(row)]
-    lengths = tuple(found.lengths)
+    """The cost of a model as a function of the widths of its groups; `profile` is of the uncut
+    model.
+    """
+    prediction = _CostPrediction(model, structure, profile)
+    weights = prediction.weights()
+    layers = [layer for row in profile for layer in prediction.layers(row)]
+    lengths = tuple(prediction.lengths)
     full = [length.at([group.width for group in structure.groups]) for length in lengths]
-    shrinking = sum(one.times * prod(full[place] for place in one.lengths) for one in weights)
+    shrinking = sum(
+        weight.times * prod(full[index] for index in weight.lengths) for weight in weights
+    )
     return CutCost(
         workload=profile.workload,
         groups=structure.groups,
@@ -36,39 +40,37 @@ def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCos
         weights=weights,
         layers=tuple(layers),
         other_parameters=sum(weight.numel() for weight in model.parameters()) - shrinking,
-        other_flops=2 * profile.root.total_macs - sum(one.flops for one in layers),
+        other_flops=2 * profile.root.total_macs - sum(layer.flops for layer in layers),
         latency_ms=profile.latency_ms,
     )
 
 
 class _CostPrediction:
-    """The different lengths found so far, each with its place, and how wide the layers' answers
-    are.
-    """
+    """The distinct lengths, each with its index, and the output width of each layer."""
 
     def __init__(self, model: nn.Module, structure: Structure, profile: Profile) -> None:
         self.profile = profile
-        self.pace = (
-            profile.latency_ms / profile.root.total_ms if profile.root.total_ms else 1.0
-        )  # rows were timed in other runs
+        # the rows were timed in other runs than the latency
+        total_ms = profile.root.total_ms
+        self.pace = profile.latency_ms / total_ms if total_ms else 1.0
         self.parameters = dict(model.named_parameters())
         self.owned = _owners(structure)[structure.classes]
         self.dimensions = _dimensions(structure, self.owned)
         self.groups = structure.groups
         self.inside = _inside(structure, profile)
         self.main = _main_weights(model)
-        made = [
+        members = [
             member
             for group in structure.groups
             for member in group.members
             if member.kind == "rows"
         ]
-        self.rows = {member.weight: member.dimension for member in made}
+        self.rows = {member.weight: member.dimension for member in members}
         self.lengths: dict[Length, int] = {}
-        self.answers: dict[str, Length] = {}
+        self.output_lengths: dict[str, Length] = {}
 
     def weights(self) -> tuple[CutWeights, ...]:
-        """All weights that can shrink; those that shrink alike as one."""
+        """All weights that can shrink; those with equal lengths are added up."""
         counted: Counter[tuple[int, ...]] = Counter()
         for name, weight in self.parameters.items():
             if varying := self._varying(name):
@@ -76,18 +78,19 @@ class _CostPrediction:
         return tuple(CutWeights(times=times, lengths=lengths) for lengths, times in counted.items())
 
     def layers(self, row: LayerProfile) -> list[CutLayer]:
-        """What of a layer's work changes with the widths: all of it together, or what it multiplies
-        for those inside it.
+        """The part of a layer's work that depends on the widths: as a whole, or by the products of
+        the layers inside it.
         """
         inside = self.inside.get(row.layer, []) if row.macs else []
-        found = [
-            self._product(row, one, _work(one) / sum(map(_work, inside))) for one in inside
+        layers = [
+            self._product(row, product, _work(product) / sum(map(_work, inside)))
+            for product in inside
         ] or [self._whole(row)]
-        return [one for one in found if one is not None]
+        return [layer for layer in layers if layer is not None]
 
     def _product(self, row: LayerProfile, product: Product, share: float) -> CutLayer | None:
-        """One product of a layer that does the work of others, as torch's fused encoder layer does;
-        its share of the work.
+        """One product of a layer that does the work of others, as torch's fused encoder layer does,
+        with its share of the work.
         """
         varying = [length for size in product.sizes if (length := self._size(size)).terms]
         if not varying:
@@ -96,13 +99,13 @@ class _CostPrediction:
         return CutLayer(layer=row.layer, flops=flops, ms=ms, lengths=self._places(varying))
 
     def _whole(self, row: LayerProfile) -> CutLayer | None:
-        """A layer whose work changes with the widths, that of its rows first; None for one whose
-        work does not.
+        """A layer whose work depends on the widths, its rows first; None for one whose work does
+        not.
         """
         own = self.main.get(row.layer, "")
         first = self.rows.get(own, -1)
-        answer = self._answer(row.layer)
-        varying = self._varying(own) if own else {0: answer} if answer.terms else {}
+        output = self._output_length(row.layer)
+        varying = self._varying(own) if own else {0: output} if output.terms else {}
         if not varying or not (row.self_ms or row.macs):
             return None
         ordered = sorted(varying, key=lambda dimension: (dimension != first, dimension))
@@ -110,23 +113,24 @@ class _CostPrediction:
         return CutLayer(layer=row.layer, flops=2 * row.macs, ms=self._busy_ms(row), lengths=lengths)
 
     def _busy_ms(self, row: LayerProfile) -> float:
-        return (
-            max(0.0, row.self_ms - row.overhead_ms) * self.pace
-        )  # what calling it costs, it costs at any width
+        # the overhead of the call does not depend on the width
+        return max(0.0, row.self_ms - row.overhead_ms) * self.pace
 
-    def _answer(self, layer: str) -> Length:
-        """By the rows of its weight; without a weight by all that it reads, which only has to be in
-        proportion.
+    def _output_length(self, layer: str) -> Length:
+        """The output length by the rows of the layer's weight; without a weight that of all its
+        inputs, since only the proportion matters.
         """
-        if layer not in self.answers:
-            self.answers[layer] = (
-                ALWAYS_ONE  # for whoever reads, through others, what it gives itself
+        if layer not in self.output_lengths:
+            self.output_lengths[layer] = (
+                ALWAYS_ONE  # ends the recursion where layers read each other's outputs
             )
             own = self.main.get(layer, "")
             read = self.profile[layer].reads_from if layer in self.profile else ()
             rows = self.dimensions.get(own, {}).get(self.rows.get(own, -1), ALWAYS_ONE)
-            self.answers[layer] = rows if own else _together([self._answer(one) for one in read])
-        return self.answers[layer]
+            self.output_lengths[layer] = (
+                rows if own else _together([self._output_length(source) for source in read])
+            )
+        return self.output_lengths[layer]
 
     def _varying(self, weight: str) -> Dimensions:
         return {
@@ -147,8 +151,8 @@ class _CostPrediction:
 
 
 def _main_weights(model: nn.Module) -> dict[str, str]:
-    """The largest weight that is each layer's own, by which its work goes; under its first name
-    where several share it.
+    """Each layer's largest own weight, which its work is proportional to; a shared weight goes by
+    its first name.
     """
     first = {id(weight): name for name, weight in model.named_parameters()}
     largest: dict[str, Tensor] = {}
@@ -160,21 +164,19 @@ def _main_weights(model: nn.Module) -> dict[str, str]:
 
 
 def _inside(structure: Structure, profile: Profile) -> dict[str, list[Product]]:
-    """What layers multiply whose work was seen in a layer around them, by that layer; with what it
-    multiplies itself.
-    """
-    found: dict[str, list[Product]] = {}
-    for one in structure.space.multiplied:
-        found.setdefault(_seen_in(one.layer, profile), []).append(one)
+    """For each layer whose work includes that of layers inside it: the products of all of them."""
+    inside: dict[str, list[Product]] = {}
+    for product in structure.space.products:
+        inside.setdefault(_seen_in(product.layer, profile), []).append(product)
     return {
-        layer: ones
-        for layer, ones in found.items()
-        if any(one.layer != layer for one in ones) and any(_work(one) for one in ones)
+        layer: products
+        for layer, products in inside.items()
+        if any(product.layer != layer for product in products) and any(map(_work, products))
     }
 
 
 def _seen_in(layer: str, profile: Profile) -> str:
-    """The nearest layer, itself or around it, that was seen to multiply."""
+    """The nearest layer, itself or around it, whose profile has multiply-adds."""
     while layer and not (layer in profile and profile[layer].macs):
         layer = layer.rpartition(".")[0]
     return layer
@@ -191,35 +193,35 @@ def _owners(structure: Structure) -> Numbers:
     owners: Numbers = numpy.full(
         int(structure.classes.max(initial=0)) + 1, NO_GROUP, dtype=numpy.int64
     )
-    for place, units in enumerate(structure.units):
-        if structure.groups[place].pinned is None:
-            owners[list(units)] = place
+    for index, units in enumerate(structure.units):
+        if structure.groups[index].pinned is None:
+            owners[list(units)] = index
     return owners
 
 
 def _dimensions(structure: Structure, owned: Numbers) -> dict[str, Dimensions]:
-    """The length of every dimension of every weight, by the groups that can lose units."""
-    found: dict[str, Dimensions] = {}
-    for span in (one for one in structure.spans if one.weight):
+    """The length of every dimension of every weight, in terms of the groups that can lose units."""
+    dimensions: dict[str, Dimensions] = {}
+    for span in filter(lambda span: span.weight, structure.spans):
         length = _length(span.stop - span.start, owned[span.start : span.stop], structure.groups)
-        found.setdefault(span.weight, {})[span.dimension] = length
-    return found
+        dimensions.setdefault(span.weight, {})[span.dimension] = length
+    return dimensions
 
 
 def _length(size: int, owned: Numbers, groups: Sequence[ChannelGroup]) -> Length:
-    """A dimension by the groups that its places belong to."""
+    """A dimension's length in terms of the groups along it."""
     counts = Counter(owned[owned != NO_GROUP].tolist())
     terms = tuple((group, count // groups[group].width) for group, count in sorted(counts.items()))
     return Length(fixed=size - sum(counts.values()), terms=terms)
 
 
 def _beside(weight: Tensor, varying: Dimensions) -> int:
-    """How many places a weight has for each place of the dimensions that vary."""
+    """The number of elements of a weight per position of the dimensions that vary."""
     return prod(size for dimension, size in enumerate(weight.shape) if dimension not in varying)
 
 
 def _together(lengths: Sequence[Length]) -> Length:
-    """The lengths one after the other; of nothing a single place, which nothing changes."""
+    """The sum of the lengths; of no lengths the constant 1."""
     terms: Counter[int] = Counter()
     for length in lengths:
         terms.update(dict(length.terms))

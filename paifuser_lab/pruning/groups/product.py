@@ -8,17 +8,17 @@ import torch
 
 from .channel_ids import Numbers
 
-Row = (
-    Numbers | int
-)  # the channel ids along a dimension; its length where nothing of it can be removed
+# the channel ids along a dimension; its length where nothing of it can be removed
+Row = Numbers | int
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a convolution or a matrix product does not change with its widths."""
+    """The properties of a convolution or a matrix product that do not depend on its widths."""
 
     kind: str
-    given: tuple[int, ...]  # of a convolution its batch and spatial sizes, of a product its rows
+    # of a convolution its batch and spatial sizes, of a product its rows
+    input_sizes: tuple[int, ...]
     kernel: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     padding: tuple[int, ...] = ()
@@ -33,15 +33,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Product:
-    """One operator's multiply-adds: `times` for each of what its sizes multiply to; and how many
-    values it makes, likewise.
+    """One operator's multiply-adds: `times` the product of `sizes`; and its output values:
+    `output_times` the product of `output_sizes`.
     """
 
     layer: str
     shape: Shape
     times: int
-    sizes: tuple[
-        Row, ...
-    ]  # of a convolution what it makes and reads, of a product its rows, what it reads and makes
-    made_times: int
-    made: tuple[Row, ...]
+    # of a convolution output and input channels; of a product rows, input and output channels
+    sizes: tuple[Row, ...]
+    output_times: int
+    output_sizes: tuple[Row, ...]

@@ -1,5 +1,5 @@
-"""A cut model against the same model with zeros in place of what was removed: what differs is not
-cut at all.
+"""Check a cut model against the same model with zeros in place of what was removed; groups whose
+outputs differ are not cut.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from ...errors import first_line
 from ...workload import Inputs, running
 from .grouping import Structure
 from .removal import cut, mask
-from .trace_labels import tensors_in, turned_of
+from .trace_labels import sign_flipped, tensors_in
 from .width_attributes import candidates, pattern
 
-MOST_DOUBLE = (
-    50_000_000  # weights that are copied in float64; larger models are compared in their own format
-)
+# models with more weights are compared in their own format instead of float64
+MOST_DOUBLE = 50_000_000
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 HALF_TOLERANCE = 5e-2
 MOST_ATTEMPTS = 64
 
-Wanted = dict[int, set[int]]  # of a group, by number: the units to remove
+Removals = dict[int, set[int]]  # by a group's index: the units to remove
 
 
 @dataclass
 class Proven:
-    """Which groups were cut without a difference, which attributes do not follow, and why the
-    others stay.
+    """The groups cut without a difference, the attributes that are left as they are, and why other
+    groups stay.
     """
 
     accepted: set[int] = field(default_factory=set)
@@ -40,28 +39,28 @@ class Proven:
     refused: dict[int, str] = field(default_factory=dict)
 
 
-def prove(model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted) -> Proven:
-    """Try all groups at once, and halve what fails until each group is accepted or refused by
+def prove(model: nn.Module, inputs: Inputs, structure: Structure, removals: Removals) -> Proven:
+    """Try all groups at once, and bisect what fails until each group is accepted or refused by
     itself.
     """
-    trial = _Trial(model, inputs, structure, wanted)
-    ordered = sorted(wanted, key=lambda index: (pattern(structure.groups[index].name), index))
+    trial = _Trial(model, inputs, structure, removals)
+    ordered = sorted(removals, key=lambda index: (pattern(structure.groups[index].name), index))
     trial.settle(ordered)
     return trial.proven
 
 
 class _Trial:
-    """What has been accepted so far, and the copy in which the next is tried."""
+    """The groups accepted so far, and the copy in which the next ones are tried."""
 
     def __init__(
-        self, model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted
+        self, model: nn.Module, inputs: Inputs, structure: Structure, removals: Removals
     ) -> None:
-        self.structure, self.wanted, self.proven = structure, wanted, Proven()
+        self.structure, self.removals, self.proven = structure, removals, Proven()
         self.model, self.inputs = exact_copy(model, inputs)
         self.tolerance = TOLERANCE.get(format_of(self.model), HALF_TOLERANCE)
 
     def settle(self, groups: list[int]) -> None:
-        """Accept these groups, or halves of them."""
+        """Accept these groups, or else each half of them separately."""
         if not groups or (problem := self._problem(groups)) is None:
             self.proven.accepted.update(groups)
         elif len(groups) == 1:
@@ -72,11 +71,11 @@ class _Trial:
             self.settle(groups[middle:])
 
     def _problem(self, groups: list[int]) -> str | None:
-        """What is wrong with cutting these beside those accepted; None where some way of following
-        is right.
+        """Why these groups cannot be cut together with the accepted ones; None where they can, with
+        some choice of attributes.
         """
         removed = {
-            unit for index in {*groups, *self.proven.accepted} for unit in self.wanted[index]
+            unit for index in {*groups, *self.proven.accepted} for unit in self.removals[index]
         }
         try:
             expected = self._expected(removed)
@@ -94,17 +93,17 @@ class _Trial:
     def _expected(self, removed: set[int]) -> list[list[Tensor]]:
         masked = copy.deepcopy(self.model)
         mask(masked, self.structure, removed)
-        return [answers_of(masked, given) for given in self.inputs]
+        return [outputs_of(masked, inputs) for inputs in self.inputs]
 
     def _attempts(self, removed: set[int]) -> Iterator[tuple[str, ...]]:
-        """Which attributes stay as they are: as before, then none, one, two …; the same number may
-        stand for two things.
+        """Which attributes to leave as they are: as before, then none, one, two …; an equal number
+        may mean something else than the width.
         """
         names = sorted(candidates(self.model, self.structure, removed))
         subsets = chain.from_iterable(combinations(names, count) for count in range(len(names) + 1))
         before = self.proven.left_alone
         yield before
-        yield from (one for one in islice(subsets, MOST_ATTEMPTS) if one != before)
+        yield from (subset for subset in islice(subsets, MOST_ATTEMPTS) if subset != before)
 
     def _difference(
         self, expected: list[list[Tensor]], removed: set[int], left_alone: tuple[str, ...]
@@ -112,37 +111,41 @@ class _Trial:
         smaller = copy.deepcopy(self.model)
         cut(smaller, self.structure, removed, left_alone)
         try:
-            for given, wanted in zip(self.inputs, expected, strict=True):
-                error = relative_gap(wanted, answers_of(smaller, given))
+            for inputs, reference in zip(self.inputs, expected, strict=True):
+                error = relative_gap(reference, outputs_of(smaller, inputs))
                 if not error <= self.tolerance:
-                    return f"without it the answer differs by {error:.0e} from that with zeros"
+                    return (
+                        f"without it the output differs by {error:.0e} from the output with zeros"
+                    )
         except Exception as error:
-            return f"the model's code does not take it smaller ({first_line(error)[:160]})"
+            return f"the model's code fails with the smaller layers ({first_line(error)[:160]})"
         return None
 
 
 def exact_copy(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
     """A copy in float64 where that is cheap and runs, and the inputs to compare it on: as they are,
-    and with their signs turned.
+    and with their signs flipped.
     """
     if sum(weight.numel() for weight in model.parameters()) <= MOST_DOUBLE:
         double = copy.deepcopy(model).double()
-        given = inputs.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-        if _runs(double, given):  # else the code names a format, and it is compared in that
-            model, inputs = double, given
-    turned = turned_of(inputs)
-    return model, [inputs, turned] if turned is not None and _runs(model, turned) else [inputs]
+        double_inputs = inputs.map(
+            lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
+        )
+        if _runs(double, double_inputs):  # else the code fixes a format, and it is compared in that
+            model, inputs = double, double_inputs
+    flipped = sign_flipped(inputs)
+    return model, [inputs, flipped] if flipped is not None and _runs(model, flipped) else [inputs]
 
 
 def _runs(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether the model takes such inputs and answers in numbers; whatever its code raises means
-    that it does not.
+    """Whether the model accepts these inputs and returns finite numbers; any exception counts as
+    no.
     """
     try:
         return all(
-            bool(torch.isfinite(one).all())
-            for one in answers_of(model, inputs)
-            if one.is_floating_point()
+            bool(torch.isfinite(tensor).all())
+            for tensor in outputs_of(model, inputs)
+            if tensor.is_floating_point()
         )
     except Exception:
         return False
@@ -154,19 +157,19 @@ def format_of(model: nn.Module) -> torch.dtype:
     )
 
 
-def answers_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
-    given = inputs.clone()
+def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    own_inputs = inputs.clone()
     with running(model):
-        return tensors_in(given(model))
+        return tensors_in(own_inputs(model))
 
 
-def relative_gap(wanted: list[Tensor], got: list[Tensor]) -> float:
-    """The relative L2 difference of the answers; infinite where their shapes differ."""
-    if [one.shape for one in wanted] != [one.shape for one in got]:
+def relative_gap(reference: list[Tensor], outputs: list[Tensor]) -> float:
+    """The relative L2 difference of the outputs; infinite where their shapes differ."""
+    if [expected.shape for expected in reference] != [expected.shape for expected in outputs]:
         return float("inf")
     gap = sum(
-        float((one.double() - other.double()).square().sum())
-        for one, other in zip(wanted, got, strict=True)
+        float((expected.double() - actual.double()).square().sum())
+        for expected, actual in zip(reference, outputs, strict=True)
     )
-    total = sum(float(one.double().square().sum()) for one in wanted)
+    total = sum(float(expected.double().square().sum()) for expected in reference)
     return float((gap / total) ** 0.5) if total else float(gap**0.5)

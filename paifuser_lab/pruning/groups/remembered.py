@@ -1,5 +1,5 @@
-"""What a cut took from a model, as plain data, and the same cut of a fresh model: nothing is run,
-traced or chosen again.
+"""Record what a cut removed from a model as plain data, and repeat the cut on a fresh model without
+running or tracing it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .grouping import Structure
 from .removal import cut, shorten
 from .width_attributes import follow_shapes
 
-Attributes = dict[str, dict[str, Any]]  # of each layer: the numbers that it keeps
+Attributes = dict[str, dict[str, Any]]  # by layer: its integer attributes
 
 
 def cut_and_remember(
     model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Cut, and give what was taken: the places of each weight, and the numbers about their width
-    that layers then had.
+    """Cut, and return what was removed: the positions of each weight, and the integer attributes
+    that changed.
     """
     goes = ~structure.kept(removed)
     weights = [
@@ -46,11 +46,11 @@ def cut_and_remember(
 
 
 def cut_again(model: nn.Module, record: dict[str, Any]) -> None:
-    """Take the same from a model of the same code."""
+    """Repeat the recorded cut on a model of the same code."""
     weights = dict((*model.named_parameters(), *model.named_buffers()))
     with torch.no_grad():
-        for one in record["weights"]:
-            _shorten(weights.get(one["weight"]), one)
+        for removal in record["weights"]:
+            _shorten(weights.get(removal["weight"]), removal)
     follow_shapes(model)
     modules = dict(model.named_modules())
     for layer, own in record["attributes"].items():
@@ -58,33 +58,35 @@ def cut_again(model: nn.Module, record: dict[str, Any]) -> None:
             old = vars(modules[layer]).get(key) if layer in modules else None
             if old is None or not _is_number(old):
                 raise StepError(
-                    f"layer '{layer}' keeps no number '{key}', which the cut had changed in the "
-                    "model that was saved"
+                    f"layer '{layer}' has no integer attribute '{key}', which the cut changed "
+                    "in the saved model"
                 )
             setattr(modules[layer], key, type(old)(value))
 
 
-def _shorten(weight: Tensor | None, one: dict[str, Any]) -> None:
-    dim, of = one["dimension"], one["of"]
+def _shorten(weight: Tensor | None, removal: dict[str, Any]) -> None:
+    dim, size = removal["dimension"], removal["of"]
     if weight is None:
         raise StepError(
-            f"there is no weight '{one['weight']}', which was cut in the model that was saved"
+            f"there is no weight '{removal['weight']}', which was cut in the model that was saved"
         )
-    if weight.ndim <= dim or weight.shape[dim] != of:
+    if weight.ndim <= dim or weight.shape[dim] != size:
         raise StepError(
-            f"'{one['weight']}' has shape {tuple(weight.shape)}; before it was cut, dimension "
-            f"{dim} of what was saved had {of}"
+            f"'{removal['weight']}' has shape {tuple(weight.shape)}; before it was cut, dimension "
+            f"{dim} of what was saved had {size}"
         )
-    gone = set(_from_text(one["removed"]))
+    removed = set(_from_text(removal["removed"]))
     shorten(
         weight,
         dim,
-        torch.tensor([place for place in range(of) if place not in gone], dtype=torch.int64),
+        torch.tensor(
+            [position for position in range(size) if position not in removed], dtype=torch.int64
+        ),
     )
 
 
 def _attributes(model: nn.Module) -> Attributes:
-    """The numbers, and rows of numbers, that each layer keeps."""
+    """The integer attributes, and lists of integers, of each layer."""
     return {
         name: {
             key: _plain(value)
@@ -97,7 +99,7 @@ def _attributes(model: nn.Module) -> Attributes:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return type(value) in (list, tuple) and all(type(one) is int for one in value)
+        return type(value) in (list, tuple) and all(type(item) is int for item in value)
     return type(value) in (int, bool)
 
 
@@ -105,13 +107,17 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _as_text(places: list[int]) -> str:
-    """Rising places in few words: '0-3,7'."""
-    starts = [one for index, one in enumerate(places) if not index or places[index - 1] != one - 1]
+def _as_text(positions: list[int]) -> str:
+    """Rising positions as text: '0-3,7'."""
+    starts = [
+        position
+        for index, position in enumerate(positions)
+        if not index or positions[index - 1] != position - 1
+    ]
     ends = [
-        one
-        for index, one in enumerate(places)
-        if index + 1 == len(places) or places[index + 1] != one + 1
+        position
+        for index, position in enumerate(positions)
+        if index + 1 == len(positions) or positions[index + 1] != position + 1
     ]
     return ",".join(
         f"{low}-{high}" if high > low else f"{low}" for low, high in zip(starts, ends, strict=True)
@@ -120,4 +126,4 @@ def _as_text(places: list[int]) -> str:
 
 def _from_text(text: str) -> list[int]:
     edges = [[int(edge) for edge in part.split("-")] for part in text.split(",")]
-    return [place for part in edges for place in range(part[0], part[-1] + 1)]
+    return [position for part in edges for position in range(part[0], part[-1] + 1)]

@@ -1,5 +1,5 @@
-"""Remove units from a model, or only set what makes them to zero, which must not make a
-difference.
+"""Remove units from a model, or only set the weights that produce them to zero; both must give the
+same output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .width_attributes import follow
 def cut(
     model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()
 ) -> None:
-    """Take the units out of every weight, and let the numbers that layers keep follow."""
+    """Remove the units from every weight, and update the width attributes of the layers."""
     kept = structure.kept(removed)
     weights = dict((*model.named_parameters(), *model.named_buffers()))
     with torch.no_grad():
@@ -31,7 +31,7 @@ def cut(
 
 
 def mask(model: nn.Module, structure: Structure, removed: set[int]) -> None:
-    """Set the rows that make the units to zero, biases and norms with them."""
+    """Set the rows that produce the units to zero, including biases and norms."""
     kept = structure.kept(removed)
     weights = dict((*model.named_parameters(), *model.named_buffers()))
     rows = {
@@ -45,13 +45,15 @@ def mask(model: nn.Module, structure: Structure, removed: set[int]) -> None:
             stays = kept[span.start : span.stop]
             is_mean = span.weight.endswith("running_mean")
             if not stays.all() and (is_mean or (span.weight, span.dimension) in rows):
-                gone = torch.from_numpy(numpy.flatnonzero(~stays)).to(weights[span.weight].device)
-                weights[span.weight].index_fill_(span.dimension, gone, 0)
+                removed_positions = torch.from_numpy(numpy.flatnonzero(~stays)).to(
+                    weights[span.weight].device
+                )
+                weights[span.weight].index_fill_(span.dimension, removed_positions, 0)
 
 
-def shorten(weight: Tensor, dim: int, places: Tensor) -> None:
-    """Keep these places of a weight along one dimension; in place, so that ties and whoever else
-    holds the weight stay as they are.
+def shorten(weight: Tensor, dim: int, positions: Tensor) -> None:
+    """Keep these positions of a weight along one dimension; in place, so that ties and other
+    references to the weight stay valid.
     """
-    weight.data = weight.data.index_select(dim, places.to(weight.device))
+    weight.data = weight.data.index_select(dim, positions.to(weight.device))
     weight.grad = None

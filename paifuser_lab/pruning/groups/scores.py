@@ -1,4 +1,4 @@
-"""How much each unit of each group matters: the values of `lab.importance`, added up over the
+"""The importance of each unit of each group: the values of `lab.importance`, added up over the
 channels of the unit in every layer of the group.
 
 A layer alone in its group is cut exactly by what `lab.importance` shows for it, with the same
@@ -35,7 +35,7 @@ FALLBACK = "magnitude"
 
 @dataclass(frozen=True)
 class UnitScores:
-    """For each group a score for each unit, with a mean of one; and notes on the method."""
+    """A score for each unit of each group, with a mean of one; and notes on the method."""
 
     groups: list[Scores]
     notes: list[str]
@@ -58,7 +58,9 @@ def unit_scores(
         if group.pinned is None
     }
     estimated = _estimated(own, _together(layers.values()), method, seed, should_stop)
-    without = {index for index, ones in layers.items() if not ones.keys() & estimated.values.keys()}
+    without = {
+        index for index, members in layers.items() if not members.keys() & estimated.values.keys()
+    }
     missing = _together(layers[index] for index in without)
     fallback = _estimated(own, missing, FALLBACK, seed, should_stop) if missing else None
     ids = {(span.weight, span.dimension): span for span in structure.spans}
@@ -69,7 +71,7 @@ def unit_scores(
         for name, layer in layers.get(index, {}).items():
             if name in source.values:
                 span = ids[_weight_of(layer), layer.channel]
-                values = _by_place(layer, numpy.asarray(source.values[name]))
+                values = _by_position(layer, numpy.asarray(source.values[name]))
                 total += _sum_by_unit(units, structure.classes[span.start : span.stop], values)
         scores.append(_normalised(total))
     names = [structure.groups[index].name for index in sorted(without)]
@@ -82,7 +84,7 @@ def default_importance(work: Workload) -> str:
 
 
 def described(method: str) -> str:
-    """A method with what its values are, and the rule for channels that go together."""
+    """A method with its unit, and the rule for channels that go together."""
     unit = CHANNEL_ESTIMATORS[method].unit.rstrip(".")
     return (
         f"{method} ({unit[0].lower()}{unit[1:]}), where channels go together by the sum over the "
@@ -102,47 +104,49 @@ def _estimated(
     seed: int,
     should_stop: Callable[[], bool],
 ) -> ChannelValues:
-    """The values of these layers; an error says what to do about the step."""
+    """The values of these layers; raises with what to change in the step."""
     if missing := missing_for(work, method):
         needed = (
             "loss and train data" if CHANNEL_ESTIMATORS[method].needs == "loss" else "train data"
         )
         raise StepError(
-            f"importance '{method}' needs the workload's {needed}, and there is no {missing}; give "
-            f"what it lacks, or choose '{FALLBACK}'."
+            f"importance '{method}' needs the workload's {needed}, and it has no {missing}; add "
+            f"it, or choose '{FALLBACK}'."
         )
     if not layers:
         return ChannelValues({})
     try:
-        found = channel_values(work, layers, method, seed, should_stop)
+        estimated = channel_values(work, layers, method, seed, should_stop)
     except GradientError as error:
         raise StepError(
-            f"importance '{method}' has no gradient to go by: {str(error).rstrip('.')}. Choose "
+            f"importance '{method}' has no gradient: {str(error).rstrip('.')}. Choose "
             f"importance '{FALLBACK}', and put 'prune' before 'precision' and 'qat'."
         ) from error
     except MeasureError as error:
         raise StepError(f"importance '{method}' cannot be estimated: {error}") from error
-    for name, values in found.values.items():
+    for name, values in estimated.values.items():
         if not numpy.isfinite(values).all():
             raise StepError(
-                f"importance '{method}': a value of '{name}' is NaN or infinite; look for one in "
-                f"the weights or the data, or choose importance '{FALLBACK}'."
+                f"importance '{method}': a value of '{name}' is NaN or infinite; check the "
+                f"weights and the data, or choose importance '{FALLBACK}'."
             )
-    return found
+    return estimated
 
 
 def _layers_of(model: nn.Module, group: ChannelGroup) -> dict[str, Layer]:
-    """The layers whose output channels a group's units are; else its other weights, those of two
+    """The layers whose output channels are a group's units; else its other weights, those of two
     dimensions and more before vectors.
     """
     weights = {
         name: weight for name, weight in model.named_parameters() if weight.is_floating_point()
     }
-    rows = [one for one in group.members if one.kind == "rows" and one.weight in weights]
-    if layers := [one for one in rows if _is_output(model, one)]:
-        return {one.layer: _layer(model, one) for one in layers}
-    matrices = [one for one in rows if weights[one.weight].ndim > 1]
-    return {one.weight: _layer(model, one) for one in matrices or rows}
+    rows = [
+        member for member in group.members if member.kind == "rows" and member.weight in weights
+    ]
+    if layers := [member for member in rows if _is_output(model, member)]:
+        return {member.layer: _layer(model, member) for member in layers}
+    matrices = [member for member in rows if weights[member.weight].ndim > 1]
+    return {member.weight: _layer(model, member) for member in matrices or rows}
 
 
 def _layer(model: nn.Module, member: Member) -> Layer:
@@ -155,11 +159,11 @@ def _weight_of(layer: Layer) -> str:
 
 
 def _is_output(model: nn.Module, member: Member) -> bool:
-    """Whether it is the output channels of a layer of a known kind."""
+    """Whether the member is the output channels of a layer of a known kind."""
     module = model.get_submodule(member.layer)
     dimension = output_dimension(module) if member.parameter == "weight" else None
     if dimension is not None and _is_depthwise_transposed(module):
-        dimension = 0  # a group makes one channel, and goes with the inputs that it reads
+        dimension = 0  # a group has one output channel, and is removed with its inputs
     return dimension == member.dimension
 
 
@@ -171,22 +175,20 @@ def _is_depthwise_transposed(module: nn.Module) -> bool:
     )
 
 
-def _by_place(layer: Layer, values: Scores) -> Scores:
-    """A layer's values by place along its dimension of output channels in the weight."""
+def _by_position(layer: Layer, values: Scores) -> Scores:
+    """A layer's values by position along its dimension of output channels in the weight."""
     groups = getattr(layer.module, "groups", 1)
     if not isinstance(layer.module, TRANSPOSED_CONVOLUTIONS) or groups == 1:
         return values
-    if not _is_depthwise_transposed(layer.module):  # each group has the same places
+    if not _is_depthwise_transposed(layer.module):  # each group has the same positions
         return numpy.asarray(values.reshape(groups, -1).sum(0))
-    places = numpy.zeros((groups, layer.weight.shape[0] // groups))
-    places[:, 0] = values
-    return places.ravel()
+    positions = numpy.zeros((groups, layer.weight.shape[0] // groups))
+    positions[:, 0] = values
+    return positions.ravel()
 
 
 def _sum_by_unit(units: tuple[int, ...], classes: Numbers, values: Scores) -> Scores:
-    """For each unit, by the class of channel ids that it is, the sum of the values of its
-    channels.
-    """
+    """For each unit, a class of channel ids, the sum of the values of its channels."""
     names = numpy.asarray(units)
     unit = numpy.searchsorted(names, classes).clip(max=len(names) - 1)
     is_of_group = names[unit] == classes
@@ -201,4 +203,4 @@ def _normalised(scores: Scores) -> Scores:
 
 
 def _together(layers: Iterable[dict[str, Layer]]) -> dict[str, Layer]:
-    return {name: layer for ones in layers for name, layer in ones.items()}
+    return {name: layer for members in layers for name, layer in members.items()}

@@ -1,5 +1,5 @@
-"""Run a model once and find what goes together. Stands on TorchDispatchMode: what ran is what
-counts, whatever the control flow.
+"""Run a model once and find which channels go together. Built on TorchDispatchMode: it sees the
+operators that ran, whatever the control flow.
 """
 
 from __future__ import annotations
@@ -20,24 +20,19 @@ from .label_space import Labels, LabelSpace
 from .multiplications import products_of
 from .rules import CONSTANTS, Call, results_of
 
-ANSWER = "the model's answer has these channels"
+OUTPUT = "the model's answer has these channels"
 UNSEEN = "it did not run on the example inputs"
-TURNS = (
-    "transpose",
-    "t",
-    "squeeze",
-    "unsqueeze",
-    "swapaxes",
-)  # whose rule does not mind that it was done in place
-PUT_OFF = (
-    "mean",
-)  # torch's attention takes the mean over its heads for an answer that hardly anybody reads
+# operators whose rule also holds for the in-place variant
+IN_PLACE_VIEWS = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes")
+# applied only when the result is used: torch's attention takes the mean over its heads for an
+# output that is rarely read
+DEFERRED = ("mean",)
 COMPUTED = "the weight is computed from others (a parametrization)"
 
 
 def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
-    """The channel ids of a model's weights, after one run on example inputs has tied those that go
-    together.
+    """The channel ids of a model's weights, after one run on example inputs has joined those that
+    go together.
     """
     space = LabelSpace()
     tracer = _Tracer(space)
@@ -45,25 +40,24 @@ def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
     for name, weight in (parameters | buffers).items():
         tracer.introduce(name, weight)
     _run(model, inputs, tracer)
-    tracer.is_counting = False  # another way through the model multiplies no more than this one
-    turned = turned_of(inputs)
-    if turned is not None and any(id(weight) not in tracer.read for weight in parameters.values()):
-        with suppress(
-            Exception
-        ):  # a model may refuse such inputs; its run would only have given more information
-            _run(model, turned, tracer)
+    tracer.is_counting = False  # products are counted in the first run only
+    flipped = sign_flipped(inputs)
+    if flipped is not None and any(id(weight) not in tracer.read for weight in parameters.values()):
+        # a model may refuse such inputs; the second run only adds information
+        with suppress(Exception):
+            _run(model, flipped, tracer)
     for name, weight in (parameters | buffers).items():
         if id(weight) not in tracer.read:
             space.fix(tracer.known(weight), UNSEEN)
             if name in parameters:
-                _hold_around(space, tracer, name)
+                _fix_around(space, tracer, name)
     space.settle()
     return space
 
 
-def turned_of(inputs: Inputs) -> Inputs | None:
-    """The inputs with their signs turned, for another way through the model; None where they have
-    none.
+def sign_flipped(inputs: Inputs) -> Inputs | None:
+    """The inputs with their signs flipped, to take another path through the model; None where they
+    have none.
     """
     if not any(tensor.is_floating_point() for tensor in inputs.tensors):
         return None
@@ -71,15 +65,15 @@ def turned_of(inputs: Inputs) -> Inputs | None:
 
 
 def _run(model: nn.Module, inputs: Inputs, tracer: _Tracer) -> None:
-    given = inputs.clone()
+    own_inputs = inputs.clone()
     with running(model), by_single_operators(), watching(model, tracer.enter, tracer.leave), tracer:
-        answer = given(model)
-    for leaf in tensors_in(answer):
-        tracer.space.fix(tracer.known(leaf), ANSWER)
+        output = own_inputs(model)
+    for leaf in tensors_in(output):
+        tracer.space.fix(tracer.known(leaf), OUTPUT)
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """The tensors of an answer, whatever it is made of."""
+    """The tensors of an output, whatever its structure."""
     leaves = pytree.tree_leaves(
         vars(values)
         if hasattr(values, "__dict__") and not isinstance(values, Tensor | dict)
@@ -88,41 +82,41 @@ def tensors_in(values: Any) -> list[Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
-def _hold_around(space: LabelSpace, tracer: _Tracer, weight: str) -> None:
-    """A weight that was not read may be read on other inputs: hold what the code that could read it
-    had in hand.
+def _fix_around(space: LabelSpace, tracer: _Tracer, weight: str) -> None:
+    """Fix what the code around a weight that was not read had access to, since it may read the
+    weight on other inputs.
     """
     layer = weight.rpartition(".")[0]
     caller = layer
     while caller and caller not in tracer.entered:
         caller = caller.rpartition(".")[0]
-    for labels in tracer.in_hand[caller]:
+    for labels in tracer.accessible[caller]:
         space.fix(labels, f"layer '{layer}' did not run on the example inputs and may read it")
 
 
 class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands every operator call to its rule; keeps every tensor alive for the run, so that none
-    takes another's place.
+    """Passes every operator call to its rule; keeps every tensor alive during the run, so that ids
+    are not reused.
     """
 
-    wants_parts = True  # layers that run as one are to run apart
+    wants_parts = True  # fused layers run as their parts
 
     def __init__(self, space: LabelSpace) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space = space
-        self.found: dict[int, Labels] = {}
-        self.waiting: dict[int, Call] = {}
+        self.labels: dict[int, Labels] = {}
+        self.deferred: dict[int, Call] = {}
         self.alive: list[Tensor] = []
         self.read: set[int] = set()
         self.is_counting = True
         self.layers: list[str] = [""]
         self.entered: set[str] = {""}
-        self.in_hand: dict[str, list[Labels]] = defaultdict(list)
+        self.accessible: dict[str, list[Labels]] = defaultdict(list)
 
     def introduce(self, name: str, tensor: Tensor) -> None:
-        """Give a weight its channel ids."""
+        """Assign channel ids to a weight."""
         if (
-            id(tensor) in self.found
+            id(tensor) in self.labels
             or not tensor.is_floating_point()
             or tensor.layout is not torch.strided
         ):
@@ -133,53 +127,58 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.space.fix(labels, COMPUTED)
 
     def known(self, tensor: Tensor) -> Labels:
-        """The labels of a tensor; now that it is asked for, what was put off is done."""
-        if id(tensor) in self.waiting:
-            self._apply(self.waiting.pop(id(tensor)))
-        return self.found.get(id(tensor), ())
+        """The labels of a tensor; applies its operator's rule if that was deferred."""
+        if id(tensor) in self.deferred:
+            self._apply(self.deferred.pop(id(tensor)))
+        return self.labels.get(id(tensor), ())
 
     def enter(self, layer: str, args: Any, kwargs: Any) -> None:
-        """A layer is called: its caller and it have these tensors in hand."""
+        """A layer is called: it and its caller have access to these tensors."""
         self._take(layer, tensors_in((args, kwargs)))
         self.layers.append(layer)
         self.entered.add(layer)
 
     def leave(self, layer: str, output: Any) -> None:
-        """It answers."""
+        """A layer returns."""
         self.layers.pop()
         self._take(layer, tensors_in(output))
 
     def _take(self, layer: str, tensors: list[Tensor]) -> None:
-        labels = [self.found[id(one)] for one in tensors if self.found.get(id(one))]
-        self.in_hand[layer] += labels
-        self.in_hand[self.layers[-1]] += labels
+        labels = [self.labels[id(tensor)] for tensor in tensors if self.labels.get(id(tensor))]
+        self.accessible[layer] += labels
+        self.accessible[self.layers[-1]] += labels
 
     def _keep(self, tensor: Tensor, labels: Labels) -> None:
-        self.found[id(tensor)] = labels
+        self.labels[id(tensor)] = labels
         self.alive.append(tensor)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        self.read.update(map(id, given))
-        before = given[0].shape if given else None
+        inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        self.read.update(map(id, inputs))
+        before = inputs[0].shape if inputs else None
         result = func(*args, **kwargs)
-        made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         name = func._schema.name.removeprefix("aten::")
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
-        if not made:
+        if not outputs:
             return result
-        call = Call(self.space, name, self.layers[-1], func, args, kwargs, made, self.known)
-        if not (name in CONSTANTS or any(self.known(leaf) for leaf in given)):
+        call = Call(self.space, name, self.layers[-1], func, args, kwargs, outputs, self.known)
+        if not (name in CONSTANTS or any(self.known(leaf) for leaf in inputs)):
             self._count(call)
             return result
-        if given and made[0] is given[0] and made[0].shape != before and name not in TURNS:
-            self.space.fix(self.known(given[0]), f"operator '{name}' changes its shape in place")
-            self._keep(made[0], ())
+        if (
+            inputs
+            and outputs[0] is inputs[0]
+            and outputs[0].shape != before
+            and name not in IN_PLACE_VIEWS
+        ):
+            self.space.fix(self.known(inputs[0]), f"operator '{name}' changes its shape in place")
+            self._keep(outputs[0], ())
             return result
-        if name in PUT_OFF and len(made) == 1 and made[0] is not given[0]:
-            self.waiting[id(made[0])] = call
-            self.alive.append(made[0])
+        if name in DEFERRED and len(outputs) == 1 and outputs[0] is not inputs[0]:
+            self.deferred[id(outputs[0])] = call
+            self.alive.append(outputs[0])
         else:
             self._apply(call)
         return result
@@ -189,17 +188,17 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._keep(tensor, labels)
             self.space.watch(labels)
             if labels:
-                self.in_hand[call.layer].append(labels)
+                self.accessible[call.layer].append(labels)
         self._count(call)
 
     def _count(self, call: Call) -> None:
         if self.is_counting:
-            self.space.multiplied += products_of(call)
+            self.space.products += products_of(call)
 
 
 @contextmanager
 def by_single_operators() -> Iterator[None]:
-    """nn.TransformerEncoder and recurrences by their single operators instead of in one."""
+    """Run nn.TransformerEncoder and recurrent layers as their single operators instead of fused."""
     was_fast, had_onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Numbers that layers keep about their width, and that have to follow when it changes."""
+"""Attributes in which layers store their width, and that have to change with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BY_VALUE = ("num_features",)  # instance norm sees all channels of a batch as on
 
 
 def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: frozenset[str]) -> None:
-    """Set torch's own attributes by their names, and those of the user's layers by their old
+    """Update torch's own attributes by their names, and those of the user's layers by their old
     values.
     """
     for layer, named, by_value in _changes(structure, kept):
@@ -33,7 +33,7 @@ def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: froz
         for attribute, new in (
             _own_attributes(module, named, by_value)
             if _is_torchs(module)
-            else _users(module, by_value)
+            else _user_attributes(module, by_value)
         ):
             if _key(layer, attribute) not in left_alone:
                 setattr(module, attribute, new)
@@ -41,7 +41,7 @@ def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: froz
 
 
 def follow_shapes(model: nn.Module) -> None:
-    """Set what torch's own layers keep of the shapes of their weights."""
+    """Update the attributes of torch's own layers from the shapes of their weights."""
     for module in model.modules():  # some are never called, only read
         if isinstance(module, nn.MultiheadAttention):
             narrow(module)
@@ -58,19 +58,20 @@ def follow_shapes(model: nn.Module) -> None:
 
 
 def candidates(model: nn.Module, structure: Structure, removed: set[int]) -> tuple[str, ...]:
-    """The user's attributes that would follow; those of layers that repeat go by one name."""
-    found: dict[str, None] = {}
+    """The user's attributes that would be updated; those of repeated layers have one name."""
+    keys: dict[str, None] = {}
     for layer, _, by_value in _changes(structure, structure.kept(removed)):
         module = model.get_submodule(layer)
         if not _is_torchs(module):
-            found.update(
-                (_key(layer, attribute), None) for attribute, _ in _users(module, by_value)
+            keys.update(
+                (_key(layer, attribute), None)
+                for attribute, _ in _user_attributes(module, by_value)
             )
-    return tuple(found)
+    return tuple(keys)
 
 
 def pattern(name: str) -> str:
-    """A layer's name without its numbers: layers that repeat are alike."""
+    """A layer's name without its numbers, equal for repeated layers."""
     return re.sub(r"\d+", "#", name)
 
 
@@ -81,17 +82,16 @@ def _key(layer: str, attribute: str) -> str:
 def _changes(
     structure: Structure, kept: Flags
 ) -> Iterator[tuple[str, dict[str, tuple[int, int]], dict[int, int]]]:
-    """For each layer that met a shorter row: what its attributes are by name, and by the value that
-    they had.
+    """For each layer with a shorter row: its attributes by name as (old, new), and the new values
+    by old value.
     """
     named: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     by_value: dict[str, dict[int, int]] = defaultdict(dict)
     for size in structure.space.sizes.values():
         channel_ids = size.channel_ids.numpy()
         new = int(kept[channel_ids].sum())
-        if (
-            new != len(channel_ids) and len(set(structure.classes[channel_ids].tolist())) > 1
-        ):  # else it is lost along another dimension
+        # a row of one class is removed along another dimension
+        if new != len(channel_ids) and len(set(structure.classes[channel_ids].tolist())) > 1:
             by_value[size.layer].setdefault(len(size.channel_ids), new)
             if size.attribute:
                 named[size.layer][size.attribute] = len(size.channel_ids), new
@@ -111,7 +111,7 @@ def _own_attributes(
             yield attribute, by_value[value]
 
 
-def _users(module: nn.Module, by_value: dict[int, int]) -> Iterator[tuple[str, Any]]:
+def _user_attributes(module: nn.Module, by_value: dict[int, int]) -> Iterator[tuple[str, Any]]:
     for attribute, value in list(vars(module).items()):
         if not attribute.startswith("_") and attribute != "training":
             new = _replaced(value, by_value)
@@ -120,8 +120,8 @@ def _users(module: nn.Module, by_value: dict[int, int]) -> Iterator[tuple[str, A
 
 
 def _replaced(value: Any, by_value: dict[int, int]) -> Any:
-    if isinstance(value, list | tuple) and value and all(type(one) is int for one in value):
-        return type(value)(by_value.get(one, one) for one in value)
+    if isinstance(value, list | tuple) and value and all(type(item) is int for item in value):
+        return type(value)(by_value.get(item, item) for item in value)
     return by_value.get(value, value) if type(value) is int else value
 
 

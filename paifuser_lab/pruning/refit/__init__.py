@@ -1,4 +1,4 @@
-"""Refit a model after a cut: the remaining layers are fitted to the outputs of before the cut.
+"""Refit a model after a cut: fit the remaining layers to the outputs of before the cut.
 
 Needs neither labels nor gradients.
 
@@ -6,7 +6,6 @@ techniques.py        the refits by name, applied in turn; one that gains nothing
 least_squares.py     new weights for the layers that lost inputs
 shrunk_layers.py     which layers those are, and their outputs before the cut
 normal_equations.py  least squares from sums over rows; pure arithmetic
-norms.py             statistics of batch-norms, measured again
 context.py           the model before and after the cut, and what a refit may use
 """
 

@@ -14,7 +14,7 @@ from .shrunk_layers import ShrunkLayer
 
 @dataclass(frozen=True)
 class RefitResult:
-    """What a refit changed, and in how many layers."""
+    """In how many layers a refit changed something, and a note on it."""
 
     count: int
     note: str
@@ -22,7 +22,9 @@ class RefitResult:
 
 @dataclass(frozen=True)
 class RefitContext:
-    """A refit may change the weights and statistics of `model`, and nothing of `before`."""
+    """The inputs of a refit; it may change the weights and statistics of `model`, and nothing of
+    `before`.
+    """
 
     before: nn.Module
     model: nn.Module

@@ -1,10 +1,10 @@
-"""New weights for the layers that lost inputs, so that each answers, given what the cut model gives
-it, nearest to what it answered before.
+"""New weights for the layers that lost inputs, so that each layer's output on the cut model's
+activations is closest to its output before the cut.
 
-That the other channels of a layer can stand in for those that are gone, by least squares over its
-answers, is He et al. (2017), "Channel Pruning for Accelerating Very Deep Neural Networks",
-arXiv:1707.06168. Here the layers are repaired in the order in which they run, each just before it
-is called, so that it also makes up for what those before it still get wrong.
+Fitting the remaining channels of a layer to the outputs by least squares is from He et al. (2017),
+"Channel Pruning for Accelerating Very Deep Neural Networks", arXiv:1707.06168. Here the layers are
+refit in the order in which they run, each just before it is called, so that each also compensates
+the remaining error of those before it.
 """
 
 from __future__ import annotations
@@ -25,35 +25,41 @@ from ...workload import running
 from ..groups.trace_labels import by_single_operators
 from .context import RefitContext, RefitResult
 from .normal_equations import Sums, fit
-from .shrunk_layers import ShrunkLayer, remember
+from .shrunk_layers import ShrunkLayer, record_targets
 
 ROWS_AT_ONCE = 2048
 
 
 def refit(context: RefitContext) -> RefitResult:
-    """Run the model once on the samples; every layer that lost inputs gets its weights at its first
-    call.
+    """Run the model once on the samples; every layer that lost inputs gets its new weights at its
+    first call.
     """
     lost = context.lost
-    remember(context.before, context.samples, lost)
-    usable = {name: one for name, one in lost.items() if one.is_usable and one.answers is not None}
+    record_targets(context.before, context.samples, lost)
+    usable = {
+        name: shrunk
+        for name, shrunk in lost.items()
+        if shrunk.is_usable and shrunk.targets is not None
+    }
     norms = _norms_behind(context)
     shifts: dict[str, Tensor] = {}
     better: list[str] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        one = usable.pop(layer, None)
-        if one is None:
+        shrunk = usable.pop(layer, None)
+        if shrunk is None:
             return
-        norm = norms.get(layer) if one.layer.bias is None else None
-        bias, is_better = _repair(one, (*args, *kwargs.values())[0], may_shift=norm is not None)
+        norm = norms.get(layer) if shrunk.layer.bias is None else None
+        bias, is_better = _refit_layer(
+            shrunk, (*args, *kwargs.values())[0], may_shift=norm is not None
+        )
         if norm is not None:
             shifts[norm] = bias.flatten()
             _shift(context.model, norm, shifts[norm])
         better.extend([layer] * is_better)
         shown.advance(doing=layer)
 
-    watched = watching(context.model, enter, lambda layer, answer: None)
+    watched = watching(context.model, enter, lambda layer, output: None)
     with (
         progress("refitting", len(usable)) as shown,
         running(context.model),
@@ -61,7 +67,7 @@ def refit(context: RefitContext) -> RefitResult:
         watched,
     ):
         context.samples.inputs.clone()(context.model)
-    for norm, bias in shifts.items():  # the run put back the statistics that it found
+    for norm, bias in shifts.items():  # `running` restored the statistics after the run
         _shift(context.model, norm, bias)
     if not better:
         return RefitResult(
@@ -74,51 +80,52 @@ def refit(context: RefitContext) -> RefitResult:
     )
 
 
-def _repair(one: ShrunkLayer, given: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]:
-    """The layer's new weights, the bias that it would have, and whether the rows that judge find
-    that better.
+def _refit_layer(shrunk: ShrunkLayer, inputs: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]:
+    """Set the layer's new weights; returns its new bias, and whether the held-out rows have a
+    smaller error.
     """
-    weight = one.matrix
-    has_bias = one.layer.bias is not None
+    weight = shrunk.matrix
+    has_bias = shrunk.layer.bias is not None
     bias = (
-        one.layer.bias.detach().double()
+        shrunk.layer.bias.detach().double()
         if has_bias
         else torch.zeros(weight.shape[:2].numel(), dtype=torch.float64).to(weight.device)
     )
-    learned, judging = (
-        Sums.none(one.groups, weight.shape[2], weight.shape[1], weight) for _ in range(2)
+    train, held_out = (
+        Sums.zeros(shrunk.groups, weight.shape[2], weight.shape[1], weight) for _ in range(2)
     )
-    for sums, (x, y) in _rows(one, given, learned, judging):
+    for sums, (x, y) in _rows(shrunk, inputs, train, held_out):
         sums.add(x, y)
-    if not bool(
-        torch.isfinite(learned.xx).all() and torch.isfinite(judging.xx).all()
-    ):  # an infinity says nothing about weights
+    is_finite = torch.isfinite(train.xx).all() and torch.isfinite(held_out.xx).all()
+    if not bool(is_finite):
         return bias, False
-    found = fit(
-        learned, judging, weight, bias.reshape(weight.shape[:2]), may_shift=may_shift or has_bias
+    fitted = fit(
+        train, held_out, weight, bias.reshape(weight.shape[:2]), may_shift=may_shift or has_bias
     )
-    one.write(found.weight, found.bias)
-    one.answers = None  # they are large
-    return found.bias, found.is_better
+    shrunk.write(fitted.weight, fitted.bias)
+    shrunk.targets = None  # they are large
+    return fitted.bias, fitted.is_better
 
 
 def _rows(
-    one: ShrunkLayer, given: Tensor, learned: Sums, judging: Sums
+    shrunk: ShrunkLayer, inputs: Tensor, train: Sums, held_out: Sums
 ) -> Iterator[tuple[Sums, tuple[Tensor, Tensor]]]:
-    """What it is given and what it shall answer, some rows at a time: (groups, rows, columns)
-    each.
-    """
-    assert one.rows is not None and one.answers is not None
-    for sums, low, high in ((learned, 0, one.border), (judging, one.border, len(one.rows))):
+    """The layer's inputs and target outputs, some rows at a time: (groups, rows, columns) each."""
+    assert shrunk.rows is not None and shrunk.targets is not None
+    for sums, low, high in (
+        (train, 0, shrunk.border),
+        (held_out, shrunk.border, len(shrunk.rows)),
+    ):
         for start in range(low, high, ROWS_AT_ONCE):
             part = slice(start, min(high, start + ROWS_AT_ONCE))
-            wanted = one.answers[part]
-            wanted = wanted.reshape(len(wanted), one.groups, -1).transpose(0, 1)
-            yield sums, (layer_operands(one.layer, given, one.rows[part].to(given.device)), wanted)
+            targets = shrunk.targets[part]
+            targets = targets.reshape(len(targets), shrunk.groups, -1).transpose(0, 1)
+            rows = shrunk.rows[part].to(inputs.device)
+            yield sums, (layer_operands(shrunk.layer, inputs, rows), targets)
 
 
 def _norms_behind(context: RefitContext) -> dict[str, str]:
-    """Layer → the batch-norm that alone reads it, whose mean can take the place of a bias."""
+    """Layer → the batch-norm that is its only reader, whose mean can replace a bias."""
     inputs = context.inputs.clone()
     with running(context.model):
         graph = observe(context.model, lambda: inputs(context.model))

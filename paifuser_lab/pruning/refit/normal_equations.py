@@ -1,9 +1,9 @@
 """Linear least squares from sums over rows, in float64; pure arithmetic.
 
-The weights W and the bias b of a layer shall make W x + b nearest to y, where x is what the layer
-is given after the cut and y is what it answered before. Sums of products of x and y say everything
-about that: they fit new weights, and they judge any. What the rows say little about is to stay near
-the weights that there are: they, not zero, are where the ridge pulls to.
+Find the weights W and the bias b of a layer with W x + b closest to y, where x is the layer's input
+after the cut and y its output before. Sums of products of x and y suffice: they fit new weights,
+and give the error of any weights. The ridge pulls towards the current weights, not zero, so that
+directions that the rows hardly cover stay as they are.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-SLIGHT = 1e-10  # of the square of what it shall answer
-RIDGES = (1.0, 0.1, 0.01, 0.001)  # of the mean square of what the layer is given
+ROUNDING = 1e-10  # of the squared target output
+RIDGES = (1.0, 0.1, 0.01, 0.001)  # of the mean square of the layer's inputs
 
 
 @dataclass
 class Sums:
-    """Over rows, group by group: their number, and sums of x (groups, inputs), y (groups, outputs)
-    and their products.
+    """Over rows, per group: their number, and sums of x (groups, inputs), y (groups, outputs) and
+    their products.
     """
 
     count: int
@@ -31,8 +31,8 @@ class Sums:
     yy: Tensor
 
     @classmethod
-    def none(cls, groups: int, inputs: int, outputs: int, like: Tensor) -> Sums:
-        """Before the first row."""
+    def zeros(cls, groups: int, inputs: int, outputs: int, like: Tensor) -> Sums:
+        """The sums of no rows."""
         shapes = ((inputs,), (outputs,), (inputs, inputs), (inputs, outputs), (outputs,))
         return cls(
             0,
@@ -43,7 +43,7 @@ class Sums:
         )
 
     def add(self, x: Tensor, y: Tensor) -> None:
-        """Rows more: (groups, rows, inputs) and (groups, rows, outputs)."""
+        """Add rows: (groups, rows, inputs) and (groups, rows, outputs)."""
         x, y = x.double(), y.double()
         self.count += x.shape[1]
         self.x += x.sum(1)
@@ -53,7 +53,7 @@ class Sums:
         self.yy += y.square().sum(1)
 
     def errors(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """The squared error of each output, (groups, outputs), with weights (groups, outputs,
+        """The squared error of each output, (groups, outputs), for weights (groups, outputs,
         inputs).
         """
         quadratic = ((weight @ self.xx) * weight).sum(2)
@@ -64,7 +64,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Fit:
-    """Weights and a bias, and their squared error over the rows that judge, before and now."""
+    """Weights and a bias, and their squared error over the held-out rows, before and after."""
 
     weight: Tensor
     bias: Tensor
@@ -73,35 +73,35 @@ class Fit:
 
     @property
     def is_better(self) -> bool:
-        """Whether something was gained; what never was wrong is left alone."""
+        """Whether the error fell by more than rounding."""
         return self.after < self.before
 
 
-def fit(learned: Sums, judging: Sums, weight: Tensor, bias: Tensor, *, may_shift: bool) -> Fit:
-    """For each output the best of what is there, the same with another bias, and weights by ridges
-    of several strengths.
+def fit(train: Sums, held_out: Sums, weight: Tensor, bias: Tensor, *, may_shift: bool) -> Fit:
+    """For each output, by the error over the held-out rows, the best of: the current weights, the
+    same with a new bias, and ridge solutions of several strengths.
     """
-    found = [(weight, bias)]
-    x_mean, y_mean = learned.x / max(1, learned.count), learned.y / max(1, learned.count)
-    xx, xy = learned.xx, learned.xy
+    candidates = [(weight, bias)]
+    x_mean, y_mean = train.x / max(1, train.count), train.y / max(1, train.count)
+    xx, xy = train.xx, train.xy
     if may_shift:
-        found.append((weight, y_mean - _applied(weight, x_mean)))
-        xx = xx - learned.count * x_mean.unsqueeze(2) * x_mean.unsqueeze(1)
-        xy = xy - learned.count * x_mean.unsqueeze(2) * y_mean.unsqueeze(1)
+        candidates.append((weight, y_mean - _applied(weight, x_mean)))
+        xx = xx - train.count * x_mean.unsqueeze(2) * x_mean.unsqueeze(1)
+        xy = xy - train.count * x_mean.unsqueeze(2) * y_mean.unsqueeze(1)
     else:
-        xy = xy - learned.x.unsqueeze(2) * bias.unsqueeze(1)
+        xy = xy - train.x.unsqueeze(2) * bias.unsqueeze(1)
     for ridge in RIDGES:
         new = weight + _step(xx, xy - xx @ weight.transpose(1, 2), ridge).transpose(1, 2)
-        found.append((new, y_mean - _applied(new, x_mean) if may_shift else bias))
-    errors = torch.stack([judging.errors(*one) for one in found])
-    errors[0] -= SLIGHT * judging.yy  # so little is rounding, for which no weight is changed
+        candidates.append((new, y_mean - _applied(new, x_mean) if may_shift else bias))
+    errors = torch.stack([held_out.errors(*candidate) for candidate in candidates])
+    errors[0] -= ROUNDING * held_out.yy  # no weight is changed for a gain within rounding
     best = errors.argmin(0, keepdim=True)
     weights = (
-        torch.stack([one for one, _ in found])
+        torch.stack([candidate for candidate, _ in candidates])
         .gather(0, best.unsqueeze(-1).expand(1, *weight.shape))
         .squeeze(0)
     )
-    biases = torch.stack([one for _, one in found]).gather(0, best).squeeze(0)
+    biases = torch.stack([candidate for _, candidate in candidates]).gather(0, best).squeeze(0)
     return Fit(weights, biases, float(errors[0].sum()), float(errors.gather(0, best).sum()))
 
 
@@ -110,7 +110,7 @@ def _applied(weight: Tensor, x: Tensor) -> Tensor:
 
 
 def _step(xx: Tensor, missing: Tensor, ridge: float) -> Tensor:
-    """What to add to the weights, (groups, inputs, outputs)."""
+    """The change of the weights, (groups, inputs, outputs)."""
     mean = xx.diagonal(dim1=1, dim2=2).mean(1)
     damping = torch.where(mean > 0, ridge * mean, 1.0).reshape(-1, 1, 1)
     factor = torch.linalg.cholesky(

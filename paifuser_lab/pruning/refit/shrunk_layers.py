@@ -1,5 +1,5 @@
-"""The layers that lost inputs, or are given others than before, and what each of them answered
-then.
+"""The layers that lost inputs in a cut, or whose inputs changed, and their outputs before the
+cut.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from ..groups.trace_labels import by_single_operators
 
 PLAIN = (nn.Linear, *CONVOLUTIONS)
 FEWEST_ROWS = 4096
-ROWS_A_COLUMN = 8
+ROWS_PER_COLUMN = 8
 SEED = 0
 
 
 @dataclass
 class ShrunkLayer:
-    """A layer of the model as it is now: which of the earlier outputs it still has, and what they
-    were at some rows of the samples.
+    """A layer of the cut model: which of the earlier outputs it still has, and their values at some
+    rows of the samples.
     """
 
     layer: Any
-    outputs: Tensor | None  # None where all are there
-    rows: Tensor | None = None  # by number, those that judge behind `border`
+    outputs: Tensor | None  # indices of the remaining outputs; None for all
+    rows: Tensor | None = None  # by index, the held-out ones from `border` on
     border: int = 0
-    answers: Tensor | None = None  # (rows, outputs)
+    targets: Tensor | None = None  # the outputs before the cut, (rows, outputs)
     is_usable: bool = True
 
     @property
     def groups(self) -> int:
-        """A convolution's groups; a linear layer is one."""
+        """A convolution's groups; 1 for a linear layer."""
         return getattr(self.layer, "groups", 1)
 
     @property
@@ -52,56 +52,56 @@ class ShrunkLayer:
         return weight.reshape(self.groups, -1, weight.shape[1])
 
     def write(self, matrix: Tensor, bias: Tensor) -> None:
-        """Other weights, and a bias where it has one."""
+        """Set the weights, and the bias where the layer has one."""
         weight: Tensor = self.layer.weight
         rows = matrix.flatten(0, 1)
         weight.copy_(rows.t() if is_transposed_linear(self.layer) else rows.reshape(weight.shape))
         if self.layer.bias is not None:
             self.layer.bias.copy_(bias.flatten())
 
-    def keep(self, answer: Tensor, samples: Samples) -> None:
-        """Take some rows of what it answered before the cut."""
-        rows = rows_of(self.layer, answer)
+    def record_targets(self, output: Tensor, samples: Samples) -> None:
+        """Store some rows of the layer's output before the cut."""
+        rows = rows_of(self.layer, output)
         if self.outputs is not None:
             rows = rows[:, self.outputs.to(rows.device)]
         self.is_usable = (
-            self.answers is None and len(rows) >= 2 and bool(torch.isfinite(rows).all())
+            self.targets is None and len(rows) >= 2 and bool(torch.isfinite(rows).all())
         )
-        limit = max(FEWEST_ROWS, ROWS_A_COLUMN * self.matrix.shape[2])
+        limit = max(FEWEST_ROWS, ROWS_PER_COLUMN * self.matrix.shape[2])
         border = samples.border(len(rows))
-        picked = [_some(0, border, limit), _some(border, len(rows), limit // 3)]
+        picked = [_subset(0, border, limit), _subset(border, len(rows), limit // 3)]
         self.rows, self.border = torch.cat(picked), len(picked[0])
-        self.answers = rows[self.rows.to(rows.device)].clone()
+        self.targets = rows[self.rows.to(rows.device)].clone()
 
 
 def shrunk_layers(
     before: nn.Module, model: nn.Module, structure: Structure, removed: set[int]
 ) -> dict[str, ShrunkLayer]:
-    """By dotted path the layers that have fewer inputs than before the cut, and that are no more
-    than a product.
+    """By dotted path the layers that have fewer inputs than before the cut and only multiply by
+    their weights.
     """
     kept = structure.kept(removed)
     left = {
         (span.weight, span.dimension): numpy.flatnonzero(kept[span.start : span.stop])
         for span in structure.spans
     }
-    found: dict[str, ShrunkLayer] = {}
-    for name, one in products(model).items():
-        inputs, outputs = (0, 1) if is_transposed_linear(one.layer) else (1, 0)
+    layers: dict[str, ShrunkLayer] = {}
+    for name, shrunk in products(model).items():
+        inputs, outputs = (0, 1) if is_transposed_linear(shrunk.layer) else (1, 0)
         if (
-            one.layer.weight.shape[inputs]
+            shrunk.layer.weight.shape[inputs]
             < before.get_submodule(name).get_parameter("weight").shape[inputs]
         ):
-            places = left.get((f"{name}.weight", outputs))
-            found[name] = ShrunkLayer(
-                one.layer, None if places is None else torch.from_numpy(places)
+            positions = left.get((f"{name}.weight", outputs))
+            layers[name] = ShrunkLayer(
+                shrunk.layer, None if positions is None else torch.from_numpy(positions)
             )
-    return found
+    return layers
 
 
 def products(model: nn.Module) -> dict[str, ShrunkLayer]:
-    """By dotted path the layers that are no more than a product, with weights of their own, all of
-    whose outputs are there.
+    """By dotted path the layers that only multiply by weights of their own, with all their
+    outputs.
     """
     owners = Counter(
         id(weight) for module in model.modules() for weight in module.parameters(recurse=False)
@@ -114,14 +114,14 @@ def products(model: nn.Module) -> dict[str, ShrunkLayer]:
     }
 
 
-def remember(before: nn.Module, samples: Samples, lost: Mapping[str, ShrunkLayer]) -> None:
-    """Run the model as it was, and keep what these layers answer; one that runs twice, or not,
-    cannot be used.
+def record_targets(before: nn.Module, samples: Samples, lost: Mapping[str, ShrunkLayer]) -> None:
+    """Run the model of before the cut, and store these layers' outputs; a layer that runs twice, or
+    not at all, cannot be refit.
     """
 
-    def leave(layer: str, answer: Any) -> None:
-        if layer in lost and answer is not FAILED:
-            lost[layer].keep(answer, samples)
+    def leave(layer: str, output: Any) -> None:
+        if layer in lost and output is not FAILED:
+            lost[layer].record_targets(output, samples)
 
     with (
         running(before),
@@ -131,15 +131,15 @@ def remember(before: nn.Module, samples: Samples, lost: Mapping[str, ShrunkLayer
         samples.inputs.clone()(before)
 
 
-def rows_of(layer: nn.Module, answer: Tensor) -> Tensor:
-    """A layer's answer as (rows, outputs)."""
+def rows_of(layer: nn.Module, output: Tensor) -> Tensor:
+    """A layer's output as (rows, outputs)."""
     if isinstance(layer, CONVOLUTIONS):
-        answer = answer.movedim(-1 - len(layer.kernel_size), -1)
-    return answer.reshape(-1, answer.shape[-1])
+        output = output.movedim(-1 - len(layer.kernel_size), -1)
+    return output.reshape(-1, output.shape[-1])
 
 
 def _is_product(layer: nn.Module) -> bool:
-    """Whether its answer is its weights times what it is given, and nothing else happens at its
+    """Whether the layer's output is its weights times its input, and nothing else happens in its
     call.
     """
     is_plain = isinstance(layer, PLAIN) and type(layer).forward in [kind.forward for kind in PLAIN]
@@ -152,8 +152,8 @@ def _is_product(layer: nn.Module) -> bool:
     )
 
 
-def _some(low: int, high: int, most: int) -> Tensor:
-    """All numbers of a range, or as many as there is room for, always the same."""
+def _subset(low: int, high: int, most: int) -> Tensor:
+    """All integers of a range, or a fixed random subset of `most` of them."""
     if high - low <= most:
         return torch.arange(low, high)
     return (

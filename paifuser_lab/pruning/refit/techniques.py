@@ -23,34 +23,35 @@ from .shrunk_layers import ShrunkLayer
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def measure_again(context: RefitContext) -> RefitResult:
-    """Run the model once on the samples, each batch-norm by the statistics of what it is given
-    there, and keep those.
+def reestimate_statistics(context: RefitContext) -> RefitResult:
+    """Run the model once on the samples, each batch-norm normalising by the statistics of its input
+    there, and store those.
     """
     norms: dict[str, Any] = {
-        name: one for name, one in context.model.named_modules() if _keeps_statistics(one)
+        name: module for name, module in context.model.named_modules() if _keeps_statistics(module)
     }
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    statistics: dict[str, tuple[Tensor, Tensor]] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         if layer not in norms:
             return
-        given: Tensor = (*args, *kwargs.values())[0]
-        values = given.detach().movedim(1, 0).flatten(1).double()
-        norms[layer].training = values.shape[1] > 1  # of a single value there is no variance
+        inputs: Tensor = (*args, *kwargs.values())[0]
+        values = inputs.detach().movedim(1, 0).flatten(1).double()
+        norms[layer].training = values.shape[1] > 1  # a single value has no variance
         if norms[layer].training:
-            found[layer] = values.mean(1), values.var(1)
+            statistics[layer] = values.mean(1), values.var(1)
 
-    with running(context.model), watching(context.model, enter, lambda layer, answer: None):
+    with running(context.model), watching(context.model, enter, lambda layer, output: None):
         context.samples.inputs.clone()(context.model)
     with torch.no_grad():
-        for layer, (mean, variance) in found.items():
+        for layer, (mean, variance) in statistics.items():
             norms[layer].running_mean.copy_(mean)
             norms[layer].running_var.copy_(variance)
-    if not found:
+    if not statistics:
         return RefitResult(0, "there is no batch-norm whose statistics could be measured again")
     return RefitResult(
-        len(found), f"measured the statistics of {counted(len(found), 'batch-norm')} again"
+        len(statistics),
+        f"measured the statistics of {counted(len(statistics), 'batch-norm')} again",
     )
 
 
@@ -59,11 +60,10 @@ def _keeps_statistics(module: nn.Module) -> bool:
 
 
 Repair = Literal["least-squares", "batch-norm"]
-REPAIRS: dict[
-    Repair, Callable[[RefitContext], RefitResult]
-] = {  # in the order in which they are done
+# in the order in which they are applied
+REPAIRS: dict[Repair, Callable[[RefitContext], RefitResult]] = {
     "least-squares": refit,
-    "batch-norm": measure_again,
+    "batch-norm": reestimate_statistics,
 }
 
 
@@ -72,50 +72,50 @@ def refit_model(
     before: nn.Module,
     model: nn.Module,
     lost: Mapping[str, ShrunkLayer],
-    wanted: Collection[Repair],
+    repairs: Collection[Repair],
 ) -> list[str]:
-    """Bring the outputs of a model closer to those of the model before the cut; a note for each
-    refit on what it changed and gained.
+    """Bring the outputs of a model closer to those of the model before the cut; returns a note for
+    each refit on what it changed and gained.
     """
     samples = samples_of(work)
     context = RefitContext(before, model, lost, samples, work.inputs)
-    reference = _answers(before, samples)
-    error = output_error(reference, _answers(model, samples))[0]
+    reference = _outputs(before, samples)
+    error = output_error(reference, _outputs(model, samples))[0]
     notes = []
-    for technique in (one for name, one in REPAIRS.items() if name in wanted):
-        kept = {name: value.detach().clone() for name, value in _values(model).items()}
-        done = technique(context)
-        if not done.count:
-            notes.append(done.note)
+    for technique in (technique for name, technique in REPAIRS.items() if name in repairs):
+        saved = {name: value.detach().clone() for name, value in _values(model).items()}
+        result = technique(context)
+        if not result.count:
+            notes.append(result.note)
             continue
-        found = output_error(reference, _answers(model, samples))[0]
-        judged = f"output error {error:.2g} → {found:.2g} on {samples.judges}"
-        if found < error:
-            error = found
-            notes.append(f"{done.note}: {judged}")
+        new_error = output_error(reference, _outputs(model, samples))[0]
+        change = f"output error {error:.2g} → {new_error:.2g} on {samples.judges}"
+        if new_error < error:
+            error = new_error
+            notes.append(f"{result.note}: {change}")
         else:
-            _put_back(model, kept)
-            notes.append(f"{done.note}, and took that back: {judged}")
+            _restore(model, saved)
+            notes.append(f"{result.note}, and took that back: {change}")
     return notes
 
 
-def repairs_for(wanted: Sequence[Repair] | None, work: Workload) -> Sequence[Repair]:
-    """What was asked for; by itself every repair, where there is data that is more than a few
+def repairs_for(requested: Sequence[Repair] | None, work: Workload) -> Sequence[Repair]:
+    """The requested refits; by default all of them if there is train data, which is more than a few
     examples.
     """
-    if wanted is None:
+    if requested is None:
         return tuple(REPAIRS) if work.train is not None else ()
-    return wanted
+    return requested
 
 
-def _answers(model: nn.Module, samples: Samples) -> list[Tensor]:
-    """What judges, of a model's answer."""
-    given = samples.inputs.clone()
+def _outputs(model: nn.Module, samples: Samples) -> list[Tensor]:
+    """The held-out part of a model's output on the samples."""
+    inputs = samples.inputs.clone()
     with running(model):
-        answer: Any = given(model)
+        output: Any = inputs(model)
     return [
         samples.judged(leaf)
-        for leaf in pytree.tree_leaves(answer)
+        for leaf in pytree.tree_leaves(output)
         if isinstance(leaf, Tensor) and leaf.is_floating_point()
     ]
 
@@ -124,7 +124,7 @@ def _values(model: nn.Module) -> dict[str, Tensor]:
     return dict((*model.named_parameters(), *model.named_buffers()))
 
 
-def _put_back(model: nn.Module, kept: dict[str, Tensor]) -> None:
+def _restore(model: nn.Module, saved: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in _values(model).items():
-            value.copy_(kept[name])
+            value.copy_(saved[name])

@@ -1,4 +1,4 @@
-"""Which widths a model needs so that a given share of its parameters, FLOPs or latency is left.
+"""Choose the widths that leave a given share of a model's parameters, FLOPs or latency.
 
 layer_families.py  layers that take equally long at equal widths, and a call of one at any width
 measure.py         staircases (time by width), from the cache or measured now
@@ -6,7 +6,7 @@ steady_timing.py   timings of widths that can be compared with each other
 whole_model.py     the time of the whole model: original, current, and as narrow as allowed
 latency.py         the model's time as a function of its groups' widths
 target.py          the widths for a share of the original's cost
-prediction.py      what was predicted beside what was achieved
+prediction.py      predicted beside achieved shares
 staircase_view.py  a layer's staircase as a record
 """
 

@@ -1,5 +1,5 @@
-"""What a model takes by the widths of its groups: its layers by their staircases, the rest by what
-the whole takes, wide and narrow.
+"""A model's latency as a function of its groups' widths: the layers by their staircases, the rest
+by the whole model's time at full and at narrow width.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy
 from ...records import Staircase, WholeLatency
 from ..groups import Structure
 from ..groups.costs import Cost, Size, Sizes, Term
-from ..groups.costs.cost import Floats, Places
+from ..groups.costs.cost import Floats, Indices
 from .layer_families import Family, family_of, full_width
 from .measure import Key, key_of
 
-REST = -1  # in the place of a staircase: what is not timed by itself
+REST = -1  # instead of a staircase's index: the part that is not timed by itself
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The cost in ms, and how much of it the layers and the rest are at full width."""
+    """The latency in ms as a cost, and the share of the layers and of the rest at full width."""
 
     cost: Cost
     layers_ms: float
@@ -30,46 +30,51 @@ class Latency:
 
 
 def families_of(structure: Structure) -> list[Family]:
-    """Every layer that is timed by itself."""
-    return [family for one in structure.space.multiplied if (family := family_of(one)) is not None]
+    """The family of every layer that is timed by itself."""
+    return [
+        family for product in structure.space.products if (family := family_of(product)) is not None
+    ]
 
 
 def latency_cost(
-    structure: Structure, found: Mapping[Key, Staircase], whole: WholeLatency, narrow: Sequence[int]
+    structure: Structure,
+    staircases: Mapping[Key, Staircase],
+    whole: WholeLatency,
+    narrow: Sequence[int],
 ) -> Latency:
-    """What the model takes; `narrow` are the widths at which the whole took `narrow_ms`.
+    """The model's latency by widths; `narrow` are the widths at which the whole model took
+    `narrow_ms`.
 
-    The rest falls with the values that layers make, from what it is at full width to what it is at
-    the narrow one.
+    The rest is proportional to the number of output values of the layers, between its time at full
+    width and at the narrow one.
     """
-    sizes, stairs = Sizes(structure), {key: _Stairs(row) for key, row in found.items()}
-    layers, made = _layers(structure, sizes, list(stairs)), _made(structure, sizes)
-    climbed = list(stairs.values())
+    sizes, stairs = Sizes(structure), {key: _Stairs(row) for key, row in staircases.items()}
+    layers, outputs = _layers(structure, sizes, list(stairs)), _outputs(structure, sizes)
+    all_stairs = list(stairs.values())
     alone_ms, alone_narrow_ms = (
-        _total(widths, layers, climbed) for widths in (sizes.widths, narrow)
+        _total(widths, layers, all_stairs) for widths in (sizes.widths, narrow)
     )
-    values, narrow_values = (_total(widths, made, []) for widths in (sizes.widths, narrow))
-    scale = (
-        min(1.0, whole.ms / alone_ms) if alone_ms else 1.0
-    )  # what a model does in one, such as a recurrence, takes less
+    values, narrow_values = (_total(widths, outputs, []) for widths in (sizes.widths, narrow))
+    # operators that the model fuses, such as a recurrence, take less than alone
+    scale = min(1.0, whole.ms / alone_ms) if alone_ms else 1.0
     rest_ms = whole.ms - scale * alone_ms
-    falls_ms = rest_ms
+    width_ms = rest_ms
     if whole.narrow_ms is not None and values > narrow_values:
         rest_narrow_ms = max(0.0, whole.narrow_ms - scale * alone_narrow_ms)
-        falls_ms = min(
+        width_ms = min(
             rest_ms, max(0.0, rest_ms - rest_narrow_ms) * values / (values - narrow_values)
         )
-    every = _scaled(layers, scale) + _scaled(made, falls_ms / values if values else 0.0)
+    terms = _scaled(layers, scale) + _scaled(outputs, width_ms / values if values else 0.0)
     return Latency(
-        _cost(sizes.widths, every, climbed, rest_ms - falls_ms), scale * alone_ms, rest_ms
+        _cost(sizes.widths, terms, all_stairs, rest_ms - width_ms), scale * alone_ms, rest_ms
     )
 
 
-_Timed = tuple[int, Term]  # the staircase, by number, or REST; the term's `times` is how often
+_Timed = tuple[int, Term]  # the staircase's index or REST; the term's `times` counts the calls
 
 
 def _layers(structure: Structure, sizes: Sizes, keys: Sequence[Key]) -> list[_Timed]:
-    numbers = {key: number for number, key in enumerate(keys)}
+    indices = {key: number for number, key in enumerate(keys)}
     counted: Counter[tuple[int, tuple[Size, ...]]] = Counter()
     for family in families_of(structure):
         beside = sizes.of(family.beside)
@@ -77,14 +82,14 @@ def _layers(structure: Structure, sizes: Sizes, keys: Sequence[Key]) -> list[_Ti
             beside.stays / full_width(family.beside), _divided(beside, full_width(family.beside))
         )
         reads = Size(1.0) if family.reads is None else sizes.of(family.reads)
-        counted[numbers[key_of(family)], (reads, sizes.of(family.makes), share)] += 1
+        counted[indices[key_of(family)], (reads, sizes.of(family.makes), share)] += 1
     return [(number, Term(times, lengths)) for (number, lengths), times in counted.items()]
 
 
-def _made(structure: Structure, sizes: Sizes) -> list[_Timed]:
+def _outputs(structure: Structure, sizes: Sizes) -> list[_Timed]:
     counted: Counter[tuple[Size, ...]] = Counter()
-    for one in structure.space.multiplied:
-        counted[tuple(map(sizes.of, one.made))] += one.made_times
+    for product in structure.space.products:
+        counted[tuple(map(sizes.of, product.output_sizes))] += product.output_times
     return [(REST, Term(times, lengths)) for lengths, times in counted.items() if times]
 
 
@@ -99,34 +104,34 @@ def _scaled(timed: list[_Timed], scale: float) -> list[_Timed]:
 def _cost(
     widths: Sequence[int], timed: list[_Timed], stairs: Sequence[_Stairs], constant: float = 0.0
 ) -> Cost:
-    return Cost(widths, [term for _, term in timed], constant, _Valued(timed, stairs))
+    return Cost(widths, [term for _, term in timed], constant, _TermCosts(timed, stairs))
 
 
 def _total(widths: Sequence[int], timed: list[_Timed], stairs: Sequence[_Stairs]) -> float:
     return _cost(widths, timed, stairs).total
 
 
-class _Valued:
-    """What each term takes: by its staircase, or what its sizes multiply to."""
+class _TermCosts:
+    """The cost of each term: by its staircase, or the product of its sizes."""
 
     def __init__(self, timed: list[_Timed], stairs: Sequence[_Stairs]) -> None:
         self.numbers = numpy.array([number for number, _ in timed], dtype=numpy.int64)
         self.times = numpy.array([term.times for _, term in timed], dtype=numpy.float64)
         self.stairs = stairs
 
-    def __call__(self, terms: Places, sizes: Floats) -> Floats:
-        numbers, found = self.numbers[terms], self.times[terms].copy()
+    def __call__(self, terms: Indices, sizes: Floats) -> Floats:
+        numbers, costs = self.numbers[terms], self.times[terms].copy()
         for number in numpy.unique(numbers).tolist():
-            here = numbers == number
-            found[here] *= (
-                sizes[here].prod(1) if number == REST else self.stairs[number].at(sizes[here])
+            is_own = numbers == number
+            costs[is_own] *= (
+                sizes[is_own].prod(1) if number == REST else self.stairs[number].at(sizes[is_own])
             )
-        return found
+        return costs
 
 
 class _Stairs:
-    """A staircase between its widths: on straight lines, and never more for fewer channels, since
-    nobody would keep those.
+    """A staircase interpolated linearly between its widths, and never slower with fewer channels,
+    since such widths would not be chosen.
     """
 
     def __init__(self, row: Staircase) -> None:
@@ -140,23 +145,25 @@ class _Stairs:
         )
 
     def at(self, sizes: Floats) -> Floats:
-        """The ms at each row of sizes: channels read, channels made, and the share of a product's
-        rows.
+        """The ms at each row of sizes: input channels, output channels, and the share of a
+        product's rows.
         """
         low, up, to_up = _between(self.reads, sizes[:, 0])
         left, right, to_right = _between(self.makes, sizes[:, 1])
         narrow = self.ms[low, left] * (1 - to_right) + self.ms[low, right] * to_right
         wide = self.ms[up, left] * (1 - to_right) + self.ms[up, right] * to_right
-        found: Floats = (narrow * (1 - to_up) + wide * to_up) * sizes[:, 2]
-        return found
+        ms: Floats = (narrow * (1 - to_up) + wide * to_up) * sizes[:, 2]
+        return ms
 
 
-def _between(widths: Floats, wanted: Floats) -> tuple[Places, Places, Floats]:
-    """The measured widths on both sides of the wanted ones, and how far these are from the lower to
-    the upper.
+def _between(widths: Floats, requested: Floats) -> tuple[Indices, Indices, Floats]:
+    """The measured widths on both sides of the requested ones, and the position of these between
+    the lower and the upper, from 0 to 1.
     """
-    upper = numpy.searchsorted(widths, wanted).clip(0, len(widths) - 1)
+    upper = numpy.searchsorted(widths, requested).clip(0, len(widths) - 1)
     lower = (upper - 1).clip(0)
     gap = widths[upper] - widths[lower]
-    way = numpy.divide(wanted - widths[lower], gap, out=numpy.ones(len(wanted)), where=gap > 0)
-    return lower, upper, way.clip(0, 1)
+    position = numpy.divide(
+        requested - widths[lower], gap, out=numpy.ones(len(requested)), where=gap > 0
+    )
+    return lower, upper, position.clip(0, 1)

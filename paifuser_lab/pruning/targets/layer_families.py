@@ -1,4 +1,4 @@
-"""Layers that take the same at the same widths, and a call of one with any number of channels."""
+"""Layers that take equally long at equal widths, and a call of one with any number of channels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.nn import functional
 
 from ..groups.product import Product, Row, Shape
 
-# of one side: a staircase has one step for each 8 or 16 channels of a layer that is not very wide
+# per side: a staircase has a step every 8 or 16 channels unless the layer is very wide
 MOST_WIDTHS = 12
 
 
-class Room(NamedTuple):
-    """What all calls of a family are given parts of."""
+class Buffers(NamedTuple):
+    """Buffers that all calls of a family use parts of."""
 
     values: Tensor
     weights: Tensor
@@ -26,31 +26,31 @@ class Room(NamedTuple):
 
 class Family(NamedTuple):
     """The timed part of a product: its shape, and the channel ids of its input and output channels;
-    None for those in pairs.
+    `reads` is None where whole groups of a convolution are removed.
     """
 
     shape: Shape
     reads: Row | None
     makes: Row
-    beside: Row  # a product's rows: its time goes with them
-    fixed_reads: int = 1  # of each group of a convolution whose groups go
+    beside: Row  # a product's rows, which its time is proportional to
+    fixed_reads: int = 1  # input channels per group, of a convolution whose groups are removed
 
     @property
     def likeness(self) -> str:
-        """What a person calls it, and what tells it from others."""
+        """A readable name that is unique to the family."""
         shape = self.shape
-        parts = [shape.kind, f"{shape.given[0]} rows"]
+        parts = [shape.kind, f"{shape.input_sizes[0]} rows"]
         if shape.kernel:
             parts = [f"{shape.kind} {_by(shape.kernel)}", *self._grouping]
-            parts += [f"stride {_one(shape.stride)}"] if set(shape.stride) != {1} else []
-            parts += [f"padding {_one(shape.padding)}"] if any(shape.padding) else []
-            parts += [f"dilation {_one(shape.dilation)}"] if set(shape.dilation) != {1} else []
+            parts += [f"stride {_short(shape.stride)}"] if set(shape.stride) != {1} else []
+            parts += [f"padding {_short(shape.padding)}"] if any(shape.padding) else []
+            parts += [f"dilation {_short(shape.dilation)}"] if set(shape.dilation) != {1} else []
             parts += (
-                [f"output padding {_one(shape.output_padding)}"]
+                [f"output padding {_short(shape.output_padding)}"]
                 if any(shape.output_padding)
                 else []
             )
-            parts += [f"{shape.given[0]} × {_by(shape.given[1:])}"]
+            parts += [f"{shape.input_sizes[0]} × {_by(shape.input_sizes[1:])}"]
         parts += ["bias"] if shape.has_bias else []
         parts += [str(shape.dtype).removeprefix("torch.")]
         parts += ["channels last"] if shape.is_channels_last else []
@@ -67,28 +67,30 @@ class Family(NamedTuple):
             else f"in groups of {self.fixed_reads}{multiplied}"
         ]
 
-    def room(self) -> Room:
-        """Values and weights enough for the widest, which all calls share."""
+    def buffers(self) -> Buffers:
+        """Values and weights large enough for the widest call, shared by all calls."""
         reads, makes = full_width(self.reads), full_width(self.makes)
-        groups, wide = self._given(reads, makes)
-        values = self.shape.given[0] * wide * prod(self.shape.given[1:])
+        groups, wide = self._groups_and_inputs(reads, makes)
+        values = self.shape.input_sizes[0] * wide * prod(self.shape.input_sizes[1:])
         weights = makes * max(1, wide // groups) * prod(self.shape.kernel)
-        return Room(*(_drawn(size, self.shape) for size in (values, weights, makes)))
+        return Buffers(*(_random(size, self.shape) for size in (values, weights, makes)))
 
-    def call(self, room: Room, reads: int, makes: int) -> Callable[[], Any]:
-        """The operator with so many channels."""
+    def call(self, buffers: Buffers, reads: int, makes: int) -> Callable[[], Any]:
+        """A call of the operator with these numbers of channels."""
         shape = self.shape
-        groups, wide = self._given(reads, makes)
-        bias = room.biases[:makes] if shape.has_bias else None
+        groups, wide = self._groups_and_inputs(reads, makes)
+        bias = buffers.biases[:makes] if shape.has_bias else None
         values = _shaped(
-            room.values, (shape.given[0], wide, *shape.given[1:]), is_last=shape.is_channels_last
+            buffers.values,
+            (shape.input_sizes[0], wide, *shape.input_sizes[1:]),
+            is_last=shape.is_channels_last,
         )
         if shape.kind == "product":
-            weight = _shaped(room.weights, (makes, wide))
+            weight = _shaped(buffers.weights, (makes, wide))
             return lambda: functional.linear(values, weight, bias)
         is_transposed = shape.kind == "transposed convolution"
         sides = (wide, makes) if is_transposed else (makes, wide // groups)
-        weight = _shaped(room.weights, (*sides, *shape.kernel), is_last=shape.is_channels_last)
+        weight = _shaped(buffers.weights, (*sides, *shape.kernel), is_last=shape.is_channels_last)
         options = (
             shape.stride,
             shape.padding,
@@ -100,7 +102,7 @@ class Family(NamedTuple):
         return lambda: torch.convolution(values, weight, bias, *options)
 
     def grids(self, most: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The widths of both sides to be measured, at most so many each."""
+        """The widths of both sides to measure, at most `most` each."""
         reads = (1,) if self.reads is None else spaced(full_width(self.reads), most)
         return reads, spaced(
             full_width(self.makes),
@@ -110,11 +112,11 @@ class Family(NamedTuple):
 
     @property
     def _multiplied(self) -> int:
-        """How many channels each group makes, where groups go."""
+        """The output channels per group, where groups are removed."""
         return full_width(self.makes) // self.shape.groups
 
-    def _given(self, reads: int, makes: int) -> tuple[int, int]:
-        """How many groups there are, and how many channels are given."""
+    def _groups_and_inputs(self, reads: int, makes: int) -> tuple[int, int]:
+        """The number of groups and of input channels."""
         if self.reads is None:
             groups = makes // self._multiplied
             return groups, groups * self.fixed_reads
@@ -141,7 +143,7 @@ def family_of(product: Product) -> Family | None:
 
 
 def spaced(full: int, most: int, unit: int = 1) -> tuple[int, ...]:
-    """Rising multiples of a power of two of units, no more than so many, and the whole width
+    """Rising multiples of `unit` times a power of two, at most `most` of them, the full width
     last.
     """
     step = 1
@@ -151,25 +153,25 @@ def spaced(full: int, most: int, unit: int = 1) -> tuple[int, ...]:
 
 
 def full_width(row: Row | None) -> int:
-    """How many channels a side has."""
+    """The number of channels of a side."""
     return 1 if row is None else row if isinstance(row, int) else len(row)
 
 
-def _drawn(size: int, shape: Shape) -> Tensor:
+def _random(size: int, shape: Shape) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(size, generator=generator).to(shape.device, shape.dtype)
 
 
-def _shaped(room: Tensor, sizes: tuple[int, ...], *, is_last: bool = False) -> Tensor:
-    """The first values as a tensor of these sizes, its channels last in memory where that is asked
-    for.
+def _shaped(buffer: Tensor, sizes: tuple[int, ...], *, is_last: bool = False) -> Tensor:
+    """The first values as a tensor of these sizes, with its channels last in memory if
+    `is_last`.
     """
     if is_last:
-        return room[: prod(sizes)].view(sizes[0], *sizes[2:], sizes[1]).movedim(-1, 1)
-    return room[: prod(sizes)].view(sizes)
+        return buffer[: prod(sizes)].view(sizes[0], *sizes[2:], sizes[1]).movedim(-1, 1)
+    return buffer[: prod(sizes)].view(sizes)
 
 
-def _one(sizes: tuple[int, ...]) -> str:
+def _short(sizes: tuple[int, ...]) -> str:
     return str(sizes[0]) if len(set(sizes)) == 1 else _by(sizes)
 
 

@@ -1,9 +1,9 @@
 """The staircases of a model's layers: from the cache, or measured now, all widths of a layer in
 turn.
 
-They are kept a file a machine, number of threads and torch. The cores that a neighbour takes would
-slow some widths down and not others, so that what nine calls in ten take longer than counts, as for
-all that is timed alone.
+They are cached in one file per machine, number of threads and torch version. Other processes on the
+same cores would slow down some widths and not others, so the result is the time that nine in ten
+calls exceed, as for every layer timed alone.
 """
 
 from __future__ import annotations
@@ -23,65 +23,63 @@ from ...machine import hardware, threads
 from ...measure import FEWEST, WARM, in_turn, timed_ms
 from ...progress import progress
 from ...records import Staircase, StaircaseTable
-from .layer_families import MOST_WIDTHS, Family, Room, full_width
+from .layer_families import MOST_WIDTHS, Buffers, Family, full_width
 from .steady_timing import clock, memory_at_hand
 
-VERSION = 1  # raise it when layers are timed otherwise: old staircases are then left unread
-ON_AVERAGE = 0.4  # of the time of the widest: what the widths of a layer take
+VERSION = 1  # raise it when layers are timed differently: old staircases are then ignored
+MEAN_SHARE = 0.4  # the mean time of a layer's widths, as a share of the widest's
 FEWEST_WIDTHS = 2
 
-Key = tuple[str, int, int]  # likeness, channels read and made
+Key = tuple[str, int, int]  # likeness, input and output channels
 
 
 def key_of(family: Family) -> Key:
-    """What tells a staircase from others."""
+    """The key of a family's staircase."""
     return family.likeness, full_width(family.reads), full_width(family.makes)
 
 
 def staircases(families: Iterable[Family], *, count: int, seconds: float) -> dict[Key, Staircase]:
-    """The staircase of each family; where it is stopped, those that were measured are kept for the
-    next time.
-    """
-    wanted = {key_of(one): one for one in families}
+    """The staircase of each family; when interrupted, those already measured stay in the cache."""
+    requested = {key_of(family): family for family in families}
     table = kept_table(count)
-    found = {key: row for key in wanted if (row := table.find(*key)) is not None}
-    missing = {key: one for key, one in wanted.items() if key not in found}
-    until = time.perf_counter() + seconds
+    known = {key: row for key in requested if (row := table.find(*key)) is not None}
+    missing = {key: family for key, family in requested.items() if key not in known}
+    deadline = time.perf_counter() + seconds
     try:
         with progress("measuring widths", len(missing)) as shown, threads(count), torch.no_grad():
-            for place, (key, family) in enumerate(missing.items()):
-                left = max(0.0, until - time.perf_counter()) / (len(missing) - place)
-                found[key] = _measured(family, table, left)
+            for index, (key, family) in enumerate(missing.items()):
+                left = max(0.0, deadline - time.perf_counter()) / (len(missing) - index)
+                known[key] = _measured(family, table, left)
                 shown.advance(doing=family.likeness)
     finally:
         keep(
             table.model_copy(
-                update={"rows": tuple(found[key] for key in missing if key in found), "wholes": ()}
+                update={"rows": tuple(known[key] for key in missing if key in known), "wholes": ()}
             )
         )
-    return found
+    return known
 
 
 def kept_table(count: int) -> StaircaseTable:
-    """What was measured here before with so many threads; an empty table where nothing was, or
-    where the file is damaged.
+    """The cached staircases for this machine and number of threads; an empty table where there are
+    none, or where the file is damaged.
     """
     empty = StaircaseTable(
         machine=hardware().label, threads=count, torch_version=str(torch.__version__)
     )
     with suppress(FileError, OSError):
-        kept = StaircaseTable.load(_path(empty))
-        if (kept.machine, kept.threads, kept.torch_version) == (
+        cached = StaircaseTable.load(_path(empty))
+        if (cached.machine, cached.threads, cached.torch_version) == (
             empty.machine,
             empty.threads,
             empty.torch_version,
         ):
-            return kept
+            return cached
     return empty
 
 
 def keep(newer: StaircaseTable) -> None:
-    """Keep the rows for the next time, beside what another process wrote meanwhile."""
+    """Add the rows to the cache, beside rows that another process wrote meanwhile."""
     if not newer.rows and not newer.wholes:
         return
     try:
@@ -95,13 +93,13 @@ def _path(table: StaircaseTable) -> Path:
 
 
 def _measured(family: Family, table: StaircaseTable, seconds: float) -> Staircase:
-    device, room = torch.device(family.shape.device), family.room()
-    reads, makes = family.grids(_affordable(family, room, device, seconds))
+    device, buffers = torch.device(family.shape.device), family.buffers()
+    reads, makes = family.grids(_affordable(family, buffers, device, seconds))
     calls: Mapping[tuple[int, int], Callable[[], Any]] = {
-        (read, made): family.call(room, read, made) for read in reads for made in makes
+        (read, make): family.call(buffers, read, make) for read in reads for make in makes
     }
     with memory_at_hand(device):
-        taken = in_turn(calls, device, seconds, clock(device, table.threads))
+        ms = in_turn(calls, device, seconds, clock(device, table.threads))
     return Staircase(
         likeness=family.likeness,
         machine=table.machine,
@@ -109,16 +107,16 @@ def _measured(family: Family, table: StaircaseTable, seconds: float) -> Staircas
         torch_version=table.torch_version,
         reads=reads,
         makes=makes,
-        ms=tuple(tuple(taken[read, made] for made in makes) for read in reads),
+        ms=tuple(tuple(ms[read, make] for make in makes) for read in reads),
     )
 
 
-def _affordable(family: Family, room: Room, device: torch.device, seconds: float) -> int:
-    """How many widths of each side there is time for."""
-    widest = family.call(room, full_width(family.reads), full_width(family.makes))
-    a_call_s = ON_AVERAGE * min(timed_ms(widest, device) for _ in range(3)) / 1e3
+def _affordable(family: Family, buffers: Buffers, device: torch.device, seconds: float) -> int:
+    """The number of widths of each side that there is time for."""
+    widest = family.call(buffers, full_width(family.reads), full_width(family.makes))
+    call_s = MEAN_SHARE * min(timed_ms(widest, device) for _ in range(3)) / 1e3
     for most in range(MOST_WIDTHS, FEWEST_WIDTHS, -1):
         reads, makes = family.grids(most)
-        if len(reads) * len(makes) * (FEWEST + WARM) * a_call_s <= seconds:
+        if len(reads) * len(makes) * (FEWEST + WARM) * call_s <= seconds:
             return most
     return FEWEST_WIDTHS

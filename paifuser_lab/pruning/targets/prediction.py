@@ -1,4 +1,4 @@
-"""What was predicted beside what was achieved."""
+"""The predicted shares of the original's cost beside the achieved ones."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def target_notes(
     *,
     count: int,
 ) -> list[str]:
-    """A sentence for each of parameters, FLOPs and latency that is known; `model` has been cut,
-    `structure` is from before.
+    """A note for each of parameters, FLOPs and latency that is known; `model` has been cut,
+    `structure` is from before the cut.
     """
     target, predicted = chosen.target, parameters(model, structure)
     for index, units in enumerate(structure.units):
@@ -51,8 +51,8 @@ def _latency(work: Workload, model: nn.Module, chosen: ChosenWidths, count: int)
         return f"{note}; a run takes {chosen.original:,.0f} ms and was not repeated to see"
     with running(work.model), running(model):
         candidates = [
-            Candidate(name, call_of(work, one), count, work.device)
-            for name, one in (("was", work.model), ("is", model))
+            Candidate(name, call_of(work, module), count, work.device)
+            for name, module in (("was", work.model), ("is", model))
         ]
         for samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=SECONDS):
             last = samples

@@ -1,5 +1,5 @@
-"""The widths with which so much of the original's parameters, FLOPs or latency is left, chosen by
-importance for what it costs.
+"""Choose widths that leave a share of the original's parameters, FLOPs or latency, by importance
+lost per cost saved.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .measure import staircases
 from .whole_model import whole_latency
 
 Goal = Literal["parameters", "flops", "latency"]
-STEPS = (8, 4, 2, 1)  # what widths are multiples of: the first with which the target can be reached
-SECONDS = 60.0  # for staircases that are not known yet
+STEPS = (8, 4, 2, 1)  # widths are multiples of the first step that can reach the target
+SECONDS = 60.0  # for staircases that are not in the cache
 
-Kept = dict[int, int]  # of a group, by number: how many units stay
+Widths = dict[int, int]  # by a group's index: how many units stay
 
 
 @dataclass(frozen=True)
 class Target:
-    """How much of what is to be left, of the original's."""
+    """The share of the original's cost that is to be left."""
 
     goal: Goal
     share: float
@@ -42,21 +42,21 @@ class Target:
 
 @dataclass(frozen=True)
 class WidthOptions:
-    """What may be done for it: groups whose width is given, those that may be narrowed with the
-    fewest units of each, and the step.
+    """Groups whose width is fixed, groups that may be narrowed with their fewest units, and the
+    step.
     """
 
-    given: Kept
-    fewest: Kept
+    fixed: Widths
+    fewest: Widths
     round_to: int | None
 
 
 @dataclass(frozen=True)
 class ChosenWidths:
-    """The widths, the share that they are predicted to leave, and how that was found."""
+    """The widths, the predicted share that they leave, and notes on the prediction."""
 
     target: Target
-    kept: Kept
+    kept: Widths
     share: float
     original: float
     notes: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class ChosenWidths:
 
 @dataclass(frozen=True)
 class _Budget:
-    """A cost, what it was for the original, and how it was found."""
+    """A cost, the original's cost, and notes on how it was measured."""
 
     cost: Cost
     original: float
@@ -77,37 +77,38 @@ def choose_widths(
     structure: Structure,
     scores: list[Scores],
     target: Target,
-    ways: WidthOptions,
+    options: WidthOptions,
     *,
     count: int,
 ) -> ChosenWidths:
-    """The widths that lose least importance; a target out of reach is refused with the smallest
+    """The widths that lose least importance; raises for a target out of reach, with the smallest
     share that can be reached.
     """
     if any(isinstance(part, QuantizedLayer) for part in model.modules()):
         raise StepError(
-            "quantized layers are not counted, so no target can be kept; prune before 'precision'."
+            "quantized layers are not counted, so no target can be met; put 'prune' before "
+            "'precision'."
         )
-    tried = _width_choices(structure, target, ways)
-    budget = _budget(work, model, structure, target, tried[-1], count)
+    choices = _width_choices(structure, target, options)
+    budget = _budget(work, model, structure, target, choices[-1], count)
     if not budget.original:
         raise StepError(
             f"{target.goal}: the original has none that are counted, so there is no share of them; "
             "choose another target."
         )
-    for group, kept in ways.given.items():
+    for group, kept in options.fixed.items():
         budget.cost.take(group, kept)
     _check_is_less(budget, target)
     losses = {
         group: loss_by_kept(scores[group], len(structure.groups[group].layers))
-        for group in ways.fewest
+        for group in options.fewest
     }
-    most = target.share * budget.original
-    for allowed in tried:
-        least = copy.deepcopy(budget.cost)
-        take_narrowest(least, allowed)
-        if least.total <= most:
-            solve_widths(budget.cost, most, losses, allowed)
+    limit = target.share * budget.original
+    for allowed in choices:
+        narrowest = copy.deepcopy(budget.cost)
+        take_narrowest(narrowest, allowed)
+        if narrowest.total <= limit:
+            solve_widths(budget.cost, limit, losses, allowed)
             share = budget.cost.total / budget.original
             return ChosenWidths(
                 target, _narrowed(structure, budget.cost), share, budget.original, budget.notes
@@ -116,12 +117,12 @@ def choose_widths(
         f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest "
         "reachable "
         "share is "
-        f"{_ceiled(least.total / budget.original)}; ask for that or more, or give `limits`, "
+        f"{_ceiled(narrowest.total / budget.original)}; ask for that or more, or give `limits`, "
         "`protect` and `round_to` more room."
     )
 
 
-def _narrowed(structure: Structure, cost: Cost) -> Kept:
+def _narrowed(structure: Structure, cost: Cost) -> Widths:
     return {
         group: kept for group, kept in enumerate(cost.kept) if kept < structure.groups[group].width
     }
@@ -136,28 +137,30 @@ def _check_is_less(budget: _Budget, target: Target) -> None:
         )
 
 
-def _width_choices(structure: Structure, target: Target, ways: WidthOptions) -> list[AllowedWidths]:
+def _width_choices(
+    structure: Structure, target: Target, options: WidthOptions
+) -> list[AllowedWidths]:
     """The widths that groups may have, for each step that is tried."""
     groups = structure.groups
-    if target.goal == "latency" and ways.round_to is None:
+    if target.goal == "latency" and options.round_to is None:
         return [
             {
                 index: _measured_widths(structure, index, fewest)
-                for index, fewest in ways.fewest.items()
+                for index, fewest in options.fewest.items()
             }
         ]
-    steps = STEPS if ways.round_to is None else (ways.round_to,)
+    steps = STEPS if options.round_to is None else (options.round_to,)
     return [
         {
             index: allowed_widths(groups[index], step, fewest)
-            for index, fewest in ways.fewest.items()
+            for index, fewest in options.fewest.items()
         }
         for step in steps
     ]
 
 
 def _measured_widths(structure: Structure, index: int, fewest: int) -> tuple[int, ...]:
-    """The widths at which staircases are measured, as units."""
+    """The widths at which staircases are measured, in units."""
     group = structure.groups[index]
     units = {ceil(channels / group.unit) for channels in spaced(group.channels, MOST_WIDTHS)}
     return tuple(kept for kept in sorted(units, reverse=True) if fewest <= kept < group.width)
@@ -180,40 +183,44 @@ def _budget(
     narrow = [group.width for group in structure.groups]
     for index, lower in allowed.items():
         narrow[index] = lower[-1] if lower else narrow[index]
-    found = staircases(families_of(structure), count=count, seconds=SECONDS)
+    timed = staircases(families_of(structure), count=count, seconds=SECONDS)
     whole = whole_latency(work, model, structure, narrow, count=count)
-    made = latency_cost(structure, found, whole, narrow)
+    latency = latency_cost(structure, timed, whole, narrow)
     note = (
-        f"latency: {len(found)} kinds of layers were timed by width and take {made.layers_ms:.3g} "
-        f"of {whole.ms:.3g} ms; the rest "
+        f"latency: {len(timed)} kinds of layers were timed by width and take "
+        f"{latency.layers_ms:.3g} of {whole.ms:.3g} ms; the rest "
         "goes with the values that they make, estimated from the whole"
         + ("" if whole.narrow_ms is None else ", wide and narrow")
     )
-    return _Budget(made.cost, whole.original_ms, (note,))
+    return _Budget(latency.cost, whole.original_ms, (note,))
 
 
 def original_flops(work: Workload) -> int:
-    """The operations of the workload's own model."""
+    """The FLOPs of the workload's own model."""
     return spent_flops(couple(work.model, work.inputs))
 
 
 def fewest_units(
     work: Workload, model: nn.Module, structure: Structure, shares: Mapping[int, float]
-) -> Kept:
-    """The least that is to be kept of groups, as shares of the widths that they had in the
-    original.
-    """
-    original, now = dict(work.model.named_parameters()), dict(model.named_parameters())
-    found = {}
+) -> Widths:
+    """The fewest units to keep of groups, from shares of their widths in the original model."""
+    original, current = dict(work.model.named_parameters()), dict(model.named_parameters())
+    fewest = {}
     for index, share in shares.items():
         group = structure.groups[index]
         first = next(member for member in group.members if member.kind == "rows")
-        was = original[first.weight].shape[first.dimension] if first.weight in original else None
-        widened = 1.0 if was is None else was / now[first.weight].shape[first.dimension]
-        found[index] = max(1, ceil(share * widened * group.width - 1e-9))
-    return found
+        original_size = (
+            original[first.weight].shape[first.dimension] if first.weight in original else None
+        )
+        widened = (
+            1.0
+            if original_size is None
+            else original_size / current[first.weight].shape[first.dimension]
+        )
+        fewest[index] = max(1, ceil(share * widened * group.width - 1e-9))
+    return fewest
 
 
 def _ceiled(share: float) -> str:
-    """Rounded up, so that asking for it succeeds."""
+    """The share rounded up, so that it is accepted as a target."""
     return f"{ceil(share * 1e4) / 1e4:g}"

@@ -1,5 +1,5 @@
-"""What a whole model takes, in turn: as it was at first, as it is, and with every group as narrow
-as it may get.
+"""The time of the whole model, in turn: original, current, and with every group as narrow as
+allowed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ SECONDS = 5.0
 def whole_latency(
     work: Workload, model: nn.Module, structure: Structure, narrow: list[int], *, count: int
 ) -> WholeLatency:
-    """From the cache, or measured now."""
+    """The times from the cache, or measured now."""
     likeness = _likeness(work, model, narrow)
     table = kept_table(count)
-    if (kept := table.whole(likeness)) is not None:
-        return kept
+    if (cached := table.whole(likeness)) is not None:
+        return cached
     models = {"original": work.model, "now": model}
     if (narrowed := _narrowed(work, model, structure, narrow)) is not None:
         models["narrow"] = narrowed
-    taken = timed(work, models, count=count)
-    found = WholeLatency(
+    ms = timed(work, models, count=count)
+    measured = WholeLatency(
         likeness=likeness,
-        original_ms=taken["original"],
-        ms=taken["now"],
-        narrow_ms=taken.get("narrow"),
+        original_ms=ms["original"],
+        ms=ms["now"],
+        narrow_ms=ms.get("narrow"),
     )
-    keep(table.model_copy(update={"rows": (), "wholes": (found,)}))
-    return found
+    keep(table.model_copy(update={"rows": (), "wholes": (measured,)}))
+    return measured
 
 
 def timed(
@@ -68,8 +68,8 @@ def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
 def _narrowed(
     work: Workload, model: nn.Module, structure: Structure, narrow: list[int]
 ) -> nn.Module | None:
-    """A copy without the last units; None where its code does not take it so, for no cut of this
-    one was proven.
+    """A copy without the last units; None where its code fails at that width, since this cut was
+    not checked.
     """
     removed = {
         unit for units, kept in zip(structure.units, narrow, strict=True) for unit in units[kept:]
@@ -79,25 +79,27 @@ def _narrowed(
         cut(copied, structure, removed)
         with running(copied):
             work.inputs.clone()(copied)
-    except Exception:  # whatever its code raises means just that
+    except Exception:  # whatever its code raises: it cannot be narrowed so
         return None
     return copied
 
 
 def _likeness(work: Workload, model: nn.Module, narrow: list[int]) -> str:
-    """Both models by their layers, shapes and formats, and what they are given; not by their
+    """A key of both models by their layers, shapes and formats, and of their inputs; not of their
     values.
     """
     parts = [
-        [str(one) for one in (type(each), each, *_shapes(each.parameters()))]
-        for each in (work.model, model)
+        [str(part) for part in (type(module), module, *_shapes(module.parameters()))]
+        for module in (work.model, model)
     ]
     text = repr((parts, _shapes(work.inputs.tensors), narrow))
     return f"{work.name} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _shapes(tensors: Any) -> list[tuple[Any, ...]]:
-    return [(tuple(one.shape), one.dtype, _strides(one), one.device) for one in tensors]
+    return [
+        (tuple(tensor.shape), tensor.dtype, _strides(tensor), tensor.device) for tensor in tensors
+    ]
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:

@@ -1,8 +1,8 @@
-"""Techniques that reduce the error of rounding, applied before quantized layers are put in place.
+"""Techniques that reduce the error of rounding, applied before layers are replaced.
 
 techniques  the techniques, applied in turn, with the output error before and after each
 equalise    channels of neighbouring layers rescaled to the same range
-smooth      outliers moved from a layer norm's output into the weights that read it
+smooth      outliers moved from a layer norm's output into the weights of its readers
 rounding    weights rounded so that the layer's output changes least
 curvature   how much a layer's output changes with its weights, and the rounding that follows
 operands    the matrix that a layer multiplies its weights by

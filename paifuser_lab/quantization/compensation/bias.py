@@ -1,4 +1,4 @@
-"""The mean error of each output channel, which rounding makes, taken out again by the bias."""
+"""Correct the mean error that rounding causes in each output channel, in the bias."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .layer_data import read_layer_data
 
 
 def correct_bias(context: Context) -> Outcome:
-    """Run the float layers and the quantized ones side by side once over the data, and shift by
-    what is between them.
+    """Run the float and the quantized layers side by side over the data, and add the mean
+    difference to the bias.
     """
-    layers = {layer: one for layer, one in context.layers().items() if one.kind != "Embedding"}
+    layers = {name: layer for name, layer in context.layers().items() if layer.kind != "Embedding"}
     totals: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
     def receive(layer: str, inputs: tuple[Any, ...], output: Tensor) -> None:
-        missing = (output - layers[layer](*inputs)).float()
-        rows = missing.movedim(_channel(context, layer), -1).flatten(0, -2)
+        difference = (output - layers[layer](*inputs)).float()
+        rows = difference.movedim(_channel(context, layer), -1).flatten(0, -2)
         totals[layer] = totals.get(layer, 0) + rows.double().sum(dim=0)
         counts[layer] = counts.get(layer, 0) + len(rows)
 
@@ -35,5 +35,5 @@ def correct_bias(context: Context) -> Outcome:
 
 
 def _channel(context: Context, layer: str) -> int:
-    """Which dimension of a layer's output is its output channels, from the last."""
+    """The dimension of a layer's output that is its channels, counted from the last."""
     return -1 - len(getattr(context.model.get_submodule(layer), "kernel_size", ()))

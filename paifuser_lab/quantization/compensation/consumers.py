@@ -1,5 +1,5 @@
-"""Which layers alone read what a layer makes, and what is done to it on the way; read from what the
-operators did.
+"""Which layers alone read a layer's output, and which operators it passes on the way; read from one
+run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SHAPES = ("view", "_unsafe_view", "detach", "alias")
 
 @dataclass
 class Consumers:
-    """The layers that read a layer's output, the operators that it goes through before, and whether
-    all of that was understood.
+    """The layers that read a layer's output, the operators in between, and whether nothing else
+    reads it.
     """
 
     layers: list[str] = field(default_factory=list)
@@ -33,37 +33,45 @@ def sole_consumers(
     passes: tuple[str, ...],
     readers: set[str],
 ) -> dict[str, Consumers]:
-    """Of each maker (and its number of channels) whose output goes through `passes` to `readers`,
+    """For each maker (with its number of channels) whose output goes through `passes` to `readers`
     and nowhere else.
     """
     consumers: dict[str, Consumers] = {}
-    made_by: dict[int, str] = {}
-    for one in graph.operations:
-        sources = dict.fromkeys(made_by[tensor] for tensor in one.reads if tensor in made_by)
+    maker_of: dict[int, str] = {}
+    for operation in graph.operations:
+        sources = dict.fromkeys(
+            maker_of[tensor] for tensor in operation.reads if tensor in maker_of
+        )
         for source in sources:
-            _note(one, consumers[source], makers[source], passes, readers)
-        for tensor in one.makes:
-            made_by.pop(tensor, None)
-        if one.layer in makers and one.name in operators:
-            consumers.setdefault(one.layer, Consumers())
-            made_by[one.makes[0]] = one.layer
-        elif one.name in passes and sources:
-            made_by[one.makes[0]] = next(iter(sources))
-    given_out = {made_by[tensor] for tensor in graph.outputs & made_by.keys()}
+            _note(operation, consumers[source], makers[source], passes, readers)
+        for tensor in operation.makes:
+            maker_of.pop(tensor, None)
+        if operation.layer in makers and operation.name in operators:
+            consumers.setdefault(operation.layer, Consumers())
+            maker_of[operation.makes[0]] = operation.layer
+        elif operation.name in passes and sources:
+            maker_of[operation.makes[0]] = next(iter(sources))
+    returned = {maker_of[tensor] for tensor in graph.outputs & maker_of.keys()}
     return {
-        layer: one
-        for layer, one in consumers.items()
-        if one.is_alone and one.layers and layer not in given_out
+        layer: consumer
+        for layer, consumer in consumers.items()
+        if consumer.is_alone and consumer.layers and layer not in returned
     }
 
 
 def _note(
-    one: Operation, readers: Consumers, channels: int, passes: tuple[str, ...], wanted: set[str]
+    operation: Operation,
+    readers: Consumers,
+    channels: int,
+    passes: tuple[str, ...],
+    layers: set[str],
 ) -> None:
-    """An operator reads what a layer made."""
-    if one.layer in wanted and one.name in PRODUCTS:
-        readers.layers.append(one.layer)
-    elif one.name not in passes or (one.name in SHAPES and one.shapes[0][-1:] != (channels,)):
+    """Record that an operator reads a layer's output."""
+    if operation.layer in layers and operation.name in PRODUCTS:
+        readers.layers.append(operation.layer)
+    elif operation.name not in passes or (
+        operation.name in SHAPES and operation.shapes[0][-1:] != (channels,)
+    ):
         readers.is_alone = False
-    elif one.name not in SHAPES:
-        readers.passed.add(one.name)
+    elif operation.name not in SHAPES:
+        readers.passed.add(operation.name)

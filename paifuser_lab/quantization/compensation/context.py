@@ -1,4 +1,4 @@
-"""The float model, its quantized layers to be, and what techniques may change of both."""
+"""The float model, its future quantized layers, and what techniques may change of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..residuals import ResidualPlan, plan_residuals
 
 @dataclass(frozen=True)
 class Outcome:
-    """The note on what a technique did, and to how many layers."""
+    """The number of layers that a technique changed, and the note on it."""
 
     count: int
     note: str
@@ -35,10 +35,9 @@ class Context:
     graph: Graph
     chosen: Mapping[str, str]  # layer → format
     runs: list[Callable[[], Any]]  # calls of the model on calibration data
-    spans: Callable[[], dict[str, Range]]  # the inputs of int8 layers, of the model as it is now
-    answers: Callable[[list[str]], dict[str, Range]] | None = (
-        None  # what layers output; None: sums are not rounded
-    )
+    spans: Callable[[], dict[str, Range]]  # the input ranges of int8 layers in the present model
+    # the ranges of layers' outputs; None: sums are not rounded
+    output_ranges: Callable[[list[str]], dict[str, Range]] | None = None
     weights: dict[str, Quantized] = field(default_factory=dict)
     shifts: dict[str, Tensor] = field(default_factory=dict)
 
@@ -57,13 +56,15 @@ class Context:
         return layers
 
     def joined(self) -> dict[str, QuantizedLayer]:
-        """The same layers; int8 ones pass int8 on where a layer or an integer sum reads it."""
+        """The same layers; int8 ones pass int8 on where an int8 layer or an integer sum reads
+        it.
+        """
         layers = self.layers()
-        int8 = {layer: one for layer, one in layers.items() if isinstance(one, Int8Layer)}
-        spans = {layer: one.span for layer, one in int8.items()}
-        plan, answers = self._sums(spans)
+        int8 = {layer: module for layer, module in layers.items() if isinstance(module, Int8Layer)}
+        spans = {layer: module.span for layer, module in int8.items()}
+        plan, output_ranges = self._sums(spans)
         for layer, requantization in (
-            requantizations(self.graph, spans) | plan.requantizations(spans, answers)
+            requantizations(self.graph, spans) | plan.requantizations(spans, output_ranges)
         ).items():
             int8[layer].requantization = requantization
         for layer in plan.consumers:
@@ -72,18 +73,18 @@ class Context:
 
     def residual_roundings(self) -> tuple[dict[str, Range], int]:
         """The ranges of other modules' outputs that enter integer sums, and the number of sums."""
-        spans = self.spans() if self.answers else {}
-        plan, answers = self._sums(spans)
-        return plan.spans(spans, answers), plan.sums
+        spans = self.spans() if self.output_ranges else {}
+        plan, output_ranges = self._sums(spans)
+        return plan.spans(spans, output_ranges), plan.sums
 
     def _sums(self, spans: dict[str, Range]) -> tuple[ResidualPlan, dict[str, Range]]:
-        plan = plan_residuals(self.graph, spans) if self.answers else ResidualPlan()
-        return plan, self.answers(plan.unknown) if self.answers and plan.unknown else {}
+        plan = plan_residuals(self.graph, spans) if self.output_ranges else ResidualPlan()
+        return plan, self.output_ranges(plan.unknown) if self.output_ranges and plan.unknown else {}
 
 
 @contextmanager
 def in_place(model: nn.Module, layers: Mapping[str, nn.Module]) -> Iterator[None]:
-    """The model with other layers, inside the `with` block."""
+    """Replace layers of the model inside the `with` block."""
     before = {layer: model.get_submodule(layer) for layer in layers}
     for layer, new in layers.items():
         replace_layer(model, layer, new)

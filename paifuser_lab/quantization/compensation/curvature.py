@@ -1,7 +1,7 @@
-"""The rounding of a weight that changes its layer's output least, to second order; pure arithmetic.
+"""Round a weight so that its layer's output changes least, to second order; pure arithmetic.
 
 With H = X'X the change is the sum of e H e' over the rows e of rounding errors. GPTQ rounds column
-after column and compensates what is lost by the columns that follow. Written as LDLQ (Chee et al.
+after column and compensates the error in the columns that follow. Written as LDLQ (Chee et al.
 2023, arXiv:2307.13304) that is one Cholesky factor H = R R' with R upper triangular: column i is
 rounded from w_i + Σ_{j<i} e_j R_ji / R_ii.
 """
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from ...formats import Quantized
 
-# of the mean of the Hessian's diagonal: what the data says little about is to stay near its value
+# of the mean of the Hessian's diagonal: weights that the data hardly constrains keep their value
 DAMPING = 0.01
-BLOCK = 128  # columns that are compensated at once
+BLOCK = 128  # columns that are compensated together
 
 
 def round_to_hessian(
     hessian: Tensor, count: int, weight: Tensor, plain: Quantized, bits: int
 ) -> Quantized:
-    """Other integers for the same scales; a channel for which they are no better than the
-    plain ones keeps those.
+    """Choose new integers for the same scales; a channel that they do not improve keeps its plain
+    ones.
     """
     groups, columns = hessian.shape[:2]
     rows = weight.transpose(0, plain.channel).reshape(groups, -1, columns)
@@ -30,29 +30,27 @@ def round_to_hessian(
     scales = plain.scales.repeat_interleave(columns // plain.scales.shape[1], dim=1).reshape(
         rows.shape
     )
-    order = hessian.diagonal(dim1=1, dim2=2).argsort(
-        dim=1, descending=True
-    )  # what matters most is rounded first
-    rounded = _in_turn(
-        _ordered(_trusted(hessian, count), order),
+    # the columns that matter most are rounded first
+    order = hessian.diagonal(dim1=1, dim2=2).argsort(dim=1, descending=True)
+    rounded = _round_columns(
+        _ordered(_shrunk(hessian, count), order),
         _columns(rows, order),
         _columns(scales, order),
         2 ** (bits - 1) - 1,
     )
     rounded = _columns(rounded, order.argsort(dim=1))
     is_better = _change(hessian, rows - rounded * scales) < _change(hessian, rows - values * scales)
-    kept = torch.where(is_better.unsqueeze(-1), rounded, values).to(torch.int8)
-    turned = plain.values.transpose(0, plain.channel)
+    integers = torch.where(is_better.unsqueeze(-1), rounded, values).to(torch.int8)
+    transposed = plain.values.transpose(0, plain.channel)
     return Quantized(
-        kept.reshape(turned.shape).transpose(0, plain.channel).contiguous(),
+        integers.reshape(transposed.shape).transpose(0, plain.channel).contiguous(),
         plain.scales,
         plain.channel,
     )
 
 
-def _trusted(hessian: Tensor, count: int) -> Tensor:
-    """With less of what columns have in common, by the share of it that so few rows would show at
-    random alone.
+def _shrunk(hessian: Tensor, count: int) -> Tensor:
+    """Shrink the off-diagonal by the share of it that so few rows would show at random.
 
     The share is that of Schäfer and Strimmer (2005, doi:10.2202/1544-6115.1175), with the variance
     of products of normal numbers.
@@ -65,24 +63,26 @@ def _trusted(hessian: Tensor, count: int) -> Tensor:
     return torch.lerp(hessian, torch.diag_embed(diagonal), share.reshape(-1, 1, 1))
 
 
-def _in_turn(hessian: Tensor, rows: Tensor, scales: Tensor, most: int) -> Tensor:
-    """Round column after column, each from its value and what was lost before."""
+def _round_columns(hessian: Tensor, rows: Tensor, scales: Tensor, limit: int) -> Tensor:
+    """Round column after column, each from its value plus the error of earlier columns."""
     factor = _upper_factor(hessian)
-    passed_on = factor / factor.diagonal(dim1=1, dim2=2).unsqueeze(1)
-    values, lost = torch.zeros_like(rows), torch.zeros_like(rows)
+    propagation = factor / factor.diagonal(dim1=1, dim2=2).unsqueeze(1)
+    values, errors = torch.zeros_like(rows), torch.zeros_like(rows)
     for start in range(0, rows.shape[2], BLOCK):
         end = min(start + BLOCK, rows.shape[2])
-        wanted = rows[..., start:end] + lost[..., :start] @ passed_on[:, :start, start:end]
-        for one in range(start, end):
-            due = lost[..., start:one] @ passed_on[:, start:one, one : one + 1]
-            target = wanted[..., one - start] + due.squeeze(-1)
-            values[..., one] = (target / scales[..., one]).round().clamp(-most, most)
-            lost[..., one] = rows[..., one] - values[..., one] * scales[..., one]
+        targets = rows[..., start:end] + errors[..., :start] @ propagation[:, :start, start:end]
+        for column in range(start, end):
+            correction = (
+                errors[..., start:column] @ propagation[:, start:column, column : column + 1]
+            )
+            target = targets[..., column - start] + correction.squeeze(-1)
+            values[..., column] = (target / scales[..., column]).round().clamp(-limit, limit)
+            errors[..., column] = rows[..., column] - values[..., column] * scales[..., column]
     return values
 
 
 def _upper_factor(hessian: Tensor) -> Tensor:
-    """R of H = R R', upper triangular; Cholesky's, seen from the last column."""
+    """R of H = R R', upper triangular: the Cholesky factor, computed from the last column."""
     mean = hessian.diagonal(dim1=1, dim2=2).mean(dim=1)
     damping = torch.where(mean > 0, mean * DAMPING, 1.0)
     damped = hessian + damping.reshape(-1, 1, 1) * torch.eye(
@@ -102,5 +102,5 @@ def _columns(rows: Tensor, order: Tensor) -> Tensor:
 
 
 def _ordered(hessian: Tensor, order: Tensor) -> Tensor:
-    turned = hessian.gather(1, order.unsqueeze(2).expand_as(hessian))
-    return _columns(turned, order)
+    rows = hessian.gather(1, order.unsqueeze(2).expand_as(hessian))
+    return _columns(rows, order)

@@ -1,8 +1,8 @@
-"""Channels of neighbouring layers rescaled to the same range: what the first makes smaller, the
-second makes larger.
+"""Rescale the channels of neighbouring layers to the same range: the factor divides the first layer
+and multiplies the second.
 
 Cross-layer equalisation of Nagel et al. (2019), "Data-Free Quantization Through Weight Equalization
-and Bias Correction", arXiv:1906.04721. The model's function stays as it is, since relu(s·x) =
+and Bias Correction", arXiv:1906.04721. The model's function does not change, since relu(s·x) =
 s·relu(x) for s > 0. That does not hold for relu6.
 """
 
@@ -18,36 +18,36 @@ from ...records import counted
 from .consumers import CLAMPS, PRODUCTS, RELUS, SHAPES, sole_consumers
 from .context import Context, Outcome
 
-MOST_SWEEPS = 20
-SETTLED = 1e-3  # a sweep that changes no scale by more is the last
+MAX_SWEEPS = 20
+TOLERANCE = 1e-3  # stop after a sweep that changes no log-scale by more
 
 
 def equalise(context: Context) -> Outcome:
-    """Rescale pair after pair, over and over, since a layer between two others is in two pairs."""
+    """Rescale pair after pair, repeatedly, since a layer between two others is in two pairs."""
     pairs, clamped = _pairs(context)
-    for _ in range(MOST_SWEEPS if pairs else 0):
+    for _ in range(MAX_SWEEPS if pairs else 0):
         if (
             max(
-                _rescale(context.model.get_submodule(one), context.model.get_submodule(other))
-                for one, other in pairs
+                _rescale(context.model.get_submodule(first), context.model.get_submodule(second))
+                for first, second in pairs
             )
-            < SETTLED
+            < TOLERANCE
         ):
             break
-    left = (
+    skipped = (
         f" ({counted(clamped, 'pair')} left alone: a clamp such as relu6 stands between, which "
         "does not scale)"
         if clamped
         else ""
     )
     return Outcome(
-        len(pairs), f"cross-layer equalisation of {counted(len(pairs), 'pair')} of layers{left}"
+        len(pairs), f"cross-layer equalisation of {counted(len(pairs), 'pair')} of layers{skipped}"
     )
 
 
 def _pairs(context: Context) -> tuple[list[tuple[str, str]], int]:
-    """Chosen layers whose output one other chosen layer of the same sort reads alone, and how many
-    more there are behind a clamp.
+    """Chosen layers whose output is read only by one other chosen layer of the same kind, and the
+    number of such pairs with a clamp in between.
     """
     pairs: list[tuple[str, str]] = []
     clamped = 0
@@ -57,7 +57,9 @@ def _pairs(context: Context) -> tuple[list[tuple[str, str]], int]:
     ):
         modules = {layer: context.model.get_submodule(layer) for layer in context.chosen}
         widths = {
-            layer: one.weight.shape[0] for layer, one in modules.items() if isinstance(one, kinds)
+            layer: module.weight.shape[0]
+            for layer, module in modules.items()
+            if isinstance(module, kinds)
         }
         once = {
             layer: width for layer, width in widths.items() if context.graph.entries[layer] == 1
@@ -72,19 +74,19 @@ def _pairs(context: Context) -> tuple[list[tuple[str, str]], int]:
     return pairs, clamped
 
 
-def _rescale(one: Any, other: Any) -> float:
-    """Make the ranges of the channels between two layers agree; by how much that changed any, in
-    powers of e.
-    """
-    makes = one.weight.detach().flatten(1).abs().amax(dim=1)
-    takes = _by_input(other).abs().amax(dim=(1, 3)).flatten()
+def _rescale(first: Any, second: Any) -> float:
+    """Equalise the channel ranges between two layers; return the largest change of a log-scale."""
+    output_range = first.weight.detach().flatten(1).abs().amax(dim=1)
+    input_range = _by_input(second).abs().amax(dim=(1, 3)).flatten()
     scales = torch.where(
-        (makes > 0) & (takes > 0), (makes.double() / takes.double()).sqrt(), 1.0
-    ).to(makes.dtype)
+        (output_range > 0) & (input_range > 0),
+        (output_range.double() / input_range.double()).sqrt(),
+        1.0,
+    ).to(output_range.dtype)
     with torch.no_grad():
-        _scale_outputs(one, 1 / scales)
-        weight = _by_input(other) * scales.reshape(_groups(other), 1, -1, 1)
-        other.weight.copy_(weight.reshape(other.weight.shape))
+        _scale_outputs(first, 1 / scales)
+        weight = _by_input(second) * scales.reshape(_groups(second), 1, -1, 1)
+        second.weight.copy_(weight.reshape(second.weight.shape))
     return float(scales.log().abs().max())
 
 
@@ -95,7 +97,7 @@ def _scale_outputs(layer: Any, scales: Tensor) -> None:
 
 
 def _by_input(layer: Any) -> Tensor:
-    """A weight as (groups, outputs of a group, inputs of a group, taps)."""
+    """A weight as (groups, outputs of a group, inputs of a group, kernel positions)."""
     weight: Tensor = layer.weight.detach()
     groups = _groups(layer)
     return weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)

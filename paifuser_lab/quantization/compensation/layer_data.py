@@ -18,17 +18,17 @@ Receive = Callable[[str, tuple[Any, ...], Tensor], None]  # layer, its inputs, i
 def read_layer_data(
     model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], receive: Receive
 ) -> None:
-    """Pass on the inputs and the output of each call of the layers, run after run."""
-    wanted = set(layers)
+    """Pass the inputs and the output of each call of the layers to `receive`, run after run."""
+    selected = set(layers)
     inputs: dict[str, tuple[Any, ...]] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        if layer in wanted:
+        if layer in selected:
             inputs[layer] = (*args, *kwargs.values())
             _check(model, layer, inputs[layer][0])
 
     def leave(layer: str, output: Any) -> None:
-        if layer in wanted and output is not FAILED:
+        if layer in selected and output is not FAILED:
             receive(layer, inputs.pop(layer), output)
 
     with running(model):

@@ -1,4 +1,6 @@
-"""The matrix that a layer multiplies its weights by: its rows, or the windows of a convolution."""
+"""The matrix that a layer multiplies with its weights: its input rows, or the windows of a
+convolution.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +12,32 @@ from torch.nn import functional as F
 
 from ...model.layers import CONVOLUTIONS
 
-FEWEST_ROWS, MOST_NUMBERS = 2048, 2**22  # of one call: all rows, or as many as make so many numbers
+MIN_ROWS, MAX_ELEMENTS = 2048, 2**22  # the rows of one call are sampled beyond both limits
 
 
-def layer_operands(layer: Any, x: Tensor, rows_wanted: Tensor | None = None) -> Tensor:
-    """What a layer multiplies its weights by: (groups, rows, columns); of very many rows some,
-    picked at random, or those wanted.
+def layer_operands(layer: Any, x: Tensor, row_indices: Tensor | None = None) -> Tensor:
+    """The operands of a layer's weights: (groups, rows, columns); a random sample where there are
+    too many rows, or the given rows.
     """
     if not isinstance(layer, CONVOLUTIONS):
         rows = x.reshape(-1, x.shape[-1])
         return (
-            rows[_picked(len(rows), rows.shape[1]) if rows_wanted is None else rows_wanted]
+            rows[_row_sample(len(rows), rows.shape[1]) if row_indices is None else row_indices]
             .float()
             .unsqueeze(0)
         )
     windows = _windows(layer, x)
     positions = windows.shape[:1] + windows.shape[2 : 2 + len(layer.kernel_size)]
-    if rows_wanted is None:
-        rows_wanted = _picked(positions.numel(), layer.weight[0].numel() * layer.groups)
-    chosen = torch.unravel_index(rows_wanted, positions)
+    if row_indices is None:
+        row_indices = _row_sample(positions.numel(), layer.weight[0].numel() * layer.groups)
+    chosen = torch.unravel_index(row_indices, positions)
     taps = windows.movedim(1, 1 + len(layer.kernel_size))[chosen].float()
     return taps.reshape(len(taps), layer.groups, -1).transpose(0, 1)
 
 
 def _windows(layer: Any, x: Tensor) -> Tensor:
-    """The window of each place of the output: (examples, channels, *positions, *window); a view,
-    which takes no memory.
+    """The window of each output position: (examples, channels, *positions, *window); a view, which
+    takes no memory.
     """
     batch = x if x.ndim == len(layer.kernel_size) + 2 else x.unsqueeze(0)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -47,9 +49,9 @@ def _windows(layer: Any, x: Tensor) -> Tensor:
     return windows
 
 
-def _picked(count: int, columns: int) -> Tensor:
-    """All rows, or as many as there is room for, always the same."""
-    most = max(FEWEST_ROWS, MOST_NUMBERS // columns)
-    if count <= most:
+def _row_sample(count: int, columns: int) -> Tensor:
+    """All rows, or a fixed random sample within the limits."""
+    limit = max(MIN_ROWS, MAX_ELEMENTS // columns)
+    if count <= limit:
         return torch.arange(count)
-    return torch.randint(count, (most,), generator=torch.Generator().manual_seed(0))
+    return torch.randint(count, (limit,), generator=torch.Generator().manual_seed(0))

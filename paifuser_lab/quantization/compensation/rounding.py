@@ -1,10 +1,10 @@
-"""Weights rounded so that the layer's output on the calibration data changes least, not each weight
-by itself.
+"""Round weights so that the layer's output on the calibration data changes least, instead of each
+weight to the nearest.
 
-That rounding to the nearest is not best, and that the layer's own output is the thing to keep, is
-Nagel et al. (2020), "Up or Down? Adaptive Rounding for Post-Training Quantization",
-arXiv:2004.10568. The closed form is that of Frantar et al. (2022), "GPTQ", arXiv:2210.17323: second
-order, columns one after the other.
+That rounding to the nearest is not best, and that the layer's own output is the objective, is Nagel
+et al. (2020), "Up or Down? Adaptive Rounding for Post-Training Quantization", arXiv:2004.10568. The
+closed form is that of Frantar et al. (2022), "GPTQ", arXiv:2210.17323: second order, columns one
+after the other.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .curvature import round_to_hessian
 from .layer_data import read_layer_data
 from .operands import layer_operands
 
-MOST_BYTES = 2**28  # of Hessians held at once
+MAX_BYTES = 2**28  # of Hessians in memory at once
 
 
 def round_adaptively(context: Context) -> Outcome:
-    """Choose the integers of every linear layer and convolution, as many at once as their
-    Hessians have room for.
+    """Choose the integers of every linear layer and convolution, as many layers at once as memory
+    allows for their Hessians.
     """
     count = 0
     for layers in _batches(context):
@@ -39,7 +39,7 @@ def round_adaptively(context: Context) -> Outcome:
 
 def _batches(context: Context) -> Iterator[list[str]]:
     batch: list[str] = []
-    room = MOST_BYTES
+    room = MAX_BYTES
     for layer in context.chosen:
         module: Any = context.model.get_submodule(layer)
         if not (isinstance(module, CONVOLUTIONS) or is_linear(module)):
@@ -47,7 +47,7 @@ def _batches(context: Context) -> Iterator[list[str]]:
         size = 4 * _groups(module) * (module.weight.numel() // _outputs(module)) ** 2
         if batch and size > room:
             yield batch
-            batch, room = [], MOST_BYTES
+            batch, room = [], MAX_BYTES
         batch.append(layer)
         room -= size
     if batch:
@@ -55,9 +55,7 @@ def _batches(context: Context) -> Iterator[list[str]]:
 
 
 def _hessians(context: Context, layers: list[str]) -> dict[str, tuple[Tensor, int]]:
-    """X'X of what each layer multiplies its weights by, (groups, columns, columns), and of how many
-    rows X is.
-    """
+    """X'X of each layer's operands X, (groups, columns, columns), and the number of rows of X."""
     hessians: dict[str, tuple[Tensor, int]] = {}
 
     def receive(layer: str, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -70,13 +68,12 @@ def _hessians(context: Context, layers: list[str]) -> dict[str, tuple[Tensor, in
 
 
 def _rounded(context: Context, layer: str, hessian: Tensor, rows: int) -> Quantized:
-    """The layer's integers, in the order in which it wants them."""
+    """The layer's integers, in the layout that the quantized layer stores."""
     module: Any = context.model.get_submodule(layer)
-    is_turned = (
-        context.chosen[layer] == "int8" and channel_of(module) == 1
-    )  # GPT-2's, which int8 turns round
-    weight = module.weight.detach().t() if is_turned else module.weight.detach()
-    channel = 0 if is_turned else channel_of(module)
+    # GPT-2's Conv1D, whose weight the int8 layer stores transposed
+    is_transposed = context.chosen[layer] == "int8" and channel_of(module) == 1
+    weight = module.weight.detach().t() if is_transposed else module.weight.detach()
+    channel = 0 if is_transposed else channel_of(module)
     assert channel is not None
     bits = format_of(context.chosen[layer]).weight_bits
     return round_to_hessian(

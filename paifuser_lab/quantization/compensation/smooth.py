@@ -1,8 +1,8 @@
-"""Outliers moved from what a layer norm gives into the weights that read it, where they are easier
-to round.
+"""Move outliers from a layer norm's output into the weights that read it, where they are easier to
+round.
 
-SmoothQuant of Xiao et al. (2022), arXiv:2211.10438. What the norm gives is divided by a factor a
-channel and the weights are layer_operands by it, so the model's function stays as it is.
+SmoothQuant of Xiao et al. (2022), arXiv:2211.10438. The norm's output is divided by a factor for
+each channel and the weights are multiplied by it, so the model's function does not change.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .consumers import SHAPES, sole_consumers
 from .context import Context, Outcome
 from .layer_data import read_layer_data
 
-SHARE = 0.5  # of the difficulty that goes over to the weights
+MIGRATION = 0.5  # SmoothQuant's α: the share of the difficulty that moves to the weights
 NORM = ("native_layer_norm",)
 
 
 def smooth(context: Context) -> Outcome:
-    """Rescale each layer norm whose output int8 linear layers alone read."""
+    """Rescale each layer norm whose output is read only by int8 linear layers."""
     norms = _norms(context)
     peaks: dict[str, Tensor] = {}
 
@@ -60,8 +60,8 @@ def _norms(context: Context) -> dict[str, list[str]]:
     }
     once = {layer for layer in linear if context.graph.entries[layer] == 1}
     return {
-        norm: one.layers
-        for norm, one in sole_consumers(context.graph, widths, NORM, SHAPES, once).items()
+        norm: readers.layers
+        for norm, readers in sole_consumers(context.graph, widths, NORM, SHAPES, once).items()
     }
 
 
@@ -72,7 +72,9 @@ def _is_scalable(context: Context, name: str, module: nn.Module) -> bool:
         or len(module.normalized_shape) != 1
     ):
         return False
-    weights = [context.graph.weights[f"{name}.{one}"] for one, _ in module.named_parameters()]
+    weights = [
+        context.graph.weights[f"{name}.{parameter}"] for parameter, _ in module.named_parameters()
+    ]
     is_shared = any(len(context.graph.readers.get(weight, ())) > 1 for weight in weights)
     return context.graph.entries[name] == 1 and not is_shared and not is_altered(module)
 
@@ -81,7 +83,7 @@ def _move(norm: Any, readers: list[Any], peak: Tensor) -> None:
     weights = torch.stack(
         [layer.weight.detach().float().abs().amax(dim=0) for layer in readers]
     ).amax(dim=0)
-    factors = peak.pow(SHARE) / weights.pow(1 - SHARE)
+    factors = peak.pow(MIGRATION) / weights.pow(1 - MIGRATION)
     factors = torch.where((peak > 0) & (weights > 0), factors, 1.0).to(norm.weight.dtype)
     with torch.no_grad():
         for weight in norm.parameters():

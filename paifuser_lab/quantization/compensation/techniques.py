@@ -1,4 +1,4 @@
-"""The techniques, applied in turn, each with the output error before and after."""
+"""Apply the techniques in turn, and measure the output error before and after each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .rounding import round_adaptively
 from .smooth import smooth
 
 Technique = Literal["bias", "equalise", "smooth", "rounding"]
-TECHNIQUES: dict[Technique, Callable[[Context], Outcome]] = {  # in the order in which they are done
+# in the order of application
+TECHNIQUES: dict[Technique, Callable[[Context], Outcome]] = {
     "equalise": equalise,
     "smooth": smooth,
     "rounding": round_adaptively,
@@ -25,14 +26,16 @@ TECHNIQUES: dict[Technique, Callable[[Context], Outcome]] = {  # in the order in
 
 
 def compensate(
-    context: Context, wanted: Collection[Technique], example: Callable[[], Any]
+    context: Context, requested: Collection[Technique], example: Callable[[], Any]
 ) -> list[str]:
-    """Apply the wanted techniques in turn; a note on each, with the output error on the example."""
-    if not wanted:
+    """Apply the requested techniques in turn; a note on each, with the output error on the
+    example.
+    """
+    if not requested:
         return []
-    reference = _answer(context, example)
+    reference = _output(context, example)
     error, notes = _error(context, example, reference), []
-    for technique in (one for name, one in TECHNIQUES.items() if name in wanted):
+    for technique in (TECHNIQUES[name] for name in TECHNIQUES if name in requested):
         outcome, before = technique(context), error
         if not outcome.count:
             notes.append(f"{outcome.note}: nothing to change")
@@ -46,16 +49,17 @@ def compensate(
 
 
 def _error(context: Context, example: Callable[[], Any], reference: list[Tensor]) -> float:
-    """The relative L2 error of the model's output with the layers as they would be now."""
+    """The relative L2 error of the model's output with the present quantized layers."""
     with in_place(context.model, context.joined()):
-        answer = _answer(context, example)
+        output = _output(context, example)
     difference = sum(
-        float((one - other).square().sum()) for one, other in zip(reference, answer, strict=True)
+        float((expected - actual).square().sum())
+        for expected, actual in zip(reference, output, strict=True)
     )
-    total = sum(float(one.square().sum()) for one in reference)
+    total = sum(float(expected.square().sum()) for expected in reference)
     return float((difference / total if total else difference) ** 0.5)
 
 
-def _answer(context: Context, example: Callable[[], Any]) -> list[Tensor]:
+def _output(context: Context, example: Callable[[], Any]) -> list[Tensor]:
     with running(context.model):
         return [leaf.double() for leaf in pytree.tree_leaves(example()) if isinstance(leaf, Tensor)]

@@ -1,8 +1,8 @@
-"""Linear layers, and convolutions of single points, that multiply in fp8 (e4m3): weights scaled by
-channel, inputs row by row as they come.
+"""Linear layers and pointwise convolutions that multiply in fp8 (e4m3): weights scaled per channel,
+inputs per row at run time.
 
-Stands on torch's own product of scaled matrices, which is quick on a GPU from Ada (capability 8.9)
-on; a CPU has it too, for the same numbers, not for speed.
+Built on torch's product of scaled matrices, which is fast on a GPU from Ada (capability 8.9) on; a
+CPU has it too, with the same numbers, but without a speed-up.
 """
 
 from __future__ import annotations
@@ -19,47 +19,53 @@ from ...formats import FP8, Quantized, to_fp8
 from ...model.layers import CONVOLUTIONS, is_transposed_linear
 from .layer import QuantizedLayer
 
-LEAST = (8, 9)  # the capability that has a product in fp8
-BY_ROWS = (9, 0)  # that which scales rows and channels on the way
-WIDTHS = {"cuda": 16}  # what both widths of a product have to be multiples of
+MIN_CAPABILITY = (8, 9)  # the lowest with a product in fp8
+ROWWISE_CAPABILITY = (9, 0)  # the lowest whose product applies scales per row and channel
+WIDTH_MULTIPLE = {"cuda": 16}  # both widths of a product must be multiples of it
 
 
 def device_obstacle(device: torch.device) -> str | None:
-    """Why a device has no product in fp8; None where it has."""
-    wanted = "fp8 needs a GPU of CUDA capability 8.9 or newer"
+    """Why a device has no product in fp8; None where it has one."""
+    requirement = "fp8 needs a GPU of CUDA capability 8.9 or newer"
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
-        return None if (major, minor) >= LEAST else f"{wanted}, and this one has {major}.{minor}"
+        return (
+            None
+            if (major, minor) >= MIN_CAPABILITY
+            else f"{requirement}, and this one has {major}.{minor}"
+        )
     if device.type == "cpu":
         return (
             None
             if _cpu_has_product()
-            else f"{wanted}, and this torch has no such product for a CPU"
+            else f"{requirement}, and this torch has no such product for a CPU"
         )
-    return f"{wanted}, or a CPU, and the layer is on {device.type}"
+    return f"{requirement}, or a CPU, and the layer is on {device.type}"
 
 
 @cache
 def _cpu_has_product() -> bool:
-    row, one = torch.ones(1, 16).to(FP8), torch.ones(1, 1)
+    row, scale = torch.ones(1, 16).to(FP8), torch.ones(1, 1)
     try:
-        torch._scaled_mm(row, row.t(), scale_a=one, scale_b=one, out_dtype=torch.float32)
+        torch._scaled_mm(row, row.t(), scale_a=scale, scale_b=scale, out_dtype=torch.float32)
     except (RuntimeError, NotImplementedError):
         return False
     return True
 
 
-def answers_in(device: torch.device) -> torch.dtype | None:
-    """What a product outputs in that scales rows and channels on the way; None where a device has
-    none.
+def product_dtype(device: torch.device) -> torch.dtype | None:
+    """The output dtype of the product that applies scales per row and channel; None where a device
+    has no such product.
     """
     if device.type != "cuda":
         return torch.float32
-    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= BY_ROWS else None
+    return (
+        torch.bfloat16 if torch.cuda.get_device_capability(device) >= ROWWISE_CAPABILITY else None
+    )
 
 
 class Fp8Linear(QuantizedLayer):
-    """Rounds its input to fp8 row by row, and multiplies that."""
+    """Rounds its input to fp8 row by row, and multiplies in fp8."""
 
     def __init__(self, layer: Any) -> None:
         self.is_convolution = isinstance(layer, CONVOLUTIONS)
@@ -73,18 +79,16 @@ class Fp8Linear(QuantizedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The numbers that the weight stands for, in the shape and order in which the layer had
-        them.
-        """
+        """The dequantized weight, in the original layer's shape and layout."""
         numbers = self.values.view(FP8).float() * self.scales
         return numbers.t() if self.is_transposed else numbers.reshape(self.shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        """An exporter is refused: the runtimes that there are have no such product."""
+        """Raises on export: the runtimes have no such product."""
         if torch.compiler.is_exporting():
             raise StepError(
-                "a layer in fp8 cannot be exported, since the engines here have no product in fp8; "
-                "take int8"
+                "a layer in fp8 cannot be exported, since the engines have no product in fp8; use "
+                "int8"
             )
         points = x.movedim(1 - self.is_single(x), -1) if self.is_convolution else x
         rows = points.reshape(-1, self.values.shape[1])
@@ -92,38 +96,42 @@ class Fp8Linear(QuantizedLayer):
         return output.movedim(-1, 1 - self.is_single(x)) if self.is_convolution else output
 
     def is_single(self, x: Tensor) -> bool:
-        """Whether a convolution is given one example without its batch."""
+        """Whether a convolution's input is one example without a batch dimension."""
         return x.ndim == len(self.shape) - 1
 
     def _multiply(self, rows: Tensor) -> Tensor:
-        small, scales = to_fp8(rows)
-        weight, dtype = self.values.view(FP8), answers_in(rows.device)
+        rounded, scales = to_fp8(rows)
+        weight, dtype = self.values.view(FP8), product_dtype(rows.device)
         if dtype is None:
-            one = scales.new_ones(())
-            output = product(small, weight, one, one, torch.float32) * scales * self.scales.t()
+            unit_scale = scales.new_ones(())
+            output = (
+                product(rounded, weight, unit_scale, unit_scale, torch.float32)
+                * scales
+                * self.scales.t()
+            )
         else:
-            output = product(small, weight, scales, self.scales.t(), dtype)
+            output = product(rounded, weight, scales, self.scales.t(), dtype)
         return output if self.bias is None else output + self.bias
 
 
 def product(
     left: Tensor, right: Tensor, left_scales: Tensor, right_scales: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """Rows times rows (rows × inputs, outputs × inputs), both in fp8, filled up to the widths that
-    there are products for.
+    """Rows times rows (rows × inputs, outputs × inputs), both in fp8, padded to the widths that the
+    product supports.
     """
     outputs, inputs = right.shape
-    width = WIDTHS.get(left.device.type, 1)
-    more, columns = -outputs % width, -inputs % width
+    width = WIDTH_MULTIPLE.get(left.device.type, 1)
+    extra_outputs, extra_inputs = -outputs % width, -inputs % width
     if right_scales.ndim:
-        right_scales = F.pad(right_scales, (0, more), value=1.0).contiguous()
-    left, right = _filled(left, columns, 0), _filled(right, columns, more)
+        right_scales = F.pad(right_scales, (0, extra_outputs), value=1.0).contiguous()
+    left, right = _padded(left, extra_inputs, 0), _padded(right, extra_inputs, extra_outputs)
     return torch._scaled_mm(
         left, right.t(), scale_a=left_scales, scale_b=right_scales, out_dtype=dtype
     )[:, :outputs]
 
 
-def _filled(values: Tensor, columns: int, rows: int) -> Tensor:
+def _padded(values: Tensor, columns: int, rows: int) -> Tensor:
     return (
         F.pad(values.view(torch.uint8), (0, columns, 0, rows)).view(FP8)
         if columns or rows

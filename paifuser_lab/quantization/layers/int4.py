@@ -1,9 +1,9 @@
-"""Linear layers in int4 by torch's packed operator: the integers are layer_operands as they are
-stored, and no weight is made.
+"""Linear layers in int4 by torch's packed operator: the integers are multiplied as they are stored,
+without building a float weight.
 
-It is quick where a call has few rows, and then in bf16 alone: the layer's input, its scales
-and its output are rounded to bf16, sums are in fp32. That adds about 3e-3 to the error, where
-rounding weights to four bits makes about 1e-1.
+It is fast where a call has few rows, and only in bf16: the layer's input, its scales and its output
+are rounded to bf16, sums are in fp32. That adds about 3e-3 to the error, where rounding weights to
+four bits causes about 1e-1.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.nn import functional as F
 
 from ...formats import GROUP, Quantized
 
-OUTPUTS = 16  # the operator makes so many outputs at once; a layer with another number is filled up
-ZERO = 8  # of the stored integers, which begin at 0
+OUTPUTS = 16  # the operator computes this many outputs at once; other layers are padded
+ZERO = 8  # the zero point of the stored integers, which start at 0
 
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A weight in the order that this processor's operator reads, which is another on another
-    processor: made, never saved.
+    """A weight in the layout of this processor's operator, which differs between processors: packed
+    at run time, never saved.
     """
 
     values: Tensor
@@ -37,19 +37,19 @@ def grouped(numbers: Quantized, multiple: int = 1) -> tuple[Tensor, Tensor]:
     """A linear weight as integers (outputs, groups, GROUP) from 0 to 15, and its scales (outputs,
     groups).
 
-    Outputs are filled up with zeros to a multiple, inputs to whole groups; a row with one scale has
-    it in each of its groups.
+    Outputs are padded with zeros to a multiple, inputs to whole groups; a row's single scale is
+    repeated for each of its groups.
     """
     values = numbers.values.transpose(0, numbers.channel)
     outputs, inputs = values.shape
-    groups, more = -(-inputs // GROUP), -outputs % multiple
-    values = F.pad(values + ZERO, (0, groups * GROUP - inputs, 0, more), value=ZERO)
-    scales = F.pad(numbers.scales.expand(outputs, groups), (0, 0, 0, more), value=1.0)
+    groups, padding = -(-inputs // GROUP), -outputs % multiple
+    values = F.pad(values + ZERO, (0, groups * GROUP - inputs, 0, padding), value=ZERO)
+    scales = F.pad(numbers.scales.expand(outputs, groups), (0, 0, 0, padding), value=1.0)
     return values.reshape(-1, groups, GROUP).to(torch.uint8), scales.contiguous()
 
 
 def pack(numbers: Quantized) -> PackedWeight:
-    """The weight of a linear layer for the operator."""
+    """Pack the weight of a linear layer for the operator."""
     outputs, inputs = numbers.values.transpose(0, numbers.channel).shape
     values, scales = grouped(numbers, OUTPUTS)
     ordered = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
@@ -61,28 +61,28 @@ def pack(numbers: Quantized) -> PackedWeight:
 
 def product(rows: Tensor, weight: PackedWeight) -> Tensor:
     """Rows times the weight, in the rows' dtype."""
-    filled = F.pad(
+    padded = F.pad(
         rows.to(torch.bfloat16), (0, len(weight.scales) * GROUP - weight.inputs)
     ).contiguous()
     output: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-        filled, weight.values, GROUP, weight.scales
+        padded, weight.values, GROUP, weight.scales
     )
     return output[:, : weight.outputs].to(rows.dtype)
 
 
 def onnx_weight(numbers: Quantized) -> tuple[Tensor, Tensor]:
-    """The integers (outputs, groups, GROUP / 2), two a byte, and the scales (outputs, groups), as
-    the operator reads them.
+    """The integers (outputs, groups, GROUP / 2), two per byte, and the scales (outputs, groups), as
+    the ONNX operator reads them.
 
-    Zero is 8 where a file says nothing of it, which is where it is stored.
+    The operator's default zero point is 8, as in the stored integers.
     """
     values, scales = grouped(numbers)
     return values[..., ::2] | (values[..., 1::2] << 4), scales
 
 
 def matmul_nbits(x: Tensor, values: Tensor, scales: Tensor) -> Tensor:
-    """The operator in the traced graph; it takes any number of inputs, and the last group may be
-    filled up. In fp32.
+    """The ONNX operator in the traced graph, in fp32; it takes any number of inputs, and the last
+    group may be padded.
     """
     outputs, inputs = len(values), x.shape[-1]
     sizes: dict[str, Any] = {"K": inputs, "N": outputs, "bits": 4, "block_size": GROUP}
@@ -99,24 +99,23 @@ def matmul_nbits(x: Tensor, values: Tensor, scales: Tensor) -> Tensor:
 
 
 def pack_nibbles(values: Tensor) -> Tensor:
-    """Numbers from -8 to 7 in rows, as bytes; a row of odd length is filled up."""
+    """Integers from -8 to 7 in rows, packed two per byte; a row of odd length is padded."""
     rows = values.reshape(values.shape[0], -1).add(8).to(torch.uint8)
     rows = F.pad(rows, (0, rows.shape[1] % 2))
     return rows[:, ::2] | (rows[:, 1::2] << 4)
 
 
 def unpack_nibbles(nibbles: Tensor, columns: int) -> Tensor:
-    """The numbers again, in rows of so many columns."""
+    """Unpack the integers, in rows of this many columns."""
     if torch.onnx.is_in_onnx_export():
         return _unpack_for_onnx(nibbles, columns)
-    pairs = nibbles.to(
-        torch.int16
-    )  # a byte spread over two, so that no row is taken apart and put together
+    # each byte is spread over two, so rows need not be split and concatenated
+    pairs = nibbles.to(torch.int16)
     return ((pairs | (pairs << 4)) & 0x0F0F).view(torch.int8)[..., :columns] - 8
 
 
 def _unpack_for_onnx(nibbles: Tensor, columns: int) -> Tensor:
-    """The same for a file: runtimes shift no bytes, and none reads one number as two."""
-    whole = nibbles.to(torch.int32)
-    both = torch.stack([whole & 15, whole >> 4], dim=-1).flatten(-2)
-    return both[..., :columns].to(torch.int8) - 8
+    """The same for an ONNX file: runtimes neither shift bytes nor reinterpret one number as two."""
+    integers = nibbles.to(torch.int32)
+    halves = torch.stack([integers & 15, integers >> 4], dim=-1).flatten(-2)
+    return halves[..., :columns].to(torch.int8) - 8

@@ -1,5 +1,5 @@
-"""What is to be known of layers in int4-weights: which of them multiply integers, which make their
-weights, and what bf16 adds.
+"""Notes on layers in int4-weights: which of them multiply integers, which build float weights, and
+the error that bf16 adds.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from ...records import counted
 from ...workload import Workload, running
 from .weights_only import FEW_ROWS, WeightsOnly
 
-MOST_NAMES = 3
+MAX_NAMES = 3
 
 
 def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> list[str]:
-    """Sentences about those of the chosen layers that are in int4, by a call on the example
-    inputs.
-    """
+    """Notes on the chosen layers that are in int4, from one call on the example inputs."""
     modules = {name: model.get_submodule(name) for name in chosen}
     layers = {
-        name: one
-        for name, one in modules.items()
-        if isinstance(one, WeightsOnly) and one.in_nibbles
+        name: module
+        for name, module in modules.items()
+        if isinstance(module, WeightsOnly) and module.in_nibbles
     }
     if not layers:
         return []
-    with _watched(layers) as few:
-        answer = _answer(work, model)
+    with _watched(layers) as integer_layers:
+        output = _output(work, model)
     reasons: dict[str, list[str]] = {}
-    for name in layers.keys() - few:
-        reasons.setdefault(_why_not(layers[name]), []).append(name)
+    for name in layers.keys() - integer_layers:
+        reasons.setdefault(_float_reason(layers[name]), []).append(name)
     notes = [
         f"{_named(sorted(names))} in int4: weights made at each call, since {why}"
         for why, names in reasons.items()
     ]
-    if few:
-        error = _relative(answer, _answer_of_weights(work, model, layers))
+    if integer_layers:
+        error = _relative(output, _output_of_float_weights(work, model, layers))
         few_rows = (
-            f"layer_operands as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} "
+            f"multiplied as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} "
             "rows without gradients"
         )
         notes.insert(
-            0, f"{_named(sorted(few))} in int4: {few_rows}; bf16 moves the output by {error:.1e}"
+            0,
+            f"{_named(sorted(integer_layers))} in int4: {few_rows}; "
+            f"bf16 moves the output by {error:.1e}",
         )
     return notes
 
 
 @contextmanager
 def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
-    """The layers that multiply integers in each of their calls of this while."""
+    """The layers that multiply integers in each of their calls inside the `with` block."""
     few, many = set[str](), set[str]()
 
     def seen(name: str, layer: WeightsOnly, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -63,7 +63,8 @@ def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
 
     hooks = [
         layer.register_forward_pre_hook(
-            lambda one, args, kwargs, name=name: seen(name, one, args, kwargs), with_kwargs=True
+            lambda module, args, kwargs, name=name: seen(name, module, args, kwargs),
+            with_kwargs=True,
         )
         for name, layer in layers.items()
     ]
@@ -75,7 +76,7 @@ def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
             hook.remove()
 
 
-def _why_not(layer: WeightsOnly) -> str:
+def _float_reason(layer: WeightsOnly) -> str:
     if not layer.is_linear:
         return f"torch has no packed operator for layers of kind {layer.kind}"
     if layer.values.device.type != "cpu":
@@ -87,11 +88,11 @@ def _why_not(layer: WeightsOnly) -> str:
 
 
 def _named(names: list[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:MOST_NAMES])
-    return f"{counted(len(names), 'layer')} ({shown}{', …' if len(names) > MOST_NAMES else ''})"
+    shown = ", ".join(f"'{name}'" for name in names[:MAX_NAMES])
+    return f"{counted(len(names), 'layer')} ({shown}{', …' if len(names) > MAX_NAMES else ''})"
 
 
-def _answer(work: Workload, model: nn.Module) -> list[Tensor]:
+def _output(work: Workload, model: nn.Module) -> list[Tensor]:
     with running(model):
         leaves = pytree.tree_leaves(work.inputs.clone()(model))
     return [
@@ -99,22 +100,22 @@ def _answer(work: Workload, model: nn.Module) -> list[Tensor]:
     ]
 
 
-def _answer_of_weights(
+def _output_of_float_weights(
     work: Workload, model: nn.Module, layers: Mapping[str, WeightsOnly]
 ) -> list[Tensor]:
-    """The output with every weight made."""
+    """The output with a float weight in every layer."""
     before = {name: layer.few_rows for name, layer in layers.items()}
     try:
         for layer in layers.values():
             layer.few_rows = 0
-        return _answer(work, model)
+        return _output(work, model)
     finally:
         for name, layer in layers.items():
             layer.few_rows = before[name]
 
 
-def _relative(answer: list[Tensor], exact: list[Tensor]) -> float:
-    pairs = list(zip(answer, exact, strict=True))
-    difference = sum(float((one - other).square().sum()) for one, other in pairs)
-    size = sum(float(other.square().sum()) for _, other in pairs)
+def _relative(output: list[Tensor], exact: list[Tensor]) -> float:
+    pairs = list(zip(output, exact, strict=True))
+    difference = sum(float((actual - expected).square().sum()) for actual, expected in pairs)
+    size = sum(float(expected.square().sum()) for _, expected in pairs)
     return math.sqrt(difference / (size or 1.0))

@@ -1,5 +1,5 @@
-"""Convolution and linear layers that compute in int8, on oneDNN's own operators; relu or a clamp
-that follows is done on the way.
+"""Convolution and linear layers that compute in int8 with oneDNN's operators; a relu or clamp that
+follows is fused.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from . import on_gpu, saturation
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
 
-WHOLE = 2**31  # integers of 32 bits are below
+INT32_LIMIT = 2**31  # 32-bit integers are below it
 CONVOLVE = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 CONVOLVE_IMAGES = torch.ops.onednn.qconv2d_pointwise
 
 
 @dataclass(frozen=True)
 class Requantization:
-    """How a layer passes its output on: in int8 where the next layer reads that, and what is done
-    to it before.
+    """How a layer passes its output on: in int8 where the next layer reads that, and the clamp
+    before it.
     """
 
     span: Range | None = None
     clamp: tuple[float, float | None] | None = None  # (0, None) is relu
-    is_shared: bool = False  # others read it too, and receive the rounded values
+    is_shared: bool = False  # other layers read it too, as rounded floats
 
     @property
     def post_operation(self) -> tuple[str, list[float]]:
-        """As oneDNN calls it."""
+        """The clamp as oneDNN's name and arguments."""
         if self.clamp is None:
             return "none", []
         low, high = self.clamp
@@ -50,7 +50,7 @@ class Requantization:
 
     @property
     def quantized_clamp(self) -> tuple[int, int]:
-        """The same on the quantized values."""
+        """The clamp on the quantized values."""
         low, high = (None, None) if self.clamp is None else self.clamp
         assert self.span is not None
         return (0 if low is None else self.span.step(low)), (
@@ -59,40 +59,40 @@ class Requantization:
 
 
 class Int8Layer(QuantizedLayer):
-    """Rounds its input to 256 quantized values, unless it comes so, and multiplies integers."""
+    """Quantizes its input to 256 values, unless it already is, and multiplies integers."""
 
     def __init__(self, layer: nn.Module, weight: Quantized, span: Range) -> None:
         super().__init__(layer, weight, "int8")
         self.span = span
         self.requantization = Requantization()
-        self.is_input_rounded = False  # to the range that it wants
+        self.is_input_rounded = False  # to this layer's input range, by the module before
 
     def forward(self, x: Tensor) -> Tensor:
-        """A compiler or an exporter is shown the roundings, which it fuses itself; otherwise oneDNN
+        """A compiler or an exporter sees the roundings, which it fuses itself; otherwise oneDNN
         computes.
         """
         if torch.compiler.is_compiling():
-            return self._answered(self.product(*self._shown(x))).to(x.dtype)
-        quantized = self._steps(x)
+            return self._shared_output(self.product(*self._traceable(x))).to(x.dtype)
+        quantized = self._quantized(x)
         next_span = self.requantization.span
         if next_span is None or not (
             quantized.device.type == "cpu" or on_gpu.can_requantize(self, quantized)
         ):
-            return self._answered(self.multiply(quantized, 1.0, 0, x.dtype))
+            return self._shared_output(self.multiply(quantized, 1.0, 0, x.dtype))
         return Int8Tensor(
             self.multiply(quantized, next_span.scale, next_span.zero, torch.uint8),
             next_span,
             x.dtype,
         )
 
-    def _answered(self, output: Tensor) -> Tensor:
-        """Numbers, rounded where others read the rounding too."""
+    def _shared_output(self, output: Tensor) -> Tensor:
+        """The float output, rounded where other layers read the rounded values too."""
         next_span, clamp = self.requantization.span, self.requantization.clamp
         if next_span is None or not self.requantization.is_shared:
             return output
         return fake_quantize(output if clamp is None else output.clamp(*clamp), next_span)
 
-    def _steps(self, x: Tensor) -> Tensor:
+    def _quantized(self, x: Tensor) -> Tensor:
         if isinstance(x, Int8Tensor):
             return (
                 x.quantized
@@ -101,9 +101,9 @@ class Int8Layer(QuantizedLayer):
             )
         return quantize_values(x, self.span)
 
-    def _shown(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _traceable(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Input and weight through the roundings, as operators that compilers and exporters
-        know.
+        recognise.
         """
         rounded = x.float() if self.is_input_rounded else fake_quantize(x.float(), self.span)
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
@@ -112,17 +112,16 @@ class Int8Layer(QuantizedLayer):
         )
         return rounded, weight
 
-    def _written(self, dtype: torch.dtype) -> torch.dtype:
-        """The type in which oneDNN writes an output; others are converted to from fp32."""
-        if (
-            dtype == torch.bfloat16
-        ):  # which it writes everywhere, without AVX-512 a hundred times slower
+    def _write_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype in which oneDNN writes an output; others are converted from fp32."""
+        # oneDNN writes bf16 on every CPU, but without AVX-512 a hundred times slower
+        if dtype == torch.bfloat16:
             return dtype if torch.backends.cpu.get_cpu_capability() == "AVX512" else torch.float32
         return dtype if dtype == torch.uint8 else torch.float32
 
     @abstractmethod
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The layer's arithmetic on plain numbers."""
+        """The layer's arithmetic on floats."""
 
     @abstractmethod
     def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
@@ -130,7 +129,7 @@ class Int8Layer(QuantizedLayer):
 
 
 class Int8Convolution(Int8Layer):
-    """A convolution in one, two or three dimensions, groups and all."""
+    """A convolution in one, two or three dimensions, with any groups."""
 
     def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
         super().__init__(layer, numbers or quantize(layer.weight, 8), span)
@@ -155,28 +154,27 @@ class Int8Convolution(Int8Layer):
         is_single = quantized.ndim == self.values.ndim - 1
         quantized = quantized.unsqueeze(0) if is_single else quantized
         if on_gpu.takes(self, quantized):
-            answer = on_gpu.multiply(self, quantized, scale, zero, dtype)
-            return answer.squeeze(0) if is_single else answer
+            on_device = on_gpu.multiply(self, quantized, scale, zero, dtype)
+            return on_device.squeeze(0) if is_single else on_device
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
         if self._is_split():
             quantized = saturation.doubled(quantized, self.groups)
         if self._packed is None:
             self._packed = self._pack(geometry, list(quantized.shape))
-        has_clamp = (
-            self._operator is CONVOLVE_IMAGES
-        )  # in one and three dimensions the operator does not clamp on the way
+        # in one and three dimensions the operator does not fuse a clamp
+        has_clamp = self._operator is CONVOLVE_IMAGES
         operation, scalars = self.requantization.post_operation if has_clamp else ("none", [])
         arguments = quantized, self.span.scale, self.span.zero, *self._packed, self.bias, *geometry
         output: Tensor = self._operator(
-            *arguments, scale, zero, self._written(dtype), operation, scalars, ""
+            *arguments, scale, zero, self._write_dtype(dtype), operation, scalars, ""
         ).to(dtype)
         if not has_clamp and dtype == torch.uint8:
             output.clamp_(*self.requantization.quantized_clamp)
         return output.squeeze(0) if is_single else output
 
     def _is_split(self) -> bool:
-        """Whether products that are added in 16 bits could saturate; those of a single input are
-        not added there.
+        """Whether products that are added in 16 bits could saturate; with a single input channel
+        none are added.
         """
         return self.in_channels > self.groups and saturation.saturates()
 
@@ -190,7 +188,7 @@ class Int8Convolution(Int8Layer):
 
 
 class Int8Linear(Int8Layer):
-    """A linear layer, GPT-2's transposed one too."""
+    """A linear layer, or GPT-2's transposed one."""
 
     def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
         self.is_transposed = is_transposed_linear(layer)
@@ -199,27 +197,27 @@ class Int8Linear(Int8Layer):
             numbers or quantize(layer.weight.t() if self.is_transposed else layer.weight, 8),
             span,
         )
-        self._has_whole_bias = False  # known when it is packed
+        self._is_bias_in_range = False  # set when the weight is packed
         self.out_features: int = self.values.shape[0]
         self.in_features: int = self.values.shape[1]
 
     @property
     def weight(self) -> Tensor:
-        """The numbers that the weight stands for, in the order in which the layer had them."""
+        """The dequantized weight, in the original layer's layout."""
         return super().weight.t() if self.is_transposed else super().weight
 
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(x, weight, self._shown_bias())
+        return F.linear(x, weight, self._traceable_bias())
 
-    def _shown_bias(self) -> Tensor | None:
-        """ONNX Runtime multiplies integers only where the bias is integers too, of the
-        products' scale.
+    def _traceable_bias(self) -> Tensor | None:
+        """ONNX Runtime multiplies integers only where the bias is integers too, of the products'
+        scale.
         """
         if (
             self.bias is None
             or not torch.compiler.is_exporting()
             or self._packed is None
-            or not self._has_whole_bias
+            or not self._is_bias_in_range
         ):
             return self.bias
         scales = self.scales[:, 0] * self.span.scale
@@ -227,16 +225,16 @@ class Int8Linear(Int8Layer):
             (self.bias / scales).round().to(torch.int32),
             torch.zeros_like(scales, dtype=torch.int64),
         )
-        shown: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
-            quantized, scales, zeros, 0, -WHOLE, WHOLE - 1, torch.int32
+        bias: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
+            quantized, scales, zeros, 0, -INT32_LIMIT, INT32_LIMIT - 1, torch.int32
         )
-        return shown
+        return bias
 
     def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         if on_gpu.takes(self, quantized):
             return on_gpu.multiply(self, quantized, scale, zero, dtype)
         rows = quantized.reshape(-1, self.in_features)
-        if quantized.device.type != "cpu":  # where nothing passes on in int8
+        if quantized.device.type != "cpu":  # there no layer passes int8 on
             output = on_gpu.int_mm_linear(
                 rows, self.span, self.values, self.scales[:, 0], self.bias
             )
@@ -245,16 +243,16 @@ class Int8Linear(Int8Layer):
             rows = saturation.doubled(rows)
         if self._packed is None:
             self._packed = self._pack(list(rows.shape))
-            self._has_whole_bias = self.bias is not None and _is_whole(
+            self._is_bias_in_range = self.bias is not None and _fits_int32(
                 self.bias / (self.scales[:, 0] * self.span.scale)
             )
         arguments = rows, self.span.scale, self.span.zero, *self._packed, self.bias
-        written = self._written(dtype)
+        write_dtype = self._write_dtype(dtype)
         output = torch.ops.onednn.qlinear_pointwise(
-            *arguments, scale, zero, written, *self.requantization.post_operation, ""
+            *arguments, scale, zero, write_dtype, *self.requantization.post_operation, ""
         ).to(dtype)
-        answer: Tensor = output.reshape(*quantized.shape[:-1], self.out_features)
-        return answer
+        reshaped: Tensor = output.reshape(*quantized.shape[:-1], self.out_features)
+        return reshaped
 
     def _pack(self, shape: list[int]) -> tuple[Any, ...]:
         values = saturation.addends(self.values) if saturation.saturates() else self.values
@@ -265,7 +263,7 @@ class Int8Linear(Int8Layer):
 
 
 def paddings(layer: Any) -> tuple[int, ...] | None:
-    """The zeros around what a convolution is given, as many on either side; None where it pads
+    """The zero padding of a convolution on both sides of each dimension; None where it pads
     otherwise.
     """
     if layer.padding_mode != "zeros":
@@ -278,15 +276,15 @@ def paddings(layer: Any) -> tuple[int, ...] | None:
         dilation * (size - 1)
         for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)
     ]
-    return None if any(one % 2 for one in reach) else tuple(one // 2 for one in reach)
+    return None if any(total % 2 for total in reach) else tuple(total // 2 for total in reach)
 
 
-def _is_whole(quantized: Tensor) -> bool:
-    """Whether a quantized bias fits 32 bits; beside nearly zero weights it does not."""
-    return bool((quantized.abs() < WHOLE / 2).all())
+def _fits_int32(quantized: Tensor) -> bool:
+    """Whether a quantized bias fits 32 bits; with nearly zero weights it does not."""
+    return bool((quantized.abs() < INT32_LIMIT / 2).all())
 
 
-# torch counts the operations of its own operators alone; these are oneDNN's
+# torch counts the FLOPs only of its own operators; these are oneDNN's
 def _convolution_flops(
     qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
 ) -> int:

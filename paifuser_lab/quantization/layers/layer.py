@@ -1,5 +1,5 @@
-"""What every layer with integer weights has: the numbers, their scales, the bias; and how it
-is moved, copied and asked.
+"""The base class of layers with integer weights: integers, scales, bias, and how they are moved and
+copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...formats import Quantized
 
 
 class QuantizedLayer(nn.Module):
-    """A layer whose weight is integers. Its scales stay in fp32 whatever the model around it
+    """A layer whose weight is integers. Its scales stay in fp32 whatever format the model around it
     is converted to.
     """
 
@@ -34,26 +34,25 @@ class QuantizedLayer(nn.Module):
         self.register_buffer("scales", weight.scales.float())
         bias = getattr(layer, "bias", None)
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
-        self.surrounding = torch.float32  # what the model around it computes in
-        self._packed: Any = (
-            None  # what the operator reads, in an order of its own; made at the first call
-        )
+        self.surrounding = torch.float32  # the dtype of the model around it
+        # the weight in the operator's own layout; packed at the first call
+        self._packed: Any = None
         self.train(layer.training)
 
     @property
     def quantized_count(self) -> int:
-        """How many weights there are, the bias with them; buffers to torch, parameters to
-        people.
+        """The number of weights and biases, which torch stores as buffers and users count as
+        parameters.
         """
         return self.values.numel() + (0 if self.bias is None else self.bias.numel())
 
     @property
     def weight(self) -> Tensor:
-        """The numbers that the weight stands for."""
+        """The dequantized weight."""
         return Quantized(self.values, self.scales, self.channel).dequantized()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to another device, never to another format."""
+        """Move to another device, but never change the format."""
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 moved = fn(buffer)
@@ -67,7 +66,7 @@ class QuantizedLayer(nn.Module):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._packed = None  # what was made of the numbers before
+        self._packed = None  # packed from the old integers
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}
@@ -77,19 +76,21 @@ class QuantizedLayer(nn.Module):
 
 
 def packed_zero_points(count: int) -> Tensor:
-    """The operators ask for zero points of the weights, which are symmetric here."""
+    """The zero points of the weights that the operators require; weights are symmetric, so they are
+    0.
+    """
     return torch.zeros(count, dtype=torch.int64)
 
 
 def without_weights(layer: nn.Module) -> nn.Module:
-    """The layer with nothing in it."""
+    """A copy of the layer without its weights."""
     bare = copy(layer)
     bare._parameters = dict.fromkeys(layer._parameters)
     return bare
 
 
 def with_weights(bare: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """The layer with these weights, which gradients may flow to."""
+    """The layer with these weights, through which gradients can flow."""
     output = copy(bare)
     output._parameters = {"weight": weight, "bias": bias}  # type: ignore[dict-item]
     return output

@@ -1,4 +1,4 @@
-"""Int8 layers on a GPU: by this project's CUDA kernels, which need CuPy, or torch's integer
+"""Int8 layers on a GPU: by this project's CUDA kernels, which need CuPy, or by torch's integer
 product.
 """
 
@@ -18,13 +18,13 @@ from ...kernels.depthwise_int8 import SIDES, STRIDES
 from ...kernels.driver import packages
 from ...kernels.quantized import FLOATS, WIDTH, weight_sums
 
-LEAST_ROWS = 32  # a GPU's product wants more than 16 rows, and widths in eights
+MIN_ROWS = 32  # torch's product on a GPU needs more than 16 rows, and widths in multiples of 8
 SHIFT = 128
-CLAMPS = {None: "none", (0, None): "relu", (0, 6): "relu6"}  # what may follow on the way
+CLAMPS = {None: "none", (0, None): "relu", (0, 6): "relu6"}  # the clamps that the kernels fuse
 
 
 def takes(layer: Any, quantized: Tensor) -> bool:
-    """Whether a kernel computes an int8 layer where its input is."""
+    """Whether a kernel computes this int8 layer on its input's device."""
     return quantized.is_cuda and obstacle(layer) is None
 
 
@@ -34,32 +34,30 @@ def can_requantize(layer: Any, quantized: Tensor) -> bool:
 
 
 def obstacle(layer: Any) -> str | None:
-    """Why no kernel computes a linear layer or a convolution that pads with equal zeros; None where
-    one does.
-    """
+    """Why no kernel computes a linear layer or a zero-padded convolution; None where one does."""
     if not has_cupy():
         extra = packages().extra
         return (
-            "on a GPU that is for this project's kernels, which want CuPy: pip install "
+            "on a GPU it needs this project's kernels, which need CuPy: pip install "
             f"paifuser-lab[{extra}]"
         )
     dimensions = _weight(layer).ndim
     if dimensions == 2:
         widths: tuple[int, ...] = tuple(_weight(layer).shape)
     elif dimensions != 4:
-        return "on a GPU there are kernels for images alone"
+        return "on a GPU there are kernels only for 2d convolutions"
     elif _is_pointwise(layer):
         widths = (layer.in_channels, layer.out_channels)
     elif _is_depthwise(layer):
         widths = (layer.groups,)
     else:
         return (
-            "on a GPU there are kernels for convolutions of single points and for depthwise ones "
-            "of 3, 5, 7 or 9 points"
+            "on a GPU there are kernels for pointwise convolutions and for depthwise ones with a "
+            "kernel of 3, 5, 7 or 9"
         )
     return (
-        f"on a GPU its widths have to be multiples of {WIDTH}"
-        if any(one % WIDTH for one in widths)
+        f"on a GPU its widths must be multiples of {WIDTH}"
+        if any(width % WIDTH for width in widths)
         else None
     )
 
@@ -73,7 +71,7 @@ def multiply(layer: Any, quantized: Tensor, scale: float, zero: int, dtype: torc
         )
     scales, sums = layer._packed
     is_quantized = dtype == torch.uint8
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "zero": layer.span.zero,
         "sums": sums,
         "into": QuantParams(scale, zero)
@@ -84,29 +82,29 @@ def multiply(layer: Any, quantized: Tensor, scale: float, zero: int, dtype: torc
         "activation": CLAMPS[layer.requantization.clamp] if is_quantized else "none",
     }
     if layer.values.ndim == 2:
-        output = project_int8(quantized, layer.values, scales, layer.bias, **how)
+        output = project_int8(quantized, layer.values, scales, layer.bias, **options)
     elif layer.groups == 1:
         output = project_int8(
-            quantized.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **how
+            quantized.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **options
         ).movedim(-1, 1)
     else:
-        place: dict[str, Any] = {"stride": layer.stride[0], "padding": layer.padding[0]}
+        geometry: dict[str, Any] = {"stride": layer.stride[0], "padding": layer.padding[0]}
         output = convolve_depthwise_int8(
-            quantized, layer.values, scales, layer.bias, **place, **how
+            quantized, layer.values, scales, layer.bias, **geometry, **options
         )
     return output if is_quantized else output.to(dtype)
 
 
 @cache
 def has_cupy() -> bool:
-    """Whether what runs kernels is installed."""
+    """Whether CuPy, which runs the kernels, is installed."""
     return find_spec("cupy") is not None
 
 
 def _weight(layer: Any) -> Tensor:
-    """Of a layer, quantized or not yet."""
-    found: Tensor = layer.values if hasattr(layer, "values") else layer.weight
-    return found
+    """The weight of a layer, quantized or not."""
+    weight: Tensor = layer.values if hasattr(layer, "values") else layer.weight
+    return weight
 
 
 def _is_pointwise(layer: Any) -> bool:
@@ -127,7 +125,7 @@ def _is_depthwise(layer: Any) -> bool:
 
 
 def _padding(layer: Any) -> set[int]:
-    """What it pads by, along either axis; as many on both sides where that has a name."""
+    """The padding along either dimension; for 'same', the same on both sides."""
     if layer.padding == "same":
         return {size // 2 for size in layer.kernel_size}
     return {0} if layer.padding == "valid" else set(layer.padding)
@@ -139,7 +137,7 @@ def int_mm_linear(
     """`quantized` (rows × inputs, uint8) times integer weights (outputs × inputs), in fp32."""
     rows, outputs = quantized.shape[0], values.shape[0]
     signed = (quantized.to(torch.int16) - SHIFT).to(torch.int8)
-    left = F.pad(signed, (0, -quantized.shape[1] % 8, 0, max(0, LEAST_ROWS - rows)))
+    left = F.pad(signed, (0, -quantized.shape[1] % 8, 0, max(0, MIN_ROWS - rows)))
     right = F.pad(values, (0, -quantized.shape[1] % 8, 0, -outputs % 8))
     products = torch._int_mm(left, right.t())[:rows, :outputs]
     centred = products - (span.zero - SHIFT) * values.sum(dim=1, dtype=torch.int32)

@@ -1,7 +1,7 @@
-"""A tensor that stays in int8 between layers. To a model it is a tensor of numbers like any other.
+"""A tensor that stays in int8 between layers. To a model it looks like any float tensor.
 
-What only moves or orders values is done on the quantized values; for any other operator it is
-dequantized first. So a model that does something unforeseen is slower, never wrong.
+Operators that only move or order values run on the quantized values; for any other operator it is
+dequantized first. So a model with unforeseen operators is slower, never wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 class Int8Tensor(Tensor):
-    """Steps in uint8 and the range that they span."""
+    """Quantized values in uint8 and the range that they span."""
 
     quantized: Tensor
     span: Range
@@ -38,13 +38,12 @@ class Int8Tensor(Tensor):
 
     def __init__(self, quantized: Tensor, span: Range, dtype: torch.dtype = torch.float32) -> None:
         self.quantized, self.span = quantized, span
-        self.written: Tensor | None = (
-            None  # floats written over the quantized values, which could not hold them
-        )
+        # floats written in place over the quantized values, which could not hold them
+        self.written: Tensor | None = None
         self.has_views = False
 
     def dequantized(self) -> Tensor:
-        """The plain tensor that it stands for."""
+        """The float tensor that it represents."""
         return (
             dequantize_values(self.quantized, self.span, self.dtype)
             if self.written is None
@@ -65,7 +64,7 @@ class Int8Tensor(Tensor):
             if output is not None:
                 return output
         plain_args, plain_kwargs = pytree.tree_map_only(
-            Int8Tensor, lambda one: one.dequantized(), (args, kwargs)
+            Int8Tensor, lambda tensor: tensor.dequantized(), (args, kwargs)
         )
         output = func(*plain_args, **plain_kwargs)
         if func._schema.is_mutable and isinstance(args[0], Int8Tensor):
@@ -73,15 +72,17 @@ class Int8Tensor(Tensor):
         return output
 
 
-def _written(one: Int8Tensor, numbers: Tensor) -> Int8Tensor:
-    """Values written in place replace the quantized ones; other views of those would not see it."""
-    if one.has_views:
+def _written(tensor: Int8Tensor, values: Tensor) -> Int8Tensor:
+    """Values written in place replace the quantized ones; other views of those would not see the
+    change.
+    """
+    if tensor.has_views:
         raise StepError(
-            "a model writes in place into a part of what a layer gives in int8; leave that layer "
+            "a model writes in place into a part of a layer's int8 output; leave that layer "
             "in a float format."
         )
-    one.written = numbers
-    return one
+    tensor.written = values
+    return tensor
 
 
 OnQuantized = Callable[[Int8Tensor, Any, Any, Any], Any]
@@ -89,7 +90,9 @@ ON_QUANTIZED: dict[Any, OnQuantized] = {}
 
 
 def on_quantized(*operators: Any) -> Callable[[OnQuantized], OnQuantized]:
-    """Register a function for operators on quantized values; it returns None where it cannot."""
+    """Register a function for operators on quantized values; it returns None where it does not
+    apply.
+    """
 
     def register(function: OnQuantized) -> OnQuantized:
         ON_QUANTIZED.update(dict.fromkeys(operators, function))
@@ -113,49 +116,54 @@ def on_quantized(*operators: Any) -> Callable[[OnQuantized], OnQuantized]:
     aten.detach.default,
     aten.alias.default,
 )
-def _moved(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    view = Int8Tensor(func(one.quantized, *args, **kwargs), one.span, one.dtype)
-    one.has_views = view.has_views = True
+def _moved(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+    view = Int8Tensor(func(tensor.quantized, *args, **kwargs), tensor.span, tensor.dtype)
+    tensor.has_views = view.has_views = True
     return view
 
 
 @on_quantized(aten.clone.default)
-def _copied(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    return Int8Tensor(func(one.quantized, *args, **kwargs), one.span, one.dtype)
+def _copied(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+    return Int8Tensor(func(tensor.quantized, *args, **kwargs), tensor.span, tensor.dtype)
 
 
 @on_quantized(aten.relu.default)
-def _relu(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    if one.span.zero == 0:
-        return _moved(one, aten.alias.default, (), {})
-    return Int8Tensor(one.quantized.clamp(min=one.span.zero), one.span, one.dtype)
+def _relu(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+    if tensor.span.zero == 0:
+        return _moved(tensor, aten.alias.default, (), {})
+    return Int8Tensor(tensor.quantized.clamp(min=tensor.span.zero), tensor.span, tensor.dtype)
 
 
 @on_quantized(aten.relu_.default)
-def _relu_in_place(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    if one.span.zero:
-        one.quantized.clamp_(min=one.span.zero)
-    return one
+def _relu_in_place(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+    if tensor.span.zero:
+        tensor.quantized.clamp_(min=tensor.span.zero)
+    return tensor
 
 
 @on_quantized(aten.hardtanh.default, aten.hardtanh_.default)
-def _clamped(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+def _clamped(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
     low, high = (list(args) + [-1, 1][len(args) :])[:2]
     if kwargs or not low <= 0 <= high:
         return None
-    least, most = (one.span.step(edge) for edge in (low, high))
+    least, most = (tensor.span.step(edge) for edge in (low, high))
     if func is aten.hardtanh_.default:
-        one.quantized.clamp_(least, most)
-        return one
-    return Int8Tensor(one.quantized.clamp(least, most), one.span, one.dtype)
+        tensor.quantized.clamp_(least, most)
+        return tensor
+    return Int8Tensor(tensor.quantized.clamp(least, most), tensor.span, tensor.dtype)
 
 
 @on_quantized(aten.max_pool2d_with_indices.default)
-def _max_pooled(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    if kwargs or not hasattr(torch, "quantized_max_pool2d") or one.quantized.device.type != "cpu":
+def _max_pooled(tensor: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+    if (
+        kwargs
+        or not hasattr(torch, "quantized_max_pool2d")
+        or tensor.quantized.device.type != "cpu"
+    ):
         return None
-    wrapped = torch._make_per_tensor_quantized_tensor(one.quantized, 1.0, 0)
+    wrapped = torch._make_per_tensor_quantized_tensor(tensor.quantized, 1.0, 0)
     pooled = torch.quantized_max_pool2d(wrapped, *args).int_repr()
-    return Int8Tensor(pooled, one.span, one.dtype), torch.empty_like(
+    # the indices are on the meta device: no operator may read them
+    return Int8Tensor(pooled, tensor.span, tensor.dtype), torch.empty_like(
         pooled, dtype=torch.long, device="meta"
-    )  # nothing may ask where
+    )

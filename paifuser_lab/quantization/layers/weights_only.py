@@ -1,5 +1,5 @@
-"""Layers that keep their weights in lower precision and compute in the format of their inputs:
-smaller, and with few rows faster.
+"""Layers that store their weights in lower precision and compute in the format of their inputs:
+smaller, and faster for few rows.
 """
 
 from __future__ import annotations
@@ -18,24 +18,20 @@ from ...model.layers import is_linear
 from . import int4
 from .layer import QuantizedLayer, with_weights, without_weights
 
-# So many rows are layer_operands by integers in bf16; for more, making the weights anew costs
-# little
-# beside the product. The numbers are fixed, not timed on the spot, so that a model outputs alike
-# wherever it runs; `paifuser-lab bench int4` measures both ways.
+# Up to this many rows are multiplied by integers in bf16; for more, building the float weights is
+# cheap beside the product. The limits are fixed, not timed at run time, so that a model's outputs
+# do not depend on the machine; `paifuser-lab bench int4` measures both.
 FEW_ROWS = {4: 32, 8: 16}
-# torch's operator for int8 reads so many at once, past the end of rows that are no multiple of it
+# torch's int8 operator reads this many at once, past the end of rows that are not a multiple of it
 COLUMNS = 16
-ROUNDED = (
-    torch.float32,
-    torch.bfloat16,
-    torch.float16,
-)  # fp64 is asked for by those who want its digits
+# not fp64, whose users need its precision
+ROUNDED = (torch.float32, torch.bfloat16, torch.float16)
 ONNX_VALUES, ONNX_SCALES = "onnx_values", "onnx_scales"
 
 
 class WeightsOnly(QuantizedLayer):
-    """Its weights are made from the integers at each call, but for few rows, which a linear layer
-    multiplies by the integers.
+    """Builds its float weight from the integers at each call, except for few rows, which a linear
+    layer multiplies by the integers.
     """
 
     def __init__(
@@ -45,13 +41,12 @@ class WeightsOnly(QuantizedLayer):
         super().__init__(layer, numbers or quantize(layer.weight, bits, channel=channel), name)  # type: ignore[arg-type]
         self.shape = self.values.shape
         self.in_nibbles = bits <= 4
-        self.few_rows = FEW_ROWS[
-            4 if self.in_nibbles else 8
-        ]  # 0 where weights are always to be made
+        # 0: always build the float weight
+        self.few_rows = FEW_ROWS[4 if self.in_nibbles else 8]
         self.is_linear = is_linear(layer)
         if self.in_nibbles:
             self.values = int4.pack_nibbles(self.values)
-        self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module
+        self._skeleton = [without_weights(layer)]  # in a list, so that it is not a submodule
 
     @property
     def quantized_count(self) -> int:
@@ -59,7 +54,7 @@ class WeightsOnly(QuantizedLayer):
 
     @property
     def numbers(self) -> Quantized:
-        """The integers, one an element."""
+        """The integers, one per element."""
         columns = self.shape[1:].numel()
         values = (
             int4.unpack_nibbles(self.values, columns).reshape(self.shape)
@@ -70,7 +65,7 @@ class WeightsOnly(QuantizedLayer):
 
     @property
     def weight(self) -> Tensor:
-        """The numbers that the weight stands for."""
+        """The dequantized weight."""
         return self.numbers.dequantized()
 
     @property
@@ -94,10 +89,12 @@ class WeightsOnly(QuantizedLayer):
         if not _is_traced() and self.has_few_rows(x):
             return self._few_rows(x)
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        return with_weights(self._skeleton[0], self._shown().to(x.dtype), bias)(*args, **kwargs)
+        return with_weights(self._skeleton[0], self._traceable_weight().to(x.dtype), bias)(
+            *args, **kwargs
+        )
 
-    def _shown(self) -> Tensor:
-        """The weight; a compiler or exporter is shown how it is made, so that it may keep the
+    def _traceable_weight(self) -> Tensor:
+        """The weight; a compiler or exporter sees its dequantization, so that it can keep the
         integers.
         """
         if not torch.compiler.is_compiling() or self.in_nibbles or self.scales.shape[1] > 1:
@@ -109,8 +106,8 @@ class WeightsOnly(QuantizedLayer):
         return output
 
     def has_few_rows(self, x: Tensor) -> bool:
-        """Whether a linear layer multiplies this by integers in bf16, and not by the weights made
-        from them.
+        """Whether a linear layer multiplies this input by integers in bf16, and not by float
+        weights.
         """
         return self.has_product and are_few(x, self.few_rows) and not _is_differentiated(x)
 
@@ -137,7 +134,7 @@ class WeightsOnly(QuantizedLayer):
 
 
 class EmbeddingWeightsOnly(WeightsOnly):
-    """An embedding, of which only the rows that are asked for are made."""
+    """An embedding that dequantizes only the rows it looks up."""
 
     def forward(self, indices: Tensor) -> Tensor:
         rows = indices.reshape(-1)
@@ -153,7 +150,7 @@ class EmbeddingWeightsOnly(WeightsOnly):
 @contextmanager
 def stored_for_onnx(model: nn.Module) -> Iterator[None]:
     """While a model is exported, its linear layers in int4 also hold their integers as an ONNX file
-    does.
+    stores them.
     """
     layers = [
         layer
@@ -173,22 +170,22 @@ def stored_for_onnx(model: nn.Module) -> Iterator[None]:
                 layer._non_persistent_buffers_set.discard(name)
 
 
-def are_few(x: Tensor, most: int = max(FEW_ROWS.values())) -> bool:
-    """Whether these are so few rows that a processor multiplies them sooner by integers than it
-    makes weights.
+def are_few(x: Tensor, limit: int = max(FEW_ROWS.values())) -> bool:
+    """Whether there are so few rows that a processor multiplies them faster by integers than it
+    builds weights.
     """
     if x.device.type != "cpu" or x.dtype not in ROUNDED or not x.ndim:
         return False
-    return 1 <= x.numel() // max(x.shape[-1], 1) <= most
+    return 1 <= x.numel() // max(x.shape[-1], 1) <= limit
 
 
 def _is_traced() -> bool:
-    """Whether a compiler or an exporter reads along in this thread."""
+    """Whether a compiler or an exporter traces this thread."""
     return torch.compiler.is_compiling() or get_proxy_mode() is not None
 
 
 def _is_differentiated(x: Tensor) -> bool:
-    """Whether a derivative is wanted, which the operators on integers do not have."""
+    """Whether a derivative is needed, which the operators on integers do not have."""
     is_forward = (
         forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
     )

@@ -1,12 +1,12 @@
-"""Quantization-aware training: layers rounded while they train, equal to the bit to the live
-layers.
+"""Quantization-aware training: layers rounded while they train, bit-identical to the quantized
+layers that replace them.
 
-model             trained layers put into a model, and the live ones in their place afterwards
+model             trained layers put into a model, and converted to quantized ones afterwards
 layer             a layer whose weight is rounded at every call
-int8              one that rounds its input too and passes on int8; a batch-norm folded into it
-weights_only      one that rounds its weights alone
-learned_ranges    ranges and scales that are learned
-straight_through  roundings that gradients pass
+int8              one that also rounds its input and passes int8 on, with a folded batch-norm
+weights_only      one that rounds only its weights
+learned_ranges    learned ranges and scales
+straight_through  roundings with straight-through gradients
 """
 
 from __future__ import annotations

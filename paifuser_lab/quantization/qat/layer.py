@@ -1,4 +1,4 @@
-"""A layer that is trained quantized: its weight is kept in fp32 and rounded at every call."""
+"""A layer that is trained quantized: its weight is stored in fp32 and rounded at every call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .learned_ranges import LearnedScales
 
 
 class QatLayer(nn.Module):
-    """Weight, bias and the weight's scales. `converted` is the live layer that it would
-    be if training ended now.
+    """Weight, bias and the weight's scales. `converted` is the quantized layer that would result if
+    training ended now.
     """
 
     def __init__(self, layer: Any, name: str, *, learns: bool) -> None:
@@ -26,41 +26,40 @@ class QatLayer(nn.Module):
         self.bias = None if getattr(layer, "bias", None) is None else _copied(layer.bias)
         channel = channel_of(layer)
         assert channel is not None
-        self.is_turned = (
-            name == "int8" and channel == 1
-        )  # GPT-2's linear layer, whose live form has its weight turned round
+        # GPT-2's Conv1D, whose weight the int8 layer stores transposed
+        self.is_transposed = name == "int8" and channel == 1
         self.scales = LearnedScales(
             self._rows(self.weight),
             format_of(name).weight_bits,
-            0 if self.is_turned else channel,
+            0 if self.is_transposed else channel,
             learns=learns,
         )
-        self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module
+        self._skeleton = [without_weights(layer)]  # in a list, so that it is not a submodule
         self.train(layer.training)
 
     def _rows(self, weight: Tensor) -> Tensor:
-        return weight.t() if self.is_turned else weight
+        return weight.t() if self.is_transposed else weight
 
     def rounded_weight(self) -> Tensor:
-        """The weight as its integers stand for it."""
+        """The weight after rounding, as floats."""
         return self._rows(self.scales(self._rows(self.weight)))
 
     def quantized_weight(self) -> Quantized:
-        """The integers that the weight is now, as the live layer has them."""
+        """The present integers of the weight, as the quantized layer stores them."""
         rows = self._rows(self.weight.detach())
         scales = self.scales.scales(rows).detach()
         return with_scales(rows, scales, self.scales.bits, channel=self.scales.channel)
 
     @torch.no_grad()
     def converted(self) -> QuantizedLayer:
-        """The quantized layer that this one is now."""
+        """The present quantized layer."""
         bare = with_weights(self._skeleton[0], self.weight, self.bias)
         return quantized_layer(bare, self.format, numbers=self.quantized_weight()).train(
             self.training
         )
 
     def product(self, x: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The layer's arithmetic on plain numbers."""
+        """The layer's arithmetic on floats."""
         output: Tensor = with_weights(self._skeleton[0], weight, bias)(x)
         return output
 

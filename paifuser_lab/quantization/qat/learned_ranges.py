@@ -12,8 +12,8 @@ from .straight_through import rounded, rounded_weight, step_weight, weighted
 
 
 class LearnedRange(nn.Module):
-    """A range whose ends are learned as powers of e times where they began, so that none can change
-    its sign and zero stays zero.
+    """A range whose ends are learned as exponents: each end is its start times a power of e, so its
+    sign cannot change and zero stays zero.
     """
 
     def __init__(self, start: Range, *, learns: bool) -> None:
@@ -23,7 +23,7 @@ class LearnedRange(nn.Module):
 
     @property
     def span(self) -> Range:
-        """The range as it is now."""
+        """The present range."""
         low, high = self.powers.tolist()
         return Range(self.start.low * math.exp(low), self.start.high * math.exp(high))
 
@@ -36,8 +36,8 @@ class LearnedRange(nn.Module):
 
 
 class LearnedScales(nn.Module):
-    """The scales of a weight, learned as powers of e times where they began; or, not learned, those
-    of its largest numbers.
+    """The scales of a weight, learned as powers of e times their start; or, if not learned, those
+    of its largest values.
     """
 
     start: Tensor
@@ -49,7 +49,7 @@ class LearnedScales(nn.Module):
         self.powers = nn.Parameter(torch.zeros_like(self.start), requires_grad=learns)
 
     def scales(self, weight: Tensor) -> Tensor:
-        """The scales as they are now."""
+        """The present scales."""
         if not self.learns:
             return scales_of(weight, self.bits, channel=self.channel)
         with torch.no_grad():
@@ -58,5 +58,5 @@ class LearnedScales(nn.Module):
         return self.start * weighted(self.powers, weights).exp()
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The weight as its integers stand for it."""
+        """The weight after rounding, as floats."""
         return rounded_weight(weight, self.scales(weight), self.bits, channel=self.channel)

@@ -1,5 +1,5 @@
-"""Put layers that are trained quantized in the places of a model's own, and in theirs, when
-they have learned, the live ones.
+"""Replace a model's layers by layers that are trained quantized, and those by quantized layers
+after training.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from .weights_only import QatWeightsOnly
 
 @dataclass(frozen=True)
 class QatModel:
-    """The layers of a model that are trained quantized, and its batch-norms, those inside such
-    layers too.
+    """The layers of a model that are trained quantized, and its batch-norms, including those folded
+    into such layers.
     """
 
     model: nn.Module
     layers: Mapping[str, QatLayer]
-    folded: int  # batch-norms that are in layers
-    learns: bool  # ranges and scales too
+    folded: int  # the number of batch-norms folded into layers
+    learns: bool  # whether ranges and scales are learned
 
     @property
     def norms(self) -> list[nn.Module]:
-        """The batch-norms that gather statistics."""
+        """The batch-norms that collect statistics."""
         return [module for module in self.model.modules() if isinstance(module, BATCH_NORMS)]
 
     def convert(self) -> None:
-        """Put the live layers in place, as those that learned are now."""
-        for layer, learned in self.layers.items():
-            replace_layer(self.model, layer, learned.converted())
+        """Replace the trained layers by the quantized ones that they represent."""
+        for layer, trained in self.layers.items():
+            replace_layer(self.model, layer, trained.converted())
 
 
 def prepare(
@@ -53,7 +53,9 @@ def prepare(
     *,
     learns: bool = True,
 ) -> QatModel:
-    """Put learning layers of the chosen formats in place, all of which have to be possible."""
+    """Replace the chosen layers by trainable quantized ones; every layer must support its
+    format.
+    """
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     norms = (
         {
@@ -67,18 +69,20 @@ def prepare(
     folded = copy.deepcopy(model)
     fold(folded, norms.items())
     spans = spans_of(work, folded, int8, calibration)
-    met = handovers(trace_graph(work, folded), spans) if int8 else {}
-    ranges = _ranges(spans, met.values(), learns=learns)
+    handover_of = handovers(trace_graph(work, folded), spans) if int8 else {}
+    ranges = _ranges(spans, handover_of.values(), learns=learns)
     layers: dict[str, QatLayer] = {}
     for layer, name in chosen.items():
-        before = model.get_submodule(layer)
+        original = model.get_submodule(layer)
         if name != "int8":
-            layers[layer] = QatWeightsOnly(before, name, learns=learns)
+            layers[layer] = QatWeightsOnly(original, name, learns=learns)
             continue
         norm = model.get_submodule(norms[layer]) if layer in norms else None
-        layers[layer] = output = QatInt8(before, ranges[layer], norm=norm, learns=learns)
-        if layer in met:
-            output.requantize_to(met[layer].requantization, ranges[min(met[layer].readers)])
+        layers[layer] = trained = QatInt8(original, ranges[layer], norm=norm, learns=learns)
+        if layer in handover_of:
+            trained.requantize_to(
+                handover_of[layer].requantization, ranges[min(handover_of[layer].readers)]
+            )
     for norm_name in norms.values():
         replace_layer(model, norm_name, nn.Identity())
     for layer, new in layers.items():
@@ -87,14 +91,16 @@ def prepare(
 
 
 def _ranges(
-    spans: Mapping[str, Range], met: Iterable[Handover], *, learns: bool
+    spans: Mapping[str, Range], all_handovers: Iterable[Handover], *, learns: bool
 ) -> dict[str, LearnedRange]:
-    """A range a layer; those that read the same values in int8 have one in common, and so go on
+    """A range for each layer; layers that read the same int8 values share one, so that they go on
     reading the same.
     """
     ranges = {layer: LearnedRange(span, learns=learns) for layer, span in spans.items()}
-    for handover in met:
-        joined = {ranges[reader] for reader in handover.readers}
+    for handover in all_handovers:
+        replaced = {ranges[reader] for reader in handover.readers}
         shared = ranges[min(handover.readers)]
-        ranges |= {layer: shared for layer, one in ranges.items() if one in joined}
+        ranges |= {
+            layer: shared for layer, learned_range in ranges.items() if learned_range in replaced
+        }
     return ranges

@@ -1,9 +1,9 @@
-"""Roundings that gradients pass: straight through where a value was rounded, to the range or scale
-where it was cut off, which is where the nearest step lies outside of the range.
+"""Roundings with straight-through gradients: to the value where it was rounded, to the range or
+scale where it was clipped, which is where the nearest step lies outside the range.
 
-The gradients of a step's size and how they are scaled are those of Esser et al. (2020), "Learned
-Step Size Quantization", arXiv:1902.08153. A range has two ends here instead of a size; one that
-begins at zero is a size.
+The gradients of a step size and their scaling are those of Esser et al. (2020), "Learned Step Size
+Quantization", arXiv:1902.08153. A range has two ends here instead of a size; one that begins at
+zero is a size.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ...formats import Range, most_steps
 from ..conversion import dequantize_values, quantize_values
 
 INPUT_STEPS = 255
-# of a scale, which is the most that rounding changes; a little more for the last bits of fp32
+# of a scale: the largest change of rounding, with a margin for fp32 errors
 HALF = 0.501
 
 
 class _Rounded(torch.autograd.Function):
-    """Values through the 256 quantized values of a range, whose ends are learned as powers of e."""
+    """Quantizes values to the 256 steps of a range, whose ends are learned as powers of e."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, powers: Tensor, span: Range) -> Tensor:
@@ -51,7 +51,7 @@ class _Rounded(torch.autograd.Function):
 
 
 def _through(x: Tensor, span: Range) -> Tensor:
-    """By the functions of the live layers."""
+    """Quantize and dequantize with the functions of the quantized layers."""
     return dequantize_values(quantize_values(x, span), span, torch.float32)
 
 
@@ -62,7 +62,7 @@ def rounded(x: Tensor, powers: Tensor, span: Range) -> Tensor:
 
 
 class _RoundedStraight(torch.autograd.Function):
-    """To the nearest integer, and for gradients as if not."""
+    """Rounds to the nearest integer; the gradient is that of the identity."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -74,19 +74,23 @@ class _RoundedStraight(torch.autograd.Function):
 
 
 def rounded_weight(weight: Tensor, scales: Tensor, bits: int, *, channel: int) -> Tensor:
-    """What `formats.with_scales` makes of a weight, as numbers; gradients flow to the weight and to
-    its scales.
+    """The weight that `formats.with_scales` quantizes, as floats; gradients flow to the weight and
+    to its scales.
     """
-    most = most_steps(bits)
+    limit = most_steps(bits)
     rows = weight.transpose(0, channel)
-    whole: Tensor = _RoundedStraight.apply(rows.reshape(*scales.shape, -1) / scales.unsqueeze(-1))  # type: ignore[no-untyped-call]
+    integers: Tensor = _RoundedStraight.apply(
+        rows.reshape(*scales.shape, -1) / scales.unsqueeze(-1)
+    )  # type: ignore[no-untyped-call]
     return (
-        (whole.clamp(-most, most) * scales.unsqueeze(-1)).reshape(rows.shape).transpose(0, channel)
+        (integers.clamp(-limit, limit) * scales.unsqueeze(-1))
+        .reshape(rows.shape)
+        .transpose(0, channel)
     )
 
 
 class _Weighted(torch.autograd.Function):
-    """A tensor whose gradient counts so many times."""
+    """The identity, with its gradient multiplied by a weight."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
@@ -99,20 +103,18 @@ class _Weighted(torch.autograd.Function):
 
 
 def weighted(values: Tensor, weight: Tensor) -> Tensor:
-    """The same values, whose gradient counts so many times."""
+    """The same values, with their gradient multiplied by a weight."""
     output: Tensor = _Weighted.apply(values, weight)  # type: ignore[no-untyped-call]
     return output
 
 
 def step_weight(count: int, most: int) -> float:
-    """How much the gradient of a step's size counts, so that it learns as quickly as the weights
-    do.
-    """
+    """The factor on the gradient of a step size, so that it learns as fast as the weights do."""
     return float((max(count, 1) * most) ** -0.5)
 
 
 class _Instead(torch.autograd.Function):
-    """One value, and the gradient of another."""
+    """The value of one tensor, and the gradient of another."""
 
     @staticmethod
     def forward(ctx: Any, surrogate: Tensor, value: list[Tensor]) -> Tensor:
@@ -124,7 +126,7 @@ class _Instead(torch.autograd.Function):
 
 
 def instead(surrogate: Tensor, value: Tensor) -> Tensor:
-    """A value in place of what float arithmetic gives for it; gradients flow to the latter."""
-    held = [value]  # what a function was given itself may not be written into
+    """A value in place of the surrogate's; gradients flow to the surrogate."""
+    held = [value]  # in a list: autograd forbids in-place writes into a returned input
     output: Tensor = _Instead.apply(surrogate, held)  # type: ignore[no-untyped-call]
     return output

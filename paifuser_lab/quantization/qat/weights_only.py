@@ -1,4 +1,4 @@
-"""A layer that learns to have its weights alone in lower precision."""
+"""A layer that is trained with only its weights in lower precision."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .straight_through import instead
 
 
 class QatWeightsOnly(QatLayer):
-    """Computes as the live layer does: with weights made from integers, or, given few rows,
-    with the integers themselves.
+    """Computes as the quantized layer does: with float weights built from integers or, for few
+    rows, with the integers themselves.
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:

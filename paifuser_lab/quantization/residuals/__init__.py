@@ -1,6 +1,6 @@
 """Sums and concatenations in int8: their inputs are rounded too, so that a runtime uses integers.
 
-sources         whose values each operator of a run reads, and where they are added
+sources         which layer's values each operator of a run reads, and where they are added
 plan            which values are rounded before they are added, and by which module
 rounded_output  a module whose output is rounded
 """

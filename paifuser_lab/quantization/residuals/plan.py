@@ -1,9 +1,9 @@
-"""Which values are rounded before they meet in a sum, and by whom.
+"""Plan which values are rounded before they enter a sum, and by which module.
 
-A sum is computed on integers where an int8 layer reads it, or where it adds up what an int8
-convolution makes, which few runtimes can give as a number. Then all that enters it has to be
-rounded: by the int8 layer that makes it, or where a module output_ranges it. What others want as
-numbers is never rounded for a sum's sake.
+A sum is computed on integers where an int8 layer reads it, or where it adds the output of an int8
+convolution, which few runtimes can output as floats. Then all its inputs must be rounded: by the
+int8 layer that computes them, or by the module that outputs them. Values that other operators read
+as floats are never rounded for a sum.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .sources import Source, sources_of
 
 @dataclass(frozen=True)
 class Rounding:
-    """How something is rounded: to the range of the layer that reads it in int8, or else to that of
-    an output.
+    """How a value is rounded: to the range of the int8 layer that reads it, or else to that of an
+    output.
     """
 
     consumer: str | None
     output: str
     clamp: Clamp | None = None
-    is_shared: bool = True  # the rounding is shown here; for the others a module after it shows it
+    is_shared: bool = True  # whether the layer itself outputs the rounded values
 
     def span(self, input_ranges: Mapping[str, Range], output_ranges: Mapping[str, Range]) -> Range:
         """The range, from those of the layers' inputs and of outputs."""
@@ -40,8 +40,8 @@ class Rounding:
 
 @dataclass(frozen=True)
 class ResidualPlan:
-    """The int8 layers and the modules whose outputs are rounded, and the int8 layers that read what
-    a module has rounded for them.
+    """The int8 layers and the modules whose outputs are rounded, and the int8 layers that read
+    outputs rounded by a module.
     """
 
     layers: dict[str, Rounding] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ResidualPlan:
 
     @property
     def unknown(self) -> list[str]:
-        """Whose outputs' ranges are needed."""
+        """The modules whose output ranges are needed."""
         return [
             rounding.output
             for rounding in (*self.layers.values(), *self.modules.values())
@@ -61,121 +61,131 @@ class ResidualPlan:
     def requantizations(
         self, input_ranges: Mapping[str, Range], output_ranges: Mapping[str, Range]
     ) -> dict[str, Requantization]:
-        """How the layers pass on."""
+        """How the int8 layers pass their output on."""
         return {
-            layer: Requantization(one.span(input_ranges, output_ranges), one.clamp, one.is_shared)
-            for layer, one in self.layers.items()
+            layer: Requantization(
+                rounding.span(input_ranges, output_ranges), rounding.clamp, rounding.is_shared
+            )
+            for layer, rounding in self.layers.items()
         }
 
     def spans(
         self, input_ranges: Mapping[str, Range], output_ranges: Mapping[str, Range]
     ) -> dict[str, Range]:
-        """What the modules' outputs are rounded to."""
+        """The ranges to which the modules' outputs are rounded."""
         return {
-            module: one.span(input_ranges, output_ranges) for module, one in self.modules.items()
+            module: rounding.span(input_ranges, output_ranges)
+            for module, rounding in self.modules.items()
         }
 
 
 def plan_residuals(graph: Graph, input_ranges: Mapping[str, Range]) -> ResidualPlan:
-    """Decide from a run which sums are computed on integers; `given` are the ranges of the inputs
-    of int8 layers.
+    """Decide from a run which sums are computed on integers; `input_ranges` are those of int8
+    layers.
     """
     sources = sources_of(graph, input_ranges)
-    chosen = _chosen([one for one in sources if one.summands])
-    entering = {id(one): one for each in chosen for one in each.summands}
-    read_often = {
-        id(one): one for one in chosen if len(one.consumers) > 1 and _can_be_rounded(one, chosen)
+    chosen = _chosen([source for source in sources if source.summands])
+    entering = {id(source): source for total in chosen for source in total.summands}
+    shared = {
+        id(source): source
+        for source in chosen
+        if len(source.consumers) > 1 and _can_be_rounded(source, chosen)
     }
-    pooled = {id(one): one for one in sources if _is_pooled(one) and _can_be_rounded(one, chosen)}
-    rounded = (pooled | read_often | entering).values()
+    pooled = {
+        id(source): source
+        for source in sources
+        if _is_pooled(source) and _can_be_rounded(source, chosen)
+    }
+    rounded = (pooled | shared | entering).values()
     layers: dict[str, Rounding] = {}
     modules: dict[str, Rounding] = {}
     consumers: set[str] = set()
-    for one in rounded:
+    for source in rounded:
         consumer, module = (
-            _consumer(one, input_ranges),
-            _outputting_module(one) if _is_passed_on(one) else None,
+            _consumer(source, input_ranges),
+            _outputting_module(source) if _is_passed_on(source) else None,
         )
-        if one.layer is not None:
-            layers[one.layer] = Rounding(
-                consumer, module or one.layer, _clamp(one), is_shared=module is None
+        if source.layer is not None:
+            layers[source.layer] = Rounding(
+                consumer, module or source.layer, _clamp(source), is_shared=module is None
             )
         if module is not None:
             modules[module] = Rounding(consumer, module)
-            consumers.update(one.consumers if consumer else ())
+            consumers.update(source.consumers if consumer else ())
     return ResidualPlan(layers, modules, frozenset(consumers), len(chosen))
 
 
 def _chosen(sums: list[Source]) -> list[Source]:
-    """The sums all of whose summands can be rounded; one that falls out may take others with it."""
+    """The sums whose summands can all be rounded; dropping one may make others drop out."""
     while True:
-        kept = [
-            one
-            for one in sums
-            if _pays(one) and all(_can_be_rounded(each, sums) for each in one.summands)
+        remaining = [
+            total
+            for total in sums
+            if _pays(total) and all(_can_be_rounded(summand, sums) for summand in total.summands)
         ]
-        if len(kept) == len(sums):
-            return kept
-        sums = kept
+        if len(remaining) == len(sums):
+            return remaining
+        sums = remaining
 
 
-def _pays(one: Source) -> bool:
-    return bool(one.consumers) or any(each.is_convolution for each in one.summands)
+def _pays(total: Source) -> bool:
+    return bool(total.consumers) or any(summand.is_convolution for summand in total.summands)
 
 
-def _is_pooled(one: Source) -> bool:
-    """Whether an int8 layer makes it, others read it, and it is pooled between them: rounded
-    before, it is pooled in int8.
+def _is_pooled(source: Source) -> bool:
+    """Whether it is an int8 layer's output that int8 layers read after pooling: rounded before, it
+    is pooled in int8.
     """
-    return one.layer is not None and bool(one.consumers) and any(read.picks for read in one.reads)
-
-
-def _can_be_rounded(one: Source, sums: list[Source]) -> bool:
-    """Whether nothing but int8 layers and these sums read it, and something can round it."""
-    finals = [read for read in one.reads if not read.passes]
-    wanted = all(
-        read.consumer is not None or any(read.into is each for each in sums) for read in finals
+    return (
+        source.layer is not None
+        and bool(source.consumers)
+        and any(read.picks for read in source.reads)
     )
-    return wanted and (one.layer is not None or _outputting_module(one) is not None)
 
 
-def _outputting_module(one: Source) -> str | None:
-    """The last module that outputs it before anybody who counts reads it, or picks some of it;
-    whatever is read later comes from there.
+def _can_be_rounded(source: Source, sums: list[Source]) -> bool:
+    """Whether only int8 layers and these sums read it, and some module can round it."""
+    finals = [read for read in source.reads if not read.passes]
+    are_reads_known = all(
+        read.consumer is not None or any(read.into is total for total in sums) for read in finals
+    )
+    return are_reads_known and (source.layer is not None or _outputting_module(source) is not None)
+
+
+def _outputting_module(source: Source) -> str | None:
+    """The last module that outputs it before any operator that needs it reads it or selects from
+    it; all later reads are of that output.
     """
-    able = [
+    candidates = [
         (module, at)
-        for module, tensor, at in one.answers
-        if all(read.passes and not read.picks for read in one.reads if read.at < at)
+        for module, tensor, at in source.outputs
+        if all(read.passes and not read.picks for read in source.reads if read.at < at)
         and all(
-            read.tensor == tensor or one.made_at[read.tensor] >= at
-            for read in one.reads
+            read.tensor == tensor or source.made_at[read.tensor] >= at
+            for read in source.reads
             if read.at >= at
         )
     ]
-    return (
-        max(able, key=lambda each: each[1])[0] if able else None
-    )  # the innermost of those that output at once
+    # the innermost of those that return at the same time
+    return max(candidates, key=lambda candidate: candidate[1])[0] if candidates else None
 
 
-def _is_passed_on(one: Source) -> bool:
-    """Whether something else than the layer that makes it can round it as late as it is read."""
-    return one.layer is None or any(read.passes for read in one.reads)
+def _is_passed_on(source: Source) -> bool:
+    """Whether a module after the layer can round it, closer to where it is read."""
+    return source.layer is None or any(read.passes for read in source.reads)
 
 
-def _consumer(one: Source, input_ranges: Mapping[str, Range]) -> str | None:
-    """An int8 layer that reads it, where all others read the very same values: they want the range
-    that it wants.
-    """
-    finals = [read for read in one.reads if not read.passes]
+def _consumer(source: Source, input_ranges: Mapping[str, Range]) -> str | None:
+    """An int8 layer that reads it, where all readers read the same values with the same range."""
+    finals = [read for read in source.reads if not read.passes]
     is_one_value = (
         len({read.changes for read in finals}) == 1
-        and len({input_ranges[consumer] for consumer in one.consumers}) == 1
+        and len({input_ranges[consumer] for consumer in source.consumers}) == 1
     )
-    return one.consumers[0] if is_one_value else None
+    return source.consumers[0] if is_one_value else None
 
 
-def _clamp(one: Source) -> Clamp | None:
-    """What alone reads a layer's own output and clamps it: the layer does that on the way."""
-    own = [read for read in one.reads if not read.changes]
+def _clamp(source: Source) -> Clamp | None:
+    """The clamp that alone reads a layer's output: the layer fuses it."""
+    own = [read for read in source.reads if not read.changes]
     return own[0].clamp if len(own) == 1 else None

@@ -1,6 +1,4 @@
-"""A module whose output is rounded to 256 quantized values, in which it stays where that is done
-here.
-"""
+"""A module whose output is rounded to 256 quantized values, and stays in int8 on the CPU."""
 
 from __future__ import annotations
 
@@ -18,26 +16,26 @@ from ..layers.tensor import Int8Tensor
 
 @dataclass(frozen=True)
 class RoundedOutput:
-    """A module's hook."""
+    """A module's forward hook that rounds its output."""
 
     span: Range
 
-    def __call__(self, module: nn.Module, args: Any, answer: Any) -> Any:
-        """The output in int8; a compiler or an exporter is shown the rounding."""
-        if not isinstance(answer, Tensor) or not answer.is_floating_point():
-            return answer
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """The output in int8; a compiler or an exporter sees the rounding."""
+        if not isinstance(output, Tensor) or not output.is_floating_point():
+            return output
         if torch.compiler.is_compiling():
-            return fake_quantize(answer, self.span)
-        if answer.device.type != "cpu":
-            return self.span.rounded(answer.float()).to(answer.dtype)
-        if isinstance(answer, Int8Tensor) and answer.written is None and answer.span == self.span:
-            return answer
-        numbers = answer.dequantized() if isinstance(answer, Int8Tensor) else answer
-        return Int8Tensor(quantize_values(numbers, self.span), self.span, answer.dtype)
+            return fake_quantize(output, self.span)
+        if output.device.type != "cpu":
+            return self.span.rounded(output.float()).to(output.dtype)
+        if isinstance(output, Int8Tensor) and output.written is None and output.span == self.span:
+            return output
+        numbers = output.dequantized() if isinstance(output, Int8Tensor) else output
+        return Int8Tensor(quantize_values(numbers, self.span), self.span, output.dtype)
 
 
 def round_outputs(model: nn.Module, spans: Mapping[str, Range]) -> None:
-    """Have these modules round what they output; what they do already stays."""
+    """Make these modules round their outputs; those that already do are not changed."""
     done = rounded_outputs(model)
     for module, span in spans.items():
         if done.get(module) != span:
@@ -45,7 +43,7 @@ def round_outputs(model: nn.Module, spans: Mapping[str, Range]) -> None:
 
 
 def rounded_outputs(model: nn.Module) -> dict[str, Range]:
-    """The modules that round what they output."""
+    """The modules that round their outputs, and the ranges."""
     return {
         name: hook.span
         for name, module in model.named_modules()

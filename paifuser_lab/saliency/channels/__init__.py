@@ -3,13 +3,13 @@ shows and what the step `prune` cuts by.
 
 taylor.py        |Σ g·w| of a channel: first order; taylor2.py: with the curvature
 fisher.py        half its square, example by example
-magnitude.py     the length of a channel's weights; batch_norm.py: the scale of the batch-norm after
-activation.py    the mean size of a channel's output; random_scores.py: the control
-estimator.py     what an estimator is, and the loss's gradient in each layer
+magnitude.py     the L2 norm of a channel's weights; batch_norm.py: the scale of the next batch-norm
+activation.py    the mean absolute output of a channel; random_scores.py: the control
+estimator.py     the base class of estimators, and the loss's gradient in each layer
 output_channels.py  which dimension of a weight is its output channels
 
-A new one is one file here with a subclass of `ChannelEstimator` and one line in `_ALL` below: with
-that it can be shown, dragged and given as `prune: {importance: …}`.
+A new estimator is one file here with a subclass of `ChannelEstimator` and one line in `_ALL` below;
+the importance tab then shows it, and `prune: {importance: …}` accepts it.
 """
 
 from __future__ import annotations
@@ -34,4 +34,6 @@ _ALL: tuple[type[ChannelEstimator], ...] = (
     Activation,
     RandomScores,
 )
-CHANNEL_ESTIMATORS: dict[str, type[ChannelEstimator]] = {one.name: one for one in _ALL}
+CHANNEL_ESTIMATORS: dict[str, type[ChannelEstimator]] = {
+    estimator.name: estimator for estimator in _ALL
+}

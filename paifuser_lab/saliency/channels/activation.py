@@ -1,4 +1,4 @@
-"""How large what comes out of a channel is, on data."""
+"""The mean absolute output of each channel on data."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ from .output_channels import channel_count
 
 
 class Activation(ChannelEstimator):
-    """The mean of |output|, over examples, places and calls."""
+    """The mean of |output| over examples, positions and calls."""
 
     name = "activation"
     unit = "Mean absolute output of a channel."
     needs = "data"
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        seen: dict[str, list[Tensor]] = {}
+        outputs_of: dict[str, list[Tensor]] = {}
         with ExitStack() as hooks:
             for name, layer in self.subject.layers.items():
                 handle = layer.module.register_forward_hook(
-                    _watcher(seen.setdefault(name, []), channel_count(layer))
+                    _watcher(outputs_of.setdefault(name, []), channel_count(layer))
                 )
                 hooks.callback(handle.remove)
-            self.subject.plain_answer(batch)
-        never = {name for name, outputs in seen.items() if not outputs}
-        self.notes |= dict.fromkeys(never, "it never ran on a batch, or gave no tensor")
+            self.subject.checked_output(batch)
+        never = {name for name, outputs in outputs_of.items() if not outputs}
+        self.notes |= dict.fromkeys(never, "it never ran on a batch, or returned no tensor")
         return {
             name: sum(outputs[1:], outputs[0]) / len(outputs)
-            for name, outputs in seen.items()
+            for name, outputs in outputs_of.items()
             if outputs
         }
 
 
-def _watcher(seen: list[Tensor], channels: int) -> Callable[[nn.Module, Any, Any], None]:
+def _watcher(means: list[Tensor], channels: int) -> Callable[[nn.Module, Any, Any], None]:
     def watch(layer: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.numel():
             dimension = _channel_dimension(layer, output)
             if output.shape[dimension] == channels:
-                seen.append(output.detach().abs().double().movedim(dimension, 0).flatten(1).mean(1))
+                means.append(
+                    output.detach().abs().double().movedim(dimension, 0).flatten(1).mean(1)
+                )
 
     return watch
 
 
 def _channel_dimension(layer: nn.Module, output: Tensor) -> int:
-    """The last, but of a convolution the one before the places."""
-    places = len(getattr(layer, "kernel_size", ()))
-    return output.ndim - places - 1 if places else output.ndim - 1
+    """The last dimension; for a convolution, the one before the spatial dimensions."""
+    spatial = len(getattr(layer, "kernel_size", ()))
+    return output.ndim - spatial - 1 if spatial else output.ndim - 1

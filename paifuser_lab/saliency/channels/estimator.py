@@ -1,4 +1,6 @@
-"""What an estimator of channels is: for a batch, a value for each output channel of each layer."""
+"""The base class of channel estimators: for a batch, a value for each output channel of each
+layer.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ Need = Literal["nothing", "data", "loss"]
 
 
 class ChannelEstimator:
-    """A new estimator declares what it needs and what its values are, and computes them for a
-    batch; `notes` are for the record. The absolute value is taken of the mean over batches, so that
+    """A new estimator declares what it needs and the unit of its values, and computes them for a
+    batch; `notes` go into the record. The absolute value is taken of the mean over batches, so
     values may have signs.
 
-    One that needs nothing is called once, with the example inputs.
+    An estimator that needs nothing is called once, with the example inputs.
     """
 
     name: ClassVar[str]
@@ -31,20 +33,20 @@ class ChannelEstimator:
         self.notes: dict[str, str] = {}  # layer → why it has no values
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        """Values by layer; a layer that is left out has a note."""
+        """Values by layer; a layer without values has a note."""
         raise NotImplementedError(f"'{self.name}' computes no values; define values(batch)")
 
 
 def gradients(subject: Subject, batch: Batch) -> dict[str, Tensor]:
-    """The loss's gradient in each layer's weight; the parameters' own `grad` is left alone."""
+    """The loss's gradient in each layer's weight; the parameters' own `grad` is not changed."""
     weights = {name: layer.weight.requires_grad_() for name, layer in subject.layers.items()}
     with torch.enable_grad(), subject.changed(weights, {}):
         loss = subject.loss(batch)
-        subject.checked(loss, batch)
+        subject.checked_value(loss, batch)
         slopes = gradient(subject.work.name, loss, list(weights.values()))
     return dict(zip(weights, slopes, strict=True))
 
 
 def layer_seed(subject: Subject, layer: str) -> int:
-    """A seed for what is drawn for one layer, whichever other layers are estimated beside it."""
+    """A random seed for one layer, independent of which other layers are estimated."""
     return zlib.crc32(layer.encode()) ^ (subject.seed & 0xFFFFFFFF)

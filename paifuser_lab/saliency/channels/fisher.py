@@ -1,5 +1,5 @@
 """The Fisher information of a gate in front of each channel: ½ E[(g·w)²], the expected rise of the
-loss where training has come to rest.
+loss at convergence.
 
 Gradients are taken one example at a time, of a few examples in each batch. Theis, Korshunova,
 Tejani, Huszár: "Faster gaze prediction with dense networks and Fisher pruning", 2018.
@@ -16,7 +16,7 @@ from .output_channels import rows_of
 
 
 class ChannelFisher(ChannelEstimator):
-    """The slope along a channel, squared and averaged over examples."""
+    """The slope along a channel's weights, squared and averaged over examples."""
 
     name = "fisher"
     unit = (
@@ -27,12 +27,12 @@ class ChannelFisher(ChannelEstimator):
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         layers = self.subject.layers
-        found: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         examples = one_by_one(batch)[:EXAMPLES]
         for example in examples:
             for name, slope in gradients(self.subject, example).items():
                 along = rows_of(layers[name], slope * layers[name].weight).sum(1).square() / (
                     2 * len(examples)
                 )
-                found[name] = found[name] + along if name in found else along
-        return found
+                values[name] = values[name] + along if name in values else along
+        return values

@@ -1,4 +1,4 @@
-"""The length of a channel's weights: needs neither data nor a loss."""
+"""The L2 norm of each channel's weights: needs neither data nor a loss."""
 
 from __future__ import annotations
 

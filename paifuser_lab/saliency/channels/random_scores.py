@@ -1,4 +1,4 @@
-"""Random numbers: the control that every other estimator has to beat."""
+"""Random scores: the control that every other estimator has to beat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .output_channels import channel_count
 
 
 class RandomScores(ChannelEstimator):
-    """Evenly distributed between 0 and 1."""
+    """Uniformly distributed between 0 and 1."""
 
     name = "random"
     unit = "Drawn at random, as the control."

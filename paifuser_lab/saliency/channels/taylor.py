@@ -1,9 +1,8 @@
-"""The first order of the loss: how much it changes, by its slope, when a channel's weights become
-0.
+"""The first-order change of the loss when a channel's weights become 0.
 
-|Σ g·w| over the weights of a channel, batch by batch, and the mean over batches: the importance of
-a set of parameters whose contributions are added before the size is taken. Molchanov, Mallya,
-Tyree, Frosio, Kautz: "Importance Estimation for Neural Network Pruning", 2019.
+It is |Σ g·w| over the weights of a channel, batch by batch, and the mean over batches: the
+importance of a set of parameters whose contributions are added before the absolute value is taken.
+Molchanov, Mallya, Tyree, Frosio, Kautz: "Importance Estimation for Neural Network Pruning", 2019.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """First and second order of the loss as a channel's weights become 0: |−g·w + ½ wᵀHw|, H the
-Hessian among its own weights.
+Hessian among the channel's own weights.
 
-A product of the Hessian with all of a layer's weights mixes channels. With the sign of each channel
-drawn at random, what other channels add is 0 on the average over batches, so that one product a
-batch serves all channels of a layer; a layer of few channels is done exactly, with a product a
-channel. Changes are averaged with their signs, and their size is taken at the end.
+A product of the Hessian with all of a layer's weights mixes channels. With a random sign for each
+channel, the contribution of other channels is 0 on average over batches, so one product for each
+batch serves all channels of a layer; a layer of few channels is computed exactly, with a product
+for each channel. Changes are averaged with their signs; the absolute value is taken at the end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..subject import Batch, Layer, Subject
 from .estimator import ChannelEstimator, layer_seed
 from .output_channels import channel_count, like_rows, rows_of
 
-EXACTLY = 4  # channels
+MAX_EXACT = 4  # channels, each with a product of its own
 
 
 class Taylor2(ChannelEstimator):
-    """What the loss is predicted to change by, to second order."""
+    """The predicted change of the loss, to second order."""
 
     name = "taylor2"
     unit = (
@@ -39,20 +39,22 @@ class Taylor2(ChannelEstimator):
         }
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        along = slope(self.subject, batch, self.subject.layers)
-        return {name: self._change(along, layer) for name, layer in self.subject.layers.items()}
+        loss_slope = slope(self.subject, batch, self.subject.layers)
+        return {
+            name: self._change(loss_slope, layer) for name, layer in self.subject.layers.items()
+        }
 
-    def _change(self, along: Slope, layer: Layer) -> Tensor:
-        first = rows_of(layer, along.gradients[layer.name][0].detach() * layer.weight).sum(1)
-        bends = [
-            rows_of(layer, moved * along.product(layer.name, moved)).sum(1)
-            for moved in self._moves(layer)
+    def _change(self, loss_slope: Slope, layer: Layer) -> Tensor:
+        first = rows_of(layer, loss_slope.gradients[layer.name][0].detach() * layer.weight).sum(1)
+        curvatures = [
+            rows_of(layer, direction * loss_slope.product(layer.name, direction)).sum(1)
+            for direction in self._directions(layer)
         ]
-        return torch.stack(bends).sum(0) / 2 - first
+        return torch.stack(curvatures).sum(0) / 2 - first
 
-    def _moves(self, layer: Layer) -> list[Tensor]:
-        """The weights of each channel alone, or those of all channels with signs."""
+    def _directions(self, layer: Layer) -> list[Tensor]:
+        """The weights of each channel alone, or those of all channels with random signs."""
         count = channel_count(layer)
-        alone = list(torch.eye(count).to(layer.weight)) if count <= EXACTLY else []
-        factors = alone or [signs(layer.weight.new_empty(count), self.generators[layer.name])]
-        return [like_rows(layer, one) * layer.weight for one in factors]
+        one_hot = list(torch.eye(count).to(layer.weight)) if count <= MAX_EXACT else []
+        factors = one_hot or [signs(layer.weight.new_empty(count), self.generators[layer.name])]
+        return [like_rows(layer, factor) * layer.weight for factor in factors]

@@ -1,10 +1,10 @@
-"""Estimators of what a format costs a layer, by name. A new one is a file here and a line in the
-registry.
+"""Estimators of what a format costs a layer, by name. A new estimator is a file here and a line in
+the registry.
 
-quadratic.py   g·δ + ½ δᵀHδ along the real change; also of weights, inputs or curvature alone
-trace.py       mean curvature times the squared length of the change
+quadratic.py   g·δ + ½ δᵀHδ along the actual change; also of weights, inputs or curvature alone
+trace.py       mean curvature times the squared norm of the change
 fisher.py      squared gradients in place of the curvature
-spectrum.py    eigenvalues of each layer's curvature, and their density: in the record, no scores
+spectrum.py    eigenvalues of each layer's curvature, and their density: recorded, not scored
 ablation.py    the loss, measured: the reference for the others
 divergence.py  KL divergence of the probabilities; output.py: error of the output, without labels
 """

@@ -9,14 +9,14 @@ from .estimator import Estimator
 
 
 class Ablation(Estimator):
-    """Each batch is run as it is and with the layer rounded, so that what the batches differ by
-    cancels.
+    """Each batch runs unchanged and with the layer rounded, so that differences between batches
+    cancel.
     """
 
     name = "ablation"
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
-        before = self.subject.plain_loss(batch)
+        before = self.subject.checked_loss(batch)
         for key in keys:
             with self.subject.rounded(key):
                 yield key, float(self.subject.loss(batch)) - before

@@ -1,5 +1,5 @@
-"""How far the classes' probabilities move with one layer rounded: Kullback-Leibler divergence.
-Needs no labels.
+"""The change of the class probabilities with one layer rounded: Kullback-Leibler divergence. Needs
+no labels.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .estimator import Estimator
 
 
 class Divergence(Estimator):
-    """From the model as it is to the one with the layer rounded, a mean over examples."""
+    """From the unchanged model to the one with the layer rounded, a mean over examples."""
 
     name = "divergence"
     unit = "output error"
     needs_loss = False
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
-        self.subject.plain_answer(batch)
+        self.subject.checked_output(batch)
         before = self._log_probabilities(batch)
         for key in keys:
             with self.subject.rounded(key):

@@ -1,5 +1,5 @@
-"""What a way of judging layers is: it gives samples, whose mean says how much each layer in each
-format matters.
+"""The base class of layer estimators: it draws samples, whose mean is a layer's score in a
+format.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from ..subject import Batch, Key, Subject
 
 
 class Estimator:
-    """A way of judging. A new one is one file with one subclass, and one line in the registry.
+    """A new estimator is one file with one subclass, and one line in the registry.
 
-    It is asked for samples, batch after batch, until the mean of every key is known well enough.
+    Samples are drawn batch after batch, until the mean of every key has the requested standard
+    error.
     """
 
     name: ClassVar[str]
     unit: ClassVar[Unit] = "loss"
     needs_loss: ClassVar[bool] = True
-    most_samples: ClassVar[int | None] = None  # of a key; one a batch unless said otherwise
+    most_samples: ClassVar[int | None] = None  # of a key; None: one for each batch
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -29,21 +30,19 @@ class Estimator:
 
     @property
     def keys(self) -> list[Key]:
-        """What it estimates: each layer in each format."""
+        """The keys to estimate: each layer in each format."""
         return self.subject.keys
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
-        """A sample of each key from one batch, one after another."""
-        raise NotImplementedError(
-            f"'{self.name}' does not say how it samples; define samples(batch, keys)"
-        )
+        """Draw a sample of each key from one batch."""
+        raise NotImplementedError(f"'{self.name}' draws no samples; define samples(batch, keys)")
 
-    def scores(self, found: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
-        """What the means say of each layer in each format."""
-        return dict(found)
+    def scores(self, means: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
+        """The score of each layer in each format, from the means."""
+        return dict(means)
 
-    def curvatures(self, found: Mapping[Key, Estimate]) -> dict[str, Curvature]:
-        """What the means say of each layer's curvature."""
+    def curvatures(self, means: Mapping[Key, Estimate]) -> dict[str, Curvature]:
+        """The curvature of each layer, from the means."""
         return {}
 
     def earlier(self, record: Sensitivity) -> dict[Key, Estimate]:
@@ -57,5 +56,5 @@ class Estimator:
 
 
 def layers_of(keys: list[Key]) -> list[str]:
-    """The layers that they speak of, each once."""
+    """The layers of these keys, each once."""
     return list(dict.fromkeys(key.layer for key in keys))

@@ -1,8 +1,9 @@
-"""Squared gradients in the place of second derivatives: ½ Σ F δ², F the diagonal of the Fisher
+"""Squared gradients in place of second derivatives: ½ Σ F δ², F the diagonal of the Fisher
 information of the weights.
 
-Of weights alone: what a format does to a layer's inputs is not in it. Gradients are taken one
-example at a time, of a few examples in each batch; the standard error says what few are worth.
+Of weights alone: the rounding of a layer's inputs is not included. Gradients are taken one example
+at a time, of a few examples in each batch; the standard error shows the uncertainty of few
+examples.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EXAMPLES = 8  # of a batch
 
 
 class Fisher(Estimator):
-    """The empirical one: gradients of the loss on the right answers."""
+    """The empirical Fisher: gradients of the loss at the true labels."""
 
     name = "fisher"
 
@@ -32,8 +33,8 @@ class Fisher(Estimator):
         squares: dict[str, Tensor] = {}
         examples = one_by_one(batch)[:EXAMPLES]
         for example in examples:
-            for layer, found in self._gradients(example, layers_of(keys)).items():
-                squares[layer] = squares.get(layer, 0.0) + found.square() / len(examples)
+            for layer, slopes in self._gradients(example, layers_of(keys)).items():
+                squares[layer] = squares.get(layer, 0.0) + slopes.square() / len(examples)
         for key in keys:
             yield key, dot(squares[key.layer], self.subject.weight_change(key).square()) / 2
 
@@ -41,18 +42,18 @@ class Fisher(Estimator):
         weights = {name: self.subject.layers[name].weight.requires_grad_() for name in layers}
         with torch.enable_grad(), self.subject.changed(weights, {}):
             loss = self.loss(example)
-            self.subject.checked(loss, example)
-            found = gradient(self.subject.work.name, loss, list(weights.values()))
-        return dict(zip(weights, found, strict=True))
+            self.subject.checked_value(loss, example)
+            slopes = gradient(self.subject.work.name, loss, list(weights.values()))
+        return dict(zip(weights, slopes, strict=True))
 
     def loss(self, example: Batch) -> Tensor:
-        """What the gradients are of."""
+        """The loss whose gradients are taken."""
         return self.subject.loss(example)
 
 
 class SampledFisher(Fisher):
-    """The true one: gradients of the surprise at answers that the model itself draws. Needs scores
-    of classes, no labels.
+    """The true Fisher: gradients of the negative log-likelihood at labels sampled from the model.
+    Needs class scores, no labels.
     """
 
     name = "fisher-sampled"

@@ -1,4 +1,4 @@
-"""How far the answer moves with one layer rounded: relative L2 error. Needs neither labels nor a
+"""The change of the output with one layer rounded: relative L2 error. Needs neither labels nor a
 loss.
 """
 
@@ -12,14 +12,14 @@ from .estimator import Estimator
 
 
 class Output(Estimator):
-    """The answer of the model as it is, against the one with the layer rounded."""
+    """The output of the unchanged model against that with the layer rounded."""
 
     name = "output"
     unit = "output error"
     needs_loss = False
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
-        before = self.subject.plain_answer(batch)
+        before = self.subject.checked_output(batch)
         for key in keys:
             with self.subject.rounded(key):
-                yield key, output_error(before, self.subject.answer(batch))[0]
+                yield key, output_error(before, self.subject.output(batch))[0]

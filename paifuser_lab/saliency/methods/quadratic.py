@@ -1,4 +1,4 @@
-"""The loss's rise along what rounding really changes, to second order: g·δ + ½ δᵀHδ."""
+"""The rise of the loss along the actual change of rounding, to second order: g·δ + ½ δᵀHδ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .estimator import Estimator, layers_of
 
 
 class Quadratic(Estimator):
-    """Weights and inputs of a layer move together, each to where the format puts it."""
+    """Weights and inputs of a layer change together, each to its value in the format."""
 
     name = "quadratic"
     moves_weights: ClassVar[bool] = True
@@ -22,13 +22,13 @@ class Quadratic(Estimator):
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         rounded = [key for key in keys if self.moves_inputs and self.subject.input_rounding(key)]
-        seen = slope(self.subject, batch, layers_of(keys), with_inputs=layers_of(rounded))
+        loss_slope = slope(self.subject, batch, layers_of(keys), with_inputs=layers_of(rounded))
         for key in keys:
-            first, second = seen.rise(key.layer, self._direction(seen, key))
+            first, second = loss_slope.rise(key.layer, self._direction(loss_slope, key))
             yield key, (first if self.counts_slope else 0.0) + second / 2
 
-    def _direction(self, seen: Slope, key: Key) -> list[Tensor | None]:
-        _, *inputs = seen.points[key.layer]
+    def _direction(self, loss_slope: Slope, key: Key) -> list[Tensor | None]:
+        _, *inputs = loss_slope.points[key.layer]
         rounding = self.subject.input_rounding(key) if self.moves_inputs else None
         return [
             self.subject.weight_change(key) if self.moves_weights else None,
@@ -47,15 +47,15 @@ class QuadraticWeights(Quadratic):
 
 
 class QuadraticInputs(Quadratic):
-    """The part of what a layer is given alone; zero for formats that leave it."""
+    """The part of a layer's inputs alone; zero for formats that do not round inputs."""
 
     name = "quadratic-inputs"
     moves_weights = False
 
 
 class QuadraticCurvature(Quadratic):
-    """The bend alone: ½ δᵀHδ. What the slope adds differs from batch to batch in sign, where
-    training has come to rest.
+    """The curvature alone: ½ δᵀHδ. At convergence, the slope's part differs from batch to batch in
+    sign.
     """
 
     name = "quadratic-curvature"

@@ -1,5 +1,5 @@
-"""The eigenvalues of each layer's block of the Hessian: the largest, and how all of them are
-spread. Of one batch.
+"""The eigenvalues of each layer's block of the Hessian, of one batch: the largest, and their
+density.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DENSITY_STEPS = 16
 
 
 class Eigenvalues(Estimator):
-    """The eigenvalues of largest size. A layer's sample is the largest."""
+    """The eigenvalues of largest absolute value. A layer's sample is the largest."""
 
     name = "eigenvalues"
     most_samples = 1
@@ -33,22 +33,22 @@ class Eigenvalues(Estimator):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.generator = torch.Generator().manual_seed(subject.seed)
-        self.found: dict[str, Curvature] = {}
+        self.by_layer: dict[str, Curvature] = {}
 
     @property
     def keys(self) -> list[Key]:
-        """The layers themselves: formats do not matter here."""
+        """The layers themselves: this does not depend on formats."""
         return [Key(layer, "") for layer in self.subject.layers]
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
-        seen = slope(self.subject, batch, layers_of(keys))
+        loss_slope = slope(self.subject, batch, layers_of(keys))
         self.notes.append(f"{self.name}: of a single batch of {batch.examples}")
         for key in keys:
-            self.found[key.layer] = self.curvature(*flat_block(seen, key.layer))
-            yield key, _largest(self.found[key.layer])
+            self.by_layer[key.layer] = self.curvature(*flat_block(loss_slope, key.layer))
+            yield key, _largest(self.by_layer[key.layer])
 
     def curvature(self, block: Product, like: torch.Tensor) -> Curvature:
-        """What is looked for in one layer."""
+        """The spectrum of one layer's block."""
         return Curvature(
             top_eigenvalues=top_eigenvalues(
                 block,
@@ -60,11 +60,11 @@ class Eigenvalues(Estimator):
             )
         )
 
-    def scores(self, found: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
+    def scores(self, means: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
         return {}
 
-    def curvatures(self, found: Mapping[Key, Estimate]) -> dict[str, Curvature]:
-        return self.found
+    def curvatures(self, means: Mapping[Key, Estimate]) -> dict[str, Curvature]:
+        return self.by_layer
 
     def earlier(self, record: Sensitivity) -> dict[Key, Estimate]:
         return {
@@ -75,16 +75,16 @@ class Eigenvalues(Estimator):
 
 
 class Density(Eigenvalues):
-    """How the eigenvalues are spread: nodes, and the share of all that each stands for."""
+    """The density of the eigenvalues: nodes, and the share of the spectrum that each represents."""
 
     name = "density"
     field = "density"
 
     def curvature(self, block: Product, like: torch.Tensor) -> Curvature:
-        found = density(
+        nodes = density(
             block, like, probes=DENSITY_PROBES, steps=DENSITY_STEPS, generator=self.generator
         )
-        return Curvature(density=found)
+        return Curvature(density=nodes)
 
 
 def _largest(curvature: Curvature) -> float:

@@ -1,8 +1,8 @@
-"""The mean curvature of a layer's weights, times how far rounding moves them: ½ · trace / weights ·
-‖δ‖².
+"""The mean curvature of a layer's weights, times the squared norm of the rounding: ½ · trace /
+weights · ‖δ‖².
 
-What it takes the change to be is a random direction of the same length (Dong et al.: "HAWQ-V2",
-2020, without the ½).
+It treats the change as a random direction of the same norm (Dong et al.: "HAWQ-V2", 2020, without
+the ½).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from ...records import Curvature, Estimate, Sensitivity
 from ..curvature import slope
 from ..subject import Batch, Key, Subject
-from ..trace_estimators import Choice, choose, joint
+from ..trace_estimators import ProbeChoice, choose_method, joint
 from .estimator import Estimator, layers_of
 
-JOINT_PROBES = 4  # on one batch, so that its gradient is worth taking
+JOINT_PROBES = 4  # of one batch, to share the cost of its gradient
 
 
 class Trace(Estimator):
-    """Random probes of each layer's block of the Hessian; batches come round again until the mean
-    is known.
+    """Random probes of each layer's block of the Hessian; batches are reused until the mean is
+    precise enough.
     """
 
     name = "trace"
@@ -31,37 +31,39 @@ class Trace(Estimator):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.generator = torch.Generator().manual_seed(subject.seed)
-        self.choice: Choice | None = None
+        self.choice: ProbeChoice | None = None
 
     @property
     def keys(self) -> list[Key]:
-        """The layers themselves; formats only scale what is found."""
+        """The layers themselves; formats only scale the trace."""
         return [Key(layer, "") for layer in self.subject.layers]
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         layers = layers_of(keys)
-        seen = slope(self.subject, batch, layers)
+        loss_slope = slope(self.subject, batch, layers)
         if self.choice is None:
-            self.choice = choose(seen, layers, self.subject.error, self.generator)
-            self.notes.append(self.choice.why)
+            self.choice = choose_method(loss_slope, layers, self.subject.error, self.generator)
+            self.notes.append(self.choice.note)
             yield from ((key, self.choice.means[key.layer]) for key in keys)
             return
-        if self.choice.way is joint:
-            probes = [joint(seen, layers, self.generator) for _ in range(JOINT_PROBES)]
-            yield from ((key, sum(one[key.layer] for one in probes) / JOINT_PROBES) for key in keys)
+        if self.choice.method is joint:
+            probes = [joint(loss_slope, layers, self.generator) for _ in range(JOINT_PROBES)]
+            yield from (
+                (key, sum(probe[key.layer] for probe in probes) / JOINT_PROBES) for key in keys
+            )
             return
         for key in keys:
-            yield key, self.choice.way(seen, [key.layer], self.generator)[key.layer]
+            yield key, self.choice.method(loss_slope, [key.layer], self.generator)[key.layer]
 
-    def scores(self, found: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
+    def scores(self, means: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
         return {
             Key(layer, name): _scaled(trace, self._scale(Key(layer, name)))
-            for (layer, _), trace in found.items()
+            for (layer, _), trace in means.items()
             for name in self.subject.formats
         }
 
-    def curvatures(self, found: Mapping[Key, Estimate]) -> dict[str, Curvature]:
-        return {key.layer: Curvature(trace=trace) for key, trace in found.items()}
+    def curvatures(self, means: Mapping[Key, Estimate]) -> dict[str, Curvature]:
+        return {key.layer: Curvature(trace=trace) for key, trace in means.items()}
 
     def earlier(self, record: Sensitivity) -> dict[Key, Estimate]:
         return {

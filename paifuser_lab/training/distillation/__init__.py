@@ -1,5 +1,5 @@
-"""Learning from the original: its answers at a temperature, what its layers answer, and where they
-are large.
+"""Distillation from the original: its outputs at a temperature, the outputs of its layers, and
+where these are large.
 """
 
 from .blend import Blend, blend_of, is_blendable

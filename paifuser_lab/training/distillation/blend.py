@@ -1,5 +1,5 @@
-"""Pictures blended with others of their batch: more to learn from than there is data, since the
-teacher answers whatever it is shown.
+"""Blends the examples of a batch with each other (mixup): more to train on than there is data,
+since the teacher labels any input.
 
 Beyer et al.: "Knowledge distillation: A good teacher is patient and consistent", 2022.
 """
@@ -19,13 +19,13 @@ from ...workload import Inputs
 
 @dataclass(frozen=True)
 class Blend:
-    """How much of each example is itself, and which other the rest is."""
+    """The share of each example in its blend, and the order of the other examples."""
 
     share: float
     order: Tensor
 
     def __call__(self, inputs: Inputs) -> Inputs:
-        """Floating-point values are blended; integers, which count or name, stay."""
+        """The blended inputs; integers, such as counts or indices, stay."""
         return inputs.map(
             lambda tensor: (
                 torch.lerp(tensor[self.order], tensor, self.share)
@@ -34,20 +34,20 @@ class Blend:
             )
         )
 
-    def loss(self, loss: Callable[[Any, Any], Tensor], answer: Any, target: Any) -> Tensor:
-        """What the answer would lose by the labels of the one and of the other."""
+    def loss(self, loss: Callable[[Any, Any], Tensor], output: Any, target: Any) -> Tensor:
+        """The loss of an output by the labels of both blended examples."""
         others = pytree.tree_map_only(
             Tensor, lambda tensor: tensor[self.order.to(tensor.device)], target
         )
-        return self.share * loss(answer, target) + (1 - self.share) * loss(answer, others)
+        return self.share * loss(output, target) + (1 - self.share) * loss(output, others)
 
 
 def blend_of(inputs: Inputs) -> Blend:
-    """A blend of a batch, drawn at random."""
+    """A random blend of a batch."""
     first = next(tensor for tensor in inputs.tensors if is_blendable(tensor))
     return Blend(float(torch.rand(())), torch.randperm(len(first), device=first.device))
 
 
 def is_blendable(tensor: Tensor) -> bool:
-    """Whether it holds several examples in numbers."""
+    """Whether a tensor holds several examples of floating-point numbers."""
     return tensor.is_floating_point() and tensor.ndim > 1 and len(tensor) > 1

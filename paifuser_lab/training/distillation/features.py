@@ -1,5 +1,5 @@
-"""Layers of a student that are to do as the same layers of the teacher do: their answers, or where
-these are large.
+"""Layers of a student that are trained to match the teacher's layers: their outputs, or where these
+are large.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .observe import channel_dimension
 
 
 class Projection(nn.Linear):
-    """A learned map from the student's channels to the teacher's, the same at every place; it is
+    """A learned map from the student's channels to the teacher's, the same at every position; it is
     dropped after training.
     """
 
@@ -26,13 +26,13 @@ class Projection(nn.Linear):
         super().__init__(student, teacher)
         self.dimension = dimension
 
-    def forward(self, answer: Tensor) -> Tensor:
-        return super().forward(answer.movedim(self.dimension, -1)).movedim(-1, self.dimension)
+    def forward(self, output: Tensor) -> Tensor:
+        return super().forward(output.movedim(self.dimension, -1)).movedim(-1, self.dimension)
 
 
 class Projections(nn.ModuleDict):
-    """A projection for each layer whose number of channels differs; the others are compared as they
-    are.
+    """A projection for each layer whose number of channels differs; the others are compared
+    unchanged.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Projections(nn.ModuleDict):
         device = next(iter(taught.values())).device if taught else torch.device("cpu")
         with preserve_rng(device), torch.device("cpu"):
             seed_all(device, seed)
-            for layer, answer in own.items():
-                if (dimension := differing(model, layer, answer, taught[layer])) is not None:
+            for layer, output in own.items():
+                if (dimension := differing(model, layer, output, taught[layer])) is not None:
                     self[_key(layer)] = Projection(
-                        answer.shape[dimension], taught[layer].shape[dimension], dimension
+                        output.shape[dimension], taught[layer].shape[dimension], dimension
                     )
         self.to(device)
 
-    def project(self, layer: str, answer: Tensor) -> Tensor:
-        """The answer with as many channels as the teacher's has."""
+    def project(self, layer: str, output: Tensor) -> Tensor:
+        """The output with as many channels as the teacher's."""
         key = _key(layer)
-        return self[key](answer) if key in self else answer
+        return self[key](output) if key in self else output
 
 
 def feature_distance(
@@ -61,7 +61,7 @@ def feature_distance(
     taught: Mapping[str, Tensor],
     layers: Sequence[str],
 ) -> Tensor:
-    """The mean over layers of how far their answers are apart."""
+    """The mean over layers of the distance between their outputs."""
     return torch.stack(
         [squares(projections.project(layer, own[layer]), taught[layer]) for layer in layers]
     ).mean()
@@ -70,38 +70,36 @@ def feature_distance(
 def attention_distance(
     own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]
 ) -> Tensor:
-    """The mean over layers of how far apart the places are at which their answers are large."""
+    """The mean over layers of the distance between their attention maps."""
     return torch.stack([squares(*_maps(own[layer], taught[layer])) for layer in layers]).mean()
 
 
-def attention_map(answer: Tensor, dimension: int) -> Tensor:
-    """The mean square over channels at each place, each example's of length 1."""
-    return F.normalize(answer.float().square().mean(dimension).flatten(1), dim=1, eps=SMALLEST)
+def attention_map(output: Tensor, dimension: int) -> Tensor:
+    """The mean square over channels at each position, normalised for each example."""
+    return F.normalize(output.float().square().mean(dimension).flatten(1), dim=1, eps=SMALLEST)
 
 
 def differing(model: nn.Module, layer: str, own: Tensor, taught: Tensor) -> int | None:
-    """The one dimension in which two answers differ in size, where there is one; an error where
-    there are more.
-    """
-    apart = [
+    """The one dimension in which two outputs differ in size, or None; raises if there are more."""
+    dimensions = [
         index
         for index in range(own.ndim)
         if own.ndim == taught.ndim and own.shape[index] != taught.shape[index]
     ]
-    if own.ndim != taught.ndim or len(apart) > 1 or apart == [0]:
+    if own.ndim != taught.ndim or len(dimensions) > 1 or dimensions == [0]:
         shapes = f"{tuple(own.shape)} where the original's is {tuple(taught.shape)}"
         raise StepError(
-            f"{describe(model, layer)} answers with shape {shapes}; only channels may differ: "
+            f"{describe(model, layer)} outputs shape {shapes}; only channels may differ: "
             "leave it out."
         )
-    return apart[0] if apart else None
+    return dimensions[0] if dimensions else None
 
 
 def _maps(own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
-    apart = [index for index in range(own.ndim) if own.shape[index] != taught.shape[index]]
-    dimension = apart[0] if apart else channel_dimension(taught)
+    dimensions = [index for index in range(own.ndim) if own.shape[index] != taught.shape[index]]
+    dimension = dimensions[0] if dimensions else channel_dimension(taught)
     return attention_map(own, dimension), attention_map(taught, dimension)
 
 
 def _key(layer: str) -> str:
-    return layer.replace(".", "/")  # a name of a module cannot hold a dot
+    return layer.replace(".", "/")  # a module's name cannot contain a dot

@@ -1,4 +1,4 @@
-"""How far a student's answer is from its teacher's: classes by their probabilities at a
+"""The distance of a student's output from its teacher's: classes by their probabilities at a
 temperature, values by their squares.
 """
 
@@ -15,51 +15,50 @@ from torch.utils import _pytree as pytree
 from ...errors import StepError
 
 Answers = Literal["auto", "classes", "values"]
-Kinds = dict[
-    str, int | None
-]  # for each tensor of an answer that is compared: the dimension of its classes, None for values
+# for each compared tensor of an output: the dimension of its classes, None for values
+Kinds = dict[str, int | None]
 SMALLEST = 1e-12
 
 
-def tensors_of(answer: Any) -> dict[str, Tensor]:
-    """The floating-point tensors of an answer, by where they are in it."""
-    return {path: leaf for path, leaf in _leaves(answer, "") if leaf.is_floating_point()}
+def tensors_of(output: Any) -> dict[str, Tensor]:
+    """The floating-point tensors of an output, by their path in it."""
+    return {path: leaf for path, leaf in _leaves(output, "") if leaf.is_floating_point()}
 
 
-def kinds_of(answer: Any, target: Any, asked: Answers) -> Kinds:
+def kinds_of(output: Any, target: Any, kind: Answers) -> Kinds:
     """Which tensors are compared, and how.
 
-    Asked to find out, it takes for classes what is called `logits`, or what labels fit that leave
-    one dimension out; where there is any such, the rest is not compared.
+    With "auto", a tensor holds classes if it is named `logits`, or if labels have its shape without
+    one dimension; if there is any such tensor, the others are not compared.
     """
-    found = tensors_of(answer)
-    if not found:
+    tensors = tensors_of(output)
+    if not tensors:
         raise StepError(
-            "its answer holds no tensor of floating-point numbers, so there is nothing to learn "
+            "its output has no tensor of floating-point numbers, so there is nothing to learn "
             "from the original."
         )
-    if asked == "values":
-        return dict.fromkeys(found)
+    if kind == "values":
+        return dict.fromkeys(tensors)
     labels = [
         leaf
         for leaf in pytree.tree_leaves(target)
         if isinstance(leaf, Tensor) and not leaf.is_floating_point()
     ]
     classes = {
-        path: _class_dimension(path, leaf, labels, is_sure=asked == "classes")
-        for path, leaf in found.items()
+        path: _class_dimension(path, leaf, labels, is_sure=kind == "classes")
+        for path, leaf in tensors.items()
     }
     known = {path: dimension for path, dimension in classes.items() if dimension is not None}
-    if asked == "classes" and not known:
+    if kind == "classes" and not known:
         raise StepError(
-            "no tensor of its answer has a dimension of two classes or more; say answers: values."
+            "no tensor of its output has a dimension of two classes or more; say answers: values."
         )
-    return dict(known) or dict.fromkeys(found)
+    return dict(known) or dict.fromkeys(tensors)
 
 
-def distance(answer: Any, taught: Mapping[str, Tensor], kinds: Kinds, temperature: float) -> Tensor:
-    """The mean distance over the tensors that are compared, in full precision."""
-    own = tensors_of(answer)
+def distance(output: Any, taught: Mapping[str, Tensor], kinds: Kinds, temperature: float) -> Tensor:
+    """The mean distance over the compared tensors, in fp32."""
+    own = tensors_of(output)
     parts = [
         _apart(path, own.get(path), taught[path], dimension, temperature)
         for path, dimension in kinds.items()
@@ -68,8 +67,8 @@ def distance(answer: Any, taught: Mapping[str, Tensor], kinds: Kinds, temperatur
 
 
 def divergence(own: Tensor, taught: Tensor, dimension: int, temperature: float) -> Tensor:
-    """How surprised the student's probabilities are by the teacher's, both softened; as steep at
-    every temperature.
+    """The Kullback-Leibler divergence of the student's softened probabilities from the teacher's,
+    scaled so that its gradient does not depend on the temperature.
     """
     mine, theirs = (
         F.log_softmax(scores.float() / temperature, dimension) for scores in (own, taught)
@@ -81,7 +80,7 @@ def divergence(own: Tensor, taught: Tensor, dimension: int, temperature: float) 
 
 
 def squares(own: Tensor, taught: Tensor) -> Tensor:
-    """The mean square of the difference, as a share of the teacher's own."""
+    """The mean square of the difference, divided by the teacher's mean square."""
     return (
         own.float() - taught.float()
     ).square().mean() / taught.float().square().mean().clamp_min(SMALLEST)
@@ -93,7 +92,7 @@ def _apart(
     if own is None or own.shape != taught.shape:
         shape = "none" if own is None else tuple(own.shape)
         raise StepError(
-            f"its answer{path} has shape {shape} where the original's has {tuple(taught.shape)}; "
+            f"its output{path} has shape {shape} where the original's has {tuple(taught.shape)}; "
             "it cannot be compared."
         )
     return (
@@ -114,18 +113,18 @@ def _class_dimension(path: str, leaf: Tensor, labels: list[Tensor], *, is_sure: 
     return usual if (is_sure or is_named) and leaf.ndim > 1 and leaf.shape[usual] > 1 else None
 
 
-def _leaves(answer: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(answer, Tensor):
-        yield path, answer
-    elif isinstance(answer, Mapping):
-        for key, value in answer.items():
+def _leaves(output: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(output, Tensor):
+        yield path, output
+    elif isinstance(output, Mapping):
+        for key, value in output.items():
             yield from _leaves(value, f"{path}.{key}")
-    elif isinstance(answer, tuple | list):
-        for index, value in enumerate(answer):
+    elif isinstance(output, tuple | list):
+        for index, value in enumerate(output):
             yield from _leaves(value, f"{path}.{index}")
-    elif answer is not None:  # a class of its own that torch knows how to take apart
+    elif output is not None:  # a class that is registered with pytree
         yield from (
             (f"{path}.{index}", leaf)
-            for index, leaf in enumerate(pytree.tree_leaves(answer))
+            for index, leaf in enumerate(pytree.tree_leaves(output))
             if isinstance(leaf, Tensor)
         )

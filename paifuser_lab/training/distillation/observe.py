@@ -1,4 +1,4 @@
-"""What layers answer while a model runs, and which layers end its stages."""
+"""The outputs of layers while a model runs, and the layers that end its stages."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ ROWS = (nn.ModuleList, nn.Sequential)
 
 @contextmanager
 def answers_of(model: nn.Module, layers: Iterable[str]) -> Iterator[dict[str, Tensor]]:
-    """What each of the layers answered last, for as long as the block lasts."""
-    found: dict[str, Tensor] = {}
+    """The last output of each of the layers, while the context is open."""
+    outputs: dict[str, Tensor] = {}
 
     def keep(layer: str) -> Any:
         def leave(module: nn.Module, args: Any, output: Any) -> None:
             if (tensor := _first(output)) is not None:
-                found[layer] = tensor
+                outputs[layer] = tensor
 
         return leave
 
     handles = [model.get_submodule(layer).register_forward_hook(keep(layer)) for layer in layers]
     try:
-        yield found
+        yield outputs
     finally:
         for handle in handles:
             handle.remove()
 
 
 def stages(model: nn.Module, inputs: Inputs) -> list[str]:
-    """The last block of each stage; a stage is a run of blocks whose answers have one size,
+    """The last block of each stage; a stage is a run of blocks whose outputs have one size,
     whatever their channels.
 
-    Blocks are the layers made of others that stand in a row (a ModuleList or Sequential); where
-    there are none, single layers are.
+    Blocks are the composite layers in a ModuleList or Sequential; in a model without any, single
+    layers are.
     """
     blocks = _blocks(model) or {
         name for name, module in model.named_modules() if not any(True for _ in module.children())
@@ -63,35 +63,33 @@ def stages(model: nn.Module, inputs: Inputs) -> list[str]:
 
 
 def _blocks(model: nn.Module) -> set[str]:
-    """What stands in a row, is no row itself and lies in no other block."""
-    found: set[str] = set()
+    """The children of a ModuleList or Sequential that are neither one nor inside another block."""
+    blocks: set[str] = set()
     for name, module in model.named_modules():  # a layer comes before those in it
         parent = model.get_submodule(name.rpartition(".")[0])
-        is_inside = any(name.startswith(f"{block}.") for block in found)
+        is_inside = any(name.startswith(f"{block}.") for block in blocks)
         if (
             isinstance(parent, ROWS)
             and not isinstance(module, ROWS)
             and not is_inside
             and any(True for _ in module.children())
         ):
-            found.add(name)
-    return found
+            blocks.add(name)
+    return blocks
 
 
-def channel_dimension(answer: Tensor) -> int:
-    """Where the channels of a layer's answer most likely are: last in sequences, second in
-    images.
-    """
-    return answer.ndim - 1 if answer.ndim == 3 else 1
+def channel_dimension(output: Tensor) -> int:
+    """The dimension of the channels of a layer's output: last in sequences, second in images."""
+    return output.ndim - 1 if output.ndim == 3 else 1
 
 
-def _size(answer: Tensor) -> tuple[int, ...]:
-    channels = channel_dimension(answer)
-    return (*answer.shape[1:channels], *answer.shape[channels + 1 :])
+def _size(output: Tensor) -> tuple[int, ...]:
+    channels = channel_dimension(output)
+    return (*output.shape[1:channels], *output.shape[channels + 1 :])
 
 
 def _first(output: Any) -> Tensor | None:
-    """The first floating-point tensor of an answer."""
+    """The first floating-point tensor of an output."""
     leaves = pytree.tree_leaves(output)
     return next(
         (leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()), None

@@ -1,6 +1,4 @@
-"""The original as a teacher: what it answers, and what its layers do, becomes a part of every
-batch.
-"""
+"""The original as a teacher: its output, and those of its layers, become a part of every batch."""
 
 from __future__ import annotations
 
@@ -15,13 +13,11 @@ from ...workload.data import Batch
 from .losses import tensors_of
 from .observe import answers_of
 
-MOST_BYTES = 512 << 20  # of what it taught, kept to be taught again
+MOST_BYTES = 512 << 20  # of cached lessons
 
 
 class Lesson(NamedTuple):
-    """What is to be learned of a batch: the labels, and what the teacher answers and has in its
-    layers.
-    """
+    """The targets for a batch: the labels, and the outputs of the teacher and of its layers."""
 
     target: Any
     answers: dict[str, Tensor]
@@ -29,8 +25,8 @@ class Lesson(NamedTuple):
 
 
 class Teacher:
-    """A model that answers and does not learn; its answers to batches of a list are kept while they
-    are small.
+    """A model that is not trained; its outputs for batches of a list are cached while they are
+    small.
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[str] = ()) -> None:
@@ -39,7 +35,7 @@ class Teacher:
         self._bytes = 0
 
     def teach(self, batch: Batch) -> Batch:
-        """The batch with a lesson for its target."""
+        """The batch with a lesson as its target."""
         if batch.number is not None and batch.number in self._taught:
             return replace(batch, target=self._taught[batch.number])
         lesson = self.lesson(batch.inputs, batch.target)
@@ -47,14 +43,14 @@ class Teacher:
         return replace(batch, target=lesson)
 
     def lesson(self, inputs: Inputs, target: Any) -> Lesson:
-        """What is to be learned of some inputs."""
+        """The lesson for some inputs."""
         with answers_of(self.model, self.layers) as layers, running(self.model):
             answers = tensors_of(inputs.clone()(self.model))
         return Lesson(target, answers, dict(layers))
 
     @property
     def kept(self) -> int:
-        """How many batches it answers from memory."""
+        """The number of batches whose lessons are cached."""
         return len(self._taught)
 
     def _keep(self, number: int | None, lesson: Lesson) -> None:

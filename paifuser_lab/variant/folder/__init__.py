@@ -1,17 +1,17 @@
-"""A compressed model as one folder, which is read without executing anything but the code that
+"""A compressed model as one folder, which is loaded without executing anything but the code that
 builds the original.
 
     recipe.yaml            the steps
-    structure.json         what each step decided and did, and where the original comes from
+    structure.json         what each step chose and reported, and where the original comes from
     (records.SavedModel)
     weights.safetensors    the weights, tied ones once
-    report.json            a comparison or another record; what `apply` checked where none was given
-    manifest.json          the SHA-256 of each, written last
+    report.json            a comparison or another record; by default the checks of `apply`
+    manifest.json          the SHA-256 of each file, written last
 
-writing.py      the five files, together or not at all
-reading.py      the files, believed only when their hashes agree; the original's workload
-rebuilding.py   the steps done again on the original's code, and the weights
-sketching.py    an answer in a few numbers: does the code still compute what it did?
+write.py           writes the five files, together or not at all
+read.py            reads the files if their hashes match; the original's workload
+rebuild_steps.py   repeats the steps on the original's code, and loads the weights
+sketch.py          an output in a few numbers, to detect code that computes something else
 """
 
 from __future__ import annotations

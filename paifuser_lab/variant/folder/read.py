@@ -1,4 +1,4 @@
-"""Read a compressed model's folder, and make the workload that it was made from."""
+"""Reads a compressed model's folder, and builds the workload that it was made from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDED = (RECIPE, STRUCTURE, WEIGHTS)
 
 @dataclass(frozen=True)
 class SavedFolder:
-    """What a folder holds, read and found sound; the weights are still in their file."""
+    """The contents of a folder, with valid hashes; the weights are still in their file."""
 
     path: Path
     recipe: Recipe
@@ -31,24 +31,22 @@ class SavedFolder:
 
     @property
     def weights(self) -> Path:
-        """The file of the weights."""
+        """The path of the weights."""
         return self.path / WEIGHTS
 
 
 def is_folder(name: str | Path) -> bool:
-    """Whether it is a folder that holds a recipe."""
+    """Whether a folder exists that holds a recipe."""
     return file_exists(Path(name) / RECIPE)
 
 
 def read_folder(path: str | Path) -> SavedFolder:
-    """Read what lies beside the weights, once every file has proved to be the one that was
-    saved.
-    """
+    """Read everything but the weights, after the hash of every file has been verified."""
     path = Path(path)
     manifest = _manifest(path)
     for name in NEEDED:
         if not (path / name).is_file():
-            raise FileError(f"{path} has no {name} any more; copy the whole folder again.")
+            raise FileError(f"{path} no longer has {name}; copy the whole folder again.")
         if name != WEIGHTS:
             check_size(path / name)
         if sha256(path / name) != manifest.files.get(name):
@@ -61,14 +59,14 @@ def read_folder(path: str | Path) -> SavedFolder:
     recipe = Recipe.load(path / RECIPE)
     if [step.kind for step in recipe] != [step.kind for step in saved.steps]:
         raise FileError(
-            f"{path}: {RECIPE} and {STRUCTURE} tell of different steps; apply the recipe and save "
+            f"{path}: {RECIPE} and {STRUCTURE} list different steps; apply the recipe and save "
             "it anew."
         )
     return SavedFolder(path, recipe, saved, manifest.torch)
 
 
 def original_of(
-    found: SavedFolder,
+    folder: SavedFolder,
     *,
     trained: bool,
     trust: bool = False,
@@ -78,29 +76,28 @@ def original_of(
     **options: Any,
 ) -> Workload:
     """The workload that the model was made from, by the name in its folder, which is followed as
-    the module `trust` allows.
-
-    Where `trained` is False, nothing is trained for it.
+    the module `trust` allows. With `trained=False` the original is not trained.
     """
-    origin = found.saved.origin or _by_recipe(found)
+    origin = folder.saved.origin or _by_recipe(folder)
     if not trust:
-        check_named_in_file(origin.name, origin.options, found.path)
-    given = {**_own_options(found, origin, options), **options}
+        check_named_in_file(origin.name, origin.options, folder.path)
+    all_options = {**_own_options(folder, origin, options), **options}
     if not trained and origin.name in zoo.names():
-        given["trained"] = False
+        all_options["trained"] = False
     try:
         return load_named_in_file(
             origin.name,
-            found.path,
+            folder.path,
             trust=trust,
             batch=origin.batch if batch is None else batch,
             seed=origin.seed if seed is None else seed,
             device=device,
-            options=given,
+            options=all_options,
         )
     except PaifuserError as error:
         raise FileError(
-            f"{found.path} was made from {origin.name!r}, which cannot be had here: {error} {GIVE}"
+            f"{folder.path} was made from {origin.name!r}, which cannot be loaded here: {error} "
+            f"{GIVE}"
         ) from error
 
 
@@ -133,27 +130,29 @@ def _check_steps(path: Path, saved: SavedModel) -> None:
             )
 
 
-def _by_recipe(found: SavedFolder) -> Origin:
-    """A model that was not loaded by name may be called by one in its recipe."""
-    name = found.recipe.workload
+def _by_recipe(folder: SavedFolder) -> Origin:
+    """The origin of a model that was not loaded by name, by the name in its recipe."""
+    name = folder.recipe.workload
     if name is None or (":" not in name and name not in zoo.names()):
         raise FileError(
-            f"{found.path} was made from a model that has no name to load it by "
-            f"('{found.saved.name}'). {GIVE}"
+            f"{folder.path} was made from a model that has no name to load it by "
+            f"('{folder.saved.name}'). {GIVE}"
         )
     return Origin(name=name)
 
 
-def _own_options(found: SavedFolder, origin: Origin, given: dict[str, Any]) -> dict[str, Any]:
+def _own_options(folder: SavedFolder, origin: Origin, options: dict[str, Any]) -> dict[str, Any]:
     """The options that the original was built with; those of a function are not taken from a file,
-    since it may do anything with them.
+    as the function may do anything with them.
     """
     if ":" not in origin.name or origin.name.startswith("hf:"):
         return origin.options
-    if missing := [f"{key}={value!r}" for key, value in origin.options.items() if key not in given]:
+    if missing := [
+        f"{key}={value!r}" for key, value in origin.options.items() if key not in options
+    ]:
         raise FileError(
-            f"{found.path} was made from {origin.name} with {', '.join(missing)}; a function's "
-            "options are not taken from a file, "
-            f"so give them: load(folder, {', '.join(missing)})."
+            f"{folder.path} was made from {origin.name} with {', '.join(missing)}; a function's "
+            f"options are not taken from a file, so give them: "
+            f"load(folder, {', '.join(missing)})."
         )
     return {}

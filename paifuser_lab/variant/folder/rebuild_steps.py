@@ -1,5 +1,5 @@
-"""Do the steps of a saved model again on the original's code, load its weights, and see that it
-answers as it did.
+"""Repeats the steps of a saved model on the original's code, loads its weights, and checks that its
+output is unchanged.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from ...workload import Workload
 from .read import SavedFolder
 from .sketch import difference, sketch_of
 
-# of the answer, where other versions of torch and other processors add up in another order
+# The allowed change of the output; other versions of torch and processors sum in another order.
 ALLOWED = 1e-2
 ALLOWED_IN_FEW_BITS = 0.1
-MOST_BITS = 4  # bytes of a number that is not few bits
+MOST_BITS = 4  # bytes per number; smaller formats have few bits
 
 
-def rebuild(found: SavedFolder, work: Workload, module: nn.Module) -> Draft:
-    """Give a module of the original's code the structure and the weights that were saved; what
-    comes last, such as an engine, after them.
+def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> Draft:
+    """Give a module of the original's code the saved structure and weights; steps that come last,
+    such as an engine, follow the weights.
     """
     draft = Draft(work, module)
-    steps = list(zip(found.recipe, found.saved.steps, strict=True))
+    steps = list(zip(folder.recipe, folder.saved.steps, strict=True))
     for step, saved in steps:
         if not step.is_last:
-            _rebuild(found, draft, step, saved)
+            _rebuild(folder, draft, step, saved)
     try:
-        load_weights(draft.module, found.weights)
+        load_weights(draft.module, folder.weights)
     except FileError as error:
         raise FileError(
-            f"{found.path} does not fit {work.name}: {error} {_changed(work)}"
+            f"{folder.path} does not fit {work.name}: {error} {_changed(work)}"
         ) from error
     for step, saved in steps:
         if step.is_last:
-            _rebuild(found, draft, step, saved)
-    _check_answer(found, draft)
+            _rebuild(folder, draft, step, saved)
+    _check_output(folder, draft)
     return draft
 
 
-def _rebuild(found: SavedFolder, draft: Draft, step: Step, saved: SavedStep) -> None:
+def _rebuild(folder: SavedFolder, draft: Draft, step: Step, saved: SavedStep) -> None:
     try:
         step.rebuild(draft, saved.remembered)
     except PaifuserError as error:
         raise FileError(
-            f"{found.path}, step '{step.label}': {str(error).rstrip('.')}. {_changed(draft.work)}"
+            f"{folder.path}, step '{step.label}': {str(error).rstrip('.')}. {_changed(draft.work)}"
         ) from error
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
         raise FileError(
-            f"{found.path}, step '{step.label}' cannot be done again: {reason}. "
+            f"{folder.path}, step '{step.label}' cannot be repeated: {reason}. "
             f"{_changed(draft.work)}"
         ) from error
 
@@ -62,16 +62,15 @@ def _changed(work: Workload) -> str:
     return f"Load it with the code and the options that {work.name} had when it was saved."
 
 
-def _check_answer(found: SavedFolder, draft: Draft) -> None:
-    """Equal weights in changed code would answer otherwise, and nobody would know."""
-    if found.saved.sketch is None:
+def _check_output(folder: SavedFolder, draft: Draft) -> None:
+    """Refuse code that computes something else from equal weights."""
+    if folder.saved.sketch is None:
         return
-    apart = difference(found.saved.sketch, sketch_of(draft.work, draft.model))
-    if apart is not None and not apart <= _allowed(draft.module):
+    error = difference(folder.saved.sketch, sketch_of(draft.work, draft.model))
+    if error is not None and not error <= _allowed(draft.module):
         raise FileError(
-            f"{found.path} loads, and its answer to the example inputs differs by {apart:.1e} from "
-            "that when it was saved (with "
-            f"torch {found.torch}). {_changed(draft.work)}"
+            f"{folder.path} loads, but its output for the example inputs differs by {error:.1e} "
+            f"from that when it was saved (with torch {folder.torch}). {_changed(draft.work)}"
         )
 
 

@@ -1,5 +1,5 @@
-"""Write a compressed model into a folder: a new folder appears whole, and one that is there is
-whole again when its manifest is.
+"""Writes a compressed model into a folder: a new folder appears with all its files, an existing one
+is valid again once its manifest is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..._files import LONGEST_PART, cannot_write, checked_path, read_text
+from ..._files import MAX_PREFIX, cannot_write, checked_path, read_text
 from ...errors import FileError
 from ...model.weights import save_weights
 from ...recipe import Recipe
@@ -24,7 +24,7 @@ from ...records import Manifest, Measurement, Record, SavedModel
 
 try:
     import fcntl
-except ImportError:  # Windows: what a killed save left stays there
+except ImportError:  # Windows: leftovers of a killed save are not removed
     fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
@@ -45,7 +45,7 @@ def write_folder(
     report: Record | None,
     checked: Measurement,
 ) -> None:
-    """Write the files; without a report the one that lies there stays if it is about these weights,
+    """Write the files; without a new report an existing one stays if it describes these weights,
     else `checked` is written.
     """
     folder = checked_path(folder).resolve()
@@ -56,7 +56,7 @@ def write_folder(
             recipe.save(stage / RECIPE)
             saved.save(stage / STRUCTURE)
             save_weights(module, stage / WEIGHTS)
-            if report is not None or not _kept(folder / REPORT, saved.weights_hash, stage):
+            if report is not None or not _keep_report(folder / REPORT, saved.weights_hash, stage):
                 (report or checked).save(stage / REPORT)
             files = {path.name: sha256(path) for path in sorted(stage.iterdir())}
             Manifest(version=VERSION, torch=torch.__version__, files=files).save(stage / MANIFEST)
@@ -69,14 +69,14 @@ def write_folder(
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file."""
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _kept(report: Path, weights_hash: str, stage: Path) -> bool:
-    """Whether a report that lies there stays: one about these weights, which joins them, or one
-    that no earlier save has written.
+def _keep_report(report: Path, weights_hash: str, stage: Path) -> bool:
+    """Whether an existing report stays: one about these weights, which is copied to the stage, or
+    one that no earlier save has written.
     """
     if not report.is_file():
         return False
@@ -85,18 +85,18 @@ def _kept(report: Path, weights_hash: str, stage: Path) -> bool:
             shutil.copyfile(report, stage / REPORT)
             return True
         return sha256(report) != Manifest.load(report.with_name(MANIFEST)).files.get(REPORT)
-    except FileError:  # it is no text, or there was no earlier save
+    except FileError:  # it is not text, or there was no earlier save
         return True
 
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A folder beside the one that is wanted, so that all can be renamed; while it is written into,
-    its lock says so.
+    """A folder beside the target, so that files are moved by renaming; it is locked while it is
+    written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _clear(folder)
-    stage, lock = _made(folder)
+    stage, lock = _create_stage(folder)
     try:
         yield stage
     finally:
@@ -105,12 +105,12 @@ def staged(folder: Path) -> Iterator[Path]:
 
 
 def _prefix(folder: Path) -> str:
-    return f".{folder.name[:LONGEST_PART]}.saving-"
+    return f".{folder.name[:MAX_PREFIX]}.saving-"
 
 
-def _made(folder: Path) -> tuple[Path, int | None]:
-    """A new folder and its lock; one that another save took for left over between the two is made
-    again.
+def _create_stage(folder: Path) -> tuple[Path, int | None]:
+    """A new folder and its lock; created again if another save removed it as a leftover before it
+    was locked.
     """
     while True:
         stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
@@ -122,19 +122,19 @@ def _made(folder: Path) -> tuple[Path, int | None]:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what saves of this folder left that were killed: the system gives their locks back,
-    those of living ones never.
+    """Remove what killed saves of this folder left; the system releases their locks, but not those
+    of running saves.
     """
-    for left in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
+    for leftover in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
         with suppress(BlockingIOError):
-            if (lock := _lock(left)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
+            if (lock := _lock(leftover)) is not None:
+                shutil.rmtree(leftover, ignore_errors=True)
                 _unlock(lock)
 
 
 def _lock(stage: Path) -> int | None:
-    """Hold a folder's lock, or a BlockingIOError where somebody else does; None where there are no
-    such locks.
+    """Lock a folder, or raise BlockingIOError if another process has locked it; None if there are
+    no such locks.
     """
     if fcntl is None:
         return None
@@ -158,11 +158,11 @@ def _unlock(lock: int | None) -> None:
 
 
 def _swap(stage: Path, folder: Path) -> None:
-    """In one go where there is no folder; else file by file, without a manifest meanwhile."""
+    """Rename the stage if there is no folder; else move file by file, without a manifest."""
     if not folder.exists():
         stage.chmod(0o755)
         stage.rename(folder)
         return
     (folder / MANIFEST).unlink(missing_ok=True)
-    for path in sorted(stage.iterdir(), key=lambda one: one.name == MANIFEST):
+    for path in sorted(stage.iterdir(), key=lambda file: file.name == MANIFEST):
         os.replace(path, folder / path.name)

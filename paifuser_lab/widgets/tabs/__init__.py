@@ -1,6 +1,5 @@
-"""The sections of the workbench, in the order of its tabs: one file each, which declares all that
-belongs to a view (`Section` says what). A new one is a file here, its name below, and its folder of
-ES modules in `widgets/`.
+"""The sections of the workbench, in the order of its tabs. Each file declares one `Section`. To add
+one: a file here, its name below, and its folder of ES modules in `widgets/`.
 """
 
 from __future__ import annotations

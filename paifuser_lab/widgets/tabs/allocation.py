@@ -1,5 +1,5 @@
-"""An allocation of formats to choose from: a click on a point of the frontier, or on a
-uniform choice beside it, makes it the recipe.
+"""The section of a format allocation: a click on a point of the frontier, or on a uniform choice,
+makes it the recipe.
 """
 
 from __future__ import annotations
@@ -21,24 +21,21 @@ from ..panel import Panel
 from ..section import Bench, Context, Request, Section
 from ..wire import floats
 
-SHARES = (
-    "latency_ms",
-    "size_bytes",
-)  # which the page gives as shares of what the model has as it is
+SHARES = ("latency_ms", "size_bytes")  # budgets given as shares of the baseline's value
 
 
 class AllocationPanel(Panel):
-    """`panel.chosen` is the place of the chosen point in `panel.found.everything`, and can be set;
-    `panel.recipe` is what to apply.
+    """`panel.chosen` is the index of the chosen point in `panel.found.everything`, and can be set;
+    `panel.recipe` is the recipe to apply.
     """
 
     chosen = traitlets.Int(
-        help="the chosen point: those of the frontier first, the uniform ones after them"
+        help="the index of the chosen point: the frontier first, then the uniform ones"
     ).tag(sync=True)
 
-    def __init__(self, found: Allocation) -> None:
-        self.found = found
-        super().__init__("allocation", found, chosen=found.chosen)
+    def __init__(self, allocation: Allocation) -> None:
+        self.found = allocation
+        super().__init__("allocation", allocation, chosen=allocation.chosen)
 
     @property
     def point(self) -> AllocationPoint:
@@ -52,17 +49,17 @@ class AllocationPanel(Panel):
 
     @traitlets.validate("chosen")
     def _check(self, proposal: Any) -> int:
-        place, last = int(proposal["value"]), len(self.found.everything) - 1
-        if not 0 <= place <= last:
-            raise RecipeError(f"this allocation has no point {place}; choose one of 0 to {last}.")
-        return place
+        index, last = int(proposal["value"]), len(self.found.everything) - 1
+        if not 0 <= index <= last:
+            raise RecipeError(f"this allocation has no point {index}; choose one of 0 to {last}.")
+        return index
 
 
-def packed_allocation(found: Allocation) -> dict[str, Any]:
-    """The points in their order, the frontier before the uniform ones; their numbers as float32,
-    where NaN is what is not known.
+def packed_allocation(allocation: Allocation) -> dict[str, Any]:
+    """The points in their order, the frontier before the uniform ones; numbers as float32, NaN if
+    unknown.
     """
-    points = found.everything
+    points = allocation.everything
     columns = {
         f"achieved_{name}": [getattr(point.achieved, name, None) for point in points]
         for name in Achieved.model_fields
@@ -71,16 +68,16 @@ def packed_allocation(found: Allocation) -> dict[str, Any]:
         name: [getattr(point, name) for point in points]
         for name in ("loss", "loss_error", "latency_ms", "size_bytes")
     }
-    columns["x"] = [place_of(found, point)[0] for point in points]
-    columns["achieved_x"] = [(achieved_place(found, point) or (None,))[0] for point in points]
+    columns["x"] = [place_of(allocation, point)[0] for point in points]
+    columns["achieved_x"] = [(achieved_place(allocation, point) or (None,))[0] for point in points]
     return {
-        **found.model_dump(
+        **allocation.model_dump(
             include={"unit", "axis", "limits", "baseline_ms", "baseline_bytes"}, mode="json"
         ),
-        "title": found.title,
-        "remarks": list(found.remarks),
-        "frontier": len(found.points),
-        "planned": found.chosen,
+        "title": allocation.title,
+        "remarks": list(allocation.remarks),
+        "frontier": len(allocation.points),
+        "planned": allocation.chosen,
         "name": [point.name for point in points],
         "around": [point.around for point in points],
         "counts": [dict(Counter(point.formats.values()).most_common()) for point in points],
@@ -89,7 +86,7 @@ def packed_allocation(found: Allocation) -> dict[str, Any]:
 
 
 def limits_of(request: dict[str, Any], state: State) -> dict[str, float]:
-    """The budget that the page asked for, as the planner wants it."""
+    """The budget of a request as an option of the planner."""
     name, value = request["limit"], request["value"]
     if (
         isinstance(value, bool)
@@ -97,57 +94,58 @@ def limits_of(request: dict[str, Any], state: State) -> dict[str, float]:
         or not math.isfinite(value)
         or value < 0
     ):
-        raise RecipeError(f"{value!r} is no budget; give a number, 0 or more.")
+        raise RecipeError(f"{value!r} is not a budget; give a number, 0 or more.")
     if name == "loss":
         return {"loss": float(value)}
     if name not in SHARES:
         raise RecipeError(
             f"there is no budget of {name!r}; there are loss, {' and '.join(SHARES)}."
         )
-    whole = getattr(state.comparison[state.comparison.baseline], name) if state.comparison else None
-    if whole is None:
+    baseline = (
+        getattr(state.comparison[state.comparison.baseline], name) if state.comparison else None
+    )
+    if baseline is None:
         raise RecipeError(
-            "the model as it is has not been measured yet, of which the budget is a share; wait "
-            "until it is."
+            "the budget is a share of the baseline, which is not measured yet; wait until it is."
         )
-    return {name: value * whole}
+    return {name: value * baseline}
 
 
 def with_point(recipe: Recipe, point: AllocationPoint) -> Recipe:
-    """The recipe with a point's formats in the place of those that it had."""
+    """The recipe with its formats replaced by those of a point."""
     chosen = recipe.of([step for step in recipe if step.kind != "precision"])
     for step in point.recipe_steps:
         chosen = chosen.with_step(dict(step))
     return chosen
 
 
-def point_at(found: Allocation | None, place: Any) -> AllocationPoint:
-    """A point by its place: those of the frontier first, the uniform ones after them."""
-    if found is None:
+def point_at(allocation: Allocation | None, index: Any) -> AllocationPoint:
+    """A point by its index: those of the frontier first, then the uniform ones."""
+    if allocation is None:
         raise RecipeError("No formats have been planned yet; find the frontier first.")
     if (
-        isinstance(place, bool)
-        or not isinstance(place, int)
-        or not 0 <= place < len(found.everything)
+        isinstance(index, bool)
+        or not isinstance(index, int)
+        or not 0 <= index < len(allocation.everything)
     ):
         raise RecipeError(
-            f"this allocation has no point {place}; choose one of 0 to {len(found.everything) - 1}."
+            f"this allocation has no point {index}; choose one of 0 to "
+            f"{len(allocation.everything) - 1}."
         )
-    return found.everything[place]
+    return allocation.everything[index]
 
 
 def allocated(state: State) -> int | None:
-    """The place of the point whose formats the recipe has; None where it has others, is empty, or
-    nobody has planned.
+    """The index of the point whose formats the recipe has; None if there is none or no plan.
 
-    All layers are in fp32 in an empty recipe, too, but nobody has chosen that.
+    An empty recipe matches no point: all its layers are in fp32, but that was not chosen.
     """
     if state.allocation is None or not len(state.recipe):
         return None
     chosen = [step for step in state.recipe if step.kind == "precision"]
     points = enumerate(state.allocation.everything)
     return next(
-        (place for place, point in points if list(with_point(Recipe([]), point)) == chosen), None
+        (index for index, point in points if list(with_point(Recipe([]), point)) == chosen), None
     )
 
 
@@ -156,7 +154,7 @@ def _find(bench: Bench, request: Request) -> None:
 
 
 def _choose(bench: Bench, request: Request) -> None:
-    """Choose a point of the plan, and have it compared with what was predicted."""
+    """Choose a point of the plan, and measure it to compare with the prediction."""
     point = point_at(bench.session.state.allocation, request["point"])
     bench.recipe = with_point(bench.recipe, point)
     bench.session.query("achieved", place=request["point"])

@@ -1,5 +1,5 @@
-"""What sparse attention costs, to choose from: a slider over the shares of the keys, and a tick for
-each layer that takes part.
+"""The section of sparse attention: a slider for the share of keys to keep, and a checkbox for each
+layer.
 """
 
 from __future__ import annotations
@@ -21,38 +21,40 @@ from ..panel import Panel
 from ..section import Bench, Context, Request, Section
 from ..wire import exact, floats, integers
 
-DEFAULT = "topk"
+DEFAULT_KIND = "topk"
 
 
 class AttentionPanel(Panel):
-    """`panel.keep` is the share of the keys that is kept, `panel.layers` those that take part; both
-    can be set.
+    """`panel.keep` is the share of keys that is kept, `panel.layers` the sparse layers; both can be
+    set.
 
     `panel.step` is that choice as a step, `panel.recipe` as a recipe.
     """
 
-    keep = traitlets.Float(
-        help="the share of the keys that is attended to, one of those looked at"
-    ).tag(sync=True)
-    layers: traitlets.List[str] = traitlets.List(help="the layers that take part").tag(sync=True)
+    keep = traitlets.Float(help="the share of keys that is kept, one of those measured").tag(
+        sync=True
+    )
+    layers: traitlets.List[str] = traitlets.List(help="the layers with sparse attention").tag(
+        sync=True
+    )
 
-    def __init__(self, found: AttentionCost) -> None:
-        self.found = found
+    def __init__(self, cost: AttentionCost) -> None:
+        self.found = cost
         super().__init__(
             "attention",
-            found,
-            keep=found.keeps[0],
-            layers=[row.layer for row in found.sparse_layers],
+            cost,
+            keep=cost.keeps[0],
+            layers=[row.layer for row in cost.sparse_layers],
         )
 
     @property
     def step(self) -> dict[str, Any]:
-        """What was chosen, as a step; {} where no layer takes part."""
+        """The choice as a step; {} if no layer is chosen."""
         return attention_step(self.found, self.keep, self.layers) if self.layers else {}
 
     @property
     def recipe(self) -> Recipe:
-        """What was chosen, ready for `lab.apply`; empty where no layer takes part."""
+        """The choice as a recipe for `lab.apply`; empty if no layer is chosen."""
         return Recipe([self.step] if self.step else [], workload=self.found.workload)
 
     @traitlets.validate("keep")
@@ -64,134 +66,129 @@ class AttentionPanel(Panel):
         return checked_layers(self.found, proposal["value"])
 
 
-def packed_attention(found: AttentionCost) -> dict[str, Any]:
-    """The shares as columns, and the error of each layer at each of them, layer after layer; NaN
-    where it cannot take part.
+def packed_attention(cost: AttentionCost) -> dict[str, Any]:
+    """The shares as columns, and each layer's error at each share, layer by layer; NaN for
+    layers that cannot be sparse.
     """
-    unknown = (math.nan,) * len(found.keeps)
+    unknown = (math.nan,) * len(cost.keeps)
     return {
-        **found.model_dump(
+        **cost.model_dump(
             include={"machine", "kind", "metric", "note", "dense_ms", "dense_value"}, mode="json"
         ),
-        "title": found.title,
-        "keeps": exact(found.keeps),
-        "errors": exact(found.errors),
-        "latency_ms": exact(found.latency_ms),
-        "values": exact(found.values),
-        "layer": [row.layer for row in found.layers],
-        "heads": integers(row.heads for row in found.layers),
-        "queries": integers(row.queries for row in found.layers),
-        "keys": integers(row.keys for row in found.layers),
-        "is_causal": integers(row.is_causal for row in found.layers),
-        "share": floats(row.share for row in found.layers),
-        "reason": [row.reason for row in found.layers],
-        "layer_errors": exact(error for row in found.layers for error in (row.errors or unknown)),
+        "title": cost.title,
+        "keeps": exact(cost.keeps),
+        "errors": exact(cost.errors),
+        "latency_ms": exact(cost.latency_ms),
+        "values": exact(cost.values),
+        "layer": [row.layer for row in cost.layers],
+        "heads": integers(row.heads for row in cost.layers),
+        "queries": integers(row.queries for row in cost.layers),
+        "keys": integers(row.keys for row in cost.layers),
+        "is_causal": integers(row.is_causal for row in cost.layers),
+        "share": floats(row.share for row in cost.layers),
+        "reason": [row.reason for row in cost.layers],
+        "layer_errors": exact(error for row in cost.layers for error in (row.errors or unknown)),
     }
 
 
-def attention_step(found: AttentionCost, keep: float, layers: Iterable[str]) -> dict[str, Any]:
-    """The step that keeps a share of the keys in some layers; they are left out where all that can
-    take part do.
+def attention_step(cost: AttentionCost, keep: float, layers: Iterable[str]) -> dict[str, Any]:
+    """The step that keeps a share of the keys in some layers; it has no option `layers` if all
+    possible layers are chosen.
     """
-    able = [row.layer for row in found.sparse_layers]
-    named = set(layers)
-    part = [layer for layer in able if layer in named]
-    options: dict[str, Any] = {"kind": found.kind, "keep": keep}
-    return {"attention": options if part == able else options | {"layers": part}}
+    able = [row.layer for row in cost.sparse_layers]
+    requested = set(layers)
+    chosen = [layer for layer in able if layer in requested]
+    options: dict[str, Any] = {"kind": cost.kind, "keep": keep}
+    return {"attention": options if chosen == able else options | {"layers": chosen}}
 
 
-def checked_keep(found: AttentionCost, keep: Any) -> float:
-    """One of the shares that were looked at."""
+def checked_keep(cost: AttentionCost, keep: Any) -> float:
+    """The measured share that equals `keep`; raises if there is none."""
     is_number = isinstance(keep, int | float) and not isinstance(keep, bool)
-    near = next(
-        (one for one in found.keeps if is_number and math.isclose(one, keep, rel_tol=1e-6)), None
+    match = next(
+        (share for share in cost.keeps if is_number and math.isclose(share, keep, rel_tol=1e-6)),
+        None,
     )
-    if near is None:
+    if match is None:
         raise RecipeError(
-            f"{keep!r} is no share that was looked at; choose one of "
-            f"{', '.join(f'{one:g}' for one in found.keeps)}."
+            f"the share {keep!r} was not measured; choose one of "
+            f"{', '.join(f'{share:g}' for share in cost.keeps)}."
         )
-    return near
+    return match
 
 
-def checked_layers(found: AttentionCost, layers: Any) -> list[str]:
-    """Layers that can attend to a part, in the order of the model."""
-    able = [row.layer for row in found.sparse_layers]
-    reasons = {row.layer: row.reason for row in found.layers if row.reason}
+def checked_layers(cost: AttentionCost, layers: Any) -> list[str]:
+    """Layers that can be sparse, in the order of the model."""
+    able = [row.layer for row in cost.sparse_layers]
+    reasons = {row.layer: row.reason for row in cost.layers if row.reason}
     for layer in layers:
         if layer in reasons:
-            raise RecipeError(f"'{layer}' cannot attend to a part of its keys: {reasons[layer]}.")
+            raise RecipeError(f"'{layer}' cannot use sparse attention: {reasons[layer]}.")
         if layer not in able:
             raise RecipeError(
-                f"'{layer}' is no layer that attends; choose of "
+                f"'{layer}' is not an attention layer; choose of "
                 f"{', '.join(able[:8]) or 'none: there are none'}."
             )
     return [layer for layer in able if layer in set(layers)]
 
 
 def checked_kind(kind: Any) -> str:
-    """A kind of attention that can be looked at."""
+    """A known kind of sparse attention; raises if it is not."""
     kinds = get_args(AttentionKind)
     if kind not in kinds:
         raise RecipeError(
-            f"{kind!r} is no kind of sparse attention; choose one of {', '.join(kinds)}."
+            f"{kind!r} is not a kind of sparse attention; choose one of {', '.join(kinds)}."
         )
     return str(kind)
 
 
-def with_attention(recipe: Recipe, found: AttentionCost | None, request: dict[str, Any]) -> Recipe:
-    """The recipe that keeps what the page asked for, in the place of what it kept before; no layer
-    takes the step away.
+def with_attention(recipe: Recipe, cost: AttentionCost | None, request: dict[str, Any]) -> Recipe:
+    """The recipe with the requested attention step in the position of the earlier one, or without
+    it if no layer is chosen.
     """
-    if found is None:
+    if cost is None:
+        raise RecipeError("The cost of sparse attention is not known yet; measure it first.")
+    if checked_kind(request["kind"]) != cost.kind:
         raise RecipeError(
-            "The cost of attention to a part of the keys is not known yet; find it first."
+            f"{request['kind']!r} was not measured, {cost.kind!r} was; measure its cost first."
         )
-    if checked_kind(request["kind"]) != found.kind:
-        raise RecipeError(
-            f"{request['kind']!r} was not looked at, {found.kind!r} was; find what it costs first."
-        )
-    layers = checked_layers(found, request["layers"])
-    step = attention_step(found, checked_keep(found, request["keep"]), layers)
-    before = [
-        place
-        for place, one in enumerate(recipe)
-        if one.kind == "attention" and kind_of(one) == found.kind
+    layers = checked_layers(cost, request["layers"])
+    step = attention_step(cost, checked_keep(cost, request["keep"]), layers)
+    earlier = [
+        index
+        for index, other in enumerate(recipe)
+        if other.kind == "attention" and kind_of(other) == cost.kind
     ]
-    if layers and not before:
+    if layers and not earlier:
         return recipe.with_step(step)
     steps: list[Any] = [
-        step if layers and place == before[0] else one
-        for place, one in enumerate(recipe)
-        if place not in before[bool(layers) :]
+        step if layers and index == earlier[0] else other
+        for index, other in enumerate(recipe)
+        if index not in earlier[bool(layers) :]
     ]
     return recipe.of(steps)
 
 
 def attending_now(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """What the recipe's steps say, by the kind of attention."""
+    """The options of the recipe's attention steps, by kind."""
     return {kind_of(step): step.options for step in recipe if step.kind == "attention"}
 
 
 def taking_part(variant: Variant | None, recipe: Recipe) -> dict[str, list[str]]:
-    """The layers that do attend to a part, by the kind of attention; nothing of a recipe that is
-    still being applied.
-    """
+    """The sparse layers of the applied recipe, by the kind of attention; {} until it is applied."""
     if variant is None or variant.recipe != recipe:
         return {}
-    done = zip(variant.recipe, variant.remembered, strict=True)
+    applied = zip(variant.recipe, variant.remembered, strict=True)
     return {
-        kind_of(step): list(kept.get("sparse", {}))
-        for step, kept in done
+        kind_of(step): list(memory.get("sparse", {}))
+        for step, memory in applied
         if step.kind == "attention"
     }
 
 
 def kind_of(step: Step) -> str:
-    """Which keys an attention step keeps; a step does not name the kind that goes without
-    saying.
-    """
-    return str(step.options.get("kind", DEFAULT))
+    """The kind of an attention step; a step does not name the default."""
+    return str(step.options.get("kind", DEFAULT_KIND))
 
 
 def _find(bench: Bench, request: Request) -> None:

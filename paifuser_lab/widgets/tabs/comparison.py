@@ -1,4 +1,4 @@
-"""What a recipe changed, measured beside the model as it is."""
+"""The section of a comparison: a recipe's measured effect against the baseline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ SECTION = Section(
     record=Comparison,
     title="Comparison",
     is_wide=True,
-    is_kept_while_busy=True,  # a tab does not go while somebody reads it
+    is_kept_while_busy=True,  # the tab must not disappear while the user reads it
     sources=lambda state: (state.comparison,),
 )

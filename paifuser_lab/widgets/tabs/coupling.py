@@ -1,4 +1,6 @@
-"""Which channels are removed together, and what the model would cost without some of them."""
+"""The section of channel coupling: which channels are removed together, and what the model would
+cost without some of them.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +12,42 @@ from ..section import Section
 from ..wire import exact, integers, numbered, ragged
 
 
-def packed_coupling(found: Coupling) -> dict[str, Any]:
-    """The groups in their order, and the members of one after those of the other."""
-    members = [member for group in found.groups for member in group.members]
+def packed_coupling(coupling: Coupling) -> dict[str, Any]:
+    """The groups in their order; the members of all groups, group after group."""
+    members = [member for group in coupling.groups for member in group.members]
     return {
-        "title": found.title,
-        "workload": found.workload,
-        "name": [group.name for group in found.groups],
-        "width": integers(group.width for group in found.groups),
-        "unit": integers(group.unit for group in found.groups),
-        "pinned": numbered(group.pinned or "" for group in found.groups),
-        "count": integers(len(group.members) for group in found.groups),
+        "title": coupling.title,
+        "workload": coupling.workload,
+        "name": [group.name for group in coupling.groups],
+        "width": integers(group.width for group in coupling.groups),
+        "unit": integers(group.unit for group in coupling.groups),
+        "pinned": numbered(group.pinned or "" for group in coupling.groups),
+        "count": integers(len(group.members) for group in coupling.groups),
         "layer": numbered(member.layer for member in members),
         "parameter": numbered(member.parameter for member in members),
         "kind": numbered(member.kind for member in members),
     }
 
 
-def packed_cut_cost(found: CutCost) -> dict[str, Any]:
-    """Lengths, weights and layers as columns; of each the lengths that it has, one row after the
-    other. Numbers are those of Python.
+def packed_cut_cost(cost: CutCost) -> dict[str, Any]:
+    """Lengths, weights and layers as columns; the lengths of each weight and layer as ragged rows.
+    Numbers are float64.
     """
     stairs = {
-        str(place): [list(step) for step in layer.stairs]
-        for place, layer in enumerate(found.layers)
+        str(index): [list(step) for step in layer.stairs]
+        for index, layer in enumerate(cost.layers)
         if layer.stairs
     }
     return {
-        **found.model_dump(include={"latency_ms", "other_parameters", "other_flops"}),
-        "fixed": integers(length.fixed for length in found.lengths),
-        "groups": ragged([group for group, _ in length.terms] for length in found.lengths),
-        "places": ragged([places for _, places in length.terms] for length in found.lengths),
-        "times": exact(one.times for one in found.weights),
-        "weights": ragged(one.lengths for one in found.weights),
-        "flops": exact(one.flops for one in found.layers),
-        "ms": exact(one.ms for one in found.layers),
-        "layers": ragged(one.lengths for one in found.layers),
+        **cost.model_dump(include={"latency_ms", "other_parameters", "other_flops"}),
+        "fixed": integers(length.fixed for length in cost.lengths),
+        "groups": ragged([group for group, _ in length.terms] for length in cost.lengths),
+        "places": ragged([places for _, places in length.terms] for length in cost.lengths),
+        "times": exact(weight.times for weight in cost.weights),
+        "weights": ragged(weight.lengths for weight in cost.weights),
+        "flops": exact(layer.flops for layer in cost.layers),
+        "ms": exact(layer.ms for layer in cost.layers),
+        "layers": ragged(layer.lengths for layer in cost.layers),
         "stairs": stairs,
     }
 

@@ -1,4 +1,4 @@
-"""Throughput and latency over batch sizes."""
+"""The section of a batch sweep: throughput and latency over batch sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a model or a layer is not faster."""
+"""The section of an explanation: why a model or a layer is not faster."""
 
 from __future__ import annotations
 

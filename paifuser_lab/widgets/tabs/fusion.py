@@ -1,5 +1,5 @@
-"""What can be fused: which sites run as one operator, and the recipe in which one more or one fewer
-does.
+"""The section of fusion: the sites that can run as one operator, and recipe edits that switch a
+site on or off.
 """
 
 from __future__ import annotations
@@ -20,52 +20,56 @@ from ..wire import floats, numbered
 NUMBERS = ("saved_bytes", "apart_ms", "fused_ms", "error")
 
 
-def packed_fusions(found: FusionMap) -> dict[str, Any]:
-    """The places in their order; their numbers as float32, where NaN is what was not measured."""
-    places = found.fusions
+def packed_fusions(fusions: FusionMap) -> dict[str, Any]:
+    """The sites in their order; numbers as float32, NaN if not measured."""
+    sites = fusions.fusions
     return {
-        "title": f"{found.workload}: what runs as one",
-        "machine": found.machine,
-        "whole": found.whole,
-        "notes": list(found.notes),
-        "layers": [list(one.layers) for one in places],
-        "pattern": numbered(one.pattern for one in places),
-        "runs": numbered(one.runs for one in places),
-        "standing": numbered(one.standing for one in places),
-        "reason": numbered(one.reason for one in places),
+        "title": f"{fusions.workload}: what runs as one",
+        "machine": fusions.machine,
+        "whole": fusions.whole,
+        "notes": list(fusions.notes),
+        "layers": [list(site.layers) for site in sites],
+        "pattern": numbered(site.pattern for site in sites),
+        "runs": numbered(site.runs for site in sites),
+        "standing": numbered(site.standing for site in sites),
+        "reason": numbered(site.reason for site in sites),
         "numbers": {
-            name: floats(getattr(one, name) for one in places)
+            name: floats(getattr(site, name) for site in sites)
             for name in ("apart_ms", "fused_ms", "saved_bytes", "error")
         },
     }
 
 
 def fused_by_recipe(state: State) -> FusionMap | None:
-    """What the recipe did, as soon as it is applied."""
+    """The fusions of the applied recipe; None until it is applied."""
     if state.variant is None or state.variant.recipe != state.recipe:
         return None
     return state.variant.fusions
 
 
-def map_shown(found: FusionMap | None, did: FusionMap | None) -> FusionMap | None:
-    """What the recipe did with the numbers that were found before, where it has none of its own;
-    else what was found.
+def map_shown(measured: FusionMap | None, applied: FusionMap | None) -> FusionMap | None:
+    """The recipe's fusions, with the numbers that the query measured where they have none of their
+    own; without a recipe, the query's.
     """
-    if found is None or did is None:
-        return did or found
-    before = {one.layers: one for one in found.fusions}
-    return did.model_copy(
-        update={"fusions": tuple(_with_numbers(one, before.get(one.layers)) for one in did.fusions)}
+    if measured is None or applied is None:
+        return applied or measured
+    before = {site.layers: site for site in measured.fusions}
+    return applied.model_copy(
+        update={
+            "fusions": tuple(
+                _with_numbers(site, before.get(site.layers)) for site in applied.fusions
+            )
+        }
     )
 
 
 def fused_now(state: State) -> dict[str, Any]:
-    """Whether the recipe has the step, and which places run as one by it."""
-    options, did = fuse_options(state.recipe), fused_by_recipe(state)
+    """Whether the recipe has the step fuse, and which sites it fuses."""
+    options, applied = fuse_options(state.recipe), fused_by_recipe(state)
     if options is None:
         return {"has_step": False, "on": []}
-    if did is not None:
-        return {"has_step": True, "on": [one.place for one in did.fused]}
+    if applied is not None:
+        return {"has_step": True, "on": [site.place for site in applied.fused]}
     return {
         "has_step": True,
         "on": list(chosen(options, state.fusions)) if state.fusions is not None else [],
@@ -73,96 +77,99 @@ def fused_now(state: State) -> dict[str, Any]:
 
 
 def fuse_options(recipe: Recipe) -> dict[str, Any] | None:
-    """What the recipe's step says; None where it has none."""
+    """The options of the recipe's step fuse; None if it has none."""
     return next((step.options for step in recipe if step.kind == "fuse"), None)
 
 
-def chosen(options: Mapping[str, Any], found: FusionMap) -> tuple[str, ...]:
-    """The places that a step fuses: those that gain, and those that are wanted all the same."""
+def chosen(options: Mapping[str, Any], fusions: FusionMap) -> tuple[str, ...]:
+    """The sites that a step fuses: those that are faster, and those that are forced on."""
 
-    def is_on(one: Fusion) -> bool:
-        is_wanted = _is_named(options.get("on", ()), one) or (
-            _is_named(options.get("layers", ("*",)), one) and not is_slower(one)
+    def is_on(site: Fusion) -> bool:
+        is_chosen = _is_named(options.get("on", ()), site) or (
+            _is_named(options.get("layers", ("*",)), site) and not is_slower(site)
         )
-        return one.can_switch and is_wanted and not _is_named(options.get("off", ()), one)
+        return site.can_switch and is_chosen and not _is_named(options.get("off", ()), site)
 
-    return tuple(one.place for one in found.fusions if is_on(one))
+    return tuple(site.place for site in fusions.fusions if is_on(site))
 
 
-def is_slower(one: Fusion) -> bool:
-    """Whether a place stays apart because it would be slower as one."""
-    return one.standing == "slower" or (
-        one.standing == "off" and one.speedup is not None and one.speedup < 1
+def is_slower(site: Fusion) -> bool:
+    """Whether a site is left unfused because fusing it would be slower."""
+    return site.standing == "slower" or (
+        site.standing == "off" and site.speedup is not None and site.speedup < 1
     )
 
 
 def with_place(
-    recipe: Recipe, found: FusionMap, now: Iterable[str], place: str, *, is_on: bool
+    recipe: Recipe, fusions: FusionMap, now: Iterable[str], place: str, *, is_on: bool
 ) -> Recipe:
-    """The recipe in which a place runs as one, or no longer does, and all others as now; the first
-    one is fused alone.
+    """The recipe with one site switched on or off and all others unchanged; without a step fuse,
+    only this site is fused.
 
-    Where nothing is left to fuse, the step goes.
+    The step is removed if no site remains.
     """
-    _check(found, place)
-    wanted = (set(now) | {place}) if is_on else (set(now) - {place})
+    _check(fusions, place)
+    chosen_places = (set(now) | {place}) if is_on else (set(now) - {place})
     options = fuse_options(recipe)
-    said = options or {}
-    on = [one.place for one in found.fusions if one.place in wanted]
+    earlier = options or {}
+    on = [site.place for site in fusions.fusions if site.place in chosen_places]
     forced = [
-        one.place
-        for one in found.fusions
-        if one.place in wanted and (is_slower(one) or _is_named(said.get("on", ()), one))
+        site.place
+        for site in fusions.fusions
+        if site.place in chosen_places
+        and (is_slower(site) or _is_named(earlier.get("on", ()), site))
     ]
     off = [
-        one.place
-        for one in found.fusions
-        if one.can_switch and not is_slower(one) and one.place not in wanted
+        site.place
+        for site in fusions.fusions
+        if site.can_switch and not is_slower(site) and site.place not in chosen_places
     ]
-    ours = (
+    changes = (
         {"layers": on, "on": forced}
         if options is None or "layers" in options
         else {"off": off, "on": forced}
     )
     return with_options(
-        recipe, "fuse", {name: value for name, value in ours.items() if value} if on else None
+        recipe, "fuse", {name: value for name, value in changes.items() if value} if on else None
     )
 
 
 def with_all(recipe: Recipe, *, is_on: bool) -> Recipe:
-    """The recipe that fuses whatever gains, or nothing."""
+    """The recipe that fuses every site that is faster, or nothing."""
     return with_options(recipe, "fuse", {} if is_on else None)
 
 
-def _check(found: FusionMap, place: str) -> None:
-    one = next((one for one in found.fusions if one.place == place), None)
-    if one is None:
+def _check(fusions: FusionMap, place: str) -> None:
+    site = next((site for site in fusions.fusions if site.place == place), None)
+    if site is None:
         raise RecipeError(
-            f"'{place}' is no place where layers could run as one; find what can be fused again."
+            f"'{place}' is not a site that can be fused; find what can be fused again."
         )
-    if not one.can_switch:
-        raise RecipeError(f"'{place}' cannot run as one: {one.reason or 'nothing fuses it here'}.")
+    if not site.can_switch:
+        raise RecipeError(
+            f"'{place}' cannot be fused: {site.reason or 'no backend fuses it here'}."
+        )
 
 
-def _is_named(patterns: Iterable[str], one: Fusion) -> bool:
-    return any(fnmatchcase(one.place, pattern) for pattern in patterns)
+def _is_named(patterns: Iterable[str], site: Fusion) -> bool:
+    return any(fnmatchcase(site.place, pattern) for pattern in patterns)
 
 
-def _with_numbers(did: Fusion, before: Fusion | None) -> Fusion:
+def _with_numbers(applied: Fusion, measured: Fusion | None) -> Fusion:
     known = {
-        name: getattr(before, name)
+        name: getattr(measured, name)
         for name in NUMBERS
-        if before is not None and getattr(did, name) is None
+        if measured is not None and getattr(applied, name) is None
     }
-    return did.model_copy(update=known)
+    return applied.model_copy(update=known)
 
 
 def _fuse(bench: Bench, request: Request) -> None:
-    """Have one site run as one operator, or no longer."""
+    """Switch the fusion of one site on or off."""
     state = bench.session.state
     shown = map_shown(state.fusions, fused_by_recipe(state))
     if shown is None:
-        raise PaifuserError("Nothing is known yet of what can be fused; find it first.")
+        raise PaifuserError("What can be fused is not known yet; find it first.")
     is_on = bool(request["is_on"])
     now = fused_now(state)["on"]
     bench.recipe = with_place(state.recipe, shown, now, request["place"], is_on=is_on)
@@ -172,8 +179,8 @@ def _fuse_all(bench: Bench, request: Request) -> None:
     bench.recipe = with_all(bench.recipe, is_on=bool(request["is_on"]))
 
 
-def _pack(found: FusionMap | None, done: FusionMap | None = None) -> dict[str, Any] | None:
-    shown = map_shown(found, done)
+def _pack(measured: FusionMap | None, applied: FusionMap | None = None) -> dict[str, Any] | None:
+    shown = map_shown(measured, applied)
     return packed_fusions(shown) if shown is not None else None
 
 
@@ -193,5 +200,5 @@ SECTION = Section(
         "fuse_all": _fuse_all,
     },
     queries=(FUSION,),
-    layers=lambda record: (layer for one in record.fusions for layer in one.layers),
+    layers=lambda record: (layer for site in record.fusions for layer in site.layers),
 )

@@ -1,4 +1,4 @@
-"""The machine: its instruction sets and its measured ceilings."""
+"""The section of the machine: its instruction sets and its measured ceilings."""
 
 from __future__ import annotations
 

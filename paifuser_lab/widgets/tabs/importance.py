@@ -1,5 +1,5 @@
-"""An importance to choose from: a threshold over all layers, or over one, says how many channels of
-each are kept.
+"""The section of channel importance: a threshold over all layers, or over one, determines how many
+channels of each are kept.
 """
 
 from __future__ import annotations
@@ -26,32 +26,27 @@ from ..recipe_edits import without_layers
 from ..section import Bench, Context, Request, Section
 from ..wire import numbered
 
-BY_NAME = {
-    "layers",
-    "importance",
-    "seed",
-    "protect",
-    "repair",
-}  # another option has the step choose layers by itself
-PATTERN = frozenset("*?[")
+# with any other option, the step selects layers by itself
+EXPLICIT_OPTIONS = {"layers", "importance", "seed", "protect", "repair"}
+WILDCARDS = frozenset("*?[")
 
 
 def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
-    """The step that removes these shares by the importance that is shown."""
-    known = {"importance": method} if method in CHANNEL_ESTIMATORS else {}
-    return {"prune": {"layers": dict(ratios), **known}}
+    """The step that removes these shares by the shown importance."""
+    scores = {"importance": method} if method in CHANNEL_ESTIMATORS else {}
+    return {"prune": {"layers": dict(ratios), **scores}}
 
 
 class ImportancePanel(Panel):
-    """`panel.kept` is how many channels of each layer are kept, `panel.threshold` the one threshold
+    """`panel.kept` is how many channels of each layer are kept, `panel.threshold` the threshold
     over all layers; both can be set.
 
-    `panel.recipe` removes the others. `panel.live` tells where a threshold is while it is dragged,
+    `panel.recipe` removes the other channels. `panel.live` is the threshold while it is dragged,
     ten times a second at most.
     """
 
     threshold = traitlets.Float(
-        0.0, help="over all layers, in each layer's mean; what is below is removed"
+        0.0, help="over all layers, in units of each layer's mean; channels below are removed"
     ).tag(sync=True)
     kept: traitlets.Dict[str, int] = traitlets.Dict(
         help="layer → how many of its channels are kept"
@@ -60,15 +55,17 @@ class ImportancePanel(Panel):
         help="while a threshold is dragged: its layer ('' for all), threshold, kept; else {}"
     ).tag(sync=True)
 
-    def __init__(self, found: Importance) -> None:
-        self.found = found
-        super().__init__("importance", found, kept={row.layer: row.channels for row in found.rows})
+    def __init__(self, importance: Importance) -> None:
+        self.found = importance
+        super().__init__(
+            "importance", importance, kept={row.layer: row.channels for row in importance.rows}
+        )
         self.observe(self._on_requests, "requests")
         self.observe(self._on_threshold, "threshold")
 
     @property
     def recipe(self) -> Recipe:
-        """What was chosen, as a recipe; empty where every channel is kept."""
+        """The choice as a recipe; empty if every channel is kept."""
         ratios = self.found.ratios(self.kept)
         return Recipe(
             [pruning(ratios, self.found.method)] if ratios else [], workload=self.found.workload
@@ -80,7 +77,7 @@ class ImportancePanel(Panel):
         for layer, count in proposal["value"].items():
             if layer not in rows:
                 raise RecipeError(
-                    f"'{layer}' is no layer of this importance; choose one of "
+                    f"'{layer}' is not a layer of this importance; choose one of "
                     f"{', '.join(list(rows)[:8])} …"
                 )
             row = rows[layer]
@@ -90,12 +87,12 @@ class ImportancePanel(Panel):
                 or not 1 <= count <= row.channels
             ):
                 raise RecipeError(
-                    f"'{layer}' cannot keep {count!r} channels; it has {row.channels}, and keeps 1 "
-                    "or more."
+                    f"'{layer}' cannot keep {count!r} channels; it has {row.channels} and must "
+                    "keep 1 or more."
                 )
             if row.is_answer and count < row.channels:
                 raise RecipeError(
-                    f"'{layer}' cannot keep {count} channels; {row.note or 'all are the answer'}."
+                    f"'{layer}' cannot keep {count} channels; {row.note or 'all are the output'}."
                 )
         return {layer: proposal["value"].get(layer, row.channels) for layer, row in rows.items()}
 
@@ -103,7 +100,8 @@ class ImportancePanel(Panel):
     def _check_threshold(self, proposal: Any) -> float:
         if not 0 <= proposal["value"] < float("inf"):
             raise RecipeError(
-                f"{proposal['value']} is no threshold; it is 0 or more, in the mean of each layer."
+                f"{proposal['value']} is not a threshold; give 0 or more, in units of each layer's "
+                "mean."
             )
         return float(proposal["value"])
 
@@ -111,68 +109,66 @@ class ImportancePanel(Panel):
         self.kept = self.found.kept(threshold=change["new"])
 
     def _on_requests(self, change: Any) -> None:
-        """Serve what the page asked for, in order, each once."""
-        for request in sorted(change["new"], key=lambda one: one["id"]):
+        """Handle the page's requests in order, each once."""
+        for request in sorted(change["new"], key=lambda request: request["id"]):
             if request["id"] <= self.served:
                 continue
-            with self.hold_sync():  # one message: "served" alone would show the page the old choice
+            with self.hold_sync():  # one message: "served" alone would redraw the old choice
                 self.served = request["id"]
                 if request["do"] != "keep":
                     raise PaifuserError(
-                        f"An importance alone does not know '{request['do']}'; it knows keep."
+                        f"The importance panel does not know '{request['do']}'; it knows keep."
                     )
                 self._keep(request["layer"], request["threshold"], request["kept"])
 
     def _keep(self, layer: str, threshold: float, kept: int) -> None:
-        """So many channels of a layer; or, with '' for the layer, one threshold over all."""
+        """Keep so many channels of a layer, or apply a threshold to all (`layer` is '')."""
         if layer:
             self.kept = dict(self.kept) | {layer: kept}
             return
         self.threshold = threshold
-        self.kept = self.found.kept(
-            threshold=threshold
-        )  # also where the threshold is what it was, and a layer went its own way since
+        # also if the threshold is unchanged: a layer may have been set by itself since
+        self.kept = self.found.kept(threshold=threshold)
 
 
-def packed_importance(found: Importance) -> dict[str, Any]:
+def packed_importance(importance: Importance) -> dict[str, Any]:
     """Layers in their order; the values of all channels in one column of float32, layer after
-    layer, each in its layer's mean.
+    layer, in units of the layer's mean.
     """
-    means = [row.mean or 1.0 for row in found.rows]
-    errors = [numpy.asarray(row.errors or [math.nan] * len(row.values)) for row in found.rows]
+    means = [row.mean or 1.0 for row in importance.rows]
+    errors = [numpy.asarray(row.errors or [math.nan] * len(row.values)) for row in importance.rows]
     return {
-        **found.model_dump(
+        **importance.model_dump(
             include={"workload", "machine", "method", "unit", "examples", "is_interrupted"},
             mode="json",
         ),
-        "title": f"{found.workload}: how much each channel matters",
-        "cut_by": found.cut_by or cut_note(found.method),
-        "notes": list(found.notes),
-        "layer": [row.layer for row in found.rows],
-        "kind": numbered(row.kind for row in found.rows),
-        "note": numbered(row.note or "" for row in found.rows),
-        "channels": numpy.asarray([row.channels for row in found.rows], "<i4").tobytes(),
-        "judged": numpy.asarray([len(row.values) for row in found.rows], "<i4").tobytes(),
-        "is_answer": numpy.asarray([row.is_answer for row in found.rows], "<i4").tobytes(),
-        "mean": numpy.asarray([row.mean for row in found.rows], "<f4").tobytes(),
-        "value": b"".join(row.normalised.astype("<f4").tobytes() for row in found.rows),
+        "title": f"{importance.workload}: how much each channel matters",
+        "cut_by": importance.cut_by or cut_note(importance.method),
+        "notes": list(importance.notes),
+        "layer": [row.layer for row in importance.rows],
+        "kind": numbered(row.kind for row in importance.rows),
+        "note": numbered(row.note or "" for row in importance.rows),
+        "channels": numpy.asarray([row.channels for row in importance.rows], "<i4").tobytes(),
+        "judged": numpy.asarray([len(row.values) for row in importance.rows], "<i4").tobytes(),
+        "is_answer": numpy.asarray([row.is_answer for row in importance.rows], "<i4").tobytes(),
+        "mean": numpy.asarray([row.mean for row in importance.rows], "<f4").tobytes(),
+        "value": b"".join(row.normalised.astype("<f4").tobytes() for row in importance.rows),
         "error": b"".join(
-            (one / mean).astype("<f4").tobytes() for one, mean in zip(errors, means, strict=True)
+            (error / mean).astype("<f4").tobytes()
+            for error, mean in zip(errors, means, strict=True)
         ),
     }
 
 
 def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Recipe:
-    """The recipe with a share of channels to remove from each of some layers; 0 takes the choice
-    back.
-    """
-    wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
-    recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio", "to"))
-    return recipe.with_step(pruning(wanted, method)) if wanted else recipe
+    """The recipe that removes a share of the channels of some layers; 0 withdraws the choice."""
+    removed = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
+    recipe = without_layers(recipe, "prune", ratios.keys() - removed.keys(), alone=("ratio", "to"))
+    return recipe.with_step(pruning(removed, method)) if removed else recipe
 
 
 def pruned(state: State) -> dict[str, float]:
-    """The share of channels that is chosen to be removed from each layer by itself."""
+    """The share of channels to remove, for each layer chosen by name."""
     return {
         layer: ratio
         for step in state.recipe
@@ -182,30 +178,31 @@ def pruned(state: State) -> dict[str, float]:
 
 
 def cut_shown(state: State) -> dict[str, Any]:
-    """What is removed of which layer, in the order in which it counts, whether that is all that is
-    cut, and what it did.
+    """The shares removed by layer, in the order in which they apply; whether the page can predict
+    the result; and what was measured.
     """
     steps = [step for step in state.recipe if step.kind == "prune"]
     named = [
         (layer, ratio) for step in steps for layer, ratio in step.options.get("layers", {}).items()
     ]
-    is_plain = all(PATTERN.isdisjoint(layer) for layer, _ in named)
-    is_foretold = (
-        is_plain and len(steps) <= 1 and all(step.options.keys() <= BY_NAME for step in steps)
+    is_plain = all(WILDCARDS.isdisjoint(layer) for layer, _ in named)
+    is_predicted = (
+        is_plain
+        and len(steps) <= 1
+        and all(step.options.keys() <= EXPLICIT_OPTIONS for step in steps)
     )
     return {
         "removed": [list(pair) for pair in named],
-        "is_foretold": is_foretold,
-        "others": _others(state.recipe),
-        "achieved": achieved_cut(state) if named and is_foretold else None,
+        "is_predicted": is_predicted,
+        "others": _other_steps(state.recipe),
+        "achieved": achieved_cut(state) if named and is_predicted else None,
     }
 
 
 def cut_by(state: State, work: Workload) -> str:
-    """How the step prune cuts by the values that are shown, or by which others; '' where none are
-    shown.
+    """A note whether the step prune uses the shown scores or others; '' if none are shown.
 
-    A step in the recipe says by which; without one it is what a drag would choose.
+    The recipe's step determines the scores; without one, those that a drag would choose.
     """
     if state.importance is None:
         return ""
@@ -216,9 +213,7 @@ def cut_by(state: State, work: Workload) -> str:
 
 
 def achieved_cut(state: State) -> dict[str, Any] | None:
-    """The recipe with the cut in it beside the model as it is; None as long as nothing was
-    measured.
-    """
+    """The measured figures of the recipe with the cut and of the baseline; None until measured."""
     compared = state.comparison
     now = current(compared) if compared is not None else None
     if compared is None or now is None:
@@ -244,13 +239,13 @@ def achieved_cut(state: State) -> dict[str, Any] | None:
     }
 
 
-def _others(recipe: Recipe) -> int:
-    """How many steps there are beside the cut, which have their part in what was measured."""
+def _other_steps(recipe: Recipe) -> int:
+    """The number of steps other than the cut, which contribute to what was measured."""
     return sum(step.kind != "prune" for step in recipe)
 
 
 def _ratios(record: Importance | None, request: Request) -> dict[str, float]:
-    """The share to remove of one layer, or of all by one threshold."""
+    """The share to remove of one layer, or of all layers by one threshold."""
     if request["layer"]:
         return {request["layer"]: float(request["ratio"])}
     if record is None:
@@ -260,7 +255,7 @@ def _ratios(record: Importance | None, request: Request) -> dict[str, float]:
 
 
 def _prune(bench: Bench, request: Request) -> None:
-    """Remove what a threshold removes, by the scores that the person saw."""
+    """Remove the channels below a threshold, by the shown scores."""
     record = bench.session.state.importance
     method = record.method if record is not None else ""
     bench.recipe = with_pruning(bench.recipe, _ratios(record, request), method)

@@ -1,4 +1,4 @@
-"""The layers of a model: what each costs, and the format that is chosen for it."""
+"""The section of the layer table: what each layer costs, and the format chosen for it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ NUMBERS = (
     "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
     "intensity", "gflops", "gbs", "roof_share",
 )  # fmt: skip
-Reasons = Mapping[
-    str, str | Mapping[str, str]
-]  # layer → why it can take no format, or format → why not that one
+# layer → why it can take no format, or format → why not that one
+Reasons = Mapping[str, str | Mapping[str, str]]
 
 
 def packed_profile(profile: Profile) -> dict[str, Any]:
-    """The tree in its order: paths as text, few-valued columns numbered, numbers as float32, where
-    NaN is what is not known.
+    """The layer tree in its order: paths as text, repeated names as codes, numbers as float32, NaN
+    if unknown.
     """
     rows = [row for _, row in profile.walk()]
-    place = {row.layer: index for index, row in enumerate(rows)}
-    parents = [place[profile.parent(row.layer)] if row.layer else -1 for row in rows]
+    index = {row.layer: number for number, row in enumerate(rows)}
+    parents = [index[profile.parent(row.layer)] if row.layer else -1 for row in rows]
     return {
         "title": profile.title,
         "note": profile.failure or profile.accuracy,
@@ -61,18 +60,18 @@ def _shape(row: LayerProfile) -> str:
 
 
 def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
-    """The recipe with a format for one layer; '' takes the choice back."""
+    """The recipe with a format for one layer; '' withdraws the choice."""
     if name:
         return recipe.with_step({"precision": {"layers": {layer: name}}})
     return without_layers(recipe, "precision", {layer}, alone=("default",))
 
 
 def obstacles(module: Any) -> str | dict[str, str]:
-    """Why a layer cannot be in any format, or format by format why not in some; of one with
-    parts each part is asked.
+    """Why a layer cannot be in any format, or why not in some, by format; {} for a container, whose
+    children have their own reasons.
     """
     if not any(weight.is_floating_point() for weight in module.parameters()):
-        return "it has no weights; it computes in the format of what it is given"
+        return "it has no weights; it computes in the format of its input"
     if next(module.children(), None) is not None:
         return {}
     barred = {name: obstacle(module, name) for name in NAMES} | dict.fromkeys(
@@ -81,8 +80,8 @@ def obstacles(module: Any) -> str | dict[str, str]:
     return {name: why for name, why in barred.items() if why}
 
 
-def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
-    """The layers that can take no format, and those that cannot take some."""
+def split_reasons(cannot: Reasons) -> dict[str, dict[str, Any]]:
+    """Separate the layers that can take no format from those that cannot take some."""
     return {
         "cannot": {layer: why for layer, why in cannot.items() if isinstance(why, str)},
         "cannot_in": {
@@ -92,7 +91,7 @@ def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
 
 
 def precisions(state: State) -> dict[str, str]:
-    """The format chosen for each layer by itself."""
+    """The format chosen for each layer by name."""
     return {
         layer: name
         for step in state.recipe
@@ -102,7 +101,7 @@ def precisions(state: State) -> dict[str, str]:
 
 
 def channels(state: State) -> dict[str, list[int]]:
-    """The output channels that each layer has now, and those that it had."""
+    """The output channels of each layer, now and in the baseline."""
     if state.baseline is None:
         return {}
     now = state.profile or state.baseline
@@ -114,9 +113,7 @@ def channels(state: State) -> dict[str, list[int]]:
 
 
 def output_width(row: LayerProfile) -> int | None:
-    """How many output channels a layer has, by the shape of its weight; None for one that has
-    none.
-    """
+    """The number of a layer's output channels, from its weight's shape; None if it has none."""
     if not row.weight_shape or not row.kind.startswith(("Conv", "Linear", "Embedding")):
         return None
     if row.kind == "Conv1D":  # of GPT-2
@@ -125,7 +122,7 @@ def output_width(row: LayerProfile) -> int | None:
 
 
 def changes(state: State) -> dict[str, str]:
-    """What the recipe did to each layer."""
+    """What the recipe changed in each layer."""
     chosen = {layer: f"in {name}" for layer, name in precisions(state).items()}
     if state.profile is None or state.baseline is None or state.profile is state.baseline:
         return chosen
@@ -137,7 +134,7 @@ def changes(state: State) -> dict[str, str]:
 
 
 def _cannot(work: Workload) -> Reasons:
-    """What the layers cannot be computed in, and why."""
+    """The formats that each layer cannot take, with reasons."""
     return {
         name: why
         for name, module in work.model.named_modules()
@@ -149,7 +146,7 @@ def _state(state: State, context: Context) -> dict[str, Any]:
     profiles = (state.profile, state.baseline)
     return {
         "choices": list(CHOICES),
-        **context.once("cannot", lambda: parted(_cannot(context.work)), context.work),
+        **context.once("cannot", lambda: split_reasons(_cannot(context.work)), context.work),
         "precisions": precisions(state),
         "channels": context.once("channels", lambda: channels(state), *profiles),
         "changes": context.once("changes", lambda: changes(state), *profiles, state.recipe),
@@ -166,4 +163,4 @@ SECTION = Section(
     pack=packed_profile,
     state=_state,
     requests={"precision": _choose},
-)  # the workbench's own table, which has no tab to open
+)  # the workbench's own table; it has no tab

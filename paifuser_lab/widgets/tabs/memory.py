@@ -1,4 +1,4 @@
-"""The memory of one run over time."""
+"""The section of a memory timeline: the memory of one run over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..section import Section
 
 
 def packed_memory(timeline: MemoryTimeline) -> dict[str, Any]:
-    """The events as columns; bytes as float64, which holds every one of them exactly."""
+    """The events as columns; byte counts as float64, which is exact for them."""
     groups, group_of = timeline.groups
     return {
         **timeline.model_dump(include={"workload", "duration_ms", "layers", "note"}, mode="json"),

@@ -1,4 +1,4 @@
-"""The layers of a profile under the roofline of the machine."""
+"""The section of the roofline: the layers of a profile under the machine's roofline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sensitivity to choose from: a click on a cell is a format for a layer."""
+"""The section of sensitivity: a click on a cell chooses a format for a layer."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ..wire import numbered
 
 
 class SensitivityPanel(Panel):
-    """`panel.chosen` is the format that was chosen for each layer, and can be set;
-    `panel.recipe` is that choice as a recipe.
+    """`panel.chosen` is the format chosen for each layer, and can be set; `panel.recipe` is that
+    choice as a recipe.
     """
 
-    chosen: traitlets.Dict[str, str] = traitlets.Dict(
-        help="layer → the format that was chosen for it"
-    ).tag(sync=True)
+    chosen: traitlets.Dict[str, str] = traitlets.Dict(help="layer → the format chosen for it").tag(
+        sync=True
+    )
 
-    def __init__(self, found: Sensitivity) -> None:
-        self.found = found
-        super().__init__("sensitivity", found)
+    def __init__(self, sensitivity: Sensitivity) -> None:
+        self.found = sensitivity
+        super().__init__("sensitivity", sensitivity)
         self.observe(self._on_requests, "requests")
 
     @property
     def recipe(self) -> Recipe:
-        """What was chosen, ready for `lab.apply`; empty where nothing was."""
+        """The choice as a recipe for `lab.apply`; empty if nothing is chosen."""
         steps = [{"precision": {"layers": dict(self.chosen)}}] if self.chosen else []
         return Recipe(steps, workload=self.found.workload)
 
@@ -46,7 +46,7 @@ class SensitivityPanel(Panel):
         for layer, name in proposal["value"].items():
             if layer not in known:
                 raise RecipeError(
-                    f"'{layer}' is no layer of this sensitivity; choose one of "
+                    f"'{layer}' is not a layer of this sensitivity; choose one of "
                     f"{', '.join(sorted(known)[:8])} …"
                 )
             if name not in NAMES:
@@ -56,61 +56,63 @@ class SensitivityPanel(Panel):
         return dict(proposal["value"])
 
     def _on_requests(self, change: Any) -> None:
-        """Serve what the page asked for, in order, each once."""
-        for request in sorted(change["new"], key=lambda one: one["id"]):
+        """Handle the page's requests in order, each once."""
+        for request in sorted(change["new"], key=lambda request: request["id"]):
             if request["id"] <= self.served:
                 continue
-            with self.hold_sync():  # one message: "served" alone would show the page the old choice
+            with self.hold_sync():  # one message: "served" alone would redraw the old choice
                 self.served = request["id"]
                 if request["do"] != "precision":
                     raise PaifuserError(
-                        f"A sensitivity alone does not know '{request['do']}'; it knows precision."
+                        f"The sensitivity panel does not know '{request['do']}'; it "
+                        "knows precision."
                     )
-                kept = {
+                others = {
                     layer: name for layer, name in self.chosen.items() if layer != request["layer"]
                 }
-                self.chosen = kept | (
+                self.chosen = others | (
                     {request["layer"]: request["name"]} if request["name"] else {}
                 )
 
 
-def packed_sensitivity(found: Sensitivity) -> dict[str, Any]:
-    """Layers in their order; for each format the estimates as two columns of float32, where NaN is
-    what is not known.
-    """
-    judged = next((one for one in found.methods if one.name == found.method), None)
-    agreement = judged.agreement if judged is not None else {}
-    scores = [row.scores for row in found.rows]
+def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:
+    """Layers in their order; each format's estimates as two float32 columns, NaN if unknown."""
+    method = next(
+        (method for method in sensitivity.methods if method.name == sensitivity.method), None
+    )
+    agreement = method.agreement if method is not None else {}
+    scores = [row.scores for row in sensitivity.rows]
     return {
-        **found.model_dump(
+        **sensitivity.model_dump(
             include={"workload", "machine", "unit", "method", "examples", "is_interrupted"},
             mode="json",
         ),
-        "title": title(found),
-        "notes": list(found.notes),
-        "formats": list(found.formats),
-        "choices": [
-            name for name in found.formats if name in NAMES
-        ],  # what can be run, not only looked at
+        "title": title(sensitivity),
+        "notes": list(sensitivity.notes),
+        "formats": list(sensitivity.formats),
+        # formats that a layer can run in, not only be estimated in
+        "choices": [name for name in sensitivity.formats if name in NAMES],
         "agreement": {name: value for name, value in agreement.items() if math.isfinite(value)},
-        "layer": [row.layer for row in found.rows],
-        "kind": numbered(row.kind for row in found.rows),
-        "note": numbered(row.note or "" for row in found.rows),
-        "parameters": numpy.asarray([row.parameters for row in found.rows], "<f4").tobytes(),
+        "layer": [row.layer for row in sensitivity.rows],
+        "kind": numbered(row.kind for row in sensitivity.rows),
+        "note": numbered(row.note or "" for row in sensitivity.rows),
+        "parameters": numpy.asarray([row.parameters for row in sensitivity.rows], "<f4").tobytes(),
         "predicted": {
-            name: _estimates([one.get(name, {}).get(found.method) for one in scores])
-            for name in found.formats
+            name: _estimates([row.get(name, {}).get(sensitivity.method) for row in scores])
+            for name in sensitivity.formats
         },
         "measured": {
-            name: _estimates([one.get(name, {}).get("ablation") for one in scores])
-            for name in found.formats
+            name: _estimates([row.get(name, {}).get("ablation") for row in scores])
+            for name in sensitivity.formats
         },
     }
 
 
-def _estimates(found: Sequence[Estimate | None]) -> dict[str, bytes]:
-    values = [math.nan if one is None else one.value for one in found]
-    errors = [math.nan if one is None or one.error is None else one.error for one in found]
+def _estimates(estimates: Sequence[Estimate | None]) -> dict[str, bytes]:
+    values = [math.nan if score is None else score.value for score in estimates]
+    errors = [
+        math.nan if score is None or score.error is None else score.error for score in estimates
+    ]
     return {
         "value": numpy.asarray(values, "<f4").tobytes(),
         "error": numpy.asarray(errors, "<f4").tobytes(),

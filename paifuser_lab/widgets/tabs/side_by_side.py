@@ -1,4 +1,4 @@
-"""Two profiles, layer by layer."""
+"""The section of two profiles, layer by layer."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The one way to a workload's data: batches on the device, each failure named with its batch.
+"""A workload's data: batches on the device; an error names the batch at which it was raised.
 
-source.py     a list or a loader, batch by batch in its own order; the first few
-sampled.py    batches in an order that a seed decides, fetched when they are asked for
+source.py     the batches of a list or a loader in its own order; the first few
+sampled.py    batches in an order that a seed determines, each fetched at its use
 joined.py     examples joined to one batch: those to fit to and those to evaluate on
 epochs.py     epochs of training, shuffled by seed and epoch
 
-Who asks for a number of batches reads that many, of a list as of a loader. More is read only where
-it says so: by an epoch of training, by a metric or a loss over all test data, and to count the
-batches of a loader that has no length where all of them are asked for.
+A caller that uses n batches causes n to be read, of a list as of a loader. More is read only where
+documented: by an epoch of training, by a metric or a loss over all test data, and to count the
+batches of a loader without a length where all of them are used.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Epochs of training, in an order that seed and epoch decide: a list is shuffled anew each epoch, a
-loader shuffles for itself. An epoch reads every batch.
+"""Epochs of training, in an order that seed and epoch determine: a list is shuffled anew each
+epoch, a loader shuffles itself. An epoch reads every batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Change = Callable[[Batch], Batch]
 
 
 class Batches:
-    """Pairs of inputs and target; each is fetched, and moved to the device, when it is its turn."""
+    """Pairs of inputs and target; each is fetched, and moved to the device, at its use."""
 
     def __init__(
         self,
@@ -45,66 +45,69 @@ class Batches:
 
     @classmethod
     def of(cls, source: Iterable[Any] | Batches, device: torch.device) -> Batches:
-        """Batches as they are, or made of a list or a loader."""
+        """The batches themselves, or Batches of a list or a loader."""
         return source if isinstance(source, Batches) else cls(source, device)
 
     def mapped(self, change: Change) -> Batches:
-        """The same batches, each changed once it is fetched."""
+        """The same batches, each changed after it is fetched."""
         return Batches(self.source, self.device, what=self.what, change=change)
 
     def epoch(self, seed: int, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
-        """The batches of an epoch from a step on. The random state is seeded anew for each: hold
-        `preserve_rng` around whatever asks for one.
+        """The batches of an epoch from a step on. Each batch seeds the random state: wrap the loop
+        in `preserve_rng`.
         """
         fetched = self._iterated if self._items is None else self._picked
-        with closing(fetched(seed, epoch, start)) as found:
-            for batch in found:
+        with closing(fetched(seed, epoch, start)) as batches:
+            for batch in batches:
                 yield batch if self.change is None else self.change(batch)
 
     def first(self) -> Batch:
-        """One batch, as it was read."""
+        """One batch, as it was read, unchanged."""
         with preserve_rng(self.device):
             return next(self.mapped(lambda batch: batch).epoch(0, 0))
 
     def _picked(self, seed: int, epoch: int, start: int) -> Generator[Batch, None, None]:
-        """From a list: in an order of our own."""
+        """The batches of a list, shuffled here."""
         order = torch.randperm(
             self.count, generator=torch.Generator().manual_seed(seed_of(seed, epoch))
         ).tolist()
-        is_still = type(self.source) in (list, tuple)  # others may make their items anew
+        has_fixed_items = type(self.source) in (
+            list,
+            tuple,
+        )  # others may create items at each access
         for step in range(start, self.count):
             seed_all(self.device, seed, epoch, step)
             with naming_batch(self.what, order[step]):
                 batch = self._batch(
-                    self._items[order[step]], order[step], order[step] if is_still else None
+                    self._items[order[step]], order[step], order[step] if has_fixed_items else None
                 )
             yield batch
 
     def _iterated(self, seed: int, epoch: int, start: int) -> Generator[Batch, None, None]:
-        """From a loader: in the order in which it comes; what comes before the start is fetched and
-        left.
+        """The batches of a loader, in its own order; those before the start are fetched and
+        dropped.
         """
         with seeded_generators(self.source, seed_of(seed, epoch)):
             seed_all(self.device, seed, epoch)
             with naming_batch(self.what, 0):
-                left = iter(self.source)
+                iterator = iter(self.source)
             step = 0
             while True:
                 seed_all(self.device, seed, epoch, step)
                 with naming_batch(self.what, step):
-                    found = next(left, END)
-                    if found is END:
+                    item = next(iterator, END)
+                    if item is END:
                         return
-                    batch = self._batch(found, step, None)
+                    batch = self._batch(item, step, None)
                 if step >= start:
                     yield batch
                 step += 1
 
-    def _batch(self, found: Any, place: int, number: int | None) -> Batch:
-        return Batch(*pair_of(found, self.device, self.what, place), number)
+    def _batch(self, item: Any, index: int, number: int | None) -> Batch:
+        return Batch(*pair_of(item, self.device, self.what, index), number)
 
     def _counted(self) -> int:
-        """How many batches an epoch has; a loader without a length is read once to count them."""
+        """The number of batches of an epoch; a loader without a length is read once to count."""
         try:
             return len(self.source)  # type: ignore[arg-type]
         except TypeError:

@@ -17,14 +17,14 @@ from ..workload import Inputs, Workload
 from .source import first_batches
 
 MOST_EXAMPLES = 320
-MOST_NUMBERS = 2**24  # of the inputs together; a first batch that has more is taken alone
-HELD_OUT = 4  # one example in so many
+MOST_NUMBERS = 2**24  # of all inputs together; a first batch with more is used alone
+HELD_OUT = 4  # one example in so many is held out
 
 
 @dataclass(frozen=True)
 class Samples:
-    """A batch: in front the examples to learn from, behind them those to be judged by, where there
-    are enough for both.
+    """A batch: first the examples to fit to, then those held out for evaluation, if there are
+    enough for both.
     """
 
     inputs: Inputs
@@ -33,12 +33,12 @@ class Samples:
 
     @property
     def learned(self) -> int:
-        """How many are learned from."""
+        """The number of examples to fit to."""
         return self.count - self.count // HELD_OUT
 
     @property
     def judges(self) -> str:
-        """Who judges, for a sentence."""
+        """The examples that are evaluated on, as words in a sentence."""
         if self.learned < self.count:
             return (
                 f"{counted(self.count - self.learned, 'example')} of the {self.source} that it did "
@@ -46,13 +46,13 @@ class Samples:
             )
         return f"the {self.source} that it learned from"
 
-    def judged(self, answer: Tensor) -> Tensor:
-        """The part of an answer that judges."""
-        is_by_example = answer.ndim > 0 and answer.shape[0] == self.count
-        return answer[self.learned :] if is_by_example and self.learned < self.count else answer
+    def judged(self, output: Tensor) -> Tensor:
+        """The part of an output that is evaluated."""
+        is_by_example = output.ndim > 0 and output.shape[0] == self.count
+        return output[self.learned :] if is_by_example and self.learned < self.count else output
 
     def border(self, rows: int) -> int:
-        """Of the rows of a layer, example after example: how many are learned from."""
+        """The number of rows to fit to, of a layer's rows, which are in order of the examples."""
         return (
             rows * self.learned // self.count
             if self.learned < self.count
@@ -61,8 +61,8 @@ class Samples:
 
 
 def samples_of(work: Workload, most: int = MOST_EXAMPLES) -> Samples:
-    """The first batches of the train data that fit together, or else the example inputs; none is
-    read that would be one too many.
+    """The first batches of the train data that can be joined, or else the example inputs; no more
+    than needed are read.
     """
     batches = _batches(work)
     first = next(batches, None)
@@ -75,7 +75,7 @@ def samples_of(work: Workload, most: int = MOST_EXAMPLES) -> Samples:
         if batch is None:
             break
         count, numbers = count + (_examples(batch) or 1), numbers + _numbers(batch)
-        if count > most or numbers > MOST_NUMBERS or not _is_alike(first, batch):
+        if count > most or numbers > MOST_NUMBERS or not _can_join(first, batch):
             break
         taken.append(batch)
     joined = _joined(taken)
@@ -88,7 +88,7 @@ def _batches(work: Workload) -> Iterator[Inputs]:
 
 
 def _examples(inputs: Inputs) -> int | None:
-    """How many examples a batch holds; None where its tensors do not agree on that."""
+    """The number of examples in a batch; None if its tensors differ in that."""
     sizes = {tensor.shape[0] if tensor.ndim else None for tensor in inputs.tensors}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -97,18 +97,18 @@ def _numbers(inputs: Inputs) -> int:
     return sum(tensor.numel() for tensor in inputs.tensors)
 
 
-def _is_alike(one: Inputs, other: Inputs) -> bool:
-    """Whether two batches are one batch when put one behind the other."""
-    left, spec = pytree.tree_flatten((one.args, one.kwargs))
-    right, other_spec = pytree.tree_flatten((other.args, other.kwargs))
-    has_count = _examples(one) is not None and _examples(other) is not None
-    return has_count and spec == other_spec and all(map(_fits, left, right))
+def _can_join(first: Inputs, second: Inputs) -> bool:
+    """Whether two batches can be concatenated to one."""
+    left, spec = pytree.tree_flatten((first.args, first.kwargs))
+    right, other_spec = pytree.tree_flatten((second.args, second.kwargs))
+    has_count = _examples(first) is not None and _examples(second) is not None
+    return has_count and spec == other_spec and all(map(_leaves_match, left, right))
 
 
-def _fits(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape[1:] == other.shape[1:] and one.dtype == other.dtype
-    return type(one) is type(other) and not isinstance(one, Tensor) and bool(one == other)
+def _leaves_match(first: Any, second: Any) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape[1:] == second.shape[1:] and first.dtype == second.dtype
+    return type(first) is type(second) and not isinstance(first, Tensor) and bool(first == second)
 
 
 def _joined(batches: list[Inputs]) -> Inputs:

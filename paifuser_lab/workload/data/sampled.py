@@ -1,5 +1,5 @@
-"""Batches in an order that a seed decides: train data where there are some, else test data, else
-the example inputs.
+"""Batches in an order that a seed determines: train data if there are any, else test data, else the
+example inputs.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ from .source import (
     pair_of,
 )
 
-MOST_BYTES = 512 << 20  # of a loader's batches, kept for the next method that asks for them
+MOST_BYTES = 512 << 20  # of a loader's batches, cached for the next method
 
 
 class SampledBatches(ABC):
-    """Batches by their place in the order; each is read, and moved to the device, when it is asked
-    for.
-    """
+    """Batches by their index in the order; each is read, and moved to the device, at its use."""
 
     what: str  # "train data" …
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many were asked for, or all."""
+        """The number of batches that were requested, or of all."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> Batch: ...
@@ -45,20 +43,22 @@ class SampledBatches(ABC):
     @property
     @abstractmethod
     def available(self) -> int:
-        """How many there are to take ranges from: of a list also those that were not asked for."""
+        """The number of batches to draw from: for a list also those that were not requested."""
 
 
-def sampled_batches(work: Workload, asked: int | Sequence[Any] | None, seed: int) -> SampledBatches:
-    """As many batches as asked, or those given, or all."""
-    if asked is not None and not isinstance(asked, int):
-        return _sampled(work, asked, "batches given", None, seed)
-    if asked is not None and asked < 1:
+def sampled_batches(
+    work: Workload, requested: int | Sequence[Any] | None, seed: int
+) -> SampledBatches:
+    """The requested number of batches, or the given batches, or all."""
+    if requested is not None and not isinstance(requested, int):
+        return _sampled(work, requested, "batches given", None, seed)
+    if requested is not None and requested < 1:
         raise DataError(
-            f"{asked} batches are nothing to judge on; ask for 1 or more, or leave batches out for "
-            "all."
+            f"{requested} batches are nothing to judge on; ask for 1 or more, or leave batches out "
+            "for all."
         )
     data = data_for_evaluation(work)
-    return example_inputs(work) if data is None else _sampled(work, *data, asked, seed)
+    return example_inputs(work) if data is None else _sampled(work, *data, requested, seed)
 
 
 def example_inputs(work: Workload) -> SampledBatches:
@@ -67,25 +67,25 @@ def example_inputs(work: Workload) -> SampledBatches:
 
 
 def _sampled(
-    work: Workload, source: Iterable[Any], what: str, asked: int | None, seed: int
+    work: Workload, source: Iterable[Any], what: str, requested: int | None, seed: int
 ) -> SampledBatches:
     check_source(source, f"{what} of {work.name}")
     kind = _ListBatches if is_list(source) else _LoaderBatches
-    return kind(work, source, what, asked, seed)
+    return kind(work, source, what, requested, seed)
 
 
 class _ListBatches(SampledBatches):
-    """Of a list: any batch can be read by itself, so that they come in a drawn order."""
+    """Batches of a list: any can be read by itself, so their order is random."""
 
     def __init__(
-        self, work: Workload, source: Any, what: str, asked: int | None, seed: int
+        self, work: Workload, source: Any, what: str, requested: int | None, seed: int
     ) -> None:
         self.work, self.source, self.what = work, source, what
         if not len(source):
             raise no_batch(f"{what} of {work.name}")
         generator = torch.Generator().manual_seed(seed)
         self.order: list[int] = torch.randperm(len(source), generator=generator).tolist()
-        self.count = min(asked or len(self.order), len(self.order))
+        self.count = min(requested or len(self.order), len(self.order))
 
     def __len__(self) -> int:
         return self.count
@@ -102,20 +102,20 @@ class _ListBatches(SampledBatches):
 
 
 class _LoaderBatches(SampledBatches):
-    """Of a loader: its first batches, in the order in which it gives them for the seed.
+    """Batches of a loader: its first ones, in the order in which it yields them for the seed.
 
-    What was read is kept as long as it is small; further batches are read again from the start
-    when an earlier one is asked for.
+    Batches that were read are cached up to MOST_BYTES; when one before the current position is
+    needed and not cached, the loader is read again from the start.
     """
 
     def __init__(
-        self, work: Workload, source: Any, what: str, asked: int | None, seed: int
+        self, work: Workload, source: Any, what: str, requested: int | None, seed: int
     ) -> None:
         self.work, self.source, self.what, self.seed = work, source, what, seed
         self._kept: dict[int, tuple[Inputs, Any]] = {}
         self._bytes, self._next = 0, 0
         self._reading: Generator[tuple[Inputs, Any], None, None] | None = None
-        self.count = self._counted(asked)
+        self.count = self._counted(requested)
         if not self.count:
             raise no_batch(f"{what} of {work.name}")
 
@@ -133,22 +133,24 @@ class _LoaderBatches(SampledBatches):
         if pair is None:
             raise DataError(
                 f"the {self.what} of {self.work.name} end before batch {index}, of "
-                f"{self.count}; let the loader give as many each time."
+                f"{self.count}; let the loader yield as many each time."
             )
         return Batch(*on_device(pair, self.work.device), index)
 
-    def _counted(self, asked: int | None) -> int:
-        """How many there are, up to those asked for; a loader without a length is read so far."""
+    def _counted(self, requested: int | None) -> int:
+        """The number of batches, at most `requested`; a loader without a length is read so far."""
         try:
             available = len(self.source)
         except TypeError:
             available = 0
-            while (asked is None or available < asked) and self._pair(available) is not None:
+            while (requested is None or available < requested) and self._pair(
+                available
+            ) is not None:
                 available += 1
-        return available if asked is None else min(asked, available)
+        return available if requested is None else min(requested, available)
 
     def _pair(self, index: int) -> tuple[Inputs, Any] | None:
-        """A batch on the CPU; None where the loader has ended before it."""
+        """A batch on the CPU; None if the loader ends before it."""
         if index in self._kept:
             return self._kept[index]
         if self._reading is None or index < self._next:
@@ -162,8 +164,8 @@ class _LoaderBatches(SampledBatches):
         return None
 
     def _start(self) -> None:
-        """Begin to read from the first batch; what was being read is closed, which puts the
-        loader's generators back.
+        """Start reading from the first batch; the current reader is closed, which restores the
+        loader's generators.
         """
         if self._reading is not None:
             self._reading.close()

@@ -1,4 +1,4 @@
-"""Pairs of inputs and target from a list or a loader, on the device, in its own order."""
+"""Pairs of inputs and target from a list or a loader, on the device, in their own order."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs, and the target where that is known."""
+    """Inputs, and the target where known."""
 
     inputs: Inputs
     target: Any = None
-    number: int | None = (
-        None  # its index in the data; None where the same index may hold another one the next time
-    )
+    number: int | None = None  # its index in the data; None if another batch may have it next time
 
     @property
     def examples(self) -> int:
-        """How many there are in it."""
+        """The number of examples."""
         tensors = [tensor for tensor in self.inputs.tensors if tensor.ndim]
         return tensors[0].shape[0] if tensors else 1
 
@@ -41,10 +39,10 @@ class Batch:
 def first_batches(
     source: Iterable[Any], device: torch.device, what: str, *, seed: int = SEED
 ) -> Generator[tuple[Inputs, Any], None, None]:
-    """The batches in the order of a list, or as a loader gives them for one seed: always the same,
-    and the random state is left as it was.
+    """The batches of a list in order, or of a loader in its order for one seed: always the same.
+    The random state is preserved.
 
-    Each is read when it is asked for: `islice` of four reads four.
+    Each is read at its use: `islice` of four reads four.
     """
     check_source(source, what)
     with seeded_generators(source, seed):
@@ -61,8 +59,8 @@ def first_batches(
 
 
 def calibration_batches(work: Workload, count: int) -> list[Inputs]:
-    """The inputs of the first batches of the train data, or else of the test data; none where there
-    are no data.
+    """The inputs of the first batches of the train data, or else of the test data; none without
+    data.
     """
     data = data_for_evaluation(work)
     if data is None:
@@ -72,7 +70,7 @@ def calibration_batches(work: Workload, count: int) -> list[Inputs]:
 
 
 def data_for_evaluation(work: Workload) -> tuple[Sequence[Any], str] | None:
-    """The train data where there are some, else the test data, and what they are called."""
+    """The train data if there are any, else the test data, and their name."""
     if work.train is not None:
         return work.train, "train data"
     return None if work.test is None else (work.test, "test data")
@@ -88,23 +86,23 @@ def pair_of(batch: Any, device: torch.device, what: str, index: int) -> tuple[In
 
 
 def on_device(pair: Sequence[Any], device: torch.device) -> tuple[Inputs, Any]:
-    """Inputs and target on the device, as tensors that gradients can be computed with, wherever
-    they were made.
+    """Inputs and target on the device, as tensors with which gradients can be computed, even if
+    they were created in inference mode.
     """
 
-    def moved(tensor: Tensor) -> Tensor:
+    def move(tensor: Tensor) -> Tensor:
         return tensor.to(device).clone() if tensor.is_inference() else tensor.to(device)
 
-    return Inputs.of(pair[0]).map(moved), pytree.tree_map_only(Tensor, moved, pair[1])
+    return Inputs.of(pair[0]).map(move), pytree.tree_map_only(Tensor, move, pair[1])
 
 
 def is_list(source: Any) -> bool:
-    """Whether its batches have an index, by which any of them can be read."""
+    """Whether the batches can be read by index."""
     return hasattr(source, "__getitem__") and hasattr(source, "__len__")
 
 
 def check_source(source: Any, what: str) -> None:
-    """Refuse data that cannot be read again and again."""
+    """Refuse data that cannot be read repeatedly."""
     if not is_list(source) and not hasattr(source, "__iter__"):
         raise DataError(
             f"the {what} are a {type(source).__name__}; give a list of (inputs, target), or a "
@@ -112,19 +110,19 @@ def check_source(source: Any, what: str) -> None:
         )
     if hasattr(source, "__next__"):
         raise DataError(
-            f"the {what} can be gone through only once; give a list of (inputs, target), or a "
+            f"the {what} can be iterated only once; give a list of (inputs, target), or a "
             "DataLoader."
         )
 
 
 def no_batch(what: str) -> DataError:
-    """The error for data that are there and empty."""
+    """The error for data without a batch."""
     return DataError(f"the {what} hold no batch; give at least one pair of inputs and target.")
 
 
 @contextmanager
 def naming_batch(what: str, index: int) -> Iterator[None]:
-    """Whatever the data raise names the batch at which it was raised."""
+    """Wrap an exception raised by the data into an error that names the batch."""
     try:
         yield
     except PaifuserError:
@@ -132,7 +130,7 @@ def naming_batch(what: str, index: int) -> Iterator[None]:
     except Exception as error:
         raise DataError(
             f"the {what} fail at batch {index} ({type(error).__name__}: "
-            f"{first_line(error).rstrip('.')}); mend them and apply it again."
+            f"{first_line(error).rstrip('.')}); correct them and apply it again."
         ) from error
 
 

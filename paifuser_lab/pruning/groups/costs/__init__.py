@@ -1,8 +1,7 @@
-"""What the widths of groups cost: one kind of sum, whatever is added up.
+"""The cost of a model as a function of the widths of its groups: a sum of terms.
 
-sizes.py       how long a dimension is when groups have so many units
-cost.py        a sum of terms, each of a few sizes, and what it loses when a group does
-arithmetic.py  the sums that are known exactly: parameters and FLOPs
+cost.py        a sum of terms, each a product of sizes, and what a narrower group saves
+arithmetic.py  the exact sums: parameters and FLOPs
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The sums that are known exactly: how many parameters there are, and how many floating-point
-operations are done.
-"""
+"""The exact costs: the number of parameters and of floating-point operations."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from ..grouping import Flags, Structure
 from ..product import Row
 from .cost import Cost, Sizes, Term
 
-FLOPS_OF_MULTIPLY_ADD = 2
+FLOPS_PER_MAC = 2
 
 
 def parameters(model: nn.Module, structure: Structure) -> Cost:
-    """How many numbers the parameters have."""
+    """The number of parameters as a cost."""
     sizes, rows = Sizes(structure), defaultdict(list)
     for span in structure.spans:
         rows[span.weight].append(numpy.arange(span.start, span.stop))
@@ -32,20 +30,22 @@ def parameters(model: nn.Module, structure: Structure) -> Cost:
 
 
 def flops(structure: Structure) -> Cost:
-    """How many operations one call does in convolutions, matrix products and attention, two a
+    """The FLOPs of one call in convolutions, matrix products and attention as a cost, two per
     multiply-add.
     """
     sizes = Sizes(structure)
     terms = [
-        Term(FLOPS_OF_MULTIPLY_ADD * one.times, tuple(map(sizes.of, one.sizes)))
-        for one in structure.space.multiplied
-        if one.times
+        Term(FLOPS_PER_MAC * product.times, tuple(map(sizes.of, product.sizes)))
+        for product in structure.space.products
+        if product.times
     ]
     return Cost(sizes.widths, terms)
 
 
 def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
-    """The operations of one call; only of the channel ids that are kept, where some are removed."""
+    """The FLOPs of one call, counting only the channel ids that are kept, where some are
+    removed.
+    """
 
     def length(row: Row) -> int:
         if isinstance(row, int):
@@ -53,6 +53,6 @@ def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
         return len(row) if kept is None else int(kept[row].sum())
 
     return sum(
-        FLOPS_OF_MULTIPLY_ADD * one.times * prod(map(length, one.sizes))
-        for one in structure.space.multiplied
+        FLOPS_PER_MAC * product.times * prod(map(length, product.sizes))
+        for product in structure.space.products
     )

@@ -1,12 +1,12 @@
-"""What operators do to labels, a file a family. A new rule is a function with the operators' names
-above it.
+"""How operators act on labels, one file per family. A new rule is a function decorated with the
+operators' names.
 
 call.py         one call of an operator, and the registry
 pointwise.py    elementwise, with broadcasting
-moving.py       views, permutations, parts, concatenation, indices, padding, shuffles
-reducing.py     sums, means, softmax, pools, interpolation
+shape.py        views, permutations, parts, concatenation, indices, padding, shuffles
+reduction.py    sums, means, softmax, pools, interpolation
 products.py     matrix products and attention
-convolving.py   convolutions and norms
+convolution.py  convolutions and norms
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ __all__ = [
 
 
 def results_of(call: Call) -> list[Labels]:
-    """The labels of what an operator made; one without a rule holds everything that it touches."""
-    found = RULES.get(call.name)
-    if found is None and torch.Tag.pointwise in call.operator.tags:
-        found = pointwise
-    if found is None:
-        return _held(call, f"operator '{call.name}' has no rule")
+    """The labels of an operator's outputs; for one without a rule, all of its inputs are fixed."""
+    rule = RULES.get(call.name)
+    if rule is None and torch.Tag.pointwise in call.operator.tags:
+        rule = pointwise
+    if rule is None:
+        return _fixed(call, f"operator '{call.name}' has no rule")
     try:
-        made = found(call)
-    except Exception as error:  # a smaller result rather than none: nothing that it touches is cut
-        return _held(call, f"{call.where} is beyond its rule ({first_line(error)})")
+        outputs = rule(call)
+    except Exception as error:  # rather than fail, cut nothing that the operator reads
+        return _fixed(call, f"{call.where} is not covered by its rule ({first_line(error)})")
     fits = all(
         label.shape == result.shape
-        for labels, result in zip(made, call.results, strict=True)
+        for labels, result in zip(outputs, call.results, strict=True)
         for label in labels
     )
-    return made if fits else _held(call, f"{call.where} is beyond its rule")
+    return outputs if fits else _fixed(call, f"{call.where} is not covered by its rule")
 
 
-def _held(call: Call, reason: str) -> list[Labels]:
+def _fixed(call: Call, reason: str) -> list[Labels]:
     for tensor in call.tensors:
         call.space.fix(call.known(tensor), reason)
     return [()] * len(call.results)

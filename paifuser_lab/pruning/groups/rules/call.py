@@ -14,7 +14,7 @@ from ..label_space import Label, Labels, LabelSpace, compressed
 
 @dataclass(frozen=True)
 class Call:
-    """An operator, the layer that called it, what it was given and what it made."""
+    """An operator, the layer that called it, its arguments and its results."""
 
     space: LabelSpace
     name: str
@@ -27,36 +27,36 @@ class Call:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Every tensor that was given."""
+        """Every tensor among the arguments."""
         return [
             leaf
             for leaf in pytree.tree_leaves((self.args, self.kwargs))
             if isinstance(leaf, Tensor)
         ]
 
-    def argument(self, place: int, name: str, default: Any = None) -> Any:
-        """An argument by its place or by its name."""
-        return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
+    def argument(self, index: int, name: str, default: Any = None) -> Any:
+        """An argument by its position or by its name."""
+        return self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
 
-    def labels(self, place: int) -> Labels:
-        """The labels of the argument at a place; none where it is no tensor."""
-        given = self.args[place] if place < len(self.args) else None
-        return self.known(given) if isinstance(given, Tensor) else ()
+    def labels(self, index: int) -> Labels:
+        """The labels of a positional argument; empty where it is no tensor."""
+        value = self.args[index] if index < len(self.args) else None
+        return self.known(value) if isinstance(value, Tensor) else ()
 
-    def dims(self, given: Any, rank: int) -> list[int]:
-        """Dimensions counted from the front; all of them where none is given."""
+    def dims(self, selected: Any, rank: int) -> list[int]:
+        """Dimensions counted from the front; all of them for None or []."""
         dims = (
             range(rank)
-            if given is None or given == []
-            else [given]
-            if isinstance(given, int)
-            else given
+            if selected is None or selected == []
+            else [selected]
+            if isinstance(selected, int)
+            else selected
         )
         return [dim % rank for dim in dims] if rank else []
 
     @property
     def where(self) -> str:
-        """The operator as a reason names it."""
+        """The operator and its layer, for a reason."""
         return f"'{self.name}' in {f'layer {self.layer!r}' if self.layer else 'the model itself'}"
 
     @property
@@ -65,34 +65,25 @@ class Call:
         return f"{self.where} needs all of it"
 
     def moved(self, label: Label) -> list[Label]:
-        """What the operator itself makes of a label in its tensor's place."""
+        """The operator applied to a label instead of its tensor."""
         args, kwargs = pytree.tree_map_only(Tensor, Tensor.cpu, (self.args[1:], self.kwargs))
-        made = pytree.tree_leaves(self.operator(label[...], *args, **kwargs))
-        return [compressed(one) for one in made]
+        outputs = pytree.tree_leaves(self.operator(label[...], *args, **kwargs))
+        return [compressed(output) for output in outputs]
 
     def all_moved(self, labels: Labels) -> list[Labels]:
-        """The same for every label of a tensor: for each result its labels."""
+        """The operator applied to every label of a tensor: for each result its labels."""
         moved = [self.moved(label) for label in labels]
-        return [tuple(one[place] for one in moved) for place in range(len(self.results))]
+        return [tuple(outputs[index] for outputs in moved) for index in range(len(self.results))]
 
 
 Rule = Callable[[Call], list[Labels]]
 RULES: dict[str, Rule] = {}
-CONSTANTS = (
-    "expand",
-    "zeros",
-    "ones",
-    "full",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-)  # have labels though nothing given has
+# have labels even where no argument has any
+CONSTANTS = ("expand", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full")
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for operators, by the names that the dispatcher gives them, without a final
-    underscore.
-    """
+    """Register a rule for operators, by their dispatcher names without a final underscore."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -101,6 +92,6 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def each(labels: Iterable[Label | None]) -> Labels:
-    """The labels that there are."""
+def drop_none(labels: Iterable[Label | None]) -> Labels:
+    """The labels that are not None."""
     return tuple(label for label in labels if label is not None)

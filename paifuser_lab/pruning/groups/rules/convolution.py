@@ -1,18 +1,18 @@
-"""Convolution, plain, in groups and transposed, and the norms that work on channels."""
+"""Convolutions, plain, grouped and transposed, and the norms that work on channels."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from ..label_space import Labels, spread, unfolded
-from .call import Call, each, rule
+from .call import Call, drop_none, rule
 from .pointwise import combined
 
 
 @rule("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution")
 def convolution(call: Call) -> list[Labels]:
-    """Channels in, channels out; in groups either whole groups are lost, or the same places of
-    each.
+    """Input and output channels; with groups, either whole groups are removed or the same positions
+    of each.
     """
     space, is_transposed, groups = (
         call.space,
@@ -20,35 +20,35 @@ def convolution(call: Call) -> list[Labels]:
         call.argument(8, "groups", 1),
     )
     result = call.results[0]
-    (given,) = space.axes(call.labels(0), (1,), call.why)
+    (inputs,) = space.axes(call.labels(0), (1,), call.why)
     first, second = space.axes(call.labels(1), (0, 1), call.why)
     reads, makes = (first, second) if is_transposed else (second, first)
     if groups == 1:
-        space.match(given, reads, call.why)
+        space.match(inputs, reads, call.why)
     elif is_transposed:
-        makes = _in_transposed_groups(call, given, reads, makes, groups)
+        makes = _in_transposed_groups(call, inputs, reads, makes, groups)
     else:
-        makes = _in_groups(call, given, reads, makes, groups)
+        makes = _in_groups(call, inputs, reads, makes, groups)
     bias = call.args[2]
     if isinstance(bias, Tensor):
         (along,) = space.axes(call.known(bias), (0,), call.why)
         space.match(makes, along, call.why)
     space.emit(makes)
-    space.consume(given, reads)
-    space.note(call.layer, "in_channels", given)
-    space.note(call.layer, "out_channels", makes)
-    return [each([None if makes is None else spread(makes, 1, result.shape)])]
+    space.consume(inputs, reads)
+    space.record_length(call.layer, "in_channels", inputs)
+    space.record_length(call.layer, "out_channels", makes)
+    return [drop_none([None if makes is None else spread(makes, 1, result.shape)])]
 
 
 def _in_groups(
-    call: Call, given: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int
+    call: Call, inputs: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int
 ) -> Tensor | None:
     space = call.space
-    if makes is None or given is None:
-        _hold(call, given, reads, makes)
+    if makes is None or inputs is None:
+        _keep_whole(call, inputs, reads, makes)
         return makes
-    into, out = unfolded(given, 0, (groups, -1)), unfolded(makes, 0, (groups, -1))
-    if reads is None or (groups >= into.shape[1] and not _is_fixed(call, given, makes)):
+    into, out = unfolded(inputs, 0, (groups, -1)), unfolded(makes, 0, (groups, -1))
+    if reads is None or (groups >= into.shape[1] and not _is_fixed(call, inputs, makes)):
         _whole_groups(call, into, out)
         space.match(reads, None, call.why)
     else:
@@ -58,18 +58,16 @@ def _in_groups(
 
 
 def _in_transposed_groups(
-    call: Call, given: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int
+    call: Call, inputs: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int
 ) -> Tensor | None:
-    """Its weight has the channels that it reads first and those of one group that it makes
-    second.
-    """
-    if given is None or reads is None:
-        _hold(call, given, reads, makes)
+    """The weight has the input channels first, and the output channels of one group second."""
+    if inputs is None or reads is None:
+        _keep_whole(call, inputs, reads, makes)
         return None
     space = call.space
-    space.unite(given, reads)
-    into = unfolded(given, 0, (groups, -1))
-    if makes is None:  # one channel out of each group
+    space.unite(inputs, reads)
+    into = unfolded(inputs, 0, (groups, -1))
+    if makes is None:  # one output channel per group
         _whole_groups(call, into, into)
         return into[:, 0].contiguous()
     space.unite(into, into[:1])
@@ -77,12 +75,15 @@ def _in_transposed_groups(
 
 
 def _whole_groups(call: Call, into: Tensor, out: Tensor) -> None:
-    into, out = call.space.whole(into, [1], call.why), call.space.whole(out, [1], call.why)
+    into, out = (
+        call.space.keep_whole(into, [1], call.why),
+        call.space.keep_whole(out, [1], call.why),
+    )
     call.space.unite(into[:, :1], out[:, :1])
-    call.space.note(call.layer, "groups", into[:, 0].contiguous())
+    call.space.record_length(call.layer, "groups", into[:, 0].contiguous())
 
 
-def _hold(call: Call, *rows: Tensor | None) -> None:
+def _keep_whole(call: Call, *rows: Tensor | None) -> None:
     for row in rows:
         call.space.match(row, None, call.why)
 
@@ -104,46 +105,51 @@ def _is_fixed(call: Call, *rows: Tensor) -> bool:
     "_native_batch_norm_legit_functional",
 )
 def batch_norm(call: Call) -> list[Labels]:
-    """Each channel by itself, with figures of its own."""
+    """Each channel by itself, with its own statistics."""
     space, result = call.space, call.results[0]
-    (given,) = space.axes(call.labels(0), (1,), call.why)
+    (channels,) = space.axes(call.labels(0), (1,), call.why)
     for tensor in call.tensors[1:]:
         (row,) = space.axes(call.known(tensor), (0,), call.why)
-        space.match(given, row, call.why)
-    space.note(call.layer, "num_features", given)
-    space.emit(given)
-    made = each([None if given is None else spread(given, 1, result.shape)])
-    return [made, *[()] * (len(call.results) - 1)]
+        space.match(channels, row, call.why)
+    space.record_length(call.layer, "num_features", channels)
+    space.emit(channels)
+    labels = drop_none([None if channels is None else spread(channels, 1, result.shape)])
+    return [labels, *[()] * (len(call.results) - 1)]
 
 
 @rule("native_group_norm")
 def group_norm(call: Call) -> list[Labels]:
-    """A group is normalised as one, so it is lost as one."""
+    """A group is normalised together, so it is removed as a whole."""
     space, result = call.space, call.results[0]
     groups = call.args[6]
-    (given,) = space.axes(call.labels(0), (1,), call.why)
-    if given is not None:
-        parts = unfolded(given, 0, (groups, -1))
-        space.whole(parts, [1], call.why)
-        space.note(call.layer, "num_groups", parts[:, 0].contiguous())
-        space.note(call.layer, "num_channels", given)
+    (channels,) = space.axes(call.labels(0), (1,), call.why)
+    if channels is not None:
+        parts = unfolded(channels, 0, (groups, -1))
+        space.keep_whole(parts, [1], call.why)
+        space.record_length(call.layer, "num_groups", parts[:, 0].contiguous())
+        space.record_length(call.layer, "num_channels", channels)
     for tensor in call.tensors[1:]:
         (row,) = space.axes(call.known(tensor), (0,), call.why)
-        space.match(given, row, call.why)
+        space.match(channels, row, call.why)
     return [
-        each([None if given is None else spread(given, 1, result.shape)]),
+        drop_none([None if channels is None else spread(channels, 1, result.shape)]),
         *[()] * (len(call.results) - 1),
     ]
 
 
 @rule("native_layer_norm", "_fused_rms_norm", "rms_norm")
 def layer_norm(call: Call) -> list[Labels]:
-    """Everything along the last dimensions changes with everything else there."""
+    """Every value along the last dimensions depends on every other there."""
     space, tensor = call.space, call.args[0]
     dims = range(tensor.ndim - len(call.args[1]), tensor.ndim)
     operands = [
-        (one, space.wholes(call.known(one), dims if one is tensor else range(one.ndim), call.why))
-        for one in call.tensors
+        (
+            operand,
+            space.keep_all_whole(
+                call.known(operand), dims if operand is tensor else range(operand.ndim), call.why
+            ),
+        )
+        for operand in call.tensors
     ]
-    made = combined(space, operands, tensor.shape, call.why)
-    return [made, *[()] * (len(call.results) - 1)]
+    labels = combined(space, operands, tensor.shape, call.why)
+    return [labels, *[()] * (len(call.results) - 1)]

@@ -1,5 +1,5 @@
-"""Elementwise operators: what meets at a place goes together; a dimension that one of them has
-whole, the others keep whole.
+"""Elementwise operators: elements that meet are removed together; a dimension that is whole in one
+operand stays whole in the others.
 """
 
 from __future__ import annotations
@@ -43,52 +43,53 @@ from .call import Call, rule
     "_fused_dropout",
 )
 def pointwise(call: Call) -> list[Labels]:
-    """What every operator does that torch itself calls pointwise, and a few that it does not."""
+    """The rule for every operator that torch tags as pointwise, and a few that it does not."""
     shape = call.results[0].shape
-    made = combined(
+    labels = combined(
         call.space,
-        [(one, call.known(one)) for one in call.tensors],
+        [(tensor, call.known(tensor)) for tensor in call.tensors],
         shape,
         f"{call.where} adds to it or weighs it with values that stay",
     )
-    call.space.emit(*(core(label) for label in made)) if len(call.tensors) > 1 else None
-    return [made] * len(call.results)
+    call.space.emit(*(core(label) for label in labels)) if len(call.tensors) > 1 else None
+    return [labels] * len(call.results)
 
 
 def combined(
     space: LabelSpace, operands: Sequence[tuple[Tensor, Labels]], shape: torch.Size, why: str
 ) -> Labels:
     """The labels of an elementwise result of this shape."""
-    found: list[Label] = []
+    result: list[Label] = []
     for tensor, labels in operands:
-        before = len(found)
+        before = len(result)
         for label in labels:
-            _join(space, found, _aligned(label, tensor, shape), before, why)
+            _join(space, result, _aligned(label, tensor, shape), before, why)
     for tensor, labels in operands:
         aligned = [_aligned(label, tensor, shape) for label in labels]
         covered = {dim for label in aligned for dim in space.varies(label)}
         sizes = enumerate(zip(tensor.shape, tensor.stride(), strict=True), len(shape) - tensor.ndim)
-        full = {
-            dim for dim, (size, stride) in sizes if size > 1 and stride != 0
-        }  # what was expanded can be expanded less
-        found = [
-            space.whole(label, [d for d in space.varies(label) if d in full - covered], why)
-            for label in found
+        # an expanded dimension (stride 0) can be expanded to a smaller size
+        full = {dim for dim, (size, stride) in sizes if size > 1 and stride != 0}
+        result = [
+            space.keep_whole(label, [d for d in space.varies(label) if d in full - covered], why)
+            for label in result
         ]
-    return tuple(label for label in found if space.varies(label))
+    return tuple(label for label in result if space.varies(label))
 
 
-def _join(space: LabelSpace, found: list[Label], label: Label, before: int, why: str) -> None:
-    """One more label of an operand: it goes together with another's along the same dimensions, or
-    stands beside them.
+def _join(space: LabelSpace, labels: list[Label], label: Label, before: int, why: str) -> None:
+    """Add a label of an operand: join it with an earlier operand's along the same dimensions, or
+    append it.
     """
     varied = set(space.varies(label))
-    for place, other in enumerate(found):
+    for index, other in enumerate(labels):
         if varied & set(space.varies(other)):
-            space.unite(other, label) if place < before else space.whole(label, sorted(varied), why)
+            space.unite(other, label) if index < before else space.keep_whole(
+                label, sorted(varied), why
+            )
             return
     if varied:
-        found.append(label)
+        labels.append(label)
 
 
 def _aligned(label: Label, tensor: Tensor, shape: torch.Size) -> Label:
@@ -97,17 +98,17 @@ def _aligned(label: Label, tensor: Tensor, shape: torch.Size) -> Label:
 
 @rule("zeros", "ones", "full", "new_zeros", "new_ones", "new_full")
 def constant(call: Call) -> list[Labels]:
-    """The same value everywhere."""
+    """A constant tensor."""
     shape = call.results[0].shape
-    made = call.space.labels_of_constant(shape, range(len(shape)))
-    for label in made:
-        call.space.note(call.layer, "", core(label).flatten())
-    return [made]
+    labels = call.space.labels_of_constant(shape, range(len(shape)))
+    for label in labels:
+        call.space.record_length(call.layer, "", core(label).flatten())
+    return [labels]
 
 
 @rule("new_empty", "new_empty_strided")
 def unlabelled(call: Call) -> list[Labels]:
-    """A new tensor that only has the format of the one given."""
+    """A new tensor that only shares the format of its argument."""
     return [()] * len(call.results)
 
 
@@ -117,8 +118,8 @@ def glu(call: Call) -> list[Labels]:
     dim = call.dims(call.argument(1, "dim", -1), call.args[0].ndim)[0]
     halves = []
     for label in call.labels(0):
-        call.space.blocks(label, dim, 2)
+        call.space.tie_blocks(label, dim, 2)
         halves.append(label.narrow(dim, 0, label.shape[dim] // 2))
     for label in call.labels(0):
-        call.space.note(call.layer, "", along(label, dim))
+        call.space.record_length(call.layer, "", along(label, dim))
     return [tuple(halves)]

@@ -1,5 +1,5 @@
-"""Operators that take dimensions together: a sum does not miss what was zero, any other needs the
-dimension whole.
+"""Operators that reduce dimensions: zeros do not change a sum; any other reduction needs the whole
+dimension.
 """
 
 from __future__ import annotations
@@ -35,29 +35,28 @@ SUMS = ("sum", "linalg_vector_norm", "norm")
 def reduce(call: Call) -> list[Labels]:
     """One value for many."""
     tensor = call.args[0]
-    given = call.argument(2 if call.name in ("linalg_vector_norm", "norm") else 1, "dim")
-    dims = call.dims(None if isinstance(given, bool) else given, tensor.ndim)
-    made = [
-        one for one in (_left(call, label, dims) for label in call.labels(0)) if one is not None
-    ]
+    selected = call.argument(2 if call.name in ("linalg_vector_norm", "norm") else 1, "dim")
+    dims = call.dims(None if isinstance(selected, bool) else selected, tensor.ndim)
+    labels = [_left(call, label, dims) for label in call.labels(0)]
+    reduced = [label for label in labels if label is not None]
     if len(call.tensors) > 1:  # the larger of two tensors is no reduction
         call.space.fix(call.labels(0) + call.labels(1), call.why)
         return [()] * len(call.results)
     return [
-        tuple(label.expand(result.shape) for label in _shaped(made, dims, result.ndim))
+        tuple(label.expand(result.shape) for label in _shaped(reduced, dims, result.ndim))
         for result in call.results
     ]
 
 
 def _left(call: Call, label: Label, dims: list[int]) -> Label | None:
-    """The label after its reduced dimensions are gone; None where it lay along one that is summed
-    over.
+    """The label without its reduced dimensions; None where it varied only along dimensions that are
+    summed over.
     """
     varied = call.space.varies(label)
     if call.name in SUMS and varied and set(varied) <= set(dims):
         call.space.consume(label)
         return None
-    return call.space.whole(label, dims, call.why)
+    return call.space.keep_whole(label, dims, call.why)
 
 
 def _shaped(labels: list[Label], dims: list[int], rank: int) -> list[Label]:
@@ -74,9 +73,9 @@ def _shaped(labels: list[Label], dims: list[int], rank: int) -> list[Label]:
 
 @rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")
 def softmax(call: Call) -> list[Labels]:
-    """Every value along the dimension changes with every other."""
+    """Every value along the dimension depends on every other."""
     dims = call.dims(call.argument(1, "dim", -1), call.args[0].ndim)
-    return [call.space.wholes(call.labels(0), dims, call.why)]
+    return [call.space.keep_all_whole(call.labels(0), dims, call.why)]
 
 
 @rule(
@@ -117,22 +116,22 @@ def over_space(call: Call) -> list[Labels]:
     """Pools, interpolation and padding work on each channel by itself."""
     rank = call.args[0].ndim
     spatial = 1 if "1d" in call.name else 3 if "3d" in call.name else 2
-    kept = call.space.wholes(call.labels(0), range(rank - spatial, rank), call.why)
+    labels = call.space.keep_all_whole(call.labels(0), range(rank - spatial, rank), call.why)
     for tensor in call.tensors[1:]:
         call.space.fix(call.known(tensor), call.why)
-    return [tuple(core(label).expand(result.shape) for label in kept) for result in call.results]
+    return [tuple(core(label).expand(result.shape) for label in labels) for result in call.results]
 
 
 @rule("im2col")
 def patches(call: Call) -> list[Labels]:
-    """Each channel becomes as many as a window has places."""
+    """Each channel becomes as many as a window has positions."""
     rank, result = call.args[0].ndim, call.results[0]
-    kept = call.space.wholes(call.labels(0), (rank - 2, rank - 1), call.why)
+    labels = call.space.keep_all_whole(call.labels(0), (rank - 2, rank - 1), call.why)
     times = result.shape[-2] // call.args[0].shape[-3]
     return [
         tuple(
             core(label)[..., 0].repeat_interleave(times, -2).expand(result.shape)
-            for label in kept
+            for label in labels
             if core(label).shape[-3] > 1
         )
     ]

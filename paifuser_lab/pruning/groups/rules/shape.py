@@ -1,5 +1,5 @@
-"""Operators that only move values: their labels are moved by the operator itself; a place named by
-number holds its dimension whole.
+"""Operators that only move values: their labels are moved by the operator itself; a dimension that
+is indexed by number stays whole.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .call import Call, rule
 
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias", "unflatten", "flatten")
 def reshape(call: Call) -> list[Labels]:
-    """A new shape; whether a smaller tensor takes it is settled when everything is known."""
+    """A new shape; whether a smaller tensor fits it is decided at the end of the trace."""
     if call.results[0].dtype != call.args[0].dtype:
         call.space.fix(call.labels(0), call.why)
         return [()]
-    made = tuple(compressed(label.reshape(call.results[0].shape)) for label in call.labels(0))
-    _noted(call, call.labels(0))
-    return [_noted(call, made)]
+    labels = tuple(compressed(label.reshape(call.results[0].shape)) for label in call.labels(0))
+    _recorded(call, call.labels(0))
+    return [_recorded(call, labels)]
 
 
 @rule(
@@ -37,22 +37,22 @@ def reshape(call: Call) -> list[Labels]:
     "mT",
 )
 def move(call: Call) -> list[Labels]:
-    """Dimensions change places, appear, vanish or repeat."""
-    _noted(call, call.labels(0))
-    return [_noted(call, labels) for labels in call.all_moved(call.labels(0))]
+    """Dimensions are permuted, added, removed or repeated."""
+    _recorded(call, call.labels(0))
+    return [_recorded(call, labels) for labels in call.all_moved(call.labels(0))]
 
 
-def _noted(call: Call, labels: Labels) -> Labels:
+def _recorded(call: Call, labels: Labels) -> Labels:
     for label in labels:
         for dim, size in enumerate(core(label).shape):
             if size > 1:
-                call.space.note(call.layer, "", along(label, dim))
+                call.space.record_length(call.layer, "", along(label, dim))
     return labels
 
 
 @rule("as_strided")
 def as_strided(call: Call) -> list[Labels]:
-    """The same tensor with other strides for dimensions of size 1; anything else is held."""
+    """The same tensor with other strides for dimensions of size 1; anything else is fixed."""
     tensor, result = call.args[0], call.results[0]
     strides = zip(tensor.shape, tensor.stride(), result.stride(), strict=False)
     is_same = tensor.shape == result.shape and all(
@@ -65,7 +65,7 @@ def as_strided(call: Call) -> list[Labels]:
 
 @rule("expand")
 def expand(call: Call) -> list[Labels]:
-    """Values repeat; where nothing is known of them, as often as whatever they meet is wide."""
+    """Repeated values; a tensor without labels gets new ones for the repeated dimensions."""
     tensor, result = call.args[0], call.results[0]
     if call.labels(0):
         return move(call)
@@ -75,29 +75,29 @@ def expand(call: Call) -> list[Labels]:
         for dim in range(result.ndim)
         if dim < first or tensor.shape[dim - first] != result.shape[dim]
     ]
-    return [_noted(call, call.space.labels_of_constant(result.shape, repeated))]
+    return [_recorded(call, call.space.labels_of_constant(result.shape, repeated))]
 
 
 @rule("select", "unbind")
 def select(call: Call) -> list[Labels]:
-    """One place along a dimension, or each."""
+    """One position along a dimension, or each."""
     dims = call.dims(call.argument(1, "dim", 0), call.args[0].ndim)
-    return call.all_moved(call.space.wholes(call.labels(0), dims, call.why))
+    return call.all_moved(call.space.keep_all_whole(call.labels(0), dims, call.why))
 
 
 @rule("roll", "flip", "cumsum", "cumprod", "sort", "argsort", "topk", "tril", "triu")
 def ordered(call: Call) -> list[Labels]:
-    """The order along some dimensions matters."""
+    """Operators that depend on the order along some dimensions."""
     name = "dims" if call.name in ("roll", "flip") else "dim"
-    place = {"roll": 2, "topk": 2, "sort": 1}.get(call.name, 1)
+    index = {"roll": 2, "topk": 2, "sort": 1}.get(call.name, 1)
     rank = call.args[0].ndim
     dims = (
         [rank - 2, rank - 1]
         if call.name.startswith("tri")
-        else call.dims(call.argument(place, name, -1), rank)
+        else call.dims(call.argument(index, name, -1), rank)
     )
-    kept = call.space.wholes(call.labels(0), dims, call.why)
-    return [tuple(core(label).expand(result.shape) for label in kept) for result in call.results]
+    labels = call.space.keep_all_whole(call.labels(0), dims, call.why)
+    return [tuple(core(label).expand(result.shape) for label in labels) for result in call.results]
 
 
 @rule(
@@ -111,18 +111,18 @@ def ordered(call: Call) -> list[Labels]:
     "tensor_split",
 )
 def split(call: Call) -> list[Labels]:
-    """Parts of a dimension; equal ones lose the same places."""
+    """Parts of a dimension; equal ones lose the same positions."""
     dim = call.dims(call.argument(2, "dim", 0), call.args[0].ndim)[0]
     sizes = {result.shape[dim] for result in call.results}
     for label in call.labels(0):
         if len(sizes) == 1 and label.stride(dim) != 0:
-            call.space.blocks(label, dim, len(call.results))
+            call.space.tie_blocks(label, dim, len(call.results))
     starts = [
-        sum(result.shape[dim] for result in call.results[:place])
-        for place in range(len(call.results))
+        sum(result.shape[dim] for result in call.results[:index])
+        for index in range(len(call.results))
     ]
     return [
-        _noted(
+        _recorded(
             call,
             tuple(
                 compressed(label.narrow(dim, start, result.shape[dim])) for label in call.labels(0)
@@ -134,66 +134,66 @@ def split(call: Call) -> list[Labels]:
 
 @rule("slice", "narrow")
 def slice_(call: Call) -> list[Labels]:
-    """A part of a dimension; one of several equal ones loses the same places as they do."""
+    """A part of a dimension; one of several equal parts loses the same positions as the others."""
     dim = call.dims(call.argument(1, "dim", 0), call.args[0].ndim)[0]
-    size, taken = call.args[0].shape[dim], call.results[0].shape[dim]
+    size, length = call.args[0].shape[dim], call.results[0].shape[dim]
     start, step = (
         call.argument(2, "start", 0) or 0,
         call.argument(4, "step", 1) if call.name == "slice" else 1,
     )
     labels = call.labels(0)
-    if taken != size or step != 1:
-        is_part = step == 1 and taken > 0 and size % taken == 0 and (start % size) % taken == 0
+    if length != size or step != 1:
+        is_part = step == 1 and length > 0 and size % length == 0 and (start % size) % length == 0
         labels = tuple(
-            _parted(call, label, dim, size // taken) if is_part else _held(call, label, dim)
+            _parted(call, label, dim, size // length) if is_part else _kept_whole(call, label, dim)
             for label in labels
         )
-    return [_noted(call, made) for made in call.all_moved(labels)]
+    return [_recorded(call, moved) for moved in call.all_moved(labels)]
 
 
 def _parted(call: Call, label: Label, dim: int, count: int) -> Label:
     if label.stride(dim) != 0:
-        call.space.blocks(label, dim, count)
+        call.space.tie_blocks(label, dim, count)
     return label
 
 
-def _held(call: Call, label: Label, dim: int) -> Label:
-    return call.space.whole(label, [dim], call.why)
+def _kept_whole(call: Call, label: Label, dim: int) -> Label:
+    return call.space.keep_whole(label, [dim], call.why)
 
 
 @rule("cat", "concatenate", "stack", "_cat")
 def cat(call: Call) -> list[Labels]:
-    """Tensors side by side: along that dimension each keeps its own, along the others they go
-    together.
+    """Tensors side by side: along that dimension each keeps its own ids, along the others they are
+    joined.
     """
-    result, tensors = call.results[0], [one for one in call.args[0] if one.numel()]
+    result, tensors = call.results[0], [tensor for tensor in call.args[0] if tensor.numel()]
     dim = call.dims(call.argument(1, "dim", 0), result.ndim)[0]
-    parts = [call.known(one) for one in tensors]
+    parts = [call.known(tensor) for tensor in tensors]
     if call.name == "stack":
-        tensors = [one.unsqueeze(dim) for one in tensors]
+        tensors = [tensor.unsqueeze(dim) for tensor in tensors]
         parts = [tuple(label.unsqueeze(dim) for label in labels) for labels in parts]
     varied = [[(label, call.space.varies(label)) for label in labels] for labels in parts]
-    made = (
+    joined = (
         [_joined_along(call.space, dim, tensors, varied)]
-        if any(dim in dims for ones in varied for _, dims in ones)
+        if any(dim in dims for labelled in varied for _, dims in labelled)
         else []
     )
     for other in sorted(
-        {dims[0] for ones in varied for _, dims in ones if dims and dim not in dims}
+        {dims[0] for labelled in varied for _, dims in labelled if dims and dim not in dims}
     ):
-        made.append(_joined_across(call, other, dim, tensors, varied).expand(result.shape))
-    call.space.emit(*(core(label) for label in made))
-    return [_noted(call, tuple(map(compressed, made)))]
+        joined.append(_joined_across(call, other, dim, tensors, varied).expand(result.shape))
+    call.space.emit(*(core(label) for label in joined))
+    return [_recorded(call, tuple(map(compressed, joined)))]
 
 
 Varied = list[list[tuple[Label, tuple[int, ...]]]]
 
 
 def _joined_along(space: LabelSpace, dim: int, tensors: list[Tensor], varied: Varied) -> Label:
-    """What varies along the dimension, and fixed places where a part does not."""
+    """The ids that vary along the dimension, and fixed positions for parts where none do."""
     parts = []
-    for tensor, ones in zip(tensors, varied, strict=True):
-        label = next((label for label, dims in ones if dim in dims), None)
+    for tensor, labelled in zip(tensors, varied, strict=True):
+        label = next((label for label, dims in labelled if dim in dims), None)
         parts.append(
             torch.zeros((), dtype=torch.int64).expand(tensor.shape) if label is None else label
         )
@@ -215,38 +215,38 @@ def _joined_along(space: LabelSpace, dim: int, tensors: list[Tensor], varied: Va
 def _joined_across(
     call: Call, other: int, dim: int, tensors: list[Tensor], varied: Varied
 ) -> Label:
-    """What varies along another dimension is the same for all parts."""
+    """The ids along another dimension, joined over all parts."""
     rows = [
-        next((label.narrow(dim, 0, 1) for label, dims in ones if dims[:1] == (other,)), None)
-        for ones in varied
+        next((label.narrow(dim, 0, 1) for label, dims in labelled if dims[:1] == (other,)), None)
+        for labelled in varied
     ]
     first = next(row for row in rows if row is not None)
     for row, tensor in zip(rows, tensors, strict=True):
         if row is not None:
             call.space.unite(first, row)
         elif tensor.shape[other] > 1:
-            first = call.space.whole(first, [other], call.why)
+            first = call.space.keep_whole(first, [other], call.why)
     return first
 
 
 @rule("index", "index_select", "gather", "embedding", "take_along_dim")
 def index(call: Call) -> list[Labels]:
-    """Places by number: the numbers stay, so do the dimensions that they count."""
-    kept = call.space.wholes(call.labels(0), _counted(call), call.why)
+    """Positions by number: the indexed dimensions stay whole."""
+    labels = call.space.keep_all_whole(call.labels(0), _indexed_dims(call), call.why)
     if call.name == "embedding":
         return [
             tuple(
                 along(label, 1).expand(call.results[0].shape)
-                for label in kept
+                for label in labels
                 if core(label).shape[1] > 1
             )
         ]
     if call.name == "gather":
-        return [tuple(core(label).expand(call.results[0].shape) for label in kept)]
-    return call.all_moved(kept)
+        return [tuple(core(label).expand(call.results[0].shape) for label in labels)]
+    return call.all_moved(labels)
 
 
-def _counted(call: Call) -> list[int]:
+def _indexed_dims(call: Call) -> list[int]:
     if call.name != "index":
         return (
             [0]
@@ -254,55 +254,56 @@ def _counted(call: Call) -> list[int]:
             else call.dims(call.argument(1, "dim"), call.args[0].ndim)
         )
     dims: list[int] = []
-    place = 0
+    dim = 0
     for numbers in call.args[1]:
         width = (
             1 if numbers is None or numbers.dtype not in (torch.bool, torch.uint8) else numbers.ndim
         )
-        dims += range(place, place + width) if numbers is not None else ()
-        place += width
+        dims += range(dim, dim + width) if numbers is not None else ()
+        dim += width
     return dims
 
 
 @rule("constant_pad_nd")
 def constant_pad(call: Call) -> list[Labels]:
-    """More places around; channels of zeros beside others stay."""
+    """Padding around a tensor; padded channels of zeros stay."""
     widths, rank = call.argument(1, "pad"), call.args[0].ndim
-    padded = {rank - 1 - place // 2 for place, width in enumerate(widths) if width}
+    padded = {rank - 1 - index // 2 for index, width in enumerate(widths) if width}
     is_plain = all(width >= 0 for width in widths) and not call.argument(2, "value", 0)
-    made = []
+    labels = []
     for label in call.labels(0):
-        label = label if is_plain else call.space.whole(label, padded, call.why)
+        label = label if is_plain else call.space.keep_whole(label, padded, call.why)
         inner = core(label)
         grown = [
-            width if inner.shape[rank - 1 - place // 2] > 1 else 0
-            for place, width in enumerate(widths)
+            width if inner.shape[rank - 1 - index // 2] > 1 else 0
+            for index, width in enumerate(widths)
         ]
-        made.append(pad(inner, grown, value=0).expand(call.results[0].shape))
-    return [tuple(made)]
+        labels.append(pad(inner, grown, value=0).expand(call.results[0].shape))
+    return [tuple(labels)]
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
 def shuffle(call: Call) -> list[Labels]:
-    """Channels change places with pixels or with each other, in blocks that a smaller tensor has to
-    have, too.
+    """Channels exchanged with pixels or with each other, in blocks that a smaller tensor must have,
+    too.
     """
-    labels = call.space.wholes(
+    labels = call.space.keep_all_whole(
         call.labels(0),
         [d for d in range(call.args[0].ndim) if d != call.args[0].ndim - 3],
         call.why,
     )
     factor = call.args[1]
-    made = []
+    shuffled = []
     for label in labels:
         block = factor if "channel" in call.name else factor * factor
         if call.name != "pixel_unshuffle":
             call.space.watch(
                 (unfolded(label, -3, (block, -1) if "channel" in call.name else (-1, block)),)
             )
-        made.append(compressed(call.operator(label.double(), *call.args[1:]).long()))
+        shuffled.append(compressed(call.operator(label.double(), *call.args[1:]).long()))
     if call.name == "pixel_shuffle":
-        made = [
-            call.space.whole(label, [label.ndim - 2, label.ndim - 1], call.why) for label in made
+        shuffled = [
+            call.space.keep_whole(label, [label.ndim - 2, label.ndim - 1], call.why)
+            for label in shuffled
         ]
-    return [tuple(made)]
+    return [tuple(shuffled)]
