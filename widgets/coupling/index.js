@@ -109,7 +109,7 @@ class CouplingView {
   /** @param {number} index */
   point(index) {
     this.at = index;
-    this.rows.forEach((row, index) => row.setAttribute("aria-selected", String(index === index)));
+    this.rows.forEach((row, at) => row.setAttribute("aria-selected", String(at === index)));
     set(this.list, { "aria-activedescendant": index >= 0 && `${this.id}-${index}` });
     if (index < 0) return;
     this.list.scrollTop = scrolledTo(this.list.scrollTop, this.list.clientHeight, GROUP_ROW, index);

@@ -24,38 +24,38 @@ export function heatCellText(scale, value) {
 
 /**
  * @typedef {{ id: string, column: number, reason: string, isTaken: boolean, isAsked: boolean,
- * hasCursor: boolean, hasNumber: boolean }} HeatCellState `reason`: why the format cannot be
+ * hasCursor: boolean, hasNumber: boolean }} HeatCellOptions `reason`: why the format cannot be
  * chosen, or ""
  */
 
 /**
  * The cell of a layer and a format in the grid.
  * @param {SensitivityTable} table @param {number} row @param {string} format
- * @param {HeatCellState} state
+ * @param {HeatCellOptions} options
  */
-export function heatCell(table, row, format, state) {
+export function heatCell(table, row, format, options) {
   const value = predictedAt(table, row, format);
-  const isBarred = Number.isNaN(value) || Boolean(state.reason);
+  const isBarred = Number.isNaN(value) || Boolean(options.reason);
   const classes = [
     "pf-cell pf-heat-cell",
     heatLook(table.scale, value),
-    state.isTaken && "pf-heat-taken",
-    state.isAsked && "pf-heat-asked",
+    options.isTaken && "pf-heat-taken",
+    options.isAsked && "pf-heat-asked",
     isBarred && "pf-heat-barred",
-    state.hasCursor && "pf-heat-cursor",
+    options.hasCursor && "pf-heat-cursor",
   ];
   return h(
     "div",
     {
       class: classes.filter(Boolean).join(" "),
       role: "gridcell",
-      id: state.id,
-      "data-column": state.column,
-      "aria-selected": String(state.isTaken),
+      id: options.id,
+      "data-column": options.column,
+      "aria-selected": String(options.isTaken),
       "aria-disabled": isBarred ? "true" : null,
-      "aria-label": heatCellLabel(table, row, format, state.reason),
+      "aria-label": heatCellLabel(table, row, format, options.reason),
     },
-    state.hasNumber || Number.isNaN(value) ? heatCellText(table.scale, value) : "",
+    options.hasNumber || Number.isNaN(value) ? heatCellText(table.scale, value) : "",
   );
 }
 

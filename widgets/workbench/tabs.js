@@ -26,7 +26,7 @@ export function tabsOf(sections, views) {
   const tabs = new Map([[FIRST_TAB, tabNamed(FIRST_TAB, "Layers", false)]]);
   for (const section of sections) {
     if (!views?.[section.name]) continue;
-    const label = sections.find((section) => section.name === section.tab)?.title ?? section.tab;
+    const label = sections.find((other) => other.name === section.tab)?.title ?? section.tab;
     const tab = tabs.get(section.tab) ?? tabNamed(section.tab, label, section.isWide);
     tab.sections.push(section);
     tabs.set(section.tab, tab);
