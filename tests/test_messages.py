@@ -226,7 +226,7 @@ def test_a_scripted_model_is_profiled_as_one_layer_and_steps_refuse_it() -> None
         {"prune": {"ratio": 0.5}},
     ):
         with pytest.raises(
-            StepError, match=r"scripted or traced.*give the model that it was made from"
+            StepError, match=r"scripted or traced.*give the model that it was created from"
         ):
             lab.apply(work, lab.Recipe([step]))
 

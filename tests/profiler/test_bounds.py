@@ -115,12 +115,14 @@ def test_a_layer_that_beats_the_ceiling_takes_its_place_here_and_later(
     assert seen["0"].roof_share == pytest.approx(1.0)
 
 
-def test_a_ceiling_of_other_threads_is_left_alone(kept: list[tuple[int, dict[str, float]]]) -> None:
+def test_a_ceiling_of_other_threads_is_left_alone(
+    raised: list[tuple[int, dict[str, float]]],
+) -> None:
     assert look(threads=2).ceiling.fp32_gflops == 1e-6
     assert raised == []
 
 
-def test_too_few_runs_raise_no_ceiling(kept: list[tuple[int, dict[str, float]]]) -> None:
+def test_too_few_runs_raise_no_ceiling(raised: list[tuple[int, dict[str, float]]]) -> None:
     assert look(runs=2).ceiling.fp32_gflops == 1e-6
     assert raised == []
 

@@ -192,7 +192,7 @@ import { pathToFileURL } from "node:url";
 const [folder, path] = process.argv.slice(2);
 const { unpackedCoupling } = await import(pathToFileURL(`${folder}/coupling/table.js`));
 const module = await import(pathToFileURL(`${folder}/importance/cut_cost.js`));
-const { unpackedCutCost, widthsAfter, foretold } = module;
+const { unpackedCutCost, widthsAfter, predicted } = module;
 const revived = (key, value) => {
   if (typeof value !== "object" || value === null || !("base64" in value)) return value;
   const bytes = Uint8Array.from(Buffer.from(value.base64, "base64"));
@@ -202,7 +202,7 @@ const request = JSON.parse(readFileSync(path, "utf8"), revived);
 const cost = unpackedCutCost(request.cost, unpackedCoupling(request.coupling));
 const results = request.removed.map((removed) => {
   const widths = widthsAfter(cost, removed);
-  return [widths, Object.values(foretold(cost, widths))];
+  return [widths, Object.values(predicted(cost, widths))];
 });
 console.log(JSON.stringify(results));
 """

@@ -532,7 +532,7 @@ def test_patterns_add_up_and_the_label_says_what_is_trained():
 @pytest.mark.parametrize(
     ("steps", "change", "message"),
     [
-        ([{"qat": {}}], {"train": None}, "nothing to learn from"),
+        ([{"qat": {}}], {"train": None}, "has no train data; give the workload data"),
         ([{"qat": {"hard": 0.5}}], {}, "hard: 0.5 asks for the workload's own loss"),
         ([{"qat": {"default": "fp32"}}], {}, "no layer is to be in integers"),
         (

@@ -225,8 +225,8 @@ WRONG = {
         r".*\(allowed 1e-04\); nothing was changed"
     )),
     "a NaN": ("loose", "its output holds a NaN"),
-    "another shape": ("loose", r"answer has shape \(2, 7\) where the baseline's has \(2, 5\)"),
-    "one answer more": ("loose", "answer has 2 tensors where the baseline's has 1"),
+    "another shape": ("loose", r"output has shape \(2, 7\) where the baseline's has \(2, 5\)"),
+    "one answer more": ("loose", "output has 2 tensors where the baseline's has 1"),
     "a bug": ("loose", r"ZeroDivisionError: division by zero; nothing was changed\.$"),
     "a bad copy": ("loose", "AttributeError: .*head"),
     "a refusal": ("loose", "Step 'loose' cannot be applied to Small: this model is not for me"),
@@ -353,7 +353,9 @@ def test_a_model_whose_copy_shares_memory_is_refused_and_unchanged(
 
 
 def test_a_model_that_is_its_own_copy_is_refused() -> None:
-    with pytest.raises(StepError, match=r"the model itself \(Clinging\) is not copied"):
+    with pytest.raises(
+        StepError, match=r"the model itself \(Clinging\) is reused instead of copied"
+    ):
         lab.apply(Workload(Clinging(4, 4), torch.randn(2, 4)), Recipe(["layout"]))
 
 

@@ -313,7 +313,7 @@ def test_a_plan_stopped_while_layers_are_timed_raises_and_keeps_the_timed_ones(
     known = lab.sensitivity(work(), formats=("bf16",), batches=1)
     with pytest.raises(
         MeasureError,
-        match="stopped before all layers were timed; what was timed undisturbed is kept",
+        match="stopped before all layers were timed; the undisturbed timings are kept",
     ):
         plan_precision(
             work(),

@@ -188,7 +188,7 @@ def test_the_figure_has_the_layers_their_bars_and_the_counts_far_below_the_mean(
 
 def test_the_figure_of_many_layers_shows_the_first_and_counts_the_rest():
     many = importance_of(
-        *(layer(f"block.{index}", [1.0] * 5000) for index in range(drawing.SHOWN + 3))
+        *(layer(f"block.{index}", [1.0] * 5000) for index in range(drawing.MAX_LAYERS + 3))
     )
     words = {text.get_text() for axes in lab.figure(many).axes for text in axes.texts}
     assert (

@@ -271,7 +271,7 @@ def test_the_figure_of_many_layers_shows_the_most_sensitive_in_model_order():
         (row.layer for row in rows), key=lambda name: int(name.split(".")[1])
     )
     assert (
-        len(rows) == drawing.SHOWN
+        len(rows) == drawing.MAX_LAYERS
         and "block.6" in {row.layer for row in rows}
         and "block.0" not in {row.layer for row in rows}
     )

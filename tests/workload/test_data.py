@@ -129,7 +129,7 @@ def test_the_generator_of_a_loader_is_restored():
         ([], "the train data of small hold no batch; give at least one pair"),
         (
             [(PAIRS[0][0] * float("nan"), PAIRS[0][1])],
-            "'taylor' cannot be estimated: the loss of small is nan on batch 0; mend the model",
+            "'taylor' cannot be estimated: the loss of small is nan on batch 0; fix the model",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def failing(output: Tensor, target: Tensor) -> Tensor:
         (
             failing,
             r"the loss of small fails on batch \d: odd target; "
-            r"it is called as loss\(answer, target\)",
+            r"it is called as loss\(output, target\)",
         ),
         (
             nn.CrossEntropyLoss(reduction="none"),

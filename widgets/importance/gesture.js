@@ -66,7 +66,7 @@ export class ChannelChoice {
   /** Redraw after a change of the kept channels. */
   follow() {
     this.kept = keptChannels(this.model, this.table);
-    this.foretell(this.cut);
+    this.showForecast(this.cut);
     this.draw();
   }
 
@@ -78,7 +78,7 @@ export class ChannelChoice {
     this.kept = kept;
     this.takeOver(threshold);
     this.live.tell({ layer: "", threshold, kept: sum(kept) });
-    this.foretell({ layer: "", threshold });
+    this.showForecast({ layer: "", threshold });
     this.draw();
   }
 
@@ -125,7 +125,7 @@ export class ChannelChoice {
   /** @param {number} threshold @param {number} kept */
   tell(threshold, kept) {
     this.live.tell({ layer: this.layer, threshold, kept });
-    this.foretell({ layer: this.layer, ratio: removedRatio(this.table, this.row, kept) });
+    this.showForecast({ layer: this.layer, ratio: removedRatio(this.table, this.row, kept) });
     this.kept = this.kept.with(this.row, kept);
     this.onKept(this.row, kept);
   }
@@ -151,11 +151,11 @@ export class ChannelChoice {
     this.live.drop();
     this.model.set("live", {});
     this.host.ask(request);
-    this.foretell(null);
+    this.showForecast(null);
   }
 
   /** @param {import("./cut_choice.js").Cut | null} cut the cut that is being dragged */
-  foretell(cut) {
+  showForecast(cut) {
     this.cut = cut;
     this.forecast.take();
     this.forecast.show(this.table, cut);
