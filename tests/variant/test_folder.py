@@ -363,7 +363,7 @@ def test_a_variant_of_other_weights_has_no_baseline_here(tmp_path: Path) -> None
 def test_loading_does_not_train_the_original(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = lab.load("resnet18-digits-tiny", trained=False)
+    work = lab.load("resnet18-digits-tiny", seed=1, trained=False)
     lab.apply(work, Recipe([{"prune": {"ratio": 0.5, "importance": "magnitude"}}])).save(
         tmp_path / "saved"
     )
