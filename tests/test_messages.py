@@ -72,7 +72,7 @@ def test_every_function_of_a_workload_refuses_other_arguments(
     ]
     with pytest.raises(
         WorkloadError,
-        match=rf"A {type(argument).__name__} is no workload; .*lab\.Workload\(model, inputs\)",
+        match=rf"A {type(argument).__name__} is not a workload; .*lab\.Workload\(model, inputs\)",
     ):
         function(argument, *needed)
 
@@ -91,7 +91,7 @@ def test_profile_in_turn_takes_a_list() -> None:
 def test_steps_without_a_recipe_are_refused(function: Callable[..., Any], argument: Any) -> None:
     work = lab.Workload(nn.Linear(3, 3), torch.ones(1, 3))
     with pytest.raises(
-        RecipeError, match=rf"A {type(argument).__name__} is no recipe; .*lab\.Recipe\(\["
+        RecipeError, match=rf"A {type(argument).__name__} is not a recipe; .*lab\.Recipe\(\["
     ):
         function(work, argument)
 
@@ -140,13 +140,14 @@ def test_every_step_reports_an_option_of_a_wrong_type(kind: str) -> None:
 
 def test_load_takes_a_name_and_an_original_is_a_workload(tmp_path: Any) -> None:
     with pytest.raises(
-        WorkloadError, match=r"A Linear is no name; .*lab\.Workload\(model, inputs\)"
+        WorkloadError,
+        match=r"not a Linear; wrap a model of your own: lab\.Workload\(model, inputs\)",
     ):
         lab.load(nn.Linear(3, 3))  # type: ignore[arg-type]
     work = lab.Workload(nn.Linear(3, 3), torch.ones(1, 3))
     lab.apply(work, lab.Recipe([])).save(tmp_path / "mine")
     for load in (lab.load, lab.Variant.load):
-        with pytest.raises(WorkloadError, match="A Linear is no workload"):
+        with pytest.raises(WorkloadError, match="A Linear is not a workload"):
             load(tmp_path / "mine", work=nn.Linear(3, 3))  # type: ignore[operator]
 
 
@@ -193,7 +194,7 @@ def test_a_module_of_torch_export_is_refused_at_once() -> None:
         WorkloadError, match=r"made by torch\.export.*give the model that was exported"
     ):
         lab.Workload(exported.module(), torch.ones(2, 16))
-    with pytest.raises(WorkloadError, match="ExportedProgram is none"):
+    with pytest.raises(WorkloadError, match="not a ExportedProgram"):
         lab.Workload(exported, torch.ones(2, 16))  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ class _StepProblem(RecipeError):
 
 
 def step_of(item: Any, where: str) -> Step:
-    """Parse a step: a Step, a mapping of a name to options, or a name."""
+    """Parse a step: a Step, a name, or a mapping of a name to options or to the main one alone."""
     if isinstance(item, Step):
         return item
     if isinstance(item, str):
@@ -36,12 +36,15 @@ def step_of(item: Any, where: str) -> Step:
             f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}"
         )
     kind, options = next(iter(item.items()))
-    options = {} if options is None else options
+    step = step_class(str(kind))
+    if options is None:
+        options = {}
+    elif step.main_option and type(options) in (str, int, float):
+        options = {step.main_option: options}
     if not isinstance(options, dict):
         raise _StepProblem(
             f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,)
         )
-    step = step_class(str(kind))
     try:
         return step.model_validate(options)
     except ValidationError as error:
@@ -76,7 +79,7 @@ def check_frame(data: Any, lines: Lines, text: str) -> None:
     """Raise unless the file is a mapping with known keys, a known version and a list of steps."""
     if not isinstance(data, dict):
         raise RecipeError(
-            "A recipe is a mapping with the keys version, workload and steps; this is none."
+            "A recipe is a mapping with the keys version, workload and steps; this is not one."
         )
     for key in data:
         if key not in KEYS:

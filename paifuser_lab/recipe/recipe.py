@@ -217,7 +217,7 @@ def checked_recipe(recipe: object) -> Recipe:
     short = isinstance(recipe, str | list | dict | Step) and len(repr(recipe)) < MAX_QUOTED
     steps = "[…]" if not short else repr(recipe) if isinstance(recipe, list) else f"[{recipe!r}]"
     raise RecipeError(
-        f"A {type(recipe).__name__} is no recipe; write lab.Recipe({steps}), or "
+        f"A {type(recipe).__name__} is not a recipe; write lab.Recipe({steps}), or "
         "lab.Recipe.load(file) for a saved one."
     )
 

@@ -40,6 +40,7 @@ class Attention(Step):
     """
 
     kind: ClassVar[str] = "attention"
+    main_option: ClassVar[str] = "keep"
     by: AttentionKind = Field(
         default="topk", alias="kind", description="which keys are kept: topk, block or window"
     )

@@ -25,6 +25,7 @@ class Backend(Step):
     """
 
     kind: ClassVar[str] = "backend"
+    main_option: ClassVar[str] = "name"
     tolerance: ClassVar[float | None] = 1e-3
     is_last: ClassVar[bool] = True
     leaves_module: ClassVar[bool] = True

@@ -15,6 +15,7 @@ class Layout(Step):
     """Store four-dimensional weights and inputs channels-last; values do not change."""
 
     kind: ClassVar[str] = "layout"
+    main_option: ClassVar[str] = "format"
     tolerance: ClassVar[float | None] = 1e-4
     format: Literal["channels_last"] = "channels_last"
 

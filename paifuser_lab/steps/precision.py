@@ -50,6 +50,7 @@ class Precision(Step):
     """
 
     kind: ClassVar[str] = "precision"
+    main_option: ClassVar[str] = "default"
     default: Name | None = None
     layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → format")
     calibration: How = Field(

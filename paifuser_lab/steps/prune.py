@@ -50,6 +50,7 @@ class Prune(Step):
     """
 
     kind: ClassVar[str] = "prune"
+    main_option: ClassVar[str] = "ratio"
     ratio: Ratio | None = Field(
         default=None, description="the share of channels to remove where `layers` says no other"
     )

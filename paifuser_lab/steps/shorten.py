@@ -36,6 +36,7 @@ class Shorten(Step):
     """
 
     kind: ClassVar[str] = "shorten"
+    main_option: ClassVar[str] = "ratio"
     layers: list[str] = Field(default=[], description="patterns of blocks to leave out")
     ratio: Ratio | None = Field(
         default=None,

@@ -55,6 +55,8 @@ class Step(BaseModel):
     tolerance: ClassVar[float | None] = None
     is_last: ClassVar[bool] = False  # no step can follow it
     is_late: ClassVar[bool] = False  # only a last step can follow it
+    # the option that a bare value sets, as in `backend: onnxruntime`
+    main_option: ClassVar[str] = ""
     leaves_module: ClassVar[bool] = False  # it does not change the module, so that none is copied
     why: str | None = Field(
         default=None, description="a remark for people; it does not change what the step does"

@@ -44,8 +44,8 @@ def load(
     """
     if not isinstance(name, str | Path):
         raise WorkloadError(
-            f"A {type(name).__name__} is no name; load takes a model's name or a folder, and a "
-            "model is wrapped: lab.Workload(model, inputs)."
+            f"load takes a model's name or a folder, not a {type(name).__name__}; wrap a model of "
+            "your own: lab.Workload(model, inputs)."
         )
     if not _means_folder(name):
         if work is not None:

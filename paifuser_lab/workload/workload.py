@@ -109,7 +109,7 @@ class Workload:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise WorkloadError(
-                f"A workload needs a torch.nn.Module; {type(model).__name__} is none."
+                f"A workload needs a torch.nn.Module, not a {type(model).__name__}."
             )
         self.model = model
         self.name: str = WorkloadName(checked_name(name or type(model).__name__))
@@ -242,7 +242,7 @@ def workload_of(subject: Workload | Derived) -> Workload:
     if not isinstance(work, Workload):
         kind = type(subject).__name__
         raise WorkloadError(
-            f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or "
+            f"A {kind} is not a workload; wrap the model: lab.Workload(model, inputs), or "
             "lab.load(name)."
         )
     return work

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import signal
 import sys
 import textwrap
 from pathlib import Path
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, PaifuserError
-from paifuser_lab.pipeline.sweep import grid, sweep, values_of
+from paifuser_lab.pipeline.sweep import grid, sweep, values_of, worker
 from paifuser_lab.pipeline.sweep import run as running
 from paifuser_lab.pipeline.sweep.grid import Run, runs_of
 from paifuser_lab.pipeline.sweep.report import reported
@@ -34,6 +36,7 @@ with open(f"{out}/report.json", "w") as file:
 # Replaces the worker process and does what the parameter `word` says.
 FAKE_WORKER = """
 import json, os, shutil, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as the worker does
 job = json.load(sys.stdin)
 parameters, out = job["parameters"], job["out"]
 if parameters.get("word") == "wait":
@@ -194,6 +197,21 @@ def test_an_interrupt_stops_running_notebooks_and_keeps_complete_runs(
     swept = lab.Record.load(out / "sweep.json")
     assert isinstance(swept, Sweep)
     assert swept.is_interrupted and "stopped early" in swept.title and not swept.failed
+
+
+def test_a_process_of_a_sweep_in_the_background_can_be_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = {"notebook": "a.ipynb", "out": "out", "parameters": {}, "replace": False}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
+    monkeypatch.setattr(
+        worker, "run_notebook", lambda *args, **options: signal.raise_signal(signal.SIGINT)
+    )
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert worker.main() == worker.STOPPED
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("fake_worker")

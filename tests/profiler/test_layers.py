@@ -630,7 +630,7 @@ def test_gradients_that_cannot_be_computed_are_refused_with_a_reason(
 
 
 def test_a_bare_model_is_refused_with_what_to_do() -> None:
-    with pytest.raises(WorkloadError, match="A Linear is no workload; wrap the model"):
+    with pytest.raises(WorkloadError, match="A Linear is not a workload; wrap the model"):
         lab.profile(line())  # type: ignore[arg-type]
     with pytest.raises(MeasureError, match="runs=0 is not possible"):
         look(line(), x(), runs=0)

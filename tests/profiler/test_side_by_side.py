@@ -147,7 +147,7 @@ def test_a_profile_and_a_workload_are_no_pair() -> None:
             MeasureError, match="One of the two is a profile and the other is not; give two"
         ):
             side_by_side(*pair)
-    with pytest.raises(WorkloadError, match="A Small is no workload"):
+    with pytest.raises(WorkloadError, match="A Small is not a workload"):
         side_by_side(work, Small())  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, steps
 from paifuser_lab.errors import FileError, RecipeError
 from paifuser_lab.recipe.yaml_text import dump, parse
-from paifuser_lab.steps import step_names
+from paifuser_lab.steps import step_class, step_names
 
 FORMATS = st.sampled_from(["fp32", "bf16", "fp16"])
 SENTENCES = (
@@ -142,6 +142,30 @@ def test_numbers_and_booleans_are_those_of_yaml_1_2() -> None:
     assert isinstance(parse("1e3")[0], float) and isinstance(parse("7")[0], int)
 
 
+def test_a_bare_value_sets_a_step_s_main_option_and_is_saved_in_full() -> None:
+    short = [
+        {"prune": 0.5},
+        {"precision": "int8"},
+        {"layout": "channels_last"},
+        {"backend": "openvino"},
+    ]
+    full = [
+        {"prune": {"ratio": 0.5}},
+        {"precision": {"default": "int8"}},
+        {"layout": {"format": "channels_last"}},
+        {"backend": {"name": "openvino"}},
+    ]
+    assert Recipe(short) == Recipe(full)
+    assert Recipe.from_text(HEAD + "  - backend: openvino").steps == Recipe(full[-1:]).steps
+    assert "name: openvino" in Recipe(short).to_text()
+
+
+@pytest.mark.parametrize("kind", step_names())
+def test_a_main_option_is_an_option_of_its_step(kind: str) -> None:
+    step = step_class(kind)
+    assert not step.main_option or step.main_option in step.model_fields
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "lines"),
     [
@@ -226,6 +250,9 @@ BAD = {
     "options that are a list": (HEAD + "  - fold: [1]", 3, "options of 'fold' are"),
     "options that are an empty list": (HEAD + "  - fold: []", 3, "options of 'fold' are"),
     "options that are false": (HEAD + "  - fold: false", 3, "options of 'fold' are"),
+    "a bare truth value": (HEAD + "  - prune: true", 3, "options of 'prune' are True"),
+    "a bare engine that is none": (HEAD + "  - backend: tpu", 3, "name = 'tpu'.*eager"),
+    "a bare share out of range": (HEAD + "  - prune: 2", 3, "ratio = 2"),
     "a step with two names": (
         HEAD + "  - {fold: {}, layout: {}}",
         3,

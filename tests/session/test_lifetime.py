@@ -263,11 +263,11 @@ def test_a_new_choice_clears_the_redo_list():
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("fold", r"A str is no recipe; write lab\.Recipe\(\['fold'\]\)"),
-        (["fold"], r"A list is no recipe; write lab\.Recipe\(\['fold'\]\)"),
-        ({"fold": {}}, "A dict is no recipe"),
-        (None, "A NoneType is no recipe"),
-        ("x" * 300, "A str is no recipe"),
+        ("fold", r"A str is not a recipe; write lab\.Recipe\(\['fold'\]\)"),
+        (["fold"], r"A list is not a recipe; write lab\.Recipe\(\['fold'\]\)"),
+        ({"fold": {}}, "A dict is not a recipe"),
+        (None, "A NoneType is not a recipe"),
+        ("x" * 300, "A str is not a recipe"),
     ],
 )
 def test_setting_a_value_that_is_not_a_recipe_raises(value, sentence):
@@ -281,7 +281,7 @@ def test_setting_a_value_that_is_not_a_recipe_raises(value, sentence):
 def test_a_workbench_of_a_bare_model_raises(capsys):
     with pytest.raises(
         WorkloadError,
-        match=r"A Small is no workload; wrap the model: lab\.Workload\(model, inputs\)",
+        match=r"A Small is not a workload; wrap the model: lab\.Workload\(model, inputs\)",
     ):
         lab.Workbench(Small())
     gc.collect()

@@ -260,7 +260,7 @@ class Elsewhere(nn.Linear):
             lambda: Workload(lazy_model(), torch.ones(1, 2)),
             r"'0\.weight' of a lazy layer has no shape yet",
         ),
-        (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module; function is none"),  # type: ignore[arg-type]
+        (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module, not a function"),  # type: ignore[arg-type]
         (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
         (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
     ],

@@ -5,6 +5,7 @@ error.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ FAILED, STOPPED = 2, 130
 
 def main() -> int:
     """Run the notebook and return the exit code."""
+    # a sweep in the background of a shell ignores SIGINT, and so would its processes
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     job = json.load(sys.stdin)
     try:
         run_notebook(Path(job["notebook"]), job["out"], job["parameters"], replace=job["replace"])
