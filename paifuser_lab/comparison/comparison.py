@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
-from ..arguments import check_count, check_seconds
-from ..machine import hardware
-from ..measure import (
-    Candidate,
-    Samples,
-    rounds_in_turn,
-)
+from ..arguments import check_count, check_seconds, check_threads
+from ..machine import machine_label
+from ..measure import Candidate, MachineWatch, Samples, rounds_in_turn
 from ..progress import progress
 from ..recipe import Recipe
-from ..records import Comparison, Measurement
+from ..records import Comparison, Measurement, Quality
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..variant import Variant
 from ..workload import Workload, running, workload_of
@@ -25,15 +23,17 @@ from .contenders import (
     check_kinds,
     check_names,
     contenders_of,
+    counts_of,
     faster_of_each,
     fastest_of,
     name_of,
 )
 from .limit import refusal
-from .rows import interruptible_row, rows_so_far
+from .rows import interruptible_row, quality_of, rows_so_far
 
 ROUNDS = 30
 SECONDS = 30.0
+MAX_ATTEMPTS = 3  # at a result that is not useless
 
 
 def compare(
@@ -42,42 +42,57 @@ def compare(
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
     metric: bool = True,
+    threads: int | Literal["each"] | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_round: Callable[[int, Comparison], None] | None = None,
     **named: Variant | Recipe,
 ) -> Comparison:
     """Time the baseline and variants in turn and put them side by side.
 
-    A model that fixes no number of threads runs with each of `thread_choices()`. Both baselines are
-    shown and speed-ups are against the faster; of a variant the faster is shown. A recipe is
-    applied first; one that fails becomes a row with the reason. Ends after `rounds` or `seconds`;
-    when interrupted, what was measured until then is kept. `on_round` is called after each round
-    with the number of rounds done and the latencies so far.
+    A model that fixes no number of threads runs with `threads`: by default the number that suits
+    the unchanged model, which is chosen once for a workload. With "each", both one thread and all
+    cores are tried on both sides: both baselines are shown, speed-ups are against the faster, and
+    of a variant the faster is shown. A recipe is applied first; one that fails becomes a row with
+    the reason. Ends after `rounds` or `seconds`; when interrupted, what was measured until then is
+    kept. A result that says nothing, since the machine was too busy, is measured again within the
+    seconds. `on_round` is called after each round with the number of rounds done and the latencies
+    so far.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
+    if threads != "each":
+        check_threads(threads)
     work = workload_of(work)
     check_kinds(*variants, *named.values())
     output = work.output()
-    baselines = baselines_of(work)
+    counts = counts_of(work, threads)
+    baselines = baselines_of(work, counts)
     requested = [*((name_of(variant), variant) for variant in variants), *named.items()]
     check_names([*(contender.name for contender in baselines), *(name for name, _ in requested)])
-    contenders, failed = contenders_of(work, requested)
+    contenders, failed = contenders_of(work, requested, counts)
 
-    def report(samples: dict[str, Samples]) -> None:
+    def report(watch: MachineWatch, samples: dict[str, Samples]) -> None:
         if on_round is not None:
             done = max(len(sample.rounds_ms) for sample in samples.values())
-            on_round(done, rows_so_far(work, baselines, contenders, samples))
+            fastest = fastest_of(baselines, samples)
+            quality = quality_of(work, watch, samples, fastest, with_processes=False)
+            on_round(done, rows_so_far(work, baselines, contenders, samples, quality))
 
-    samples, is_interrupted = _time(
-        [*baselines, *contenders], work, rounds, seconds, should_stop, report
+    samples, quality, is_interrupted = _time_until_useful(
+        [*baselines, *contenders], baselines, work, (rounds, seconds), should_stop, report
     )
     fastest = fastest_of(baselines, samples)
     rows: list[Measurement] = []
     baseline_metric: float | None = None
     for contender in (*baselines, *faster_of_each(contenders, samples)):
         row, is_stopped = interruptible_row(
-            contender, work, output, samples, fastest, with_metric=metric and not is_interrupted
+            contender,
+            work,
+            output,
+            samples,
+            fastest,
+            quality,
+            with_metric=metric and not is_interrupted,
         )
         baseline_metric = row.metric if contender is fastest else baseline_metric
         is_interrupted |= is_stopped
@@ -89,13 +104,37 @@ def compare(
         rows.append(row.model_copy(update={"refused": reason}))
     return Comparison(
         workload=work.name,
-        machine=hardware().label,
+        machine=machine_label(),
         baseline=fastest.name,
         metric_name=work.metric_name if metric and work.test is not None else None,
         rounds=max(len(sample.rounds_ms) for sample in samples.values()),
         is_interrupted=is_interrupted,
+        quality=quality,
         rows=(*rows, *failed),
     )
+
+
+def _time_until_useful(
+    contenders: list[Contender],
+    baselines: list[Contender],
+    work: Workload,
+    limits: tuple[int, float],
+    should_stop: Callable[[], bool] | None,
+    report: Callable[[MachineWatch, dict[str, Samples]], None],
+) -> tuple[dict[str, Samples], Quality, bool]:
+    """Time the contenders; what came out useless is timed again while its seconds last."""
+    rounds, seconds = limits
+    until = time.perf_counter() + seconds
+    for _ in range(MAX_ATTEMPTS):
+        watch, began = MachineWatch(), time.perf_counter()
+        samples, is_stopped = _time(
+            contenders, work, rounds, until - began, should_stop, partial(report, watch)
+        )
+        quality = quality_of(work, watch, samples, fastest_of(baselines, samples))
+        took = time.perf_counter() - began
+        if is_stopped or quality.state != "unusable" or time.perf_counter() + took > until:
+            break
+    return samples, quality, is_stopped
 
 
 def _time(

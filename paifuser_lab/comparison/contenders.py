@@ -1,15 +1,16 @@
-"""What a comparison times: the baseline and each variant, once for each number of threads."""
+"""What a comparison times: the baseline and each variant, for each number of threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
 from ..errors import MeasureError, PaifuserError
-from ..machine import thread_choices
-from ..measure import Samples
+from ..machine import thread_choices, threads
+from ..measure import Samples, faster_threads
 from ..recipe import Recipe, checked_recipe
 from ..records import Measurement, counted
 from ..variant import Variant, apply
@@ -63,9 +64,17 @@ def check_names(names: list[str]) -> None:
             )
 
 
-def baselines_of(work: Workload) -> list[Contender]:
-    """The unchanged model, once for each of `thread_choices()` (on a GPU threads do not matter)."""
-    choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+def counts_of(work: Workload, asked: int | Literal["each"] | None) -> tuple[int, ...]:
+    """The numbers of threads to compare with: the given one, each of `thread_choices()`, or the
+    one that suits the unchanged model (on a GPU threads do not matter).
+    """
+    if asked == "each":
+        return thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+    return (faster_threads(work) if asked is None else asked,)
+
+
+def baselines_of(work: Workload, choices: tuple[int, ...]) -> list[Contender]:
+    """The unchanged model, once for each number of threads."""
     names = (
         ["baseline"]
         if len(choices) == 1
@@ -78,7 +87,7 @@ def baselines_of(work: Workload) -> list[Contender]:
 
 
 def contenders_of(
-    work: Workload, requested: Iterable[tuple[str, Variant | Recipe]]
+    work: Workload, requested: Iterable[tuple[str, Variant | Recipe]], counts: tuple[int, ...]
 ) -> tuple[list[Contender], list[Measurement]]:
     """The variants to time, recipes applied, and a row for each recipe that failed to apply."""
     contenders: list[Contender] = []
@@ -90,26 +99,29 @@ def contenders_of(
                 "that one."
             )
         try:
-            variant = apply(work, subject) if isinstance(subject, Recipe) else subject
+            variant = (
+                _applied(work, subject, counts[-1]) if isinstance(subject, Recipe) else subject
+            )
         except PaifuserError as error:
             steps = (
                 tuple(step.label for step in subject.steps) if isinstance(subject, Recipe) else ()
             )
             failed.append(
-                Measurement(
-                    name=name, steps=steps, threads=thread_choices()[-1], failure=str(error)
-                )
+                Measurement(name=name, steps=steps, threads=counts[-1], failure=str(error))
             )
         else:
-            choices = (
-                (variant.threads,)
-                if variant.has_own_threads or work.device.type != "cpu"
-                else thread_choices()
-            )
+            has_choice = not variant.has_own_threads and work.device.type == "cpu"
+            choices = counts if has_choice else (variant.threads,)
             contenders += [
                 Contender(name, variant.model, variant.module, count, variant) for count in choices
             ]
     return contenders, failed
+
+
+def _applied(work: Workload, recipe: Recipe, count: int) -> Variant:
+    """The variant of a recipe; an engine without a number of threads of its own takes this one."""
+    with threads(count):
+        return apply(work, recipe)
 
 
 def faster_of_each(contenders: list[Contender], samples: dict[str, Samples]) -> list[Contender]:

@@ -6,14 +6,29 @@ from typing import Any
 
 from ..errors import MeasureError, first_line
 from ..fusion import packed_bytes
-from ..machine import hardware
-from ..measure import Samples, flops, output_error, peak_bytes, ratio_of_rounds
+from ..machine import machine_label
+from ..measure import (
+    MachineWatch,
+    Samples,
+    flops,
+    output_error,
+    peak_bytes,
+    ratio_of_rounds,
+    spread,
+    waited_share,
+)
 from ..model.watch import not_finite
 from ..model.weights import parameter_count, weights_bytes, weights_hash
-from ..records import Comparison, Measurement
+from ..records import Comparison, Measurement, Quality
+from ..records.quality import word_for
 from ..stopping import keep_when_stopped
 from ..workload import Workload, running
 from .contenders import Contender, faster_of_each, fastest_of, labels
+
+NO_GAIN = {
+    "slower": "slower than the baseline",
+    "no difference": "no faster than the baseline, within the interval",
+}
 
 
 def rows_so_far(
@@ -21,6 +36,7 @@ def rows_so_far(
     baselines: list[Contender],
     contenders: list[Contender],
     samples: dict[str, Samples],
+    quality: Quality,
 ) -> Comparison:
     """The latencies of the rounds so far, without memory, error, FLOPs or metric."""
     fastest = fastest_of(baselines, samples)
@@ -42,11 +58,32 @@ def rows_so_far(
         )
     return Comparison(
         workload=work.name,
-        machine=hardware().label,
+        machine=machine_label(),
         baseline=fastest.name,
         rounds=max(len(sample.rounds_ms) for sample in samples.values()),
         is_interrupted=True,
+        quality=quality,
         rows=tuple(rows),
+    )
+
+
+def quality_of(
+    work: Workload,
+    watch: MachineWatch,
+    samples: dict[str, Samples],
+    baseline: Contender,
+    *,
+    with_processes: bool = True,
+) -> Quality:
+    """How quiet the machine was while these samples were taken."""
+    own = samples[baseline.key]
+    others = [sample for sample in samples.values() if sample is not own]
+    is_cpu = work.device.type == "cpu"
+    return watch.quality(
+        waited_share=waited_share(list(samples.values())) if is_cpu else None,
+        spread=spread(own.rounds_ms),
+        intervals=[ratio_of_rounds(own, other)[1] for other in others],
+        with_processes=with_processes,
     )
 
 
@@ -63,12 +100,13 @@ def _row_or_failure(
     reference: Any,
     samples: dict[str, Samples],
     baseline: Contender,
+    quality: Quality,
     *,
     with_metric: bool,
 ) -> Measurement:
     """A row; a variant that fails, e.g. on test data of other shapes, gets a row with the error."""
     try:
-        return _row(contender, work, reference, samples, baseline, with_metric=with_metric)
+        return _row(contender, work, reference, samples, baseline, quality, with_metric=with_metric)
     except Exception as error:
         if contender.variant is None:
             raise
@@ -87,6 +125,7 @@ def _row(
     reference: Any,
     samples: dict[str, Samples],
     baseline: Contender,
+    quality: Quality,
     *,
     with_metric: bool,
 ) -> Measurement:
@@ -120,10 +159,7 @@ def _row(
         metric=work.evaluate(contender.model) if with_metric else None,
         build_s=variant.build_s if variant else None,
         weights_hash=weights_hash(contender.module),
-        notes=(
-            *(variant.notes if variant else ()),
-            *_no_gain_note(interval, is_baseline=variant is None),
-        ),
+        notes=(*variant.notes, *_no_gain_note(interval, quality)) if variant else (),
     )
 
 
@@ -148,13 +184,7 @@ def _flops(contender: Contender, work: Workload) -> int:
         return flops(contender.module, lambda module: work.inputs.clone()(module))
 
 
-def _no_gain_note(interval: tuple[float, float], *, is_baseline: bool) -> tuple[str, ...]:
+def _no_gain_note(interval: tuple[float, float], quality: Quality) -> tuple[str, ...]:
     """A note on a variant that is not faster than the baseline."""
-    low, high = interval
-    if is_baseline or low > 1:
-        return ()
-    return (
-        ("slower than the baseline",)
-        if high < 1
-        else ("no faster than the baseline, within the interval",)
-    )
+    note = NO_GAIN.get(word_for(interval, quality))
+    return (note,) if note else ()

@@ -17,6 +17,7 @@ hardware         a machine's ceilings
 importance       scores of channels
 memory           the memory timeline
 profile          time by layer, as an icicle
+results          everything tried in a session
 roofline         layers under the machine's ceilings
 sensitivity      layers by format, predicted and measured
 side_by_side     two profiles, layer by layer
@@ -45,6 +46,7 @@ DRAWERS = {
     "Importance": ".importance:draw",
     "MemoryTimeline": ".memory:draw",
     "Profile": ".profile:draw",
+    "Results": ".results:draw",
     "Roofline": ".roofline:draw",
     "Sensitivity": ".sensitivity:draw",
     "SideBySide": ".side_by_side:draw",

@@ -58,18 +58,16 @@ def _short(name: str) -> str:
 
 
 def _colour(row: Measurement, comparison: Comparison, theme: Theme) -> str:
-    if (
-        row.name == comparison.baseline
-        or row.speedup_interval is None
-        or row.name.startswith("baseline")
-    ):
+    verdict = comparison.verdict(row)
+    if not verdict.word or verdict.tone == "untold" or row.name.startswith("baseline"):
         return theme.faint
-    low, high = row.speedup_interval
-    return theme.good if low > 1 else theme.bad if high < 1 else theme.main
+    colours = {"good": theme.good, "bad": theme.bad, "even": theme.main}
+    return colours[verdict.tone]
 
 
 def _label(row: Measurement, comparison: Comparison) -> str:
     if row.name == comparison.baseline or row.speedup is None or row.speedup_interval is None:
         return f"{row.latency_ms:.3g} ms"
     low, high = row.speedup_interval
-    return f"{row.latency_ms:.3g} ms · {row.speedup:.2f} × ({low:.2f}–{high:.2f})"
+    sign = "≈ " if comparison.verdict(row).word == "not told" else ""
+    return f"{row.latency_ms:.3g} ms · {sign}{row.speedup:.2f} × ({low:.2f}–{high:.2f})"

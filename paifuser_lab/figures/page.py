@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 
 from ..records import Ceiling, Explanation, Profile, Reason, readable_bytes, readable_count
-from ..records.profile_text import profile_tree
+from ..records.profile_html import profile_tree
 from . import profile as profile_figure
 from . import roofline as roofline_figure
 from .style import DARK, LIGHT

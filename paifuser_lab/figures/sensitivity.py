@@ -22,6 +22,7 @@ MAX_LAYERS = 40
 CELLS, CELLS_ALONE, SCATTER = 1.65, 3.2, 5.15  # inches from the left
 WIDEST_CELL = 0.8
 TOP, BAR = 1.0, 2.2
+UNTOLD = "≈ 0"  # as the widget writes it
 LEGEND_LINE = 0.17  # inches, under the scatter plot
 
 
@@ -38,7 +39,7 @@ class Columns(NamedTuple):
 
 def title(sensitivity: Sensitivity) -> str:
     """The title of the figure."""
-    return f"{sensitivity.workload}: what each layer costs in lower precision"
+    return f"{sensitivity.workload}: what each layer loses in lower precision"
 
 
 def quantity(sensitivity: Sensitivity) -> str:
@@ -46,6 +47,11 @@ def quantity(sensitivity: Sensitivity) -> str:
     unit = "rise of the loss" if sensitivity.unit == "loss" else "relative error of the output"
     is_measured = sensitivity.method == "ablation"
     return f"{unit}, {'measured' if is_measured else f'predicted by {sensitivity.method}'}"
+
+
+def is_untold(score: Estimate) -> bool:
+    """Whether a score cannot be told from 0: it is within its own standard error."""
+    return score.error is not None and abs(score.value) <= score.error
 
 
 def shown(sensitivity: Sensitivity) -> list[LayerSensitivity]:
@@ -121,9 +127,10 @@ def _draw_legend(sheet: Sheet, sensitivity: Sensitivity, scale: Scale | None, le
             colour=sheet.theme.soft,
         )
     _cell(sheet, MARGIN, 0.32, 0.3, 0.15, "", hatch=True)
-    sheet.write(
-        MARGIN + 0.38, 0.32, f"below {cell_text(scale.floor)}", size=SMALL, colour=sheet.theme.soft
-    )
+    scores = [score for _, _, score in _scores(sensitivity, sensitivity.method)]
+    untold = f"{UNTOLD} or " if any(map(is_untold, scores)) else ""
+    text = f"{untold}below {cell_text(scale.floor)}"
+    sheet.write(MARGIN + 0.38, 0.32, text, size=SMALL, colour=sheet.theme.soft)
 
 
 def _draw_row(
@@ -142,16 +149,16 @@ def _draw_row(
                 columns.middle(column), y, "–", size=SMALL, side="center", colour=sheet.theme.soft
             )
         else:
-            _draw_score(
-                sheet, columns.left + columns.width * column, y, score.value, scale, columns.width
-            )
+            x = columns.left + columns.width * column
+            _draw_score(sheet, x, y, score, scale, columns.width)
 
 
 def _draw_score(
-    sheet: Sheet, x: float, y: float, value: float, scale: Scale | None, width: float
+    sheet: Sheet, x: float, y: float, score: Estimate, scale: Scale | None, width: float
 ) -> None:
-    """Draw a cell in its colour, with its number if there is room."""
-    step = -1 if scale is None else scale.step(value)
+    """Draw a cell in its colour, with its number if there is room; hatched within its error."""
+    text = UNTOLD if is_untold(score) else cell_text(score.value)
+    step = -1 if scale is None or text == UNTOLD else scale.step(score.value)
     colours = _ramp(sheet)
     _cell(
         sheet, x, y, width - 0.015, ROW - 0.015, colours[step] if step >= 0 else "", hatch=step < 0
@@ -159,9 +166,7 @@ def _draw_score(
     if width >= 0.4:
         is_ink_light = step <= 4 if colours is DARK_RAMP else step >= 6
         ink = sheet.theme.ink if step < 0 else "#ffffff" if is_ink_light else "#111111"
-        sheet.write(
-            x + width / 2, y, cell_text(value), size=min(7.2, 14 * width), side="center", colour=ink
-        )
+        sheet.write(x + width / 2, y, text, size=min(7.2, 14 * width), side="center", colour=ink)
 
 
 def _ramp(sheet: Sheet) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from .contention import with_ratio_warnings
 from .datasheets import find_device
 from .host import host_facts, thread_choices, threads
 
-__all__ = ["hardware", "keep_faster", "thread_choices", "threads"]
+__all__ = ["hardware", "keep_faster", "machine_label", "thread_choices", "threads"]
 
 REMEASURE_S = 600.0  # ceilings of a busy machine are measured again after so long …
 MAX_MEASUREMENTS = 5  # … and so often: then the best of them stays, with its warnings
@@ -46,6 +46,15 @@ def hardware(*, refresh: bool = False) -> Hardware:
     return here.model_copy(
         update={"name": device.name, "source": "published", "accelerators": (device,), "note": note}
     )
+
+
+def machine_label() -> str:
+    """The machine as records name it, without measuring anything."""
+    device_name = os.environ.get("PAIFUSER_HARDWARE", "").strip()
+    facts = host_facts()
+    if device_name:
+        facts = facts.model_copy(update={"name": find_device(device_name)[0].name})
+    return facts.label
 
 
 # The facts are cheap and always fresh; only ceilings are cached. Those measured on a busy machine

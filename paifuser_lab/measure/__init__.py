@@ -1,7 +1,14 @@
-"""Measure latency in turn, peak memory and output error (`timing`), and FLOPs (`flops`)."""
+"""Measure a model.
+
+timing    latency in turn, peak memory, output error
+flops     FLOPs of a call
+watch     how quiet the machine was meanwhile
+threads   the number of threads that a workload is measured with
+"""
 
 from __future__ import annotations
 
+from .threads import choose_threads, faster_threads
 from .timing import (
     FEWEST,
     WARM,
@@ -17,13 +24,17 @@ from .timing import (
     rounds_in_turn,
     timed_ms,
 )
+from .watch import MachineWatch, spread, waited_share
 
 __all__ = [
     "FEWEST",
     "WARM",
     "Candidate",
     "Clock",
+    "MachineWatch",
     "Samples",
+    "choose_threads",
+    "faster_threads",
     "flops",
     "in_turn",
     "output_error",
@@ -31,5 +42,7 @@ __all__ = [
     "peak_bytes",
     "ratio_of_rounds",
     "rounds_in_turn",
+    "spread",
     "timed_ms",
+    "waited_share",
 ]

@@ -11,7 +11,9 @@ hardware         what a machine can do: processor, accelerators, measured ceilin
 profile          a model's time, memory and bytes by layer; its roofline
 layer_profile    one layer of a profile, its operators and kernels
 profile_tree     the layers of a profile as a tree: children, parents, walks
-profile_text     a profile as a text table and as a folding HTML tree
+profile_text     a profile as a text table
+profile_html     a profile as a folding HTML tree
+candidates       what a search for a faster model tried, ranked, each with its reason
 explanation      why a layer is not faster: reasons, steps that would help, savings
 side_by_side     two profiles of one model, matched layer by layer
 memory           the memory that one call holds at each moment, by layer
@@ -19,6 +21,8 @@ trace            the summary of a trace of torch's profiler
 batch_sweep      latency, throughput and memory by batch size
 checklist        the performance checklist: what passed, what failed, the remedy
 comparison       a baseline and its variants, timed in turn; the limit of their loss of quality
+quality          how quiet the machine was, and the verdict that this allows
+results          everything tried in a session: a row per recipe, two of them compared
 trade_off        metric against latency and size of each variant
 sensitivity      the error of each layer in each format: predicted and measured
 importance       a score for each channel of each layer
@@ -38,6 +42,7 @@ from __future__ import annotations
 from .allocation import Achieved, Agreement, Allocation, AllocationPoint
 from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
 from .batch_sweep import BatchRow, BatchSweep
+from .candidates import Candidate, Candidates, CandidateStatus, SearchGoal
 from .checklist import Check, Checklist
 from .comparison import Comparison, Limit, Measurement, StepReport
 from .coupling import ChannelGroup, Coupling, Member
@@ -47,10 +52,12 @@ from .fusion_map import Fusion, FusionMap
 from .hardware import Accelerator, Ceiling, Hardware
 from .importance import Importance, LayerImportance
 from .latency_table import ConversionLatency, LatencyTable, LayerLatency
-from .layer_profile import Alternative, Kernel, LayerProfile, OperatorProfile
+from .layer_profile import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
 from .memory import Held, MemoryTimeline
 from .profile import Point, Profile, Roofline
+from .quality import BusyProcess, Quality, Verdict, verdict
 from .record import Record
+from .results import ResultPair, ResultRow, Results
 from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
 from .side_by_side import LayerPair, SideBySide
@@ -61,6 +68,7 @@ from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceS
 from .trade_off import Bargain, TradeOff
 
 __all__ = [
+    "ENGINE_ROW",
     "Accelerator",
     "Achieved",
     "Agreement",
@@ -74,6 +82,10 @@ __all__ = [
     "Basis",
     "BatchRow",
     "BatchSweep",
+    "BusyProcess",
+    "Candidate",
+    "CandidateStatus",
+    "Candidates",
     "Ceiling",
     "ChannelGroup",
     "Check",
@@ -111,11 +123,16 @@ __all__ = [
     "Origin",
     "Point",
     "Profile",
+    "Quality",
     "Reason",
     "Record",
+    "ResultPair",
+    "ResultRow",
+    "Results",
     "Roofline",
     "SavedModel",
     "SavedStep",
+    "SearchGoal",
     "Sensitivity",
     "SideBySide",
     "Sketch",
@@ -131,9 +148,11 @@ __all__ = [
     "TracedOperator",
     "TradeOff",
     "Value",
+    "Verdict",
     "WholeLatency",
     "counted",
     "readable_bytes",
     "readable_count",
     "readable_share",
+    "verdict",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
+from .quality import Quality, Verdict, verdict
 from .record import Record
 from .text import html_table, readable_bytes, readable_count, text_table
 from .trade_off import Bargain, TradeOff
@@ -64,6 +65,9 @@ class Comparison(Record):
     metric_name: str | None = None
     rounds: int
     is_interrupted: bool = False
+    quality: Quality | None = Field(
+        default=None, description="how quiet the machine was; None if nobody recorded it"
+    )
     rows: tuple[Measurement, ...] = Field(min_length=1)
 
     def __getitem__(self, name: str) -> Measurement:
@@ -71,6 +75,13 @@ class Comparison(Record):
             if row.name == name:
                 return row
         raise KeyError(f"no row {name!r}; there are {', '.join(row.name for row in self.rows)}")
+
+    def verdict(self, row: Measurement) -> Verdict:
+        """Whether a row is faster than the baseline, if that can be told."""
+        if row.name == self.baseline:
+            return verdict(None, row.latency_ms, None, None)
+        before = self[self.baseline].latency_ms
+        return verdict(before, row.latency_ms, row.speedup, row.speedup_interval, self.quality)
 
     @property
     def best(self) -> Measurement:
@@ -127,7 +138,7 @@ class Comparison(Record):
         return [{key: row[key] for key in used} for row in rows]
 
     def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
+        return "\n".join([*self.captions, *text_table(self.table(), _WORDS)])
 
     def __repr__(self) -> str:
         return f"Comparison({self.workload}: {len(self.rows)} rows)"
@@ -143,7 +154,13 @@ class Comparison(Record):
             {key: value for key, value in row.items() if key not in ("cpu ms", "build s")}
             for row in self.table()
         ]
-        return html_table([self.title], table, _WORDS)
+        return html_table(self.captions, table, _WORDS)
+
+    @property
+    def captions(self) -> list[str]:
+        """The title and, where the machine was not quiet, a sentence about that."""
+        caution = self.quality.sentence if self.quality else ""
+        return [self.title, *([f"{caution[0].upper()}{caution[1:]}."] if caution else [])]
 
 
 _WORDS = ("name", "recipe", "note")
@@ -171,7 +188,7 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         "middle half": "–"
         if row.spread_ms is None
         else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
-        "speed-up": _speedup(row, is_baseline=is_baseline),
+        "speed-up": _speedup(row, comparison),
         "cpu ms": "–" if row.cpu_ms is None else f"{row.cpu_ms:.3g}",
         "peak": readable_bytes(row.peak_bytes),
         "weights": readable_bytes(row.size_bytes),
@@ -188,13 +205,14 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
     }
 
 
-def _speedup(row: Measurement, *, is_baseline: bool) -> str:
+def _speedup(row: Measurement, comparison: Comparison) -> str:
     if row.speedup is None:
         return "–"
-    if is_baseline or row.speedup_interval is None:
-        return "1" if is_baseline else f"{row.speedup:.2f} ×"
+    if row.name == comparison.baseline or row.speedup_interval is None:
+        return "1" if row.name == comparison.baseline else f"{row.speedup:.2f} ×"
     low, high = row.speedup_interval
-    return f"{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
+    sign = "≈ " if comparison.verdict(row).word == "not told" else ""
+    return f"{sign}{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
 
 
 class Limit(Record):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
 from .record import Record
+from .text import readable_share
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ class Reason(Record):
     step: dict[str, dict[str, Any]] | None = None
     saves_ms: float | None = None
     basis: Basis | None = None
+    error_ms: float | None = Field(
+        default=None, description="the usual error of an estimated saving"
+    )
 
     def __str__(self) -> str:
         return self.sentence + (f" → {self.advice}" if self.step else "")
@@ -36,12 +42,22 @@ class Reason(Record):
         if self.saves_ms is None:
             return label
         word = "saves" if self.saves_ms >= 0 else "costs"
-        return f"{label} {word} about {abs(self.saves_ms):.3g} ms ({self.basis})"
+        around = f" ± {self.error_ms:.2g}" if self.error_ms is not None else ""
+        return f"{label} {word} about {abs(self.saves_ms):.3g}{around} ms ({self.basis})"
+
+    @property
+    def certainty(self) -> str:
+        """How the saving is known, and how far it is usually off: 'estimated ± 30 %'."""
+        if not self.error_ms or not self.saves_ms:
+            return self.basis or ""
+        return f"{self.basis} ± {readable_share(self.error_ms / abs(self.saves_ms))}"
 
     @property
     def without_step(self) -> Reason:
         """The reason without its step."""
-        return self.model_copy(update={"step": None, "saves_ms": None, "basis": None})
+        return self.model_copy(
+            update={"step": None, "saves_ms": None, "basis": None, "error_ms": None}
+        )
 
 
 class Explanation(Record):

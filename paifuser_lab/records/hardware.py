@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from .record import Record
+from .text import counted, html_table, readable_bytes, text_table
 
+COLUMNS = ("fp32 GFLOP/s", "bf16 GFLOP/s", "fp16 GFLOP/s", "int8 GOP/s", "GB/s")  # of RATES
 RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gbs")
 
 
@@ -93,6 +95,42 @@ class Hardware(Record):
     def label(self) -> str:
         """The machine as other records name it."""
         return f"{self.name} · {self.physical_cores} cores"
+
+    @property
+    def title(self) -> str:
+        """The machine, its cores, its memory and its instruction sets, in a line."""
+        facts = [self.name, counted(self.physical_cores, "core"), readable_bytes(self.memory_bytes)]
+        return " · ".join([*facts, *([" ".join(self.isa)] if self.isa else [])])
+
+    def table(self) -> list[dict[str, str]]:
+        """The highest rates of each number of threads and of each accelerator, as text."""
+        ceilings = [(counted(ceiling.threads, "thread"), ceiling) for ceiling in self.ceilings]
+        ceilings += [(device.name, device.ceiling) for device in self.accelerators]
+        rates = [(name, [getattr(ceiling, rate) for rate in RATES]) for name, ceiling in ceilings]
+        return [
+            {f"ceilings, {self.source}": name}
+            | {
+                column: "–" if rate is None else f"{rate:,.0f}"
+                for column, rate in zip(COLUMNS, measured, strict=True)
+            }
+            for name, measured in rates
+        ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Where the figures come from, and why a rate may be too low."""
+        warnings = [warning for ceiling in self.ceilings for warning in ceiling.warnings]
+        return [*([self.note] if self.note else []), *dict.fromkeys(warnings)]
+
+    def __str__(self) -> str:
+        key = f"ceilings, {self.source}"
+        return "\n".join([self.title, *text_table(self.table(), (key,)), *self.remarks])
+
+    def __repr__(self) -> str:
+        return f"Hardware({self.label})"
+
+    def _repr_html_(self) -> str:
+        return html_table([self.title, *self.remarks], self.table(), (f"ceilings, {self.source}",))
 
     @property
     def target(self) -> Ceiling:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from .record import Record
 
 Bound = Literal["compute", "memory", "overhead"]
+# the last row of a model in an engine: its nodes without a layer, and what lies between its nodes
+ENGINE_ROW = "engine itself"
 
 
 class OperatorProfile(Record):
@@ -74,6 +78,15 @@ class LayerProfile(Record):
     operators: tuple[OperatorProfile, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    runs_as: str = Field(
+        default="", description="in an engine: the operators that its nodes run, joined by +"
+    )
+    joined_into: str | None = Field(
+        default=None, description="in an engine: the layer in whose row this one's time is"
+    )
+    unknown_why: dict[str, str] = Field(
+        default={}, description="why a figure is not known, by its name: self_ms, peak_bytes …"
+    )
 
     @property
     def depth(self) -> int:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from .hardware import Ceiling
 from .layer_profile import Bound, OperatorProfile
-from .profile_text import profile_html, profile_table, profile_text
+from .profile_html import profile_html
+from .profile_text import profile_table, profile_text
 from .profile_tree import ProfileTree
 from .record import Record
 from .workload_name import AboutWorkload

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from .hardware import Ceiling
 from .layer_profile import LayerProfile
+from .quality import Quality
 from .record import Record
 from .workload_name import AboutWorkload
 
@@ -23,6 +24,7 @@ class ProfileTree(Record):
     applied: tuple[dict[str, dict[str, Any]], ...] = Field(
         default=(), description="the steps that changed the model, by a recipe"
     )
+    engine: str = Field(default="", description="what ran the model, where it was not eager torch")
     threads: int
     ceiling: Ceiling
     vector_width: int = 1
@@ -37,6 +39,9 @@ class ProfileTree(Record):
     operator_us: float
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
     is_interrupted: bool = False
+    quality: Quality | None = Field(
+        default=None, description="how quiet the machine was; None if nobody recorded it"
+    )
     failure: str | None = None
     failed_layer: str | None = None
 
@@ -132,6 +137,13 @@ class ProfileTree(Record):
             f"{abs(self.slowdown_while_profiling):.1%} "
             f"{'more' if self.slowdown_while_profiling >= 0 else 'less'}"
         )
+        if self.engine and len(self.layers) > 1:
+            return (
+                f"rows add up to {self.rows_to_latency:.1%} of the untouched model's "
+                f"{self.latency_ms:.3g} ms; they are from {self.engine}'s own profile of a second "
+                f"session, which took {slower}, and {self.watching_us:.3g} µs a node were taken "
+                f"out{self._caution}"
+            )
         return (
             f"rows add up to {self.rows_to_latency:.1%} of the untouched model's "
             f"{self.latency_ms:.3g} ms; while profiling it took "
@@ -140,6 +152,11 @@ class ProfileTree(Record):
 
     @property
     def _caution(self) -> str:
-        """A warning if the ceilings behind `bound by` were measured on a busy machine."""
-        caution = self.ceiling.caution
-        return f'; the ceilings behind "bound by" were {caution}' if caution else ""
+        """Warnings: the machine was busy during the profile, or when its ceilings were measured."""
+        ceilings, busy = self.ceiling.caution, self.quality.disturbances if self.quality else ()
+        return "".join(
+            [
+                f"; meanwhile the machine was busy: {', '.join(busy)}" if busy else "",
+                f'; the ceilings behind "bound by" were {ceilings}' if ceilings else "",
+            ]
+        )

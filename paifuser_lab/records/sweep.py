@@ -22,6 +22,17 @@ class SweepRun(Record):
     figures: dict[str, float] = {}
     note: str = ""
     failure: str | None = None
+    seconds: float | None = None  # None for a run of an earlier sweep
+
+    @property
+    def sentence(self) -> str:
+        """Its parameters, its first figures and its seconds, in a line."""
+        figures = [
+            f"{name.replace('_', ' ')} {_readable(name, figure)}"
+            for name, figure in list(self.figures.items())[:3]
+        ]
+        took = [] if self.seconds is None else [f"{self.seconds:.1f} s"]
+        return " · ".join([self.name, *figures, *filter(None, [self.failure or self.note]), *took])
 
 
 class Sweep(Record):

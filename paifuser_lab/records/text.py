@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import html
+import shutil
+import textwrap
 from collections.abc import Callable, Collection, Iterable
 
 Row = dict[str, str]
+NARROWEST = 16  # characters to which a column of text is wrapped
+FIRST = (0.5, 0.34, 0.25)  # shares of the width for the first column; that of fewest parts is taken
 
 
 def readable_bytes(count: int | None) -> str:
@@ -40,19 +44,96 @@ def readable_count(count: float | None, *, unit: str = "") -> str:
     return f"{count:.3g} {unit}".rstrip()
 
 
-def text_table(table: list[Row], words: Collection[str]) -> list[str]:
-    """The header and the rows as lines; none without rows. `words` names the columns of text."""
+def readable_ms(value: float) -> str:
+    """0.04567 → '0.0457', 4.567 → '4.57', 1234.5 → '1234': three digits, without an exponent."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
+
+
+def readable_ratio(value: float, like: float | None = None) -> str:
+    """1.311 → '1.31', 4.87 → '4.9', 11.12 → '11.1': as many decimals as a speed-up deserves, or as
+    many as another one, `like`, has.
+    """
+    size = value if like is None else like
+    return f"{value:.{2 if size < 2 else 1 if size < 100 else 0}f}"
+
+
+def text_table(table: list[Row], words: Collection[str], width: int | None = None) -> list[str]:
+    """The header and the rows as lines no wider than the terminal; none without rows.
+
+    `words` names the columns of text, which are wrapped first. What is still too wide is folded:
+    the remaining columns follow in a second table, with the first column repeated.
+    """
     if not table:
         return []
-    widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
+    width = width or terminal_width()
+    longest = {key: max(len(key), *(len(row.get(key, "")) for row in table)) for key in table[0]}
+    parts = (_folded(_widths(longest, first, words, width), width) for first in FIRST)
+    lines: list[str] = []
+    for part in min(parts, key=len):
+        lines += ([""] if lines else []) + _lines(table, words, part)
+    return lines
 
-    def line(row: Row) -> str:
-        return "  ".join(
-            row[key].ljust(width) if key in words else row[key].rjust(width)
-            for key, width in widths.items()
-        ).rstrip()
 
-    return [line(row) for row in ({key: key for key in widths}, *table)]
+def terminal_width() -> int:
+    """The columns of the terminal; 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _widths(
+    longest: dict[str, int], share: float, words: Collection[str], width: int
+) -> dict[str, int]:
+    """The width of each column: that of its longest text, or less, where wrapping the columns of
+    text lets all of them stand side by side. The first has at most a share of the whole.
+    """
+    first = next(iter(longest))
+    widths = longest | {first: min(longest[first], max(len(first), int(width * share)))}
+    left = max(width - widths[first] - 2, NARROWEST)
+    widths |= {key: min(size, left) for key, size in widths.items() if key != first}
+    least = {key: min(size, NARROWEST) if key in words else size for key, size in widths.items()}
+    wrapped = dict(widths)
+    while (excess := sum(wrapped.values()) + 2 * (len(wrapped) - 1) - width) > 0:
+        widest = max(wrapped, key=lambda key: wrapped[key] - least[key])
+        if wrapped[widest] == least[widest]:  # wrapping is not enough: the table will be folded
+            return widths
+        wrapped[widest] = max(least[widest], wrapped[widest] - excess)
+    return wrapped
+
+
+def _folded(widths: dict[str, int], width: int) -> list[dict[str, int]]:
+    """The columns in parts that fit, each beginning with the first column."""
+    first, *others = widths
+    parts = [{first: widths[first]}]
+    for key in others:
+        part = parts[-1]
+        if sum(part.values()) + 2 * len(part) + widths[key] > width:
+            parts.append({first: widths[first]})
+        parts[-1][key] = widths[key]
+    return parts
+
+
+def _lines(table: list[Row], words: Collection[str], widths: dict[str, int]) -> list[str]:
+    lines: list[str] = []
+    for row in ({key: key for key in widths}, *table):
+        cells = {key: _wrapped(row.get(key, ""), size) for key, size in widths.items()}
+        for index in range(max(map(len, cells.values()))):
+            texts = ((key, *cells[key][index : index + 1]) for key in widths)
+            lines.append(
+                "  ".join(
+                    "".join(text).ljust(widths[key])
+                    if key in words
+                    else "".join(text).rjust(widths[key])
+                    for key, *text in texts
+                ).rstrip()
+            )
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A cell's lines; its indentation is kept, and a word that is too long is broken."""
+    if len(text) <= width:
+        return [text]
+    indent = text[: len(text) - len(text.lstrip())][: width // 2]
+    return textwrap.wrap(text.strip(), width, initial_indent=indent, subsequent_indent=indent)
 
 
 def html_table(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .record import Record
-from .text import counted, readable_bytes
+from .text import counted, readable_bytes, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -190,18 +190,9 @@ def _kernel_columns(kernel: TracedKernel) -> dict[str, str]:
 
 
 def _text_table(rows: list[Row]) -> list[str]:
-    cells = [
-        ["name", *rows[0][2]],
-        *([_clipped(name), *columns.values()] for name, _, columns in rows),
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in cells
-    ]
+    return text_table(
+        [{"name": _clipped(name), **columns} for name, _, columns in rows], ("name", "layer")
+    )
 
 
 def _html_table(heading: str, rows: list[Row]) -> str:

@@ -17,11 +17,12 @@ from paifuser_lab import Comparison, Recipe, Workload
 from paifuser_lab.comparison import comparison, contenders
 from paifuser_lab.comparison import rows as contender_rows
 from paifuser_lab.errors import MeasureError, StepError
+from paifuser_lab.figures.comparison import _label
 from paifuser_lab.measure import Candidate, Samples
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.records import Ceiling, Hardware, Measurement
+from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
 from paifuser_lab.session.state import State
-from paifuser_lab.widgets.presenter import figures
+from paifuser_lab.widgets.presenter import figures, story
 from tests.support.models import Counting, Small, images
 
 MACHINE = Hardware(
@@ -42,8 +43,9 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     CLOCK.clear()
     for module in (comparison, contender_rows):
-        monkeypatch.setattr(module, "hardware", lambda: MACHINE)
+        monkeypatch.setattr(module, "machine_label", lambda: MACHINE.label)
     monkeypatch.setattr(contenders, "thread_choices", lambda: (1, 2))
+    monkeypatch.setattr(contenders, "faster_threads", lambda work: 1)
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_on_paper)
 
 
@@ -74,7 +76,7 @@ def accuracy(predict: Any, test: Any) -> float:
 
 def test_the_faster_baseline_is_the_reference_and_both_are_shown() -> None:
     CLOCK.update({"baseline · 2 threads": 2.0, "baseline · 1 thread": 3.0, "f ·": 1.0})
-    measured = lab.compare(small(), f=Recipe(["fold"]), rounds=4)
+    measured = lab.compare(small(), f=Recipe(["fold"]), rounds=4, threads="each")
     assert [row.name for row in measured.rows] == [
         "baseline · 1 thread",
         "baseline · 2 threads",
@@ -102,7 +104,20 @@ def test_a_variant_without_threads_of_its_own_shows_the_faster_number(
     one_ms: float, two_ms: float, threads: int
 ) -> None:
     CLOCK.update({"f · 1": one_ms, "f · 2": two_ms})
-    assert lab.compare(small(), f=Recipe(["fold"]), rounds=3)["f"].threads == threads
+    measured = lab.compare(small(), f=Recipe(["fold"]), rounds=3, threads="each")
+    assert measured["f"].threads == threads
+
+
+def test_without_a_choice_every_row_runs_with_the_number_of_threads_of_the_baseline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contenders, "faster_threads", lambda work: 2)
+    measured = lab.compare(small(), f=Recipe(["fold"]), rounds=3)
+    assert [(row.name, row.threads) for row in measured.rows] == [("baseline", 2), ("f", 2)]
+    asked = lab.compare(small(), f=Recipe(["fold"]), rounds=3, threads=1)
+    assert {row.threads for row in asked.rows} == {1}
+    with pytest.raises(MeasureError, match="threads"):
+        lab.compare(small(), threads=0)
 
 
 def test_a_backend_keeps_its_threads() -> None:
@@ -149,33 +164,29 @@ def test_a_variant_that_is_not_faster_gets_a_note(ms: float, note: str) -> None:
     assert note in lab.compare(small(), f=Recipe(["fold"]), rounds=3)["f"].notes
 
 
+QUIET, BUSY = Quality(others_share=0.01), Quality(others_share=0.46)
+NO_FASTER = "no faster than the baseline, within the interval"
+
+
 @pytest.mark.parametrize(
-    ("interval", "notes", "word"),
+    ("interval", "quality", "note", "word"),
     [
-        ((1.01, 1.2), (), "faster"),
-        (
-            (0.9, 1.1),
-            ("no faster than the baseline, within the interval",),
-            "no faster, within the interval",
-        ),
-        (
-            (1.0, 1.2),
-            ("no faster than the baseline, within the interval",),
-            "no faster, within the interval",
-        ),
-        (
-            (0.8, 1.0),
-            ("no faster than the baseline, within the interval",),
-            "no faster, within the interval",
-        ),
-        ((0.8, 0.99), ("slower than the baseline",), "slower"),
+        ((1.01, 1.2), QUIET, "", "faster"),
+        ((1.01, 1.2), None, "", "faster"),
+        ((0.9, 1.1), QUIET, NO_FASTER, "no difference"),
+        ((1.0, 1.2), QUIET, NO_FASTER, "no difference"),
+        ((0.8, 1.0), QUIET, NO_FASTER, "no difference"),
+        ((0.8, 0.99), QUIET, "slower than the baseline", "slower"),
+        ((1.01, 1.2), BUSY, "", "not told"),
+        ((0.8, 0.99), BUSY, "", "not told"),
+        ((0.4, 2.1), QUIET, "", "not told"),
     ],
 )
-def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
-    interval: tuple[float, float], notes: tuple[str, ...], word: str
+def test_one_verdict_stands_in_the_note_the_table_the_figure_and_the_workbench(
+    interval: tuple[float, float], quality: Quality | None, note: str, word: str
 ) -> None:
-    assert contender_rows._no_gain_note(interval, is_baseline=False) == notes
-    assert contender_rows._no_gain_note(interval, is_baseline=True) == ()
+    if quality is not None:
+        assert contender_rows._no_gain_note(interval, quality) == ((note,) if note else ())
     rows = (
         Measurement(
             name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)
@@ -189,9 +200,26 @@ def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
             speedup_interval=interval,
         ),
     )
-    measured = Comparison(workload="w", machine="m", baseline="baseline", rounds=9, rows=rows)
-    shown = figures(State(recipe=Recipe(["fold"]), comparison=measured), has_data=False)
-    assert shown[0]["note"] == word
+    measured = Comparison(
+        workload="w", machine="m", baseline="baseline", rounds=9, quality=quality, rows=rows
+    )
+    state = State(recipe=Recipe(["fold"]), comparison=measured)
+    assert figures(state, has_data=False)[0]["note"] == measured.verdict(rows[1]).word == word
+    assert story(state)["word"] == word and story(state)["sentence"].startswith("2.00 → 2.00 ms · ")
+    is_told = word != "not told"
+    assert measured.table()[1]["speed-up"].startswith("≈") is not is_told
+    assert ("there is no verdict" in str(measured)) is (quality is BUSY)
+    assert ("≈" in _label(rows[1], measured)) is not is_told
+
+
+def test_a_result_that_says_nothing_is_measured_again_within_its_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = iter([Quality(is_hopeless=True), Quality(is_hopeless=True), QUIET])
+    monkeypatch.setattr(comparison, "quality_of", lambda *_, **__: next(states))
+    assert lab.compare(small(), f=Recipe(["fold"]), rounds=3).quality == QUIET
+    states = iter([Quality(is_hopeless=True)])
+    assert lab.compare(small(), rounds=3, seconds=0).quality.state == "unusable"
 
 
 def test_a_failing_recipe_is_a_row_with_the_reason_and_the_others_stay() -> None:
@@ -201,7 +229,7 @@ def test_a_failing_recipe_is_a_row_with_the_reason_and_the_others_stay() -> None
         Recipe([{"precision": {"layers": {"lien": "bf16"}}}]),
     )
     measured = lab.compare(work, bad, odd, good=Recipe(["layout"]), rounds=3)
-    assert [row.name for row in measured.rows][2:] == [
+    assert [row.name for row in measured.rows][1:] == [
         "good",
         "onnxruntime",
         " · lien: bf16".removeprefix(" · "),
@@ -273,7 +301,7 @@ class Impatient(nn.Module):
 def test_an_interrupt_keeps_the_rounds_there_are() -> None:
     work = Workload(Impatient(at=8), torch.ones(1, 2))
     measured = lab.compare(work, rounds=30)
-    assert measured.is_interrupted and measured.rounds >= 3 and len(measured.rows) == 2
+    assert measured.is_interrupted and measured.rounds >= 3 and len(measured.rows) == 1
 
 
 def test_an_interrupt_before_anything_was_timed_is_an_interrupt() -> None:
@@ -293,7 +321,7 @@ def test_an_interrupt_in_a_metric_keeps_what_was_timed() -> None:
         return 0.5
 
     measured = lab.compare(small(test=[1], metric=slow), f=Recipe(["fold"]), rounds=3)
-    assert measured.is_interrupted and [row.metric for row in measured.rows] == [0.5, None, None]
+    assert measured.is_interrupted and [row.metric for row in measured.rows] == [0.5, None]
     assert all(row.latency_ms for row in measured.rows) and len(calls) == 2
 
 
@@ -302,7 +330,7 @@ def test_an_interrupt_in_a_metric_keeps_what_was_timed() -> None:
     [
         ((Recipe(["fold"]), Recipe(["fold"])), {}, "fold batch-norm"),
         ((Recipe(["fold"]),), {"fold batch-norm": Recipe(["layout"])}, "fold batch-norm"),
-        ((), {"baseline · 1 thread": Recipe(["layout"])}, "baseline · 1 thread"),
+        ((), {"baseline": Recipe(["layout"])}, "baseline"),
     ],
 )
 def test_two_rows_of_one_name_are_refused_before_anything_is_built(
@@ -350,7 +378,7 @@ def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> 
         rounds=5,
         seconds=1,
     )
-    assert len(measured.rows) == 3 and all(
+    assert len(measured.rows) == 2 and all(
         row.latency_ms > 0 and row.best_ms > 0 for row in measured.rows
     )
     low, high = measured["ort"].speedup_interval

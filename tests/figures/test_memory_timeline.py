@@ -18,7 +18,7 @@ from paifuser_lab.records import MemoryTimeline, Record
 from paifuser_lab.records.memory import MAX_GROUPS, OTHERS, layer_groups
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.workload import running
-from tests.support.models import Mapped, Small, Tied, ids, images
+from tests.support.models import Mapped, Small, Tied, ids, images, unchecked
 
 FLOAT_BYTES = 4
 
@@ -128,7 +128,7 @@ def test_a_bare_model_and_a_failing_model_are_refused():
         profiler.memory_timeline(nn.Linear(2, 2))
     with pytest.raises(ForwardError, match="layer '1'"):
         profiler.memory_timeline(
-            lab.Workload(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), torch.zeros(1, 2))
+            unchecked(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), torch.zeros(1, 2))
         )
 
 

@@ -148,26 +148,26 @@ def test_invalid_candidates_and_rounds_are_refused(
         finish([clock.candidate(name, 1.0) for name in names], rounds=rounds)
 
 
-def drawn(chance: numpy.random.Generator, ratio: float, count: int) -> tuple[Samples, Samples]:
+def drawn(generator: numpy.random.Generator, ratio: float, count: int) -> tuple[Samples, Samples]:
     """Rounds whose speed drifts for both alike, with noise of each one's own."""
-    drift = numpy.exp(numpy.cumsum(chance.normal(0, 0.2, count)))
-    noise = chance.lognormal(0, 0.1, (2, count))
+    drift = numpy.exp(numpy.cumsum(generator.normal(0, 0.2, count)))
+    noise = generator.lognormal(0, 0.1, (2, count))
     return Samples(list(ratio * drift * noise[0])), Samples(list(drift * noise[1]))
 
 
 def test_the_interval_holds_a_known_ratio_about_as_often_as_it_claims() -> None:
-    chance = numpy.random.default_rng(1)
+    generator = numpy.random.default_rng(1)
     held = [
         low <= 1.5 <= high
-        for _, (low, high) in (ratio_of_rounds(*drawn(chance, 1.5, 30)) for _ in range(200))
+        for _, (low, high) in (ratio_of_rounds(*drawn(generator, 1.5, 30)) for _ in range(200))
     ]
     assert 0.88 <= numpy.mean(held) <= 0.999
 
 
 def test_more_rounds_make_a_narrower_interval_around_the_ratio() -> None:
-    chance = numpy.random.default_rng(2)
-    ratio, few = ratio_of_rounds(*drawn(chance, 3.0, 8))
-    closer, many = ratio_of_rounds(*drawn(chance, 3.0, 200))
+    generator = numpy.random.default_rng(2)
+    ratio, few = ratio_of_rounds(*drawn(generator, 3.0, 8))
+    closer, many = ratio_of_rounds(*drawn(generator, 3.0, 200))
     assert many[1] - many[0] < few[1] - few[0] and many[0] <= closer <= many[1]
     assert closer == pytest.approx(3.0, rel=0.05) and ratio == pytest.approx(3.0, rel=0.3)
     assert ratio_of_rounds(*drawn(numpy.random.default_rng(3), 2.0, 9)) == ratio_of_rounds(

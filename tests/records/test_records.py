@@ -27,6 +27,7 @@ from paifuser_lab.records import (  # fmt: skip
     readable_count,
     readable_share,
 )
+from paifuser_lab.records.text import terminal_width, text_table
 
 CEILING = Ceiling(
     threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0
@@ -277,3 +278,66 @@ def test_a_share_has_as_many_decimals_as_it_needs(share, text):
 def test_a_share_and_its_complement_are_within_a_tenth(share):
     shown = float(readable_share(share).removesuffix("%")) / 100
     assert abs(shown - share) <= 0.1 * min(share, 1 - share) + 1e-12
+
+
+ROWS = [
+    {"name": "fold batch-norm → channels last → onnxruntime", "ms": "0.296", "note": ""},
+    {"name": "  deep", "ms": "12.5", "note": "refused: the metric falls by more than 0.01 there"},
+]
+
+
+def test_a_table_that_fits_has_a_line_a_row() -> None:
+    lines = text_table(ROWS, ("name", "note"), 120)
+    assert len(lines) == 3 and lines[2].startswith("  deep ") and lines[1].endswith(" 0.296")
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_table_that_is_too_wide_wraps_its_text_and_loses_none(width: int) -> None:
+    lines = text_table(ROWS, ("name", "note"), width)
+    assert max(map(len, lines)) <= width and not any(line == "" for line in lines)
+    columns = (
+        [line[: lines[0].index("note")] for line in lines],
+        [line[lines[0].index("note") :] for line in lines],
+    )
+    words = " ".join(" ".join(column) for column in columns).split()
+    assert sorted(words) == sorted(
+        " ".join([*ROWS[0], *ROWS[0].values(), *ROWS[1].values()]).split()
+    )
+    assert any(line.startswith("  deep") for line in lines)
+
+
+def test_columns_of_numbers_that_do_not_fit_follow_with_the_names_repeated() -> None:
+    rows = [
+        {"name": f"layer{index}"} | {f"figure {key}": "123456" for key in range(9)}
+        for index in (1, 2)
+    ]
+    lines = text_table(rows, ("name",), 40)
+    assert max(map(len, lines)) <= 40 and lines.count("") == 2
+    assert sum(line.startswith("layer2") for line in lines) == 3
+    assert sum(line.count("123456") for line in lines) == 18
+    assert len(text_table(rows, ("name",), 200)) == 3
+
+
+def test_the_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (60, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert terminal_width() == columns
+        assert columns - 20 < max(map(len, text_table(ROWS, ("name", "note")))) <= columns
+
+
+def test_hardware_reads_as_a_table_of_its_ceilings() -> None:
+    machine = Hardware(
+        name="a <b>CPU",
+        source="measured",
+        isa=("avx2", "fma"),
+        physical_cores=1,
+        logical_cores=2,
+        memory_bytes=8_000_000_000,
+        ceilings=(Ceiling(threads=1, fp32_gflops=1234.5, bandwidth_gbs=26, warnings=("busy",)),),
+    )
+    title, header, row, warning = str(machine).splitlines()
+    assert title == "a <b>CPU · 1 core · 8 GB · avx2 fma" and warning == "busy"
+    assert header.startswith("ceilings, measured") and header.endswith("GB/s")
+    assert row.split() == ["1", "thread", "1,234", "–", "–", "–", "26"]
+    assert "a &lt;b&gt;CPU" in machine._repr_html_() and "GFLOP" in machine._repr_html_()
+    assert repr(machine) == "Hardware(a <b>CPU · 1 cores)"

@@ -30,9 +30,9 @@ built = cache(Emulator)
 
 
 @cache
-def is_missing(door):
+def is_missing(load):
     try:
-        door()
+        load()
     except MissingExtraError:
         return True
     return False

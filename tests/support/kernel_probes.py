@@ -28,8 +28,8 @@ def launched(
 
 def check_products(run: Run, device: str = "cpu") -> None:
     """16×16 by 16×8, integers small enough to be exact in every type."""
-    chance = np.random.default_rng(0)
-    left, right = chance.integers(-4, 5, (16, 16)), chance.integers(-4, 5, (16, 8))
+    generator = np.random.default_rng(0)
+    left, right = generator.integers(-4, 5, (16, 16)), generator.integers(-4, 5, (16, 8))
     for kind, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         a = np.stack(
             [
@@ -56,10 +56,10 @@ def check_products(run: Run, device: str = "cpu") -> None:
 
 def check_whole_products(run: Run, device: str = "cpu") -> None:
     """16×32 by 32×8 in integers with and without a sign, with the extremes."""
-    chance = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
         left, right = (
-            whole(chance, shape, operand)
+            random_integers(generator, shape, operand)
             for shape, operand in (((16, 32), kind), ((32, 8), np.int8))
         )
         a = np.stack(
@@ -85,9 +85,12 @@ def check_whole_products(run: Run, device: str = "cpu") -> None:
 
 def check_bytes(run: Run, device: str = "cpu") -> None:
     """Sums of four integer products, with the extremes, and permuted bytes of two words."""
-    chance = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
-        left, right = whole(chance, (32, 4), kind), whole(chance, (32, 4), np.int8)
+        left, right = (
+            random_integers(generator, (32, 4), kind),
+            random_integers(generator, (32, 4), np.int8),
+        )
         words = [torch.from_numpy(operand).view(torch.int32).flatten() for operand in (left, right)]
         rooms = (torch.zeros(32, dtype=torch.int32) for _ in range(2))
         *_, sums, mixed = launched(
@@ -101,12 +104,12 @@ def check_bytes(run: Run, device: str = "cpu") -> None:
         )
 
 
-def whole(
-    chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]
+def random_integers(
+    generator: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]
 ) -> np.ndarray:
     """Random integers of a type's whole range, including both ends."""
     ends = np.iinfo(kind)
-    numbers = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
+    numbers = generator.integers(ends.min, ends.max + 1, shape).astype(kind)
     numbers[0, :4], numbers[1, :4] = ends.min, ends.max
     return numbers
 

@@ -1,0 +1,129 @@
+"""Watch the machine during a measurement: what other processes took, and the clock's frequency."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy
+import psutil
+
+from ..machine.host import core_use, others_share
+from ..records import BusyProcess, Quality
+from ..records.quality import is_useless
+from .timing import Samples
+
+MIN_WALL_S = 0.1  # below it, the system's counters of CPU time are too coarse
+MIN_CORES = 0.05  # of a process, to be named
+MAX_NAMED = 3
+MIDDLE = (5, 95)  # percentiles of the rounds that a spread is taken between
+MIN_ROUNDS = 5  # for a spread
+
+
+class MachineWatch:
+    """The machine's load since this object was made."""
+
+    def __init__(self) -> None:
+        self._processes = _cpu_seconds()
+        self._before = core_use()
+
+    @property
+    def others_share(self) -> float | None:
+        """The share of the cores that other processes took; None after too short a time."""
+        now = core_use()
+        if now.wall_s - self._before.wall_s < MIN_WALL_S:
+            return None
+        return min(1.0, others_share(self._before, now))
+
+    def quality(
+        self,
+        *,
+        waited_share: float | None = None,
+        spread: float | None = None,
+        rows_share: float | None = None,
+        intervals: Sequence[tuple[float, float]] = (),
+        with_processes: bool = True,
+    ) -> Quality:
+        """How quiet the machine was until now, with figures of the measurement itself."""
+        others = self.others_share
+        return Quality(
+            others_share=others,
+            waited_share=waited_share,
+            spread=spread,
+            rows_share=rows_share,
+            clock_share=_CLOCK.share(),
+            is_hopeless=bool(intervals) and all(is_useless(interval) for interval in intervals),
+            busiest=self._busiest() if others and with_processes else (),
+        )
+
+    def _busiest(self) -> tuple[BusyProcess, ...]:
+        """Other programs by the cores that they used, the busiest first."""
+        seconds = core_use().wall_s - self._before.wall_s
+        used: dict[str, list[float]] = defaultdict(list)
+        for key, (name, spent_s) in _cpu_seconds().items():
+            cores = (spent_s - self._processes.get(key, (name, 0.0))[1]) / seconds
+            if cores >= MIN_CORES:
+                used[name].append(cores)
+        busiest = sorted(used.items(), key=lambda item: -sum(item[1]))[:MAX_NAMED]
+        return tuple(
+            BusyProcess(name=_counted(name, len(cores)), cores=round(sum(cores), 2))
+            for name, cores in busiest
+        )
+
+
+def _counted(name: str, count: int) -> str:
+    return name if count == 1 else f"{name}, {count} processes"
+
+
+def waited_share(samples: Sequence[Samples]) -> float | None:
+    """The share of a call's time in which the process had less than one core."""
+    shares = [
+        max(0.0, 1 - sample.median_cpu_ms / sample.median_ms)
+        for sample in samples
+        if sample.cpu_ms and sample.median_ms
+    ]
+    return float(numpy.median(shares)) if shares else None
+
+
+def spread(rounds_ms: Sequence[float]) -> float | None:
+    """Half of the middle 90% of the rounds, over their median; None for too few rounds."""
+    if len(rounds_ms) < MIN_ROUNDS:
+        return None
+    low, high = numpy.percentile(rounds_ms, MIDDLE)
+    return float((high - low) / 2 / numpy.median(rounds_ms))
+
+
+class Clock:
+    """The cores' clock rate, read when they have just been at work."""
+
+    def __init__(self) -> None:
+        self._highest_mhz = 0.0
+
+    def share(self) -> float | None:
+        """The rate now over the highest one seen; None where the system does not tell it.
+
+        The datasheet's highest rate is no measure: with all cores at work it is never reached.
+        """
+        with suppress(OSError, NotImplementedError, AttributeError):
+            rate = psutil.cpu_freq()
+            if rate is not None and rate.current > 0:
+                self._highest_mhz = max(self._highest_mhz, rate.current)
+                return float(rate.current / self._highest_mhz)
+        return None
+
+
+_CLOCK = Clock()
+
+
+def _cpu_seconds() -> dict[tuple[int, float], tuple[str, float]]:
+    """The name and the CPU seconds of every other process, by its id and its start."""
+    own = psutil.Process().pid
+    spent = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid != own:
+                times = process.cpu_times()
+                key = (process.pid, process.create_time())
+                spent[key] = (process.name(), float(times.user + times.system))
+    return spent

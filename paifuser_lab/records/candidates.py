@@ -1,0 +1,148 @@
+"""What a search for a faster or smaller model tried: each candidate measured, ranked, explained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from .quality import Quality
+from .record import Record
+from .text import counted, html_table, readable_bytes, readable_ms, text_table
+from .workload_name import AboutWorkload
+
+if TYPE_CHECKING:
+    import pandas
+
+SearchGoal = Literal["latency", "throughput", "size", "memory"]
+CandidateStatus = Literal["measured", "outside the limits", "lost", "refused"]
+_WORDS = ("change", "status", "why", "effect")
+
+
+class Candidate(Record):
+    """One change of the model that was tried, with what it does and what it costs."""
+
+    label: str
+    steps: tuple[dict[str, dict[str, Any]], ...]
+    why: str
+    status: CandidateStatus
+    rank: int | None = None
+    """From 1, best first; None for what is not within the limits, lost or was refused."""
+    reason: str = ""
+    """Which limit shuts it out, or why it lost or was refused."""
+    allow: dict[str, Any] | None = None
+    """The options of the search that would let it in."""
+    latency_ms: float | None = None
+    before_ms: float | None = None
+    """The unchanged model's latency in the same rounds."""
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    word: str = ""
+    tone: str = "even"
+    sentence: str = ""
+    per_second: float | None = None
+    relative_error: float | None = None
+    metric: float | None = None
+    metric_lost: float | None = None
+    size_bytes: int | None = None
+    peak_bytes: int | None = None
+    rounds: int = 0
+
+    def value(self, goal: SearchGoal) -> float | None:
+        """What the goal minimises; None where it is not known."""
+        if goal == "size":
+            return self.size_bytes
+        if goal == "memory":
+            return self.peak_bytes
+        return None if self.speedup is None else 1 / self.speedup
+
+
+class Candidates(Record):
+    """The candidates of a search: those within the limits best first, then the others."""
+
+    workload: AboutWorkload
+    goal: SearchGoal
+    metric_drop: float
+    may_train: bool
+    seconds: float
+    took_s: float
+    machine: str
+    batch: int | None = None
+    """The batch that was timed, where it is not that of the example inputs."""
+    metric_name: str | None = None
+    planned: int
+    """How many candidates there are to measure."""
+    is_done: bool = False
+    is_interrupted: bool = False
+    note: str = ""
+    """What was not measured, or took longer than the seconds."""
+    quality: Quality | None = None
+    baseline_ms: float | None = None
+    baseline_size_bytes: int | None = None
+    baseline_peak_bytes: int | None = None
+    rows: tuple[Candidate, ...] = ()
+
+    @property
+    def ranked(self) -> tuple[Candidate, ...]:
+        """The candidates within the limits, best first."""
+        return tuple(row for row in self.rows if row.rank is not None)
+
+    @property
+    def best(self) -> Candidate | None:
+        """The first of the ranked; None while nothing is ranked."""
+        return self.ranked[0] if self.ranked else None
+
+    def __getitem__(self, label: str) -> Candidate:
+        for row in self.rows:
+            if row.label == label:
+                return row
+        raise KeyError(
+            f"no candidate {label!r}; there are {', '.join(row.label for row in self.rows)}"
+        )
+
+    @property
+    def title(self) -> str:
+        """How many candidates were measured, for which goal, in how many seconds."""
+        stopped = ", stopped" if self.is_interrupted else ""
+        return (
+            f"{self.workload} on {self.machine} · {self.goal}: {len(self.rows)} of "
+            f"{counted(self.planned, 'candidate')} tried in {self.took_s:.0f} s{stopped}"
+        )
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per candidate, as plain numbers."""
+        import pandas
+
+        return pandas.DataFrame(
+            [row.model_dump() for row in self.rows], columns=list(Candidate.model_fields)
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """The candidates as text."""
+        return [
+            {
+                "": "" if row.rank is None else str(row.rank),
+                "change": row.label,
+                "ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+                "effect": row.sentence.partition(" · ")[2] or "–",
+                "output error": "–" if row.relative_error is None else f"{row.relative_error:.1e}",
+                self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+                "size": readable_bytes(row.size_bytes),
+                "status": row.status,
+                "why": row.reason or row.why,
+            }
+            for row in self.rows
+        ]
+
+    @property
+    def _captions(self) -> list[str]:
+        caution = self.quality.sentence if self.quality else ""
+        return [line for line in (self.title, self.note, caution) if line]
+
+    def __str__(self) -> str:
+        return "\n".join([*self._captions, *text_table(self.table(), _WORDS)])
+
+    def __repr__(self) -> str:
+        return f"Candidates({self.workload}: {len(self.rows)} of {self.planned})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._captions, self.table(), _WORDS)

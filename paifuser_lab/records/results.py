@@ -1,0 +1,280 @@
+"""Everything that was tried in a session: a row per recipe, two of them compared, and the best."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import Field
+
+from ..errors import MeasureError
+from .quality import Quality, Verdict, verdict
+from .record import Record
+from .text import html_table, readable_bytes, readable_ms, readable_ratio, text_table
+from .trade_off import Bargain, TradeOff
+from .workload_name import AboutWorkload
+
+if TYPE_CHECKING:
+    import pandas
+
+Range = tuple[float, float]
+
+
+class ResultRow(Record):
+    """One recipe: how fast, large and accurate the model was with it, or why it failed."""
+
+    number: int = Field(description="0 is the unchanged model; kept when it is measured again")
+    label: str
+    steps: tuple[dict[str, Any], ...] = ()
+    step_labels: tuple[str, ...] = ()
+    latency_ms: float | None = None
+    before_ms: float | None = Field(default=None, description="the baseline, timed in turn with it")
+    speedup: float | None = None
+    speedup_interval: Range | None = None
+    metric: float | None = None
+    relative_error: float | None = None
+    size_bytes: int | None = None
+    peak_bytes: int | None = None
+    quality: Quality | None = None
+    refused: str | None = None
+    failure: str | None = None
+    has_profile: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it is faster than the unchanged model, if that can be told."""
+        if not self.number:
+            return verdict(None, self.latency_ms, None, None)
+        return verdict(
+            self.before_ms, self.latency_ms, self.speedup, self.speedup_interval, self.quality
+        )
+
+    @property
+    def likely_ms(self) -> Range | None:
+        """The latencies that the interval of the speed-up allows."""
+        if self.latency_ms is None or not self.speedup or self.speedup_interval is None:
+            return None
+        low, high = self.speedup_interval
+        scale = self.latency_ms * self.speedup
+        return (scale / high, scale / low) if low > 0 else None
+
+    @property
+    def is_measured(self) -> bool:
+        return self.latency_ms is not None and self.failure is None
+
+    @property
+    def is_within_limit(self) -> bool:
+        """Whether it was measured, and loses no more than its recipe allows."""
+        return self.is_measured and not self.refused
+
+
+class ResultPair(NamedTuple):
+    """Two rows compared: the second's speed-up over the first, and the steps that differ."""
+
+    first: ResultRow
+    second: ResultRow
+    speedup: float | None
+    speedup_interval: Range | None
+    verdict: Verdict
+    difference: str
+
+
+class Results(Record):
+    """Everything tried in a session, in its order; row 0 is the unchanged model."""
+
+    workload: AboutWorkload
+    machine: str
+    metric_name: str | None = None
+    current: int | None = Field(default=None, description="the number of the chosen recipe's row")
+    rows: tuple[ResultRow, ...] = ()
+
+    def __getitem__(self, number: int) -> ResultRow:
+        for row in self.rows:
+            if row.number == number:
+                return row
+        numbers = ", ".join(str(row.number) for row in self.rows)
+        raise MeasureError(f"There is no result {number}; there are {numbers or 'none yet'}.")
+
+    @property
+    def measured(self) -> tuple[ResultRow, ...]:
+        """The rows with a latency."""
+        return tuple(row for row in self.rows if row.is_measured)
+
+    @property
+    def trade_off(self) -> TradeOff:
+        """The metric, or the closeness of the output, against the latency of each row."""
+        rows = self.measured
+        if not rows:
+            raise MeasureError(f"Nothing was measured of {self.workload}; measure it first.")
+        return TradeOff(
+            title=self.title,
+            unit=(self.metric_name or "metric") if self._has_metric else "closeness",
+            bargains=tuple(
+                Bargain(
+                    name=str(row.number),
+                    latency_ms=row.latency_ms or 0.0,
+                    size_bytes=row.size_bytes or 0,
+                    worth=self.worth(row),
+                )
+                for row in rows
+            ),
+        )
+
+    @property
+    def frontier(self) -> tuple[int, ...]:
+        """The rows that no other one beats in both speed and accuracy, the fastest first."""
+        if not self.measured:
+            return ()
+        kept = {row.number for row in self.measured if row.is_within_limit}
+        trade_off = self.trade_off
+        within = tuple(row for row in trade_off.bargains if int(row.name) in kept)
+        if not within:
+            return ()
+        unbeaten = trade_off.model_copy(update={"bargains": within}).unbeaten("latency_ms")
+        return tuple(int(row.name) for row in unbeaten)
+
+    def worth(self, row: ResultRow) -> float:
+        """A row's metric if all rows have one, else 1 − its output error."""
+        return (row.metric or 0.0) if self._has_metric else 1 - (row.relative_error or 0.0)
+
+    def pair(self, first: int, second: int) -> ResultPair:
+        """Compare two rows: both were timed in turn with the unchanged model, so the ratio of
+        their speed-ups is known, with an interval that holds the doubt of both.
+        """
+        before, after = self[first], self[second]
+        ratio, interval = _ratio(before, after)
+        return ResultPair(
+            before,
+            after,
+            ratio,
+            interval,
+            verdict(before.latency_ms, after.latency_ms, ratio, interval, _worse(before, after)),
+            _difference(before, after),
+        )
+
+    def short_label(self, row: ResultRow) -> str:
+        """A row's steps by what they add to an earlier row: '5 + int8 in 14 layers'."""
+        parents = [
+            other
+            for other in self.rows
+            if other.number < row.number
+            and other.steps
+            and len(other.steps) < len(row.steps)
+            and all(step in row.steps for step in other.steps)
+        ]
+        if not parents:
+            return row.label
+        parent = max(parents, key=lambda other: (len(other.steps), other.number))
+        added = [
+            label
+            for label, step in zip(row.step_labels, row.steps, strict=True)
+            if step not in parent.steps
+        ]
+        return " + ".join([str(parent.number), *added])
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per recipe, as plain numbers."""
+        import pandas
+
+        left_out = {"steps", "step_labels", "quality"}
+        rows = [
+            row.model_dump(exclude=left_out)
+            | {"verdict": row.verdict.word, "is_current": row.number == self.current}
+            for row in self.rows
+        ]
+        columns = [*ResultRow.model_fields, "verdict", "is_current"]
+        kept = [name for name in columns if name not in left_out]
+        return pandas.DataFrame(rows, columns=kept).set_index("number")
+
+    @property
+    def title(self) -> str:
+        """The workload, the machine and how much was tried, in a line."""
+        count = sum(row.number > 0 for row in self.rows)
+        return f"{self.workload} on {self.machine} · {count} tried · one baseline"
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows as text."""
+        return [self._readable(row) for row in self.rows]
+
+    def _readable(self, row: ResultRow) -> dict[str, str]:
+        untold = "≈ " if row.verdict.word == "not told" else ""
+        return {
+            "number": str(row.number),
+            "recipe": self.short_label(row),
+            "latency ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+            "speed-up": _speedup_text(row, untold),
+            "verdict": row.verdict.word,
+            self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+            "weights": readable_bytes(row.size_bytes),
+            "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
+
+    def __repr__(self) -> str:
+        return f"Results({self.workload}: {len(self.rows)} rows)"
+
+    def _repr_html_(self) -> str:
+        current = str(self.current)
+        return html_table([self.title], self.table(), _WORDS, lambda row: row["number"] == current)
+
+    @property
+    def _has_metric(self) -> bool:
+        return all(row.metric is not None for row in self.measured)
+
+
+_WORDS = ("recipe", "verdict", "note")
+
+
+def _speedup_text(row: ResultRow, sign: str) -> str:
+    if not row.number or row.speedup is None or row.speedup_interval is None:
+        return "–" if row.number else "1"
+    low, high = (readable_ratio(end, like=row.speedup) for end in row.speedup_interval)
+    return f"{sign}{readable_ratio(row.speedup)} × ({low}–{high})"
+
+
+def _ratio(before: ResultRow, after: ResultRow) -> tuple[float | None, Range | None]:
+    """The ratio of two speed-ups; the doubts of both add up as independent ones."""
+    known = [_logs(before), _logs(after)]
+    if known[0] is None or known[1] is None or before.number == after.number:
+        return None, None
+    (start, start_low, start_high), (end, end_low, end_high) = known[0], known[1]
+    middle = end - start
+    low = middle - math.hypot(end - end_low, start_high - start)
+    high = middle + math.hypot(end_high - end, start - start_low)
+    return math.exp(middle), (math.exp(low), math.exp(high))
+
+
+def _logs(row: ResultRow) -> tuple[float, float, float] | None:
+    """The logarithms of a row's speed-up and its ends; the unchanged model's are 0."""
+    if not row.number:
+        return (0.0, 0.0, 0.0)
+    if not row.is_measured or not row.speedup or row.speedup_interval is None:
+        return None
+    low, high = row.speedup_interval
+    return (math.log(row.speedup), math.log(low), math.log(high)) if low > 0 else None
+
+
+def _worse(first: ResultRow, second: ResultRow) -> Quality | None:
+    """The quality of the row that was measured on the busier machine."""
+    order = ("quiet", "busy", "unusable")
+    known = [row.quality for row in (first, second) if row.quality is not None]
+    return max(known, key=lambda quality: order.index(quality.state), default=None)
+
+
+def _difference(first: ResultRow, second: ResultRow) -> str:
+    """The steps that only one of two rows has, as a sentence."""
+    only = [_only(first, second), _only(second, first)]
+    parts = [
+        f"{name} has {', '.join(labels)}"
+        for name, labels in zip(("A", "B"), only, strict=True)
+        if labels
+    ]
+    return f"Only {'; only '.join(parts)}." if parts else "Both have the same steps."
+
+
+def _only(row: ResultRow, other: ResultRow) -> list[str]:
+    labels = zip(row.step_labels, row.steps, strict=True)
+    return [label for label, step in labels if step not in other.steps]

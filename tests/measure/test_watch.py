@@ -1,0 +1,88 @@
+"""Watching the machine: what other processes took, who they are, and what calls waited."""
+
+from __future__ import annotations
+
+import time
+from collections import namedtuple
+
+import pytest
+
+from paifuser_lab.machine.host import CoreUse
+from paifuser_lab.measure import MachineWatch, Samples, spread, waited_share, watch
+from paifuser_lab.measure.watch import Clock
+
+Rate = namedtuple("Rate", ["current"])
+quality_of = MachineWatch.quality  # before the tests' machine becomes a quiet one
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """The machine's counters: wall, own and busy seconds of two cores, and each process's."""
+    counters = {"wall": 0.0, "own": 0.0, "busy": 0.0, "processes": {}}
+    monkeypatch.setattr(
+        watch,
+        "core_use",
+        lambda: CoreUse(counters["wall"], counters["own"], counters["busy"], 2),
+    )
+    monkeypatch.setattr(watch, "_cpu_seconds", lambda: dict(counters["processes"]))
+    return counters
+
+
+def test_others_are_named_by_the_cores_that_they_used(load):
+    load["processes"] = {(1, 0.0): ("python", 5.0), (2, 0.0): ("python", 1.0), (3, 0.0): ("sh", 1)}
+    started = MachineWatch()
+    load |= {"wall": 10.0, "own": 9.0, "busy": 18.0}
+    load["processes"] = {
+        (1, 0.0): ("python", 9.0),
+        (2, 0.0): ("python", 4.0),
+        (3, 0.0): ("sh", 1.2),
+        (4, 0.0): ("node", 2.0),
+    }
+    quality = quality_of(started)
+    assert quality.others_share == pytest.approx(0.45) and quality.state == "busy"
+    assert [(one.name, one.cores) for one in quality.busiest] == [
+        ("python, 2 processes", 0.7),
+        ("node", 0.2),
+    ]
+    assert quality_of(started, with_processes=False).busiest == ()
+
+
+def test_too_short_a_time_says_nothing_about_others(load):
+    started = MachineWatch()
+    load |= {"wall": 0.05, "busy": 0.05}
+    assert quality_of(started).others_share is None
+
+
+def test_this_machine_can_be_watched():
+    started = MachineWatch()
+    time.sleep(0.15)
+    assert 0 <= quality_of(started).others_share <= 1
+
+
+def test_a_comparison_of_which_every_interval_is_useless_is_hopeless(load):
+    started = MachineWatch()
+    assert quality_of(started, intervals=[(0.4, 2.1), (0.1, 9.0)]).state == "unusable"
+    assert quality_of(started, intervals=[(0.4, 2.1), (0.9, 1.1)]).state == "quiet"
+
+
+def test_a_call_waits_while_its_process_has_less_than_one_core():
+    calm, robbed = (
+        Samples(rounds_ms=[10.0, 10.0], cpu_ms=[cpu, cpu]) for cpu in (19.5, 6.0)
+    )  # two threads, and one that had 60% of a core
+    assert waited_share([calm]) == 0.0
+    assert waited_share([robbed]) == pytest.approx(0.4)
+    assert waited_share([Samples()]) is None
+
+
+def test_the_spread_is_half_the_middle_of_the_rounds_over_their_median():
+    assert spread([10.0] * 9 + [30.0]) == pytest.approx(0.55, abs=0.01)
+    assert spread([10.0] * 21) == 0.0 and spread([1.0, 2.0]) is None
+
+
+def test_the_clock_is_compared_with_the_highest_rate_seen(monkeypatch):
+    rates = iter([3000.0, 1500.0, 3300.0])
+    monkeypatch.setattr(watch.psutil, "cpu_freq", lambda: Rate(next(rates)))
+    clock = Clock()
+    assert [clock.share() for _ in range(3)] == [1.0, 0.5, 1.0]
+    monkeypatch.setattr(watch.psutil, "cpu_freq", lambda: None)
+    assert clock.share() is None

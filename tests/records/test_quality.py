@@ -1,0 +1,105 @@
+"""How quiet the machine was, in a state and in words, and the verdict that it allows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paifuser_lab.records import BusyProcess, Quality, Record, verdict
+from paifuser_lab.records.text import readable_ms, readable_ratio
+
+
+@pytest.mark.parametrize(
+    ("figures", "state"),
+    [
+        ({}, "quiet"),
+        ({"others_share": 0.1, "waited_share": 0.05, "spread": 0.25, "rows_share": 0.9}, "quiet"),
+        ({"others_share": 0.11}, "busy"),
+        ({"waited_share": 0.06}, "busy"),
+        ({"spread": 0.3}, "busy"),
+        ({"rows_share": 0.71}, "busy"),
+        ({"rows_share": 1.2}, "busy"),
+        ({"clock_share": 0.8}, "busy"),
+        ({"clock_share": 0.6}, "unusable"),
+        ({"is_hopeless": True}, "unusable"),
+    ],
+)
+def test_one_figure_beyond_its_limit_makes_a_machine_busy(figures, state):
+    quality = Quality(**figures)
+    assert quality.state == state and quality.is_quiet is (state == "quiet")
+    assert bool(quality.sentence) is not quality.is_quiet
+
+
+def test_a_busy_machine_says_why_and_who_and_what_to_do():
+    quality = Quality(
+        others_share=0.46,
+        spread=0.612,
+        rows_share=0.99,
+        busiest=(BusyProcess(name="python, 2 processes", cores=0.7),),
+    )
+    assert quality.sentence == (
+        "the machine was busy (others took 46%, rounds agree within ± 61%; python, 2 processes), "
+        "so there is no verdict: wait until the machine is quiet, then measure again"
+    )
+    assert quality.reasons == (
+        ("others took", "46%"),
+        ("rounds agree within", "± 61%"),
+        ("layers add up to", "99%"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        ((4.5, 0.9, 4.9, (4.3, 5.4)), "4.50 → 0.900 ms · 4.9 × faster · likely 4.3–5.4"),
+        ((4.0, 8.0, 0.5, (0.4, 0.625)), "4.00 → 8.00 ms · 2.0 × slower · likely 1.6–2.5"),
+        ((4.0, 4.0, 1.0, (0.95, 1.04)), "4.00 → 4.00 ms · no difference · likely 0.95–1.04 ×"),
+        (
+            (4.0, 3.0, 1.3, (0.4, 2.2)),
+            "4.00 → 3.00 ms · cannot be told: 0.40–2.20 ×, too uncertain",
+        ),
+        ((None, 3.0, None, None), "3.00 ms"),
+        ((4.0, None, None, None), "not measured"),
+    ],
+)
+def test_the_sentence_of_a_verdict(figures, sentence):
+    assert verdict(*figures).sentence == sentence
+
+
+def test_on_a_busy_machine_the_sentence_gives_no_verdict():
+    told = verdict(4.5, 0.9, 4.9, (4.3, 5.4), Quality(others_share=0.5))
+    assert (
+        told.sentence == "4.50 → 0.900 ms · cannot be told: 4.3–5.4 ×, measured on a busy machine"
+    )
+    assert (told.word, told.tone) == ("not told", "untold")
+
+
+@given(low=st.floats(0.05, 20), width=st.floats(0, 20), others=st.none() | st.floats(0, 1))
+def test_a_verdict_needs_an_interval_without_1_and_a_quiet_machine(low, width, others):
+    interval = (low, low + width)
+    quality = None if others is None else Quality(others_share=others)
+    word = verdict(1.0, 1.0, low + width / 2, interval, quality).word
+    if word in ("faster", "slower"):
+        assert (low > 1) if word == "faster" else (low + width < 1)
+        assert quality is None or quality.is_quiet
+    if quality is not None and not quality.is_quiet:
+        assert word == "not told"
+
+
+def test_a_quality_is_saved_with_its_record_and_older_records_have_none(tmp_path):
+    quality = Quality(others_share=0.2, busiest=(BusyProcess(name="a", cores=0.4),))
+    assert Record.load(quality.save(tmp_path / "q.json")) == quality
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.04567, "0.0457"), (4.5, "4.50"), (150.62, "151"), (1234.5, "1234")]
+)
+def test_milliseconds_have_three_digits_and_no_exponent(value, text):
+    assert readable_ms(value) == text
+
+
+def test_a_speed_up_has_as_many_decimals_as_it_deserves():
+    assert [readable_ratio(value) for value in (0.62, 1.311, 4.87, 11.12, 240.4)] == [
+        "0.62", "1.31", "4.9", "11.1", "240",
+    ]  # fmt: skip
