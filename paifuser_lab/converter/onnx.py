@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..errors import StepError, first_line
+from ..model.silence import compilers_silenced
 from ..quantization import stored_for_onnx
 from ..workload import Inputs
+from .origins import exported_graph, write_parts
 
 
 def export_onnx(
@@ -26,7 +24,7 @@ def export_onnx(
     optimize = not any(
         weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()
     )
-    with _silenced(), torch.no_grad(), stored_for_onnx(module):
+    with compilers_silenced(), torch.no_grad(), stored_for_onnx(module):
         # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
         # optimizers of their own
         try:
@@ -36,14 +34,24 @@ def export_onnx(
                 dynamo=True,
                 dynamic_shapes=shapes,
                 verbose=False,
-                optimize=optimize,
+                optimize=optimize and open_batch,
             )
             assert program is not None
+            if not open_batch:
+                _optimize_with_parts(program, optimize=optimize)
             program.save(str(path))
         # the exporter raises whatever the model's code raises; the message is one line
         except Exception as error:
             raise StepError(f"ONNX export failed: {_cause(error)}") from error
     return [value.name for value in program.model.graph.inputs if value.name is not None]
+
+
+def _optimize_with_parts(program: torch.onnx.ONNXProgram, *, optimize: bool) -> None:
+    """Optimise as the exporter would, and write into each node which layers it was made of."""
+    graph = exported_graph(program.model)
+    if optimize:
+        program.optimize()
+    write_parts(program.model, graph)
 
 
 class _TensorsOnly(nn.Module):
@@ -82,19 +90,3 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {first_line(error)}"
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Silence the exporters' warnings and logs, which are about their internals."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

@@ -10,8 +10,16 @@ from torch import nn
 
 from ..workload import Inputs
 from .engine import Engine
+from .nodes import EngineNode, NodeRecorder
 
-__all__ = ["Engine", "available_engines", "build_engine", "engine_names"]
+__all__ = [
+    "Engine",
+    "EngineNode",
+    "NodeRecorder",
+    "available_engines",
+    "build_engine",
+    "engine_names",
+]
 
 # name in a recipe → the engine's class, and the package that it needs
 ENGINES = {

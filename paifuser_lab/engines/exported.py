@@ -19,6 +19,7 @@ from ..measure import output_error
 from ..model.weights import answer_hash, weights_hash
 from ..workload import Inputs, running
 from .engine import Engine
+from .nodes import NodeRecorder
 
 Arrays = list[Tensor]
 Session = Callable[[Arrays], Arrays]
@@ -51,6 +52,16 @@ class Exported(Engine):
     @abstractmethod
     def open(self, path: Path, names: list[str]) -> Session:
         """Open a session of an ONNX file: a function from input tensors to output tensors."""
+
+    @abstractmethod
+    def record(self, path: Path, names: list[str], tensors: Arrays) -> NodeRecorder:
+        """Open another session of the file with the engine's profiler on, and warm it up."""
+
+    def recorder(self, inputs: Inputs) -> NodeRecorder:
+        """A recorder of the nodes for these inputs' shapes, in a session of its own."""
+        inputs = _in_order(inputs)
+        path, names = _exported(self.module, inputs, open_batch=False)
+        return self.record(path, names, inputs.tensors)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the session for these inputs, with its own threads.

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..machine import threads
+from ..model.silence import compilers_silenced
 from ..workload import Inputs
 from .engine import Engine
 
@@ -25,13 +26,20 @@ PLAIN = ("aten::convolution", "aten::addmm", "aten::linear")
 class Inductor(Engine):
     """Compiles at once for the example inputs, and for other shapes when they come."""
 
+    title = "Inductor"
+    opaque = (
+        "Inductor compiles the layers into kernels of its own that carry no layer's name, so that "
+        "the model is one row."
+    )
+
     def __init__(
         self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool = False
     ) -> None:
         super().__init__(module, inputs, count)
         self.freeze = freeze
         self.compiled = torch.compile(_entry_of(module))
-        self(*inputs.args, **inputs.kwargs)
+        with compilers_silenced():  # the first call compiles, and logs each break in the graph
+            self(*inputs.args, **inputs.kwargs)
         if freeze:
             self.notes.append(_prepacked_note(lambda: self(*inputs.args, **inputs.kwargs)))
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
+import weakref
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+from ..converter import Graph, Node, Part, read_graph
 from ..workload import Inputs
 from .exported import Arrays, Exported, Session
+from .nodes import EngineNode, NodeRecorder
+
+TITLE = "ONNX Runtime"
+OPTIMIZED = "optimized.onnx"
+EXTERNAL = "session.optimized_model_external_initializers"
+KERNEL = "_kernel_time"  # ends the name of a node's event
+BLOCKED = "_nchwc"  # ends the name of a node in blocked layout
+REORDERS = ("ReorderInput", "ReorderOutput")  # to and from blocked layout: no layer's work
+ACTIVATIONS = ("Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish")
+CONV_WITH_SUM = 4  # inputs: image, weight, bias, and what is added
 
 
 class OnnxRuntime(Exported):
@@ -18,6 +35,8 @@ class OnnxRuntime(Exported):
     machine and slower on a busy one.
     """
 
+    title = TITLE
+
     def __init__(
         self, module: nn.Module, inputs: Inputs, count: int, *, spin: bool = False
     ) -> None:
@@ -26,6 +45,27 @@ class OnnxRuntime(Exported):
 
     def open(self, path: Path, names: list[str]) -> Session:
         """Open an inference session."""
+        session = self._session(path, self._options())
+
+        def run(tensors: Arrays) -> Arrays:
+            return [torch.from_numpy(array) for array in session.run(None, _feeds(names, tensors))]
+
+        return run
+
+    def record(self, path: Path, names: list[str], tensors: Arrays) -> OrtRecorder:
+        """Open a session that writes its profile and its optimised graph into a folder."""
+        folder = Path(tempfile.mkdtemp(prefix="paifuser-ort-"))
+        options = self._options()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "profile")
+        options.optimized_model_filepath = str(folder / OPTIMIZED)
+        options.add_session_config_entry(f"{EXTERNAL}_file_name", "weights.bin")
+        options.add_session_config_entry(f"{EXTERNAL}_min_size_in_bytes", "1024")
+        session = self._session(path, options)
+        session.run(None, _feeds(names, tensors))
+        return OrtRecorder(session, names, read_graph(path), folder)
+
+    def _options(self) -> Any:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -36,14 +76,143 @@ class OnnxRuntime(Exported):
         options.add_session_config_entry(
             "session.intra_op.allow_spinning", "1" if self.spins else "0"
         )
-        session = onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
-        )
+        return options
 
-        def run(tensors: Arrays) -> Arrays:
-            feeds = {
-                name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)
-            }
-            return [torch.from_numpy(array) for array in session.run(None, feeds)]
+    def _session(self, path: Path, options: Any) -> Any:
+        import onnxruntime
 
-        return run
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class OrtRecorder(NodeRecorder):
+    """Reads ONNX Runtime's profile: a JSON file with the time and bytes of each node and run."""
+
+    title = TITLE
+    no_memory = "this version of ONNX Runtime does not give the memory of a node"
+
+    def __init__(
+        self,
+        session: Any,
+        names: list[str],
+        exported: Graph,
+        folder: Path,
+    ) -> None:
+        self.session, self.names, self.exported, self.folder = session, names, exported, folder
+        # a recording that is stopped is never read
+        self.clean_up = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def run(self, tensors: Arrays) -> None:
+        """Run once; the session writes down each node."""
+        self.session.run(None, _feeds(self.names, tensors))
+
+    def nodes(self) -> list[EngineNode]:
+        """Read the file and join each node to the layers by the tensors that it makes."""
+        events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
+        optimized = read_graph(self.folder / OPTIMIZED)
+        self.clean_up()
+        parts = joined_parts(optimized, self.exported)
+        return [
+            _node(node, found, parts[index], _weights_of(node, optimized))
+            for index, (node, found) in enumerate(_events_of(optimized, events))
+            if found
+        ]
+
+
+def _events_of(graph: Graph, events: list[dict[str, Any]]) -> list[tuple[Node, list[Any]]]:
+    """The events of each node, a run each; a node without a name goes by its operator, and one that
+    shares its name or operator with others by the order.
+    """
+    ran = [event for event in events if event.get("name", "").endswith(KERNEL)]
+    names = {node.name for node in graph.nodes if node.name}
+    by_key: dict[str, list[Any]] = defaultdict(list)
+    for event in ran:
+        name = event["name"].removesuffix(KERNEL)
+        by_key[name if name in names else f"a {event['args']['op_name']}"].append(event)
+    keys = [node.name or f"a {node.op}" for node in graph.nodes]
+    shared, earlier = Counter(keys), Counter[str]()
+    found = []
+    for node, key in zip(graph.nodes, keys, strict=True):
+        found.append((node, by_key[key][earlier[key] :: shared[key]]))
+        earlier[key] += 1
+    return found
+
+
+def _weights_of(node: Node, graph: Graph) -> int:
+    """The size of a node's weights; the profile leaves out those that were packed beforehand."""
+    return sum(graph.weight_bytes.get(name, 0) for name in node.inputs)
+
+
+def _node(
+    node: Node, events: list[dict[str, Any]], parts: tuple[Part, ...], weight_bytes: int
+) -> EngineNode:
+    args = events[-1]["args"]
+    # in the first run only: in later ones all tensors lie in one block that is never freed
+    alive = events[0]["args"].get("mem_bytes_in_use")
+    runs = events[1:] or events  # the first run is a warm-up
+    tensors = args.get("activation_size")
+    return EngineNode(
+        name=node.name,
+        op=node.op,
+        kernel=args["op_name"],
+        ms=tuple(event["dur"] / 1e3 for event in runs),
+        parts=parts,
+        read_bytes=None if tensors is None else int(tensors) + weight_bytes,
+        written_bytes=int(args["output_size"]) if "output_size" in args else None,
+        held_bytes=int(alive) if alive else None,
+    )
+
+
+def joined_parts(optimized: Graph, exported: Graph) -> list[tuple[Part, ...]]:
+    """The parts of each node of ONNX Runtime's graph: what the exported graph has between the
+    tensors that it makes and those that others make. A node that makes none of them does a share
+    of the work of the one that reads it.
+    """
+    makes = [() if node.op in REORDERS else _made(node, exported) for node in optimized.nodes]
+    taken = {name for names in makes for name in names}
+    makes = [
+        _with_joined(node, names, taken, exported)
+        for node, names in zip(optimized.nodes, makes, strict=True)
+    ]
+    known = {name for names in makes for name in names} | exported.inputs
+    parts = [exported.parts_between(names, known) for names in makes]
+    readers = _readers(optimized)
+    for index in reversed(range(len(parts))):
+        if not makes[index] and optimized.nodes[index].op not in REORDERS:
+            around = {parts[reader] for reader in readers[index]}
+            parts[index] = around.pop() if len(around) == 1 else ()
+    return parts
+
+
+def _readers(graph: Graph) -> dict[int, set[int]]:
+    """The nodes that read what each node makes, by index."""
+    readers: dict[int, set[int]] = defaultdict(set)
+    for index, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            if name in graph.maker:
+                readers[graph.maker[name]].add(index)
+    return readers
+
+
+def _made(node: Node, exported: Graph) -> tuple[str, ...]:
+    """The exported tensors that a node makes; in blocked layout its name has the tensor's."""
+    names = tuple(name for name in node.outputs if name in exported.maker)
+    blocked = node.name.removesuffix(BLOCKED)
+    return names or ((blocked,) if blocked in exported.maker else ())
+
+
+def _with_joined(
+    node: Node, names: tuple[str, ...], taken: set[str], exported: Graph
+) -> tuple[str, ...]:
+    """In blocked layout a residual sum and an activation are joined without a trace in the name."""
+    if len(names) != 1 or not node.name.endswith(BLOCKED) or node.op != "Conv":
+        return names
+    name, takes_sum = names[0], len(node.inputs) == CONV_WITH_SUM
+    for joined in (("Add", "Sum") if takes_sum else (), ACTIVATIONS):
+        readers = [after for after in exported.nodes if name in after.inputs]
+        if len(readers) == 1 and readers[0].op in joined and readers[0].outputs[0] not in taken:
+            name = readers[0].outputs[0]
+    return (name,)
+
+
+def _feeds(names: list[str], tensors: Arrays) -> dict[str, Any]:
+    return {name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)}

@@ -18,10 +18,14 @@ recording      torch's profiler on a device: kernels and gradients by layer
 allocations    the memory timeline
 alternatives   a layer timed alone in another layout or dtype
 rows           from an observation to a profile
+engine_rows    the rows of a model in an engine, from the engine's own profile
+tree           layers as a tree of their paths: order, sums, what their modules say
 limits         what binds a layer: computing, memory or overhead
 faster         raise a measured ceiling to the rate of a layer that beats it
 why            explain a layer, a container or a model
 reasons        the reasons for a layer's time, one function each
+expected       what a step is expected to leave of a model's latency
+terms          the parts of a profile's time that this is predicted from
 compared       how a layer changed from the baseline
 pairs          two profiles side by side
 batches        latency, throughput and memory by batch size

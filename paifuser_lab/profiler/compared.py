@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records import LayerProfile, Profile, Reason
+from ..records import ENGINE_ROW, LayerProfile, Profile, Reason
 
 NOISE = 0.05  # smaller changes, or ones within the spread of either, count as none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
@@ -16,9 +16,13 @@ FORMATS = {
 
 def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> list[Reason]:
     """The change from the baseline, and the facts that kept the layer from getting faster."""
+    if row.layer == ENGINE_ROW:
+        return []
     if row.layer not in against:
         return [Reason(topic="change", sentence="It was not there before.")]
     before = against[row.layer]
+    if row.joined_into is not None:
+        return [Reason(topic="change", sentence=_joined(before, row))]
     reasons = [Reason(topic="change", sentence=_change(before, row))]
     if row.total_ms >= before.total_ms * (1 - NOISE):
         reasons += [
@@ -26,6 +30,13 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
             for text in _why_not(profile, row, against, before)
         ]
     return reasons
+
+
+def _joined(before: LayerProfile, row: LayerProfile) -> str:
+    return (
+        f"It took {before.total_ms:.3g} ms and runs inside '{row.joined_into}' now, whose row has "
+        "the time of both."
+    )
 
 
 def _change(before: LayerProfile, row: LayerProfile) -> str:
@@ -74,9 +85,11 @@ def _why_not(
             "did not touch."
         )
     elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
-        facts.append("It is bound by memory, and moves as many bytes as before.")
+        facts.append("It is limited by memory, and moves as many bytes as before.")
     if row.flops >= before.flops and row.verdict == "compute" and row.dtype == before.dtype:
-        facts.append("It is bound by computing, and computes as much as before in the same dtype.")
+        facts.append(
+            "It is limited by arithmetic, and computes as much as before in the same dtype."
+        )
     return facts
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, backends
 
 from ..machine import keep_faster
 from ..quantization import Int8Layer, QuantizedLayer
-from ..records import LayerProfile, Profile
+from ..records import ENGINE_ROW, LayerProfile, Profile
 from .observation import Observation
 from .rows import profile_of
 
@@ -46,6 +46,8 @@ def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]
         return {}
     best: dict[str, float] = {}
     for row in profile:
+        if row.layer == ENGINE_ROW:
+            continue
         name = RATES.get(row.dtype, "")
         known = getattr(ceiling, name, None)
         if (
@@ -60,7 +62,7 @@ def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]
 
 def _is_comparable(observation: Observation, row: LayerProfile) -> bool:
     """Whether the layer multiplies in the format of its row, and runs long enough to be timed."""
-    module = observation.work.model.get_submodule(row.layer)
+    module = observation.layered.get_submodule(row.layer)
     if row.self_ms < MIN_MS or not row.macs:
         return False
     if isinstance(module, QuantizedLayer):

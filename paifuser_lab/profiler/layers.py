@@ -22,7 +22,7 @@ from ..arguments import check_count, check_seconds, check_threads
 from ..errors import ForwardError, MeasureError, first_line
 from ..machine import hardware, thread_choices
 from ..machine import threads as with_threads
-from ..measure import timed_ms
+from ..measure import MachineWatch, faster_threads, spread, timed_ms
 from ..progress import Progress, progress
 from ..records import Hardware, Profile
 from ..stopping import keep_when_stopped
@@ -89,15 +89,20 @@ def profile_in_turn(
         for subject in subjects:
             _check_gradients(workload_of(subject))
     observations = [_first_run(subject, threads) for subject in subjects]
+    if backward:
+        _check_engines(observations)
     complete = [observation for observation in observations if observation.failure is None]
     with (
         progress("profiling", runs + 3 * len(complete)) as shown,
         torch.random.fork_rng(devices=_devices(complete)),
     ):
         with keep_when_stopped(
-            lambda: bool(complete) and all(one.runs and one.plain_ms for one in complete)
+            lambda: bool(complete) and all(one.watched_ms and one.plain_ms for one in complete)
         ) as ending:
+            watch = MachineWatch()
             _time_in_turn(complete, runs, seconds, shown, should_stop)
+            for observation in complete:
+                observation.quality = watch.quality(spread=spread(observation.plain_ms))
             for observation in complete:
                 _measure_details(observation, shown, backward=backward)
         if ending.is_stopped:
@@ -120,8 +125,15 @@ def _first_run(subject: Workload | Derived, threads: int | None) -> Observation:
         work.output()
     except ForwardError as failure:
         return _failed(work, threads or own or thread_choices()[-1], machine, failure)
-    observation = Observation(work, threads or own or _faster_threads(work), machine)
+    observation = Observation(work, threads or own or faster_threads(work), machine)
     with running(work.model), with_threads(observation.threads):
+        if observation.engine is not None:
+            observation.recorder = observation.engine.recorder(work.inputs.clone())
+        if observation.recorder is not None:
+            observation.operators = watch_operators(
+                observation.layered, observation.fresh_layered_call, runs=0
+            )
+            return observation
         once_ms = timed_ms(observation.fresh_call(), work.device)
         observation.operators = watch_operators(
             work.model, observation.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS
@@ -144,26 +156,6 @@ def _failed(work: Workload, count: int, machine: Hardware, failure: ForwardError
                 )
             )
     return observation
-
-
-def _faster_threads(work: Workload) -> int:
-    """The faster of one thread and all, as for the baseline of a comparison."""
-    choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
-    if len(choices) == 1:
-        return choices[0]
-    best = dict.fromkeys(choices, float("inf"))
-    inputs = work.inputs.clone()
-    with running(work.model):
-        for _ in range(3):
-            for count in choices:
-                with with_threads(count):
-                    best[count] = min(
-                        best[count],
-                        *(timed_ms(lambda: inputs(work.model), work.device) for _ in range(2)),
-                    )
-            if max(best.values()) > SLOW_MS:
-                break
-    return min(best, key=lambda count: best[count])
 
 
 def _time_in_turn(
@@ -198,6 +190,10 @@ def _take_turn(observation: Observation, *, is_watched: bool) -> None:
         if not is_watched:
             observation.plain_ms.append(timed_ms(observation.fresh_call(), device))
             return
+        if observation.recorder is not None:
+            recorder, tensors = observation.recorder, observation.work.inputs.clone().tensors
+            observation.watched_ms.append(timed_ms(lambda: recorder.run(tensors), device))
+            return
         call = observation.fresh_call()
         taken = timed_ms(lambda: observation.runs.append(watch_run(model, call, device)), device)
         observation.watched_ms.append(taken)
@@ -206,6 +202,9 @@ def _take_turn(observation: Observation, *, is_watched: bool) -> None:
 def _measure_details(observation: Observation, shown: Progress, *, backward: bool) -> None:
     """Measure memory, kernels, alternatives and, on request, gradients."""
     work = observation.work
+    if observation.recorder is not None:  # the engine has told what it can
+        shown.advance(3)
+        return
     with running(work.model), with_threads(observation.threads):
         events = record_run(work.model, observation.fresh_call(), work.device, memory=True)
         observation.held, observation.kernels = bytes_held(events), kernels_by_layer(events)
@@ -263,6 +262,15 @@ def _check_gradients(work: Workload) -> None:
         raise MeasureError(
             f"{work.name} has no weight that requires a gradient; profile it without backward=True."
         )
+
+
+def _check_engines(observations: list[Observation]) -> None:
+    for observation in observations:
+        if observation.recorder is not None:
+            raise MeasureError(
+                f"{observation.recorder.title} computes no gradients; profile "
+                f"{observation.work.name} without backward=True, or the model without its backend."
+            )
 
 
 def _surrogate_loss(output: Any) -> Tensor:

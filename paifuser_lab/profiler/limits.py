@@ -24,7 +24,7 @@ def limits_of(
 ) -> dict[str, Any]:
     """The layer's time at each limit of this machine, its operators, and the binding limit."""
     call_ms, _ = call_costs_ms()
-    computing = row["flops"] / _rate(observation.ceiling, row["dtype"]) / 1e6
+    computing = row["flops"] / peak_rate(observation.ceiling, row["dtype"]) / 1e6
     moving = row["bytes"] / observation.ceiling.bandwidth_gbs / 1e6
     calling = sum(op.calls for op in ran) * operator_cost_ms() + row["calls"] * call_ms
     overhead = min(
@@ -64,7 +64,7 @@ def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorP
     return tuple(op.model_copy(update={"ms": op.ms * self_ms / together}) for op in ran)
 
 
-def _rate(ceiling: Ceiling, dtype: str) -> float:
+def peak_rate(ceiling: Ceiling, dtype: str) -> float:
     """The peak rate of the device in a dtype; that of fp32 if the dtype's was not measured."""
     rates = {
         "bfloat16": ceiling.bf16_gflops,

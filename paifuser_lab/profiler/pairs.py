@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import MeasureError
 from ..measure import Samples, ratio_of_rounds
-from ..records import LayerPair, LayerProfile, Profile, Reason, SideBySide
+from ..records import ENGINE_ROW, LayerPair, LayerProfile, Profile, Reason, SideBySide
 from ..workload import Derived, Workload
 from .layers import RUNS, SECONDS, profile_in_turn
 
@@ -70,9 +70,11 @@ def _row(name: str, before: Profile, after: Profile) -> LayerPair:
 
 def _note(old: LayerProfile | None, new: LayerProfile | None, after: Profile) -> str:
     if old is None:
-        return "new"
+        return "in no layer's node" if new is not None and new.layer == ENGINE_ROW else "new"
     if new is None:
         return f"inside {after.root.kind}" if len(after) == 1 else "gone"
+    if new.joined_into is not None:
+        return f"joined into {new.joined_into}"
     changes = []
     if new.kind == "Identity" and old.kind != "Identity":
         changes.append("folded away")

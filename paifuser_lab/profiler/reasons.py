@@ -10,24 +10,14 @@ from typing import Any
 from ..records import LayerProfile, Profile, Reason, counted, readable_bytes
 from .alternatives import MIN_RATE_RATIO
 from .compared import COPIES
+from .expected import expected, is_calibrated
+from .terms import is_foldable, is_fusable
 
 MIN_SHARE = 0.002  # of the whole; smaller layers are only summed up
 SLOW_PATH = 0.25  # of the roof, if overhead is not the cause
 # times the cost of the smallest call; below it an operator's time is mostly its setup
 MIN_OPERATOR_COST = 20
 MIN_SPEEDUP = 1.1  # for a change of a layer to count as a help
-NORMALISED = ("Conv", "Linear")
-# fused by a step with the layer before
-FUSED = (
-    "ReLU",
-    "ReLU6",
-    "SiLU",
-    "GELU",
-    "Hardswish",
-    "Hardsigmoid",
-    "Sigmoid",
-    "Tanh",
-)
 GRAPH_ENGINE = {"cpu": "onnxruntime", "cuda": "inductor"}
 
 
@@ -40,7 +30,7 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         yield Reason(
             topic="roof",
             sentence=(
-                f"Bound by computing: {row.gflops:.3g} GFLOP/s, {share:.0%} of what "
+                f"Limited by arithmetic: {row.gflops:.3g} GFLOP/s, {share:.0%} of what "
                 f"{_device(profile)}."
             ),
         )
@@ -49,7 +39,7 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         yield Reason(
             topic="roof",
             sentence=(
-                f"Bound by memory: it moves {readable_bytes(row.moved_bytes)} at "
+                f"Limited by memory: it reads and writes {readable_bytes(row.moved_bytes)} at "
                 f"{row.gbs:.3g} GB/s, {share:.0%} of what {_device(profile)}{cached}."
             ),
         )
@@ -58,12 +48,12 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         yield Reason(
             topic="overhead",
             sentence=(
-                f"Bound by overhead: {row.overhead_ms:.3g} of {row.self_ms:.3g} ms are spent "
+                f"Limited by call cost: {row.overhead_ms:.3g} of {row.self_ms:.3g} ms are spent "
                 f"around its {counted(calls, 'operator call')}; its work would take "
-                f"{row.roof_ms:.2g} ms at the roof."
+                f"{row.roof_ms:.2g} ms at the ceiling."
             ),
             step=_graph_engine(profile),
-            saves_ms=row.overhead_ms,
+            saves_ms=_engine_saves(profile, row, row.overhead_ms),
             basis="estimated",
         )
 
@@ -114,22 +104,12 @@ def _alternatives(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """A batch-norm that could be folded into the layer before it."""
-    if (
-        not row.kind.startswith("BatchNorm")
-        or len(row.reads_from) != 1
-        or row.reads_from[0] not in profile
-    ):
-        return
-    before = profile[row.reads_from[0]]
-    readers = [other.layer for other in profile if before.layer in other.reads_from]
-    if max(before.calls, row.calls) > 1:
-        return
-    if before.kind.startswith(NORMALISED) and readers == [row.layer]:
+    if is_foldable(profile, row):
         yield Reason(
             topic="folding",
             sentence=(
-                f"It only scales the output of '{before.layer}' by constants: folded into it, it "
-                "costs nothing."
+                f"It only scales the output of '{row.reads_from[0]}' by constants: folded into "
+                "it, it costs nothing."
             ),
             step={"fold": {}},
             saves_ms=row.self_ms,
@@ -158,25 +138,28 @@ def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         else f"'{row.reads_from[0] or profile.workload}', whose output it takes,"
     )
     intensity = sum(op.flops for op in passes) / max(moved, 1)
+    moved_ms = sum(op.ms for op in passes) if is_container else row.self_ms
+    is_fused = profile.device == "cpu" and is_fusable(profile, row)
     yield Reason(
         topic="fusion",
         sentence=(
             f"{subject} reads and writes {readable_bytes(moved)} for {intensity:.2g} operations a "
             f"byte; fused with {before} it would move nothing."
         ),
-        step={"fuse": {}} if _is_fused(profile, row) else _graph_engine(profile),
-        saves_ms=sum(op.ms for op in passes) if is_container else row.self_ms,
+        step={"fuse": {}} if is_fused else _graph_engine(profile),
+        saves_ms=moved_ms if is_fused else _engine_saves(profile, row, moved_ms),
         basis="estimated",
     )
 
 
-def _is_fused(profile: Profile, row: LayerProfile) -> bool:
-    """Whether the step `fuse` fuses the layer with the one before."""
-    return (
-        profile.device == "cpu"
-        and row.kind in FUSED
-        and profile[row.reads_from[0]].kind.startswith(NORMALISED)
-    )
+def _engine_saves(profile: Profile, row: LayerProfile, bound_ms: float) -> float | None:
+    """What the graph engine is expected to save of the layer, at most the time in question; None
+    if it is not expected to save any.
+    """
+    if not is_calibrated(profile):
+        return bound_ms
+    saves_ms = expected(profile, GRAPH_ENGINE["cpu"], [row]).saves_ms
+    return min(saves_ms, bound_ms) if saves_ms > 0 else None
 
 
 def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:

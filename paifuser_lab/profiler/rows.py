@@ -9,15 +9,15 @@ from statistics import median
 from typing import Any
 
 import numpy
-from torch import Tensor, nn
 
-from ..model.weights import parameter_count
 from ..quantization import Int8Layer
 from ..records import Kernel, LayerProfile, OperatorProfile, Profile
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
+from .engine_rows import engine_rows, opaque_row
 from .limits import least_inside, limits_of, vector_width
 from .observation import Observation
+from .tree import detail_of, in_tree_order, rolled_up, weight_shape, weights_by_layer
 
 MAX_WATCHING_RATIO = 3.0  # of the cost of watching a call here to that in an idle model
 
@@ -25,18 +25,19 @@ MAX_WATCHING_RATIO = 3.0  # of the cost of watching a call here to that in an id
 def profile_of(observation: Observation) -> Profile:
     """The profile of an observation."""
     call_ms, _ = call_costs_ms()
-    watching_ms = _watching_ms(observation)
-    own = _own_ms(observation, watching_ms)
-    home = _homes(observation, own)
-    layers = tuple(_rows(observation, own, home))
-    plain = observation.plain_ms or [sum(float(numpy.median(times)) for times in own.values())]
+    watching_ms = observation.recording_ms if observation.recorder else _watching_ms(observation)
+    layers = (
+        engine_rows(observation) if observation.recorder else _all_rows(observation, watching_ms)
+    )
+    plain = observation.plain_ms or [sum(row.self_ms for row in layers)]
     low, high = numpy.percentile(plain, [25, 75])
     pairs = zip(observation.watched_ms, observation.plain_ms, strict=False)
-    return Profile(
+    profile = Profile(
         workload=observation.work.name,
         machine=observation.machine.label,
         device=str(observation.work.device),
         applied=observation.work.applied,
+        engine=observation.engine.title if observation.engine else "",
         threads=observation.threads,
         ceiling=observation.ceiling,
         vector_width=vector_width(observation),
@@ -52,6 +53,19 @@ def profile_of(observation: Observation) -> Profile:
         failure=str(observation.failure) if observation.failure else None,
         failed_layer=observation.failure.layer if observation.failure else None,
     )
+    if observation.quality is None:
+        return profile
+    rows_share = round(profile.rows_to_latency, 4)
+    quality = observation.quality.model_copy(update={"rows_share": rows_share})
+    return profile.model_copy(update={"quality": quality})
+
+
+def _all_rows(observation: Observation, watching_ms: float) -> tuple[LayerProfile, ...]:
+    """The rows of a model that eager torch runs; an engine that cannot be seen into is one row."""
+    own = _own_ms(observation, watching_ms)
+    first, *rest = _rows(observation, own, _homes(observation, own))
+    opaque = observation.engine.opaque if observation.engine else ""
+    return (opaque_row(first, opaque) if opaque else first, *rest)
 
 
 def _watching_ms(observation: Observation) -> float:
@@ -94,18 +108,19 @@ def _homes(observation: Observation, own: dict[str, list[float]]) -> dict[str, s
 def _rows(
     observation: Observation, own: dict[str, list[float]], home: dict[str, str]
 ) -> Iterable[LayerProfile]:
-    names = _in_order(observation, own)
+    entered = [layer for layer in observation.operators.entered if layer in own]
+    names = in_tree_order([*entered, *own])
     selves = _own_figures(observation, names, own, home)
     weights = {
-        name: count for name, count in _weights_by_layer(observation.work.model).items() if count
+        name: count for name, count in weights_by_layer(observation.layered).items() if count
     }
     backward = _backward(observation, home)
-    runs = _rolled_up({name: numpy.array(times) for name, times in own.items()})
+    runs = rolled_up({name: numpy.array(times) for name, times in own.items()})
     total = {
-        key: _rolled_up({name: row[key] for name, row in selves.items()})
+        key: rolled_up({name: row[key] for name, row in selves.items()})
         for key in ("self_ms", "flops", "macs", "bytes")
     }
-    all_weights, all_backward = _rolled_up(weights), _rolled_up(backward or {})
+    all_weights, all_backward = rolled_up(weights), rolled_up(backward or {})
     whole = total["self_ms"][""] or 1.0
     for name in names:
         low, high = numpy.percentile(runs[name], [25, 75])
@@ -124,36 +139,12 @@ def _rows(
         )
 
 
-def _in_order(observation: Observation, own: dict[str, list[float]]) -> list[str]:
-    """The layers in order of their first run, each after its containers, even those that did not
-    run.
-    """
-    entered = [layer for layer in observation.operators.entered if layer in own]
-    names: dict[str, None] = {"": None}
-    for layer in (*entered, *own):
-        parts = layer.split(".")
-        for count in range(1, len(parts) + 1):
-            names[".".join(parts[:count])] = None
-    return sorted(names, key=_by_first(list(names)))
-
-
-def _by_first(names: list[str]) -> Any:
-    """Sort key of tree order: children follow their layer, siblings are in order of first run."""
-    index_of = {name: index for index, name in enumerate(names)}
-
-    def key(name: str) -> tuple[int, ...]:
-        parts = name.split(".") if name else []
-        return tuple(index_of[".".join(parts[:count])] for count in range(1, len(parts) + 1))
-
-    return key
-
-
 def _own_figures(
     observation: Observation, names: list[str], own: dict[str, list[float]], home: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
     """The description and own figures of each layer."""
     operators, inside = _operators(observation, home), least_inside(observation, home)
-    modules = dict(observation.work.model.named_modules(remove_duplicate=False))
+    modules = dict(observation.layered.named_modules(remove_duplicate=False))
     recorded = observation.operators
     calls = (
         {layer: max(run.calls.get(layer, 0) for run in observation.runs) for layer in own}
@@ -172,7 +163,7 @@ def _own_figures(
         row = {
             "layer": name,
             "kind": type(modules[name]).__name__,
-            "detail": _detail(modules[name]),
+            "detail": detail_of(modules[name]),
             "calls": calls.get(name, 0),
             "self_ms": float(numpy.median(times)),
             "self_spread_ms": (float(low), float(high)),
@@ -180,7 +171,7 @@ def _own_figures(
             "dtype": "int8"
             if isinstance(modules[name], Int8Layer)
             else recorded.dtypes.get(name, ""),
-            "weight_shape": _weight_shape(modules[name]),
+            "weight_shape": weight_shape(modules[name]),
             "is_channels_last": name in recorded.channels_last,
             "peak_bytes": observation.held.get(name),
             "reads_from": _reads_from(name, recorded.reads_from, home),
@@ -238,34 +229,3 @@ def _backward(observation: Observation, home: dict[str, str]) -> dict[str, float
     for layer in {layer for run in observation.backward for layer in run}:
         spent[home.get(layer, "")] += median(run.get(layer, 0.0) for run in observation.backward)
     return dict(spent)
-
-
-def _rolled_up(values: dict[str, Any]) -> dict[str, Any]:
-    """Each layer's value added to every container above it."""
-    total: dict[str, Any] = defaultdict(int)
-    for layer, value in values.items():
-        total[""] = total[""] + value
-        parts = layer.split(".") if layer else []
-        for count in range(1, len(parts) + 1):
-            above = ".".join(parts[:count])
-            total[above] = total[above] + value
-    return total
-
-
-def _weights_by_layer(model: nn.Module) -> dict[str, int]:
-    """The number of each layer's own weights; a shared one counts where it comes first."""
-    counted: set[int] = set()
-    return {
-        name: parameter_count(module, own=True, counted=counted)
-        for name, module in model.named_modules()
-    }
-
-
-def _weight_shape(module: nn.Module) -> tuple[int, ...]:
-    weight = getattr(module, "weight", None)
-    return tuple(weight.shape) if isinstance(weight, Tensor) else ()
-
-
-def _detail(module: nn.Module) -> str:
-    """The options of a layer without children, by `extra_repr`."""
-    return "" if any(module.children()) else module.extra_repr()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import MeasureError
-from ..records import Basis, Explanation, LayerProfile, Profile, Reason, counted
+from ..records import ENGINE_ROW, Basis, Explanation, LayerProfile, Profile, Reason, counted
 from ..workload import Options
 from .compared import compared_reasons
+from .expected import KINDS, Expected, best_of, expected_of, is_calibrated
 from .reasons import FINDERS, MIN_SHARE
 
 FACTS = (
@@ -23,6 +24,7 @@ FACTS = (
     "width",
     "conversion",
 )  # listed before measured alternatives
+LIMITS = {"compute": "arithmetic", "memory": "memory", "overhead": "call cost"}
 MOSTLY_MEASURED = 0.8
 EAGER = "eager"
 
@@ -40,7 +42,7 @@ def explain(profile: Profile, layer: str = "", *, against: Profile | None = None
     below = profile.children(layer)
     changed = compared_reasons(profile, row, against) if against is not None else []
     own = sorted(_reasons(profile, row), key=lambda reason: reason.topic not in FACTS)
-    summed = _summed(profile, layer) if below else []
+    summed = _offered(profile, layer) if below else []
     return Explanation(
         workload=profile.workload,
         layer=layer,
@@ -69,7 +71,11 @@ def _unknown(profile: Profile, layer: str, against: Profile | None) -> str:
 
 
 def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """The layer's reasons; a step that the model already has is left out."""
+    """The layer's reasons; a step that the model already has is left out. A row of what an engine
+    runs elsewhere, or itself, has none.
+    """
+    if row.joined_into is not None or row.layer == ENGINE_ROW:
+        return
     for find in FINDERS:
         for reason in find(profile, row):
             yield (
@@ -80,12 +86,14 @@ def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def is_applied(step: Options, applied: Iterable[Options]) -> bool:
-    """Whether the model already has a step with these options; an engine is any backend."""
+    """Whether the model already has a step with these options; an engine is any backend, and what
+    was pruned once is not pruned again.
+    """
     kind, options = next(iter(step.items()))
     done = [earlier[kind] for earlier in applied if kind in earlier]
     if kind == "backend":
         return any(earlier.get("name", EAGER) != EAGER for earlier in done)
-    return any(options.items() <= earlier.items() for earlier in done)
+    return any(kind == "prune" or options.items() <= earlier.items() for earlier in done)
 
 
 def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
@@ -99,10 +107,52 @@ def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     for layer in inside:
         bound[layer.verdict or "overhead"] += layer.self_ms
     shares = ", ".join(
-        f"{ms / (row.total_ms or 1.0):.0%} {name}"
+        f"{ms / (row.total_ms or 1.0):.0%} {LIMITS[name]}"
         for name, ms in sorted(bound.items(), key=lambda pair: -pair[1])
     )
-    yield Reason(topic="where", sentence=f"Most is spent in {names}; bound by: {shares}.")
+    yield Reason(topic="where", sentence=f"Most is spent in {names}; limited by: {shares}.")
+
+
+def _offered(profile: Profile, layer: str) -> list[Reason]:
+    """What steps are expected to save of a container, the most first, each with the layers that
+    speak for it. A step that is not expected to help is described and not advised.
+    """
+    summed = _summed(profile, layer)
+    if profile.engine:  # joins and folds by itself: what it would save eager torch is no advice
+        return [reason.without_step for reason in summed]
+    if not is_calibrated(profile):
+        return summed
+    likely = [
+        each
+        for each in expected_of(profile, layer)
+        if each.is_likely and not is_applied(each.kind.step, profile.applied)
+    ]
+    best = best_of(likely)
+    offered = [_expected_reason(each, summed) for each in best]
+    others = [reason for reason in summed if reason.step not in [each.kind.step for each in best]]
+    return [*offered, *(_in_doubt(reason) for reason in others)]
+
+
+def _expected_reason(each: Expected, summed: list[Reason]) -> Reason:
+    """The reason with the expected saving, and the layers of the same step."""
+    same = next((reason for reason in summed if reason.step == each.kind.step), None)
+    return Reason(
+        topic=same.topic if same else each.kind.topic,
+        sentence=" ".join([each.sentence, *([same.sentence] if same else [])]),
+        step=each.kind.step,
+        saves_ms=each.saves_ms,
+        error_ms=each.error_ms,
+        basis="estimated",
+    )
+
+
+def _in_doubt(reason: Reason) -> Reason:
+    """A step that helps layers alone and is not among the best of the whole: no advice."""
+    is_covered = any(reason.step == kind.step for kind in KINDS.values())
+    if not is_covered or (reason.saves_ms or 0.0) <= 0:
+        return reason
+    doubt = "In the model as a whole it is expected to help less than others, or not at all."
+    return reason.without_step.model_copy(update={"sentence": f"{reason.sentence} {doubt}"})
 
 
 def _summed(profile: Profile, layer: str) -> list[Reason]:

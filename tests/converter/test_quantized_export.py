@@ -18,6 +18,7 @@ from paifuser_lab.converter import export_onnx
 from paifuser_lab.errors import StepError
 from paifuser_lab.quantization import saturates
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
+from paifuser_lab.steps.backend import Backend
 from paifuser_lab.variant import apply_recipe
 
 # relative L2: an engine sometimes rounds a value between two steps to the other one
@@ -253,6 +254,7 @@ def test_an_engine_that_saturates_is_refused_with_the_reason(monkeypatch):
     steps = [{"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime", "threads": 1}}]
     monkeypatch.setattr(apply_recipe, "saturates", lambda: True)
     monkeypatch.setattr(apply_recipe, "INT8_TOLERANCE", 1e-12)
+    monkeypatch.setattr(Backend, "tolerance", 1e-12)
     with pytest.raises(StepError, match=r"no VNNI.*leave 'backend' out.*nothing was changed"):
         lab.apply(work, Recipe(steps))
     monkeypatch.setattr(apply_recipe, "saturates", lambda: False)

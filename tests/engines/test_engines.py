@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,20 +16,11 @@ from paifuser_lab.errors import MissingExtraError, RecipeError, StepError
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.workload import Inputs
+from tests.support.engines import EXPORTED, PARAMETERS
 from tests.support.models import Branching, Counting, Mapped, Scaled, Scribbling, Small, ids, images
 
-EXPORTED = [
-    pytest.param(
-        name,
-        marks=pytest.mark.skipif(
-            find_spec(name) is None and name not in os.environ.get("PAIFUSER_REQUIRE", ""),
-            reason=f"{name} is not installed",
-        ),
-    )
-    for name in ("onnxruntime", "openvino")
-]
 each_export = pytest.mark.parametrize("engine", EXPORTED)
-each = pytest.mark.parametrize("engine", ["eager", *EXPORTED])
+each = pytest.mark.parametrize("engine", PARAMETERS.values())
 # where the exported engines share the code, one is enough
 of_two = pytest.mark.parametrize("engine", ["eager", EXPORTED[0]])
 

@@ -25,7 +25,7 @@ from paifuser_lab.profiler.batches import sweep as sweeping
 from paifuser_lab.profiler.batches.inputs import example_batch, first_of, repeated
 from paifuser_lab.records import BatchRow, BatchSweep, Record, readable_bytes
 from paifuser_lab.workload import Inputs
-from tests.support.models import Mapped, Small, images
+from tests.support.models import Mapped, Small, images, unchecked
 
 ROW_KEYS = {
     "batch",
@@ -567,7 +567,7 @@ def test_inputs_without_a_batch_are_refused():
 
 def test_a_model_that_fails_on_its_own_example_raises_with_the_layer(pace):
     with pytest.raises(PaifuserError, match=r"fails on its example inputs at .*Linear"):
-        batch_size(workload(nn.Sequential(nn.Linear(5, 4)), torch.randn(2, 4)))
+        batch_size(unchecked(nn.Sequential(nn.Linear(5, 4)), torch.randn(2, 4)))
 
 
 def test_a_most_below_a_fixed_batch_raises_with_the_remedy(pace):
@@ -645,7 +645,8 @@ def test_a_sweep_survives_a_file_and_is_a_frame(tmp_path):
         SWEEP[3]
 
 
-def test_a_sweep_reads_as_a_table_with_the_knee_and_the_reason():
+def test_a_sweep_reads_as_a_table_with_the_knee_and_the_reason(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     lines = str(SWEEP).splitlines()
     assert "utilisation" not in lines[1], "nothing is known of it"
     assert (

@@ -34,7 +34,7 @@ from paifuser_lab.profiler.checks.subject import Subject
 from paifuser_lab.profiler.checks.trace import BATCH, LOOP, MODEL, WATCHING, Trace
 from paifuser_lab.profiler.checks.watch import LoopRun, Memory, watch
 from paifuser_lab.records import Check, Checklist, Record
-from tests.support.models import Counting, Scribbling, Small, images
+from tests.support.models import Counting, Scribbling, Small, images, unchecked
 
 QUICK = 0.0  # five rounds, and no more
 
@@ -712,7 +712,7 @@ def test_a_loop_with_a_profiler_of_its_own_is_refused(traceless: None) -> None:
 
 def test_a_workload_that_fails_names_its_layer(traceless: None) -> None:
     with pytest.raises(ForwardError, match="layer '0'"):
-        checklist(Workload(nn.Sequential(nn.Linear(4, 1)), torch.ones(3, 3)))
+        checklist(unchecked(nn.Sequential(nn.Linear(4, 1)), torch.ones(3, 3)))
 
 
 def test_calls_inside_a_tracer_are_left_alone(traceless: None) -> None:

@@ -23,7 +23,17 @@ from paifuser_lab.profiler import profile_in_turn
 from paifuser_lab.profiler.alternatives import try_alternatives
 from paifuser_lab.profiler.operators import watch_operators
 from paifuser_lab.records import Ceiling, Hardware
-from tests.support.models import Branching, Counting, Mapped, Scribbling, Small, Tied, ids, images
+from tests.support.models import (
+    Branching,
+    Counting,
+    Mapped,
+    Scribbling,
+    Small,
+    Tied,
+    ids,
+    images,
+    unchecked,
+)
 
 
 def look(model: nn.Module, inputs: Any, **options: Any) -> Profile:
@@ -552,7 +562,8 @@ def test_should_stop_ends_a_profile() -> None:
 
 
 def test_a_model_that_fails_is_shown_up_to_the_layer_where_it_does() -> None:
-    profile = look(nn.Sequential(line(), nn.Sequential(nn.ReLU(), nn.Linear(5, 5)), line()), x())
+    model = nn.Sequential(line(), nn.Sequential(nn.ReLU(), nn.Linear(5, 5)), line())
+    profile = lab.profile(unchecked(model, x()), runs=2, threads=1)
     assert profile.failed_layer == "1.1" and "layer '1.1' (Linear)" in str(profile.failure)
     assert layers(profile) == ["", "0", "1", "1.0", "1.1"] and profile["0"].macs == 32
     assert "100.0%" not in profile.accuracy and "stopped: " in str(profile)
@@ -571,7 +582,7 @@ def test_a_model_that_gives_a_nan_is_shown_whole_and_the_layer_named() -> None:
 
 def test_a_failure_beside_a_model_that_runs_hides_neither() -> None:
     broken, sound = profile_in_turn(
-        [Workload(nn.Linear(5, 5), x()), Workload(line(), x())], runs=2, threads=1
+        [unchecked(nn.Linear(5, 5), x()), Workload(line(), x())], runs=2, threads=1
     )
     assert broken.failure and sound.failure is None and len(sound.rounds_ms) == 2
 

@@ -15,7 +15,7 @@ from paifuser_lab import Profile, Workload
 from paifuser_lab.errors import MeasureError, WorkloadError
 from paifuser_lab.profiler import explain, side_by_side
 from paifuser_lab.records import Ceiling, LayerProfile, Reason, SideBySide
-from tests.support.models import Small, images
+from tests.support.models import Small, images, unchecked
 
 QUICK: dict[str, Any] = {"runs": 2, "seconds": 0.1}
 
@@ -125,19 +125,26 @@ def test_a_change_of_layout_is_noted_where_it_shows() -> None:
     }
 
 
-def test_layers_run_by_an_engine_are_inside_it() -> None:
+def test_layers_run_by_an_engine_stand_beside_their_rows() -> None:
     pytest.importorskip("onnxruntime")
-    work = Workload(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4))
+    work = Workload(Small(), images())
     pair = side_by_side(
         work, lab.apply(work, lab.Recipe([{"backend": {"name": "onnxruntime"}}])), **QUICK
     )
-    assert pair.rows[0].kind_before == "Sequential" and pair.rows[0].note.startswith(
-        "Sequential → "
-    )
-    engine = pair.rows[0].kind_after
-    assert (
-        notes(pair)["0"] == notes(pair)["1"] == f"inside {engine}" and pair.rows[1].after_ms is None
-    )
+    assert notes(pair) == {
+        "": "",
+        "conv": "",
+        "norm": "joined into conv",
+        "relu": "joined into conv",
+        "head": "",
+        "engine itself": "in no layer's node",
+    }
+    assert all(row.after_ms is not None for row in pair.rows)
+
+
+def test_layers_inside_one_row_of_an_engine_are_inside_it() -> None:
+    pair = side_by_side(profile("before", 2.0, conv={}), profile("after", 1.0))
+    assert notes(pair)["conv"] == "inside Model" and pair.rows[1].after_ms is None
 
 
 def test_a_profile_and_a_workload_are_no_pair() -> None:
@@ -152,7 +159,7 @@ def test_a_profile_and_a_workload_are_no_pair() -> None:
 
 
 def test_a_model_that_fails_is_no_half_of_a_pair() -> None:
-    broken = Workload(nn.Linear(5, 5), torch.ones(1, 4), name="broken")
+    broken = unchecked(nn.Linear(5, 5), torch.ones(1, 4), name="broken")
     with pytest.raises(MeasureError, match="broken fails on its example inputs"):
         side_by_side(broken, broken, **QUICK)
 

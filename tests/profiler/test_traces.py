@@ -433,7 +433,7 @@ def flat(tree, *, is_again=False):
 
 @settings(max_examples=60, deadline=None)
 @given(trees(), some.randoms(use_true_random=False), some.sampled_from([0.0, 1e9, 1.7e15]))
-def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, chance, epoch):
+def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, generator, epoch):
     rows = list(flat(tree))
     if not rows:
         return
@@ -441,7 +441,7 @@ def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, ch
         event(name, epoch + row[0], row[1], **ids_of(number))
         for number, (name, *row) in enumerate(rows, 1)
     ]
-    chance.shuffle(events)
+    generator.shuffle(events)
     result = by_name(summary(events).operators)
     for name in {row[0] for row in rows}:
         mine = [row for row in rows if row[0] == name]

@@ -1,0 +1,270 @@
+"""What a step is expected to leave of a model's latency, predicted from its profile.
+
+A step has a few terms, each in milliseconds of the profile: what calls cost, what products and the
+passes between them take, what the arithmetic takes at the machine's ceilings. Its coefficients say
+how much of each is left. `paifuser-lab bench advice --fit` fits them to speed-ups measured on the
+zoo's models and writes them, with their error, to `expected.json`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..engines import available_engines
+from ..records import Profile, Record
+from .terms import TERMS, Rows, Step, is_foldable, is_fusable, rate_in
+
+FILE = Path(__file__).with_name("expected.json")
+MUCH_BETTER = 0.9  # of the time that a step leaves: one that changes the output must leave less
+
+TOPICS = {
+    "backend": "engine",
+    "precision": "precision",
+    "prune": "pruning",
+    "fold": "folding",
+    "fuse": "fusion",
+    "layout": "layout",
+}
+
+
+class Coefficients(Record):
+    """What a kind of step leaves of a millisecond of each term, and the root mean square error of
+    the predicted logarithm on models that it was not fitted to.
+    """
+
+    left: dict[str, float]
+    error: float
+
+
+class Calibration(Record):
+    """The coefficients of every kind of step, and the record that they were fitted to."""
+
+    fitted_to: str
+    models: int
+    steps: dict[str, Coefficients]
+
+
+@cache
+def calibration() -> Calibration:
+    """The coefficients of this version."""
+    return Calibration.load(FILE)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of step whose effect can be predicted: what it does, in words, and its terms."""
+
+    step: Step
+    effect: str
+    terms: tuple[str, ...]
+    is_exact: bool = True
+
+    @property
+    def name(self) -> str:
+        """The kind of its recipe step."""
+        return next(iter(self.step))
+
+    @property
+    def topic(self) -> str:
+        """The subject of a reason that advises it."""
+        return TOPICS[self.name]
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that the step selects, if it selects one."""
+        return self.step.get("backend", {}).get("name")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The latency that a step is expected to leave of some rows, and its usual error."""
+
+    kind: Kind
+    before_ms: float
+    left_ms: float
+    error: float
+
+    @property
+    def saves_ms(self) -> float:
+        return self.before_ms - self.left_ms
+
+    @property
+    def error_ms(self) -> float:
+        """The usual difference between the predicted and the measured saving."""
+        return self.left_ms * math.expm1(self.error)
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it would still save time if the prediction were too good by its usual error."""
+        return self.saves_ms > self.error_ms
+
+    @property
+    def sentence(self) -> str:
+        """What the step does and what is expected of it."""
+        low, high = (self.left_ms * math.exp(sign * self.error) for sign in (-1, 1))
+        change = "" if self.kind.is_exact else "; the output changes"
+        return (
+            f"{self.kind.effect}: {self.before_ms:.3g} ms are expected to become "
+            f"{self.left_ms:.3g}, likely {low:.3g}–{high:.3g}, as measured on "
+            f"{calibration().models} models{change}."
+        )
+
+
+def is_calibrated(profile: Profile) -> bool:
+    """Whether the coefficients hold for a profile: they are of eager torch on a CPU."""
+    return profile.device == "cpu" and not profile.engine
+
+
+def expected_of(profile: Profile, layer: str = "") -> list[Expected]:
+    """What each kind of step that suits a container's layers is expected to leave of their time,
+    the largest saving first. Empty where the coefficients do not hold.
+    """
+    if not is_calibrated(profile):
+        return []
+    rows = [row for _, row in profile.walk(layer)]
+    found = [
+        expected(profile, name, rows, is_whole=not layer)
+        for name, kind in KINDS.items()
+        if _suits(profile, rows, kind)
+    ]
+    return sorted(found, key=lambda each: -each.saves_ms)
+
+
+def best_of(expectations: Sequence[Expected]) -> list[Expected]:
+    """The best of each recipe step, the largest saving first; one that keeps the output is
+    preferred unless another is much better.
+    """
+    best: dict[str, Expected] = {}
+    for each in sorted(expectations, key=lambda each: not each.kind.is_exact):
+        other = best.get(each.kind.name)
+        is_alike = other is not None and other.kind.is_exact == each.kind.is_exact
+        limit = 1.0 if is_alike else MUCH_BETTER
+        if other is None or each.left_ms < limit * other.left_ms:
+            best[each.kind.name] = each
+    return sorted(best.values(), key=lambda each: -each.saves_ms)
+
+
+def expected(profile: Profile, name: str, rows: Rows, *, is_whole: bool = False) -> Expected:
+    """What a kind of step is expected to leave of these rows; `is_whole` if they are the model."""
+    kind, fitted = KINDS[name], calibration().steps[name]
+    before = sum(row.self_ms for row in rows)
+    terms = terms_of(profile, kind, rows, is_whole=is_whole)
+    left = sum(fitted.left[term] * ms for term, ms in terms.items())
+    return Expected(kind, before, left, fitted.error)
+
+
+def terms_of(
+    profile: Profile, kind: Kind, rows: Rows, *, is_whole: bool = True
+) -> dict[str, float]:
+    """The milliseconds of each of a kind's terms."""
+    return {
+        name: TERMS[name](profile, rows, kind.step)
+        for name in kind.terms
+        if is_whole or name != "entry"
+    }
+
+
+def _suits(profile: Profile, rows: Rows, kind: Kind) -> bool:
+    """Whether the step can be applied here and has something to change."""
+    if kind.engine is not None:
+        is_fast = profile.ceiling.bf16_gflops is not None or "bf16" not in kind.terms
+        return kind.engine in available_engines() and is_fast
+    return SUITS[kind.name](profile, rows, kind)
+
+
+def _can_be_placed(profile: Profile, rows: Rows, kind: Kind) -> bool:
+    """Images that convolutions read, and that are not in this layout already."""
+    return _is_tried(rows, kind) or any(
+        row.kind.startswith("Conv") and len(row.weight_shape) == 4 and not row.is_channels_last
+        for row in rows
+    )
+
+
+def _can_be_rounded(profile: Profile, rows: Rows, kind: Kind) -> bool:
+    """Products in fp32, on a machine with a rate for the format or timed in it alone."""
+    has_rate = rate_in(profile.ceiling, kind.step["precision"]["default"]) is not None
+    is_fp32 = any(row.macs and row.dtype in ("", "float32") for row in rows)
+    return is_fp32 and (has_rate or _is_tried(rows, kind))
+
+
+def _is_tried(rows: Rows, kind: Kind) -> bool:
+    return any(tried.step == kind.step for row in rows for tried in row.alternatives)
+
+
+def _can_be_cut(profile: Profile, rows: Rows, kind: Kind) -> bool:
+    """Several layers with weights: the last one's channels are the output."""
+    return sum(len(row.weight_shape) > 1 for row in rows) > 1
+
+
+def _can_be_folded(profile: Profile, rows: Rows, kind: Kind) -> bool:
+    return any(is_foldable(profile, row) for row in rows)
+
+
+def _can_be_fused(profile: Profile, rows: Rows, kind: Kind) -> bool:
+    return any(is_fusable(profile, row) for row in rows)
+
+
+SUITS: dict[str, Callable[[Profile, Rows, Kind], bool]] = {
+    "layout": _can_be_placed,
+    "precision": _can_be_rounded,
+    "prune": _can_be_cut,
+    "fold": _can_be_folded,
+    "fuse": _can_be_fused,
+}
+
+
+_WHOLE_GRAPH = "Run as one call, with passes joined to the products before them"
+KINDS: dict[str, Kind] = {
+    "onnxruntime": Kind(
+        {"backend": {"name": "onnxruntime"}}, _WHOLE_GRAPH, ("entry", "calls", "fp32", "passes")
+    ),
+    "openvino": Kind(
+        {"backend": {"name": "openvino"}}, _WHOLE_GRAPH, ("entry", "calls", "fp32", "passes")
+    ),
+    "openvino in bf16": Kind(
+        {"backend": {"name": "openvino", "bf16": True}},
+        "Run as one call whose products compute in bf16",
+        ("entry", "calls", "bf16", "passes"),
+        is_exact=False,
+    ),
+    "inductor": Kind(
+        {"backend": {"name": "inductor"}},
+        "What lies between the products is compiled into few passes",
+        ("calls", "products", "passes"),
+    ),
+    "fold": Kind({"fold": {}}, "Folded batch-norms cost nothing", ("folded", "rest")),
+    "fuse": Kind(
+        {"fuse": {}},
+        "Activations are computed where the layer before writes",
+        ("fused", "rest"),
+    ),
+    "layout": Kind({"layout": {}}, "Convolutions read neighbouring bytes", ("alone", "unchanged")),
+    "bf16": Kind(
+        {"precision": {"default": "bf16"}},
+        "Products compute in bf16, converted before and after",
+        ("conversions", "alone", "unchanged"),
+        is_exact=False,
+    ),
+    "int8": Kind(
+        {"precision": {"default": "int8"}},
+        "Products compute in int8, converted before and after",
+        ("conversions", "alone", "unchanged"),
+        is_exact=False,
+    ),
+    "prune 25 %": Kind(
+        {"prune": {"ratio": 0.25}},
+        "A quarter of the channels is removed",
+        ("setup", "fp32", "passes"),
+        is_exact=False,
+    ),
+    "prune 50 %": Kind(
+        {"prune": {"ratio": 0.5}},
+        "Half of the channels are removed",
+        ("setup", "fp32", "passes"),
+        is_exact=False,
+    ),
+}
