@@ -10,26 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
-
 from ..arguments import check_seconds
 from ..comparison import compare
 from ..engines import available_engines
 from ..errors import WorkloadError
-from ..machine import hardware, thread_choices
+from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
-from ..model.fold import plan_fold
-from ..model.graph import observe
-from ..quantization import saturates
 from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
-from ..workload import Workload, running, workload_of
+from ..workload import Workload, workload_of
+from .candidates import Choice, folding_of, half_format, has_images, plan_candidates
 
-MIN_SPEEDUP = 1.3  # a format is tried when the hardware computes this much faster in it
-MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
 TIE_RATIO = 0.97  # candidates within this ratio of the fastest are equal; the simplest is taken
-
-Choice = dict[str, dict[str, Any]]
 
 
 def plan(
@@ -50,13 +42,13 @@ def plan(
     work = workload_of(work)
     machine = hardware()
     allowed = _allowed(engines)
-    folding = _fold(work)
+    folding = folding_of(work)
     if seconds <= 0 or machine.source == "published":
         return Recipe(
             [*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.name
         )
     candidates = [
-        Recipe([*folding, *rest]) for rest in _candidates(work, machine, max_error, allowed)
+        Recipe([*folding, *rest]) for rest in plan_candidates(work, machine, max_error, allowed)
     ]
     measured = compare(work, *candidates, seconds=seconds, metric=False)
     by_label = {recipe.label: recipe for recipe in candidates}
@@ -80,110 +72,6 @@ def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _fold(work: Workload) -> list[Choice]:
-    """Fold batch-norms wherever there are any: folding is exact and costs nothing at run time."""
-    with running(work.model):
-        pairs = plan_fold(
-            work.model, observe(work.model, lambda: work.inputs.clone()(work.model))
-        ).pairs
-    if not pairs:
-        return []
-    return [
-        {
-            "fold": {
-                "why": (
-                    f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, "
-                    "each costs nothing"
-                )
-            }
-        }
-    ]
-
-
-def _candidates(
-    work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
-) -> list[list[Choice]]:
-    """The candidates: each engine with each sensible number of threads, in each format that pays
-    off.
-    """
-    formats = [
-        None,
-        *(name for name in (_half_format(machine, max_error), _int8(machine, max_error)) if name),
-    ]
-    layouts: list[list[Choice]] = [[], [{"layout": {}}]] if _has_images(work) else [[]]
-    counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
-    candidates: list[list[Choice]] = []
-    for count in counts:
-        for name in formats:
-            numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
-            backends = _backends(
-                work,
-                count,
-                in_half=name in ("bf16", "fp16"),
-                in_bf16="bf16" in formats and name != "bf16",
-            )
-            eager = [[*numbers, *layout] for layout in layouts]
-            eager += [[*eager[-1], {"fuse": {}}]] if name is None else []
-            candidates += [
-                [*steps, _backend("eager", count)] for steps in eager if "eager" in engines
-            ]
-            candidates += [
-                [*numbers, backend] for backend in backends if backend["backend"]["name"] in engines
-            ]
-    return candidates
-
-
-def _backends(work: Workload, count: int, *, in_half: bool, in_bf16: bool) -> list[Choice]:
-    """The engines other than eager; ONNX Runtime has no 16-bit convolutions on a CPU, and spinning
-    threads matter from two threads on.
-    """
-    is_cpu = work.device.type == "cpu"
-    sleeping, spinning = _backend("onnxruntime", count), _backend("onnxruntime", count, spin=True)
-    exported = [
-        *([sleeping] if not in_half else []),
-        *([spinning] if not in_half and count > 1 else []),
-        _backend("openvino", count),
-        *([_backend("openvino", count, bf16=True)] if in_bf16 else []),
-    ]
-    return [*(exported if is_cpu else []), _backend("inductor", count, freeze=is_cpu)]
-
-
-def _backend(name: str, count: int, **options: bool) -> Choice:
-    return {
-        "backend": {"name": name, "threads": count}
-        | {option: True for option, is_on in options.items() if is_on}
-    }
-
-
-def _half_format(machine: Hardware, max_error: float) -> str | None:
-    """The 16-bit format in which this hardware is much faster than in fp32; None where there is
-    none or the output must be exact.
-    """
-    target = machine.target
-    if max_error < 1e-3:
-        return None
-    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
-        if rate is not None and rate > MIN_SPEEDUP * target.fp32_gflops:
-            return name
-    return None
-
-
-def _int8(machine: Hardware, max_error: float) -> str | None:
-    """int8 where the hardware computes much faster in it with results that do not saturate, and the
-    allowed error permits it.
-    """
-    rate = machine.target.int8_gops
-    is_faster = rate is not None and rate > MIN_SPEEDUP * machine.target.fp32_gflops
-    is_allowed = is_faster and not machine.accelerators and max_error >= MIN_INT8_ERROR
-    return "int8" if is_allowed and not saturates() else None
-
-
-def _has_images(work: Workload) -> bool:
-    return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
-        isinstance(module, nn.Conv2d) for module in work.model.modules()
-    )
-
-
 def _by_figures(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[Choice]:
@@ -191,11 +79,11 @@ def _by_figures(
     steps: list[Choice] = []
     target = machine.target
     device = machine.accelerators[0] if machine.accelerators else None
-    if _has_images(work) and (device is None or device.kind == "cuda"):
+    if has_images(work) and (device is None or device.kind == "cuda"):
         steps.append(
             {"layout": {"why": f"matrix units of {machine.name} read images channels-last"}}
         )
-    if (half := _half_format(machine, max_error)) is not None:
+    if (half := half_format(machine, max_error)) is not None:
         rate = (target.bf16_gflops if half == "bf16" else target.fp16_gflops) or 0.0
         why = (
             f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and "

@@ -1,9 +1,13 @@
 """An interactive optimisation of one model.
 
-session   chooses, applies and measures recipes, runs queries, and holds the state of the views
+session   what a caller does: choose, undo, query, measure again
+jobs      what the worker does: apply, measure and profile recipes, run queries
 history   undo, redo, and the cached records of each recipe
+tried     a row for each recipe that was measured or failed
 queries   what a view can request: sensitivity, importance, coupling, allocation and others
 state     an immutable snapshot of what the views show
+first_profile  the last profile of a model, shown until there is a new one
+quiet     the load of other processes, and waiting until there is none
 worker    a state with listeners, and a thread that runs jobs
 """
 

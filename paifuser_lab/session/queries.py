@@ -1,4 +1,5 @@
-"""The queries that a session's worker runs on the model without the recipe, by name.
+"""The queries that a session's worker runs, by name: on the model without the recipe, that of
+memory on the model with it.
 
 A query yields its records as they are computed, by the name under which the state has them; what
 was yielded is kept, however the query ends.
@@ -15,8 +16,9 @@ from .. import fusion as fusing
 from .. import saliency
 from ..attention import attention_cost
 from ..errors import MeasureError, StoppedError
-from ..planner import achieved, plan_precision
+from ..planner import achieved, faster, plan_precision
 from ..planner.precision.planning import FORMATS, GUIDE
+from ..profiler import memory_timeline
 from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
 from ..workload import Workload, running
@@ -133,6 +135,20 @@ def _attention(context: QueryContext) -> Iterator[Records]:
     }
 
 
+def _memory(context: QueryContext) -> Iterator[Records]:
+    """The memory of one call with the recipe, beside those with other recipes, by digest."""
+    timeline = memory_timeline(context.known["variant"] or context.work)
+    yield {"memory": {**context.known.get("memory", {}), context.known["recipe"].digest: timeline}}
+
+
+def _faster(context: QueryContext) -> Iterator[Records]:
+    """Candidates for the goal in `options`, ranked, as they are measured."""
+    for candidates in faster(
+        context.work, seconds=context.seconds, should_stop=context.should_stop, **context.options
+    ):
+        yield {"candidates": candidates}
+
+
 @dataclass(frozen=True)
 class Query:
     """A computation about the model that a session can run."""
@@ -168,11 +184,11 @@ ATTENTION = Query(
     20.0,
     _attention,
 )
+MEMORY = Query("memory", "recalling", "the memory of one call", 2.0, _memory)
+FASTER = Query("faster", "searching", "what makes it faster, in seconds", 60.0, _faster)
 
-QUERIES = {
-    query.name: query
-    for query in (SENSITIVITY, IMPORTANCE, COUPLING, ALLOCATION, ACHIEVED, FUSION, ATTENTION)
-}
+_ALL = (SENSITIVITY, IMPORTANCE, COUPLING, ALLOCATION, ACHIEVED, FUSION, ATTENTION, FASTER, MEMORY)
+QUERIES = {query.name: query for query in _ALL}
 
 
 def subject_of(status: str) -> str:

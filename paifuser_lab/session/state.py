@@ -16,6 +16,7 @@ from ..records import (
     FusionMap,
     Importance,
     Profile,
+    Results,
     Sensitivity,
 )
 from ..variant import Variant
@@ -48,11 +49,16 @@ class State:
     allocation: Allocation | None = None
     fusions: FusionMap | None = None  # of the unchanged model, as is `attention_cost`
     attention_cost: AttentionCost | None = None
+    results: Results | None = None  # everything tried so far
     judged: Sensitivity | None = None  # that the allocation was planned with
     status: str = "idle"  # or applying, measuring, profiling, or the status of a query
     done: int = 0
     total: int = 0
     error: str | None = None
+    others: tuple[float, ...] = ()
+    """The share of the cores that other processes took in each of the last seconds."""
+    queued: tuple[str, ...] = ()
+    """The queries that wait until the running job is done."""
     can_undo: bool = False
     can_redo: bool = False
     records: Mapping[str, Any] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import PaifuserError, first_line
+from ..machine.openmp import release_pool
+from .quiet import LoadHistory
 from .state import State
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ class StateWorker(ABC):
         self._worker: threading.Thread | None = None
         self._is_closed = False
         self._state, self._name = state, name
+        self._load = LoadHistory()
 
     @property
     @abstractmethod
@@ -78,7 +81,8 @@ class StateWorker(ABC):
                 logger.exception("a listener of the session failed; the session goes on")
 
     def _start(self) -> None:
-        """Start the worker unless it runs."""
+        """Start the worker unless it runs; this thread's OpenMP threads would slow it down."""
+        release_pool()
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._worker.start()
@@ -86,11 +90,20 @@ class StateWorker(ABC):
     def _work(self) -> None:
         """Run jobs until there are none; an error ends the worker, and `wait` still returns."""
         try:
-            while job := self._next_job():
-                job()
+            with self._load.sampling(self._show_load):
+                while job := self._next_job():
+                    try:
+                        job()
+                    finally:
+                        release_pool()
         except BaseException as error:
             logger.exception("the worker of the session failed; the next choice has a new one")
             self._finish_worker(error=error_message(error))
+
+    def _show_load(self, others: tuple[float, ...]) -> None:
+        with self._lock:
+            if self._worker is not None:
+                self._set(replace(self._state, others=others))
 
     def _next_job(self) -> Callable[[], None] | None:
         with self._lock:

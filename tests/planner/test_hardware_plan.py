@@ -14,7 +14,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.machine.datasheets import DEVICES
-from paifuser_lab.planner import hardware_plan
+from paifuser_lab.planner import candidates, hardware_plan
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement
 from tests.support.models import Mapped, Small, ids, images
 
@@ -86,9 +86,9 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plan for a simulated machine: `plan(work, ms={...}, on=machine(...))` returns the recipe and
     the stub.
     """
-    monkeypatch.setattr(hardware_plan, "thread_choices", lambda: (1, 2))
+    monkeypatch.setattr(candidates, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(hardware_plan, "available_engines", lambda: ALL)
-    monkeypatch.setattr(hardware_plan, "saturates", lambda: False)
+    monkeypatch.setattr(candidates, "saturates", lambda: False)
 
     def planned(
         work: Workload,
@@ -350,7 +350,7 @@ def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowe
 def test_int8_is_not_tried_where_engines_saturate(
     plan: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware_plan, "saturates", lambda: True)
+    monkeypatch.setattr(candidates, "saturates", lambda: True)
     assert not any(
         "int8" in label for label in plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels
     )

@@ -14,7 +14,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError, RecipeError, WorkloadError
 from paifuser_lab.session import Session
-from paifuser_lab.session import session as session_module
+from paifuser_lab.session import jobs as session_module
 from paifuser_lab.variant import cache
 from paifuser_lab.widgets import lifetime
 from tests.support.models import Small, images

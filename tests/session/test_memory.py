@@ -12,7 +12,7 @@ import torch
 import paifuser_lab as lab
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import session as session_module
+from paifuser_lab.session import jobs as session_module
 from paifuser_lab.variant import cache
 from tests.support.models import Small, images
 
@@ -95,3 +95,16 @@ def test_a_cached_variant_is_shown_at_once_with_the_original_workload(session):
     shown = session.state.variant
     assert shown is not None and shown.module is variant.module and shown.work is session.work
     session.wait(TIMEOUT_S)
+
+
+def test_freed_memory_is_returned_when_a_model_is_evicted(session, monkeypatch):
+    returned: list[int] = []
+    monkeypatch.setattr(
+        cache, "return_free_memory", lambda: returned.append(len(session._own.variants))
+    )
+    for recipe in recipes()[:2]:
+        session.set_recipe(recipe)
+        session.wait(TIMEOUT_S)
+    assert returned and set(returned) == {CACHE_SIZE}, "with an eviction only, and after it"
+    monkeypatch.undo()
+    cache.return_free_memory()

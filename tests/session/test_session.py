@@ -12,7 +12,7 @@ import torch
 import paifuser_lab as lab
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import session as session_module
+from paifuser_lab.session import jobs as session_module
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0

@@ -1,0 +1,277 @@
+"""What may make a model faster or smaller here: each candidate is a few steps with their reason.
+
+`plan_candidates` lists what `plan` times against each other; `changes_for` what a search shows one
+by one, the most promising first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..machine import thread_choices
+from ..model.fold import plan_fold
+from ..model.graph import observe
+from ..quantization import saturates
+from ..records import Hardware, counted
+from ..workload import Workload, running
+
+MIN_SPEEDUP = 1.3  # a format is tried when the hardware computes this much faster in it
+MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
+PRUNED_SHARES = (0.25, 0.5)  # of the channels, that a search tries to remove
+
+Choice = dict[str, dict[str, Any]]
+
+
+def folding_of(work: Workload) -> list[Choice]:
+    """Fold batch-norms wherever there are any: folding is exact and costs nothing at run time."""
+    with running(work.model):
+        pairs = plan_fold(
+            work.model, observe(work.model, lambda: work.inputs.clone()(work.model))
+        ).pairs
+    if not pairs:
+        return []
+    return [
+        {
+            "fold": {
+                "why": (
+                    f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, "
+                    "each costs nothing"
+                )
+            }
+        }
+    ]
+
+
+def plan_candidates(
+    work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
+) -> list[list[Choice]]:
+    """The candidates: each engine with each sensible number of threads, in each format that pays
+    off.
+    """
+    formats = [
+        None,
+        *(
+            name
+            for name in (half_format(machine, max_error), int8_format(machine, max_error))
+            if name
+        ),
+    ]
+    layouts: list[list[Choice]] = [[], [{"layout": {}}]] if has_images(work) else [[]]
+    counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+    candidates: list[list[Choice]] = []
+    for count in counts:
+        for name in formats:
+            numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
+            backends = _backends(
+                work,
+                count,
+                in_half=name in ("bf16", "fp16"),
+                in_bf16="bf16" in formats and name != "bf16",
+            )
+            eager = [[*numbers, *layout] for layout in layouts]
+            eager += [[*eager[-1], {"fuse": {}}]] if name is None else []
+            candidates += [
+                [*steps, _backend("eager", count)] for steps in eager if "eager" in engines
+            ]
+            candidates += [
+                [*numbers, backend] for backend in backends if backend["backend"]["name"] in engines
+            ]
+    return candidates
+
+
+def _backends(work: Workload, count: int, *, in_half: bool, in_bf16: bool) -> list[Choice]:
+    """The engines other than eager; ONNX Runtime has no 16-bit convolutions on a CPU, and spinning
+    threads matter from two threads on.
+    """
+    is_cpu = work.device.type == "cpu"
+    sleeping, spinning = _backend("onnxruntime", count), _backend("onnxruntime", count, spin=True)
+    exported = [
+        *([sleeping] if not in_half else []),
+        *([spinning] if not in_half and count > 1 else []),
+        _backend("openvino", count),
+        *([_backend("openvino", count, bf16=True)] if in_bf16 else []),
+    ]
+    return [*(exported if is_cpu else []), _backend("inductor", count, freeze=is_cpu)]
+
+
+def _backend(name: str, count: int, **options: bool) -> Choice:
+    return {
+        "backend": {"name": name, "threads": count}
+        | {option: True for option, is_on in options.items() if is_on}
+    }
+
+
+def half_format(machine: Hardware, max_error: float) -> str | None:
+    """The 16-bit format in which this hardware is much faster than in fp32; None where there is
+    none or the output must be exact.
+    """
+    target = machine.target
+    if max_error < 1e-3:
+        return None
+    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
+        if rate is not None and rate > MIN_SPEEDUP * target.fp32_gflops:
+            return name
+    return None
+
+
+def int8_format(machine: Hardware, max_error: float) -> str | None:
+    """int8 where the hardware computes much faster in it with results that do not saturate, and the
+    allowed error permits it.
+    """
+    rate = machine.target.int8_gops
+    is_faster = rate is not None and rate > MIN_SPEEDUP * machine.target.fp32_gflops
+    is_allowed = is_faster and not machine.accelerators and max_error >= MIN_INT8_ERROR
+    return "int8" if is_allowed and not saturates() else None
+
+
+def has_images(work: Workload) -> bool:
+    return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
+        isinstance(module, nn.Conv2d) for module in work.model.modules()
+    )
+
+
+@dataclass(frozen=True)
+class Change:
+    """A candidate of a search: its steps, what they are for, and what they may cost."""
+
+    label: str
+    steps: tuple[Choice, ...]
+    why: str
+    trains: bool = False
+    is_smaller: bool = False
+    """Whether it is meant to make the model smaller rather than faster."""
+
+
+def changes_for(
+    work: Workload, machine: Hardware, *, may_train: bool, engines: tuple[str, ...]
+) -> list[Change]:
+    """Everything that a search tries, the most promising first: engines, precision, pruning."""
+    folding = tuple(folding_of(work))
+    folded = _plain(folding)
+    changes = [
+        *_engine_changes(work, machine, folded, engines),
+        *_layout_changes(work, folding, folded),
+        *_precision_changes(work, machine, folded, engines),
+        *_pruned_changes(folded, engines, may_train=may_train),
+        *_thread_changes(work),
+    ]
+    return list({repr(change.steps): change for change in changes}.values())
+
+
+def _plain(steps: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """The steps without their reasons."""
+    return tuple(
+        {kind: {name: value for name, value in options.items() if name != "why"}}
+        for step in steps
+        for kind, options in step.items()
+    )
+
+
+ENGINES = {
+    "openvino": ("Run on OpenVINO", "the whole graph as one call, layers joined where it can"),
+    "onnxruntime": ("Run on ONNX Runtime", "the whole graph as one call, layers joined"),
+    "inductor": ("Compile with Inductor", "joins what lies between the large operators; compiles"),
+}
+
+
+def _engine_changes(
+    work: Workload, machine: Hardware, folded: tuple[Choice, ...], engines: tuple[str, ...]
+) -> list[Change]:
+    is_cpu = work.device.type == "cpu"
+    half = half_format(machine, 1.0)
+    changes = []
+    for name in (name for name in ENGINES if name in engines and (is_cpu or name == "inductor")):
+        label, why = ENGINES[name]
+        options = {"freeze": True} if name == "inductor" and is_cpu else {}
+        backend: Choice = {"backend": {"name": name, **options}}
+        changes.append(Change(label, (*folded, backend), why))
+        if name == "openvino" and half == "bf16":
+            in_half: Choice = {"backend": {"name": name, "bf16": True}}
+            why = "one call, and this processor computes faster in bf16"
+            changes.append(Change(f"{label}, in bf16", (*folded, in_half), why))
+    return changes
+
+
+def _layout_changes(
+    work: Workload, folding: tuple[Choice, ...], folded: tuple[Choice, ...]
+) -> list[Change]:
+    changes = []
+    if has_images(work):
+        changes.append(
+            Change("Channels last", ({"layout": {}},), "convolutions read neighbouring bytes")
+        )
+        changes.append(
+            Change(
+                "Channels last, layers joined",
+                (*folded, {"layout": {}}, {"fuse": {}}),
+                "activations are computed where the convolution writes",
+            )
+        )
+    else:
+        why = "activations are computed where the layer before writes"
+        changes.append(Change("Join layers", (*folded, {"fuse": {}}), why))
+    if folding:
+        changes.append(Change("Fold batch-norm", folded, folding[0]["fold"]["why"]))
+    return changes
+
+
+def _precision_changes(
+    work: Workload, machine: Hardware, folded: tuple[Choice, ...], engines: tuple[str, ...]
+) -> list[Change]:
+    changes = []
+    target = machine.target
+    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
+        if rate is None and name == "fp16":
+            continue
+        ratio = f"{rate / target.fp32_gflops:.1f} × the rate of fp32 here" if rate else ""
+        why = ", ".join(part for part in ("half the bytes", ratio) if part)
+        changes.append(_in_format(name, folded, why, is_smaller=True))
+    if target.int8_gops and not machine.accelerators:
+        ratio = f"{target.int8_gops / target.fp32_gflops:.1f} × the rate of fp32 here"
+        int8: tuple[Choice, ...] = (*folded, {"precision": {"default": "int8"}})
+        why = f"a quarter of the bytes, {ratio}"
+        changes += [
+            Change(f"{label} in int8", (*int8, {"backend": {"name": engine}}), why, is_smaller=True)
+            for engine, label in (("openvino", "OpenVINO"), ("onnxruntime", "ONNX Runtime"))
+            if engine in engines and work.device.type == "cpu"
+        ]
+        changes.append(_in_format("int8", folded, why, is_smaller=True))
+    why = "weights take a quarter of the bytes; products stay in fp32"
+    changes.append(_in_format("int8-weights", folded, why, is_smaller=True))
+    return changes
+
+
+def _in_format(name: str, folded: tuple[Choice, ...], why: str, *, is_smaller: bool) -> Change:
+    steps = (*folded, {"precision": {"default": name}})
+    return Change(f"{name} everywhere", steps, why, is_smaller=is_smaller)
+
+
+def _pruned_changes(
+    folded: tuple[Choice, ...], engines: tuple[str, ...], *, may_train: bool
+) -> list[Change]:
+    changes = []
+    for share in PRUNED_SHARES:
+        label = f"Keep {1 - share:.0%} of the channels"
+        steps: tuple[Choice, ...] = (*folded, {"prune": {"ratio": share}})
+        changes.append(Change(label, steps, "fewer channels: fewer products", is_smaller=True))
+        if may_train:
+            trained = (*steps, {"distill": {"epochs": 1}})
+            why = "fewer channels; trained by the original's outputs to make up for them"
+            changes.append(Change(f"{label}, trained", trained, why, trains=True, is_smaller=True))
+    return changes
+
+
+def _thread_changes(work: Workload) -> list[Change]:
+    if work.device.type != "cpu" or len(thread_choices()) == 1:
+        return []
+    return [
+        Change(
+            f"Run with {counted(count, 'thread')}",
+            ({"backend": {"name": "eager", "threads": count}},),
+            "the number of threads that the model runs with",
+        )
+        for count in thread_choices()
+    ]

@@ -1,0 +1,280 @@
+"""Search for a faster or smaller model: measure candidates, rank those within the limits.
+
+Each candidate is applied and timed in turn with the unchanged model, first in a few rounds; the
+leaders are then timed together in more rounds. `faster` yields the ranking after each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Real
+from typing import Any, get_args
+
+from ..arguments import check_seconds
+from ..comparison import compare
+from ..engines import available_engines
+from ..errors import MeasureError, PaifuserError, StoppedError, WorkloadError, first_line
+from ..machine import hardware
+from ..profiler.batches.inputs import example_batch, repeated
+from ..recipe import Recipe
+from ..records import Candidate, Candidates, Comparison, Limit, Measurement, SearchGoal, counted
+from ..stopping import ShouldStop
+from ..variant import Variant, apply
+from ..workload import Workload, workload_of
+from .candidates import Change, changes_for
+from .ranking import EXACT, ranked, with_status
+
+SCREEN_ROUNDS, LEADER_ROUNDS = 5, 20
+SCREEN_SHARE = 0.7  # of the seconds; the leaders have the rest
+LEADERS = 3
+THROUGHPUT_BATCH = 8  # times the example's batch
+WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # the search has limits of its own
+GOALS: tuple[str, ...] = get_args(SearchGoal)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a search is for, what it may cost, and how long it may take."""
+
+    goal: Any = "latency"
+    metric_drop: Any = 0.01
+    may_train: Any = False
+    seconds: Any = 60.0
+
+    def check(self, work: Workload) -> None:
+        """Raise unless a search of this workload can use them."""
+        if self.goal not in GOALS:
+            raise MeasureError(f"goal={self.goal!r} is no goal; choose one of {', '.join(GOALS)}.")
+        drop = self.metric_drop
+        is_number = isinstance(drop, Real) and not isinstance(drop, bool)
+        if not is_number or not 0 <= float(drop) <= 1:
+            raise MeasureError(
+                f"metric_drop={drop!r} is not a loss; give a number from 0 (none) to 1, where 0.01 "
+                "is one point of accuracy."
+            )
+        if not isinstance(self.may_train, bool):
+            raise MeasureError(f"may_train={self.may_train!r} is neither True nor False.")
+        check_seconds(self.seconds, may_be_zero=False)
+        if self.may_train and work.train is None:
+            raise WorkloadError(
+                f"{work.name} has no train data, so nothing can be trained; make the workload with "
+                "train=[(inputs, targets), …], or leave may_train=False."
+            )
+
+
+def faster(
+    work: Workload,
+    *,
+    goal: SearchGoal = "latency",
+    metric_drop: float = 0.01,
+    may_train: bool = False,
+    seconds: float = 60.0,
+    should_stop: ShouldStop | None = None,
+) -> Iterator[Candidates]:
+    """The candidates measured so far, best first, after each measurement.
+
+    `goal` is what is made small (or, for throughput, large); `metric_drop` the loss of the metric
+    that is allowed, without labelled data the relative error of the output. When `seconds` are
+    over, what was not measured is named in the note.
+    """
+    options = Options(goal, metric_drop, may_train, seconds)
+    options.check(work := workload_of(work))
+    changes = changes_for(work, hardware(), may_train=may_train, engines=available_engines())
+    return _Search(work, options, _goal_first(changes, goal), should_stop).run()
+
+
+def _goal_first(changes: list[Change], goal: str) -> list[Change]:
+    """What makes a model smaller first, where that is the goal."""
+    return sorted(changes, key=lambda change: goal in ("size", "memory") and not change.is_smaller)
+
+
+@dataclass
+class _Search:
+    work: Workload
+    options: Options
+    changes: list[Change]
+    asked: ShouldStop | None
+    began: float = field(default_factory=time.perf_counter)
+    rows: dict[str, Candidate] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
+    measured: Comparison | None = None
+    baseline_metric: float | None = None
+    batch: int | None = None
+    is_stopped: bool = False
+
+    @property
+    def took_s(self) -> float:
+        return time.perf_counter() - self.began
+
+    def run(self) -> Iterator[Candidates]:
+        """Screen every change, then time the leaders again."""
+        timed = self._timed_work()
+        yield self._record()
+        for change in self.changes:
+            if self._is_over(SCREEN_SHARE):
+                break
+            if (row := self._screened(timed, change)) is not None:
+                self.rows[change.label] = row
+            yield self._record()
+        if not self.is_stopped:
+            yield from self._leaders(timed)
+        yield self._record(is_done=True)
+
+    def _is_over(self, share: float = 1.0) -> bool:
+        self.is_stopped |= self.asked is not None and self.asked()
+        return self.is_stopped or self.took_s > share * self.options.seconds
+
+    def _timed_work(self) -> Workload:
+        """The workload, for throughput with a larger batch where the model runs with one."""
+        if self.options.goal != "throughput":
+            return self.work
+        try:
+            example = example_batch(self.work)
+            larger = self.work.copied()
+            larger.inputs = repeated(self.work.inputs, example, THROUGHPUT_BATCH * example)
+            larger.output()
+        except PaifuserError:  # a model of one batch size
+            return self.work
+        self.batch = THROUGHPUT_BATCH * example
+        return larger
+
+    def _screened(self, work: Workload, change: Change) -> Candidate | None:
+        """A change applied and timed in a few rounds; None if it was stopped before that."""
+        refused = Candidate(
+            label=change.label, steps=change.steps, why=change.why, status="refused"
+        )
+        try:
+            recipe = Recipe(change.steps, workload=work.name, limit=WIDE_OPEN)
+            variant = apply(work, recipe, should_stop=partial(self._is_over, 1.0))
+            row, compared = self._compared(work, {change.label: variant}, SCREEN_ROUNDS)
+            if row.failure:
+                return refused.model_copy(update={"reason": row.failure})
+            candidate = self._candidate(refused, row, compared)
+            if (candidate.relative_error or 0.0) > EXACT:
+                candidate = self._with_metric(candidate, variant)
+        except StoppedError:
+            return None
+        except PaifuserError as error:
+            return refused.model_copy(update={"reason": first_line(error)})
+        self.variants[change.label] = variant
+        self.measured = self.measured or compared
+        return candidate
+
+    def _compared(
+        self, work: Workload, variants: dict[str, Any], rounds: int
+    ) -> tuple[Measurement, Comparison]:
+        """The first variant's row, and the comparison; quality and limits are decided here."""
+        left = max(0.5, self.options.seconds - self.took_s)
+        seconds = min(left, SCREEN_SHARE * self.options.seconds / len(self.changes))
+        compared = compare(
+            work,
+            rounds=rounds,
+            seconds=left if rounds > SCREEN_ROUNDS else seconds,
+            metric=False,
+            should_stop=self._is_over,
+            **variants,
+        )
+        return compared[next(iter(variants))], compared
+
+    def _candidate(self, row: Candidate, timed: Measurement, compared: Comparison) -> Candidate:
+        verdict = compared.verdict(timed)
+        batch = self.batch or _batch(self.work)
+        per_second = 1e3 * batch / timed.latency_ms if batch and timed.latency_ms else None
+        return row.model_copy(
+            update={
+                "status": "measured",
+                "latency_ms": timed.latency_ms,
+                "before_ms": compared[compared.baseline].latency_ms,
+                "speedup": timed.speedup,
+                "interval": timed.speedup_interval,
+                "word": verdict.word,
+                "tone": verdict.tone,
+                "sentence": verdict.sentence,
+                "per_second": per_second,
+                "relative_error": timed.relative_error,
+                "size_bytes": timed.size_bytes,
+                "peak_bytes": timed.peak_bytes,
+                "rounds": compared.rounds,
+            }
+        )
+
+    def _with_metric(self, row: Candidate, variant: Variant) -> Candidate:
+        """The row with its metric and the loss of it; unchanged without labelled data."""
+        if self.work.metric is None or self.work.test is None:
+            return row
+        if self.baseline_metric is None:
+            self.baseline_metric = self.work.evaluate()
+        metric, before = self.work.evaluate(variant.model), self.baseline_metric
+        if metric is None or before is None:
+            return row
+        return row.model_copy(update={"metric": metric, "metric_lost": before - metric})
+
+    def _leaders(self, work: Workload) -> Iterator[Candidates]:
+        """Time the best candidates together in more rounds, and evaluate them."""
+        best = [row.label for row in self._ranked() if row.rank is not None][:LEADERS]
+        if not best or self._is_over():
+            return
+        _, compared = self._compared(
+            work, {label: self.variants[label] for label in best}, LEADER_ROUNDS
+        )
+        for label in best:
+            if compared[label].failure is None:
+                self.rows[label] = self._candidate(self.rows[label], compared[label], compared)
+        self.measured = compared
+        yield self._record()
+        for label in best:
+            if self.rows[label].metric is None and not self._is_over():
+                self.rows[label] = self._with_metric(self.rows[label], self.variants[label])
+
+    def _ranked(self) -> tuple[Candidate, ...]:
+        base = self.measured[self.measured.baseline] if self.measured else None
+        return ranked(
+            [with_status(row, self.options, base) for row in self.rows.values()], self.options.goal
+        )
+
+    def _record(self, *, is_done: bool = False) -> Candidates:
+        base = self.measured[self.measured.baseline] if self.measured else None
+        options = self.options
+        return Candidates(
+            workload=self.work.name,
+            goal=options.goal,
+            metric_drop=options.metric_drop,
+            may_train=options.may_train,
+            seconds=options.seconds,
+            took_s=self.took_s,
+            machine=hardware().label,
+            batch=self.batch,
+            metric_name=self.work.metric_name if self.baseline_metric is not None else None,
+            planned=len(self.changes),
+            is_done=is_done,
+            is_interrupted=is_done and self.is_stopped,
+            note=self._note() if is_done else "",
+            quality=self.measured.quality if self.measured else None,
+            baseline_ms=base.latency_ms if base else None,
+            baseline_size_bytes=base.size_bytes if base else None,
+            baseline_peak_bytes=base.peak_bytes if base else None,
+            rows=self._ranked(),
+        )
+
+    def _note(self) -> str:
+        """What the seconds did not suffice for."""
+        missing = len(self.changes) - len(self.rows)
+        why = "the search was stopped" if self.is_stopped else "the seconds were over"
+        allowed, took = self.options.seconds, self.took_s
+        parts = [
+            f"{counted(missing, 'candidate')} not measured: {why}" if missing else "",
+            f"it took {took:.0f} s instead of {allowed:g}, since the last candidate had begun"
+            if took > 1.1 * allowed + 1
+            else "",
+        ]
+        return "; ".join(part for part in parts if part)
+
+
+def _batch(work: Workload) -> int | None:
+    try:
+        return example_batch(work)
+    except MeasureError:
+        return None

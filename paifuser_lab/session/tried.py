@@ -1,0 +1,135 @@
+"""What was tried in a session: a row for each recipe that was measured or failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import PaifuserError
+from ..machine import machine_label
+from ..recipe import Recipe
+from ..records import Comparison, Measurement, Profile, ResultRow, Results
+from .history import RecordCache
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A recipe with its comparison, or why it failed."""
+
+    recipe: Recipe
+    comparison: Comparison | None = None
+    failure: str | None = None
+
+
+class Tried:
+    """The trials in their order; one that is measured again keeps its number."""
+
+    def __init__(self, first: Recipe, profiles: RecordCache[Profile]) -> None:
+        self._trials = {first.digest: Trial(first)}
+        self._profiles = profiles
+        self._record: Results | None = None
+
+    def put(self, recipe: Recipe, comparison: Comparison) -> None:
+        """Keep what was measured of a recipe, in place of what was known of it."""
+        self._keep(Trial(recipe, comparison))
+
+    def fail(self, recipe: Recipe, failure: str) -> None:
+        """Keep why a recipe failed, unless it was measured before."""
+        known = self._trials.get(recipe.digest)
+        if known is None or known.comparison is None:
+            self._keep(Trial(recipe, failure=failure))
+
+    def update(self) -> None:
+        """Make the record anew: a profile was kept or dropped."""
+        self._record = None
+
+    def recipe(self, number: int) -> Recipe:
+        """The recipe of a row."""
+        trials = list(self._trials.values())
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or number not in range(len(trials))
+        ):
+            raise PaifuserError(
+                f"There is no result {number}; the results are 0 to {len(trials) - 1}."
+            )
+        return trials[number].recipe
+
+    def profile(self, number: int) -> Profile | None:
+        """The profile of a row; None if it is not kept any more."""
+        return self._profiles.get(self.recipe(number))
+
+    def results(self, workload: str, current: Recipe) -> Results | None:
+        """All rows; the same object until something changes. None before the first measurement."""
+        trials = list(self._trials.values())
+        if trials[0].comparison is None and len(trials) == 1:
+            return None
+        numbers = {digest: number for number, digest in enumerate(self._trials)}
+        chosen = numbers.get(current.digest)
+        if self._record is None or self._record.current != chosen:
+            known = self._first_comparison
+            newest = trials[chosen].comparison if chosen is not None else None
+            first = newest or trials[0].comparison or known
+            self._record = Results(
+                workload=workload,
+                machine=known.machine if known else machine_label(),
+                metric_name=known.metric_name if known else None,
+                current=chosen,
+                rows=tuple(
+                    self._row(number, trial, trial.comparison if number else first)
+                    for number, trial in enumerate(trials)
+                ),
+            )
+        return self._record
+
+    def _keep(self, trial: Trial) -> None:
+        self._trials[trial.recipe.digest] = trial
+        self._record = None
+
+    @property
+    def _first_comparison(self) -> Comparison | None:
+        return next((trial.comparison for trial in self._trials.values() if trial.comparison), None)
+
+    def _row(self, number: int, trial: Trial, comparison: Comparison | None) -> ResultRow:
+        """A row; that of the unchanged model is from the comparison that the headline shows, since
+        every comparison times it too.
+        """
+        recipe = trial.recipe
+        row = ResultRow(
+            number=number,
+            label=recipe.label if number else "As it came",
+            steps=tuple({step.kind: step.options} for step in recipe),
+            step_labels=tuple(step.label for step in recipe),
+            failure=trial.failure,
+            has_profile=recipe in self._profiles,
+        )
+        if comparison is None:
+            return row
+        baseline = comparison[comparison.baseline]
+        measured = measured_row(comparison) if number else baseline
+        return row.model_copy(update=_figures(measured, baseline, comparison))
+
+
+def measured_row(comparison: Comparison) -> Measurement:
+    """The row of the variant; the baseline's if nothing else was compared."""
+    return next((row for row in comparison.rows if row.steps), comparison[comparison.baseline])
+
+
+def _figures(
+    measured: Measurement, baseline: Measurement, comparison: Comparison
+) -> dict[str, object]:
+    """The fields of a result that a comparison's row has."""
+    is_first = measured is baseline
+    return {
+        "latency_ms": measured.latency_ms,
+        "before_ms": baseline.latency_ms,
+        "speedup": 1.0 if is_first else measured.speedup,
+        "speedup_interval": None if is_first else measured.speedup_interval,
+        "metric": measured.metric,
+        "relative_error": 0.0 if is_first else measured.relative_error,
+        "size_bytes": measured.size_bytes,
+        "peak_bytes": measured.peak_bytes,
+        "quality": comparison.quality,
+        "refused": measured.refused,
+        "failure": measured.failure,
+    }

@@ -1,0 +1,70 @@
+"""A session shows the profile of an earlier one at once, until it has its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import paifuser_lab as lab
+from paifuser_lab.session import Session, first_profile, jobs
+from paifuser_lab.session.first_profile import keep_profile, kept_profile
+from tests.support.models import Small, images
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    monkeypatch.setattr(first_profile, "MIN_KEPT_MS", 0.0)
+    monkeypatch.setattr(jobs, "PROFILE_S", 0.05)
+
+
+def small(batch=2):
+    return lab.Workload(Small(), images(batch), name="small")
+
+
+def test_the_next_session_of_the_same_model_begins_with_its_profile(monkeypatch):
+    first = Session(small(), rounds=1, seconds=0.1)
+    assert first.state.profile is None
+    known = first.wait(120).profile
+    first.close()
+    work = small()
+    monkeypatch.setattr(Session, "_start", lambda self: None)
+    second = Session(work, rounds=1, seconds=0.1)
+    assert second.state.profile == known == second.state.baseline
+    assert second.state.profile.workload is work.name
+    second.close()
+
+
+def test_a_profile_is_kept_for_the_same_structure_inputs_and_machine_only(monkeypatch):
+    work = small()
+    keep_profile(work, lab.profile(work, seconds=0.05))
+    assert kept_profile(small()) is not None
+    assert kept_profile(small(batch=3)) is None
+    wider = lab.Workload(Small(), images(2), name="small")
+    wider.model.extra = torch.nn.Linear(2, 2)
+    assert kept_profile(wider) is None
+    monkeypatch.setattr(first_profile, "machine_label", lambda: "another machine")
+    assert kept_profile(small()) is None
+
+
+def test_a_damaged_or_unwritable_cache_costs_only_the_early_view(tmp_path, monkeypatch):
+    work = small()
+    profile = lab.profile(work, seconds=0.05)
+    keep_profile(work, profile)
+    (path,) = tmp_path.glob("profile-*.json")
+    path.write_text("{")
+    assert kept_profile(work) is None
+    monkeypatch.setattr(first_profile, "_path", lambda work: tmp_path / "no" / "file")
+    (tmp_path / "no").write_text("a file in the way")
+    keep_profile(work, profile)
+    assert kept_profile(work) is None
+
+
+def test_profiles_of_fast_failed_or_interrupted_runs_are_not_kept(monkeypatch, tmp_path):
+    work = small()
+    profile = lab.profile(work, seconds=0.05)
+    keep_profile(work, profile.model_copy(update={"is_interrupted": True}))
+    keep_profile(work, profile.model_copy(update={"failure": "it fails"}))
+    monkeypatch.setattr(first_profile, "MIN_KEPT_MS", 1e6)
+    keep_profile(work, profile)
+    assert not list(tmp_path.glob("profile-*"))

@@ -1,0 +1,68 @@
+"""The headline, the results, the profile and a comparison in a cell tell the same story."""
+
+from __future__ import annotations
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.machine import thread_choices
+from paifuser_lab.measure import choose_threads, faster_threads
+from paifuser_lab.session import Session, jobs
+from paifuser_lab.widgets.presenter import story
+
+RECIPE = [{"backend": "onnxruntime"}]
+ROUNDS, SECONDS = 12, 8.0
+TOLERANCE = 1.6  # of two medians taken one after the other while other tests run
+
+
+@pytest.mark.parametrize("threads", thread_choices())
+@pytest.mark.parametrize("name", ["resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny"])
+def test_session_results_profile_and_comparison_agree(name, threads, monkeypatch):
+    monkeypatch.setattr(jobs, "PROFILE_S", 0.3)
+    work = lab.load(name)
+    choose_threads(work, threads)
+    session = Session(work, rounds=ROUNDS, seconds=SECONDS)
+    session.set_recipe(lab.Recipe(RECIPE))
+    state = session.wait(300)
+    session.close()
+    told, row = story(state), state.comparison.rows[-1]
+    assert told["sentence"] == state.comparison.verdict(row).sentence
+    assert told["word"] == row_of(state).verdict.word
+    assert row_of(state).speedup == told["speedup"] == row.speedup
+    assert {one.threads for one in state.comparison.rows} == {threads} == {state.profile.threads}
+
+    measured = lab.compare(work, lab.Recipe(RECIPE), rounds=ROUNDS, seconds=SECONDS)
+    again = measured.rows[-1]
+    assert {one.threads for one in measured.rows} == {threads}
+    low = max(told["low"], again.speedup_interval[0])
+    high = min(told["high"], again.speedup_interval[1])
+    assert low <= high * TOLERANCE, (told, again.speedup_interval)
+
+
+def row_of(state):
+    (row,) = (row for row in state.results.rows if row.number)
+    return row
+
+
+def test_the_number_of_threads_is_chosen_once_for_a_workload_and_its_copies(monkeypatch):
+    from paifuser_lab.measure import threads
+
+    work = lab.load("resnet18-tiny")
+    monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
+    asked = []
+    monkeypatch.setattr(threads, "_fastest", lambda work, choices: asked.append(choices) or 2)
+    assert [faster_threads(one) for one in (work, work.copied(), work)] == [2, 2, 2]
+    assert asked == [(1, 2)]
+
+
+def test_a_choice_made_on_a_busy_machine_is_made_again(monkeypatch):
+    from paifuser_lab.measure import MachineWatch, threads
+    from paifuser_lab.records import Quality
+
+    work = lab.load("resnet18-tiny")
+    monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
+    counts = iter([2, 1])
+    monkeypatch.setattr(threads, "_fastest", lambda work, choices: next(counts))
+    loads = iter([Quality(others_share=0.6), Quality(others_share=0.0)])
+    monkeypatch.setattr(MachineWatch, "quality", lambda watch, **_: next(loads))
+    assert [faster_threads(work) for _ in range(3)] == [2, 1, 1]

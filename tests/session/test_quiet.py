@@ -1,0 +1,129 @@
+"""A session waits for a quiet machine before it measures again, and shows what others take."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.machine.host import CoreUse
+from paifuser_lab.records.quality import Quality
+from paifuser_lab.session import Session, jobs, quiet, worker
+from paifuser_lab.session.quiet import LoadHistory, wait_until_quiet
+from tests.support.models import Small, images
+
+
+@pytest.fixture
+def shares(monkeypatch):
+    """What others take in each second, without waiting for it."""
+    taken = []
+    monkeypatch.setattr(quiet, "SAMPLE_S", 0.001)
+    monkeypatch.setattr(quiet, "core_use", lambda: CoreUse(0.0, 0.0, 0.0, 2))
+    monkeypatch.setattr(quiet, "others_share", lambda *_: taken.pop(0) if taken else 0.0)
+    return taken
+
+
+def test_five_quiet_seconds_in_a_row_end_the_wait(shares):
+    shares += [0.5, 0.0, 0.0, 0.4, 0.02, 0.0, 0.0, 0.0, 0.0, 0.9]
+    counted = []
+    assert wait_until_quiet(lambda: False, counted.append) is None
+    assert counted == [0, 1, 2, 0, 1, 2, 3, 4, 5] and shares == [0.9]
+
+
+def test_a_machine_that_stays_busy_ends_the_wait_with_what_others_took(shares, monkeypatch):
+    monkeypatch.setattr(quiet, "PATIENCE", 3)
+    shares += [0.5, 0.4, 0.3]
+    assert wait_until_quiet(lambda: False, lambda done: None) == 0.3
+
+
+def test_a_stop_ends_the_wait(shares):
+    shares += [0.5] * 9
+    assert wait_until_quiet(lambda: len(shares) < 6, lambda done: None) is None
+    assert len(shares) == 5
+
+
+def test_the_history_keeps_a_minute_of_shares(shares):
+    shares += [index / 100 for index in range(70)]
+    load = LoadHistory()
+    for _ in range(70):
+        load.sample()
+    assert load.shares == tuple(index / 100 for index in range(10, 70))
+
+
+@pytest.fixture
+def session(monkeypatch):
+    monkeypatch.setattr(jobs, "PROFILE_S", 0.05)
+    session = Session(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
+    session.wait(120)
+    yield session
+    session.close()
+
+
+def test_measuring_again_waits_for_a_quiet_machine_and_keeps_the_figures_meanwhile(
+    session, shares, monkeypatch
+):
+    before = session.state.comparison
+    seen = []
+    session.observe(lambda state: seen.append((state.status, state.comparison is before)))
+    shares += [0.5, 0.5]
+    session.measure_again(when_quiet=True)
+    state = session.wait(120)
+    assert ("waiting", True) in seen and state.error is None
+    assert state.comparison is not before and state.status == "idle"
+    statuses = [status for status, _ in seen]
+    assert statuses.index("waiting") < statuses.index("measuring")
+
+
+def test_once_quiet_a_profile_of_a_busy_machine_is_taken_again_and_a_quiet_one_kept(
+    session, shares, monkeypatch
+):
+    profiled = session.state.profile
+    for quality, is_kept in ((Quality(), True), (Quality(others_share=0.5), False)):
+        known = profiled.model_copy(update={"quality": quality})
+        session._profiles.put(session.state.recipe, known)
+        session.measure_again(when_quiet=True)
+        assert (session.wait(120).profile is known) is is_kept
+
+
+def test_a_machine_that_stays_busy_leaves_the_measurement_and_says_so(session, shares, monkeypatch):
+    monkeypatch.setattr(quiet, "PATIENCE", 2)
+    before = session.state.comparison
+    shares += [0.5] * 99
+    session.measure_again(when_quiet=True)
+    state = session.wait(120)
+    assert state.comparison is before and "did not become quiet" in state.error
+    assert "50%" in state.error
+
+
+def test_stop_ends_waiting_and_keeps_the_measurement(session, shares, monkeypatch):
+    monkeypatch.setattr(quiet, "PATIENCE", 100_000)
+    before = session.state.comparison
+    shares += [0.5] * 100_000
+    is_waiting = threading.Event()
+    session.observe(lambda state: is_waiting.set() if state.status == "waiting" else None)
+    session.measure_again(when_quiet=True)
+    assert is_waiting.wait(30)
+    session.stop()
+    state = session.wait(120)
+    assert state.comparison is before and state.error is None and state.status == "idle"
+
+
+def test_the_worker_releases_its_pool_after_each_job_and_the_callers_before_it_starts(
+    session, monkeypatch
+):
+    released = []
+    monkeypatch.setattr(worker, "release_pool", lambda: released.append(threading.get_ident()))
+    session.measure_again()
+    session.wait(120)
+    assert released[0] == threading.get_ident()
+    assert len(released) >= 2 and threading.get_ident() not in released[1:]
+
+
+def test_every_measurement_of_a_session_has_the_same_number_of_threads(session, monkeypatch):
+    monkeypatch.setattr(jobs, "faster_threads", lambda work: 1)
+    counts = set()
+    for recipe in (["fold"], ["layout"]):
+        session.set_recipe(lab.Recipe(recipe))
+        counts |= {row.threads for row in session.wait(120).comparison.rows}
+    assert counts == {1}

@@ -1,0 +1,95 @@
+"""A session keeps a row of everything that was tried, and goes back to any of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.errors import PaifuserError
+from paifuser_lab.session import Session
+from paifuser_lab.session.tried import Tried
+from tests.support.models import Small, images
+
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture
+def session(monkeypatch):
+    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+    session = Session(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
+    session.wait(TIMEOUT_S)
+    yield session
+    session.close()
+    session.wait(TIMEOUT_S)
+
+
+def choose(session, step):
+    session.choose(step)
+    return session.wait(TIMEOUT_S).results
+
+
+def test_the_unchanged_model_is_row_0_and_each_recipe_is_a_row(session):
+    first = session.state.results
+    assert [row.number for row in first.rows] == [0] and first.current == 0
+    assert first[0].latency_ms > 0 and first[0].has_profile
+    choose(session, "fold")
+    results = choose(session, "layout")
+    assert [len(row.steps) for row in results.rows] == [0, 1, 2] and results.current == 2
+    assert all(row.is_measured and row.has_profile for row in results.rows)
+    assert results.short_label(results[2]) == "1 + channels last"
+    comparison = session.state.comparison
+    assert results[2].verdict == comparison.verdict(comparison[results[2].label])
+
+
+def test_the_unchanged_model_has_the_figures_of_the_first_comparison_it_was_in(session):
+    comparison = session.state.comparison
+    tried = Tried(lab.Recipe([]), session._profiles)
+    tried.put(lab.Recipe(["fold"]), comparison)
+    first = tried.results("small", lab.Recipe(["fold"]))[0]
+    assert first.latency_ms == comparison[comparison.baseline].latency_ms and first.speedup == 1
+
+
+def test_row_0_has_the_baseline_of_the_headline_whatever_was_chosen(session):
+    choose(session, "fold")
+    choose(session, "layout")
+    for _ in range(3):
+        state = session.state
+        baseline = state.comparison[state.comparison.baseline]
+        assert state.results[0].latency_ms == baseline.latency_ms
+        session.undo()
+        session.wait(TIMEOUT_S)
+
+
+def test_a_recipe_measured_again_keeps_its_row_and_has_the_new_figures(session):
+    before = choose(session, "fold")
+    session.measure_again()
+    after = session.wait(TIMEOUT_S).results
+    assert [row.number for row in after.rows] == [0, 1]
+    assert after[1].latency_ms == session.state.comparison["fold batch-norm"].latency_ms
+    assert after is not before
+
+
+def test_a_recipe_that_failed_is_a_row_with_the_reason(session):
+    results = choose(session, {"precision": {"layers": {"nobody": "bf16"}}})
+    assert "'nobody' matches no layer" in results[1].failure and results.current == 0
+    assert results.frontier == (0,) and not results[1].is_measured
+    assert session.tried.profile(1) is None and session.tried.profile(0) is session.state.baseline
+
+
+def test_going_back_chooses_the_recipe_and_undo_returns(session):
+    choose(session, "fold")
+    choose(session, "layout")
+    session.set_recipe(session.tried.recipe(1))
+    state = session.wait(TIMEOUT_S)
+    assert state.recipe == lab.Recipe(["fold"]) and state.results.current == 1
+    assert session.undo() and session.wait(TIMEOUT_S).results.current == 2
+    with pytest.raises(PaifuserError, match="no result 7; the results are 0 to 2"):
+        session.tried.recipe(7)
+    with pytest.raises(PaifuserError, match="no result -1"):
+        session.tried.recipe(-1)
+
+
+def test_the_record_is_the_same_object_until_something_changes(session):
+    results = session.state.results
+    session.set_error("nothing new")
+    assert session.state.results is results
