@@ -7,6 +7,7 @@ from typing import Any
 from ..profiler import explain
 from ..recipe import Recipe
 from ..records import (
+    Candidates,
     Comparison,
     LayerProfile,
     Measurement,
@@ -52,22 +53,54 @@ def layer_details(profile: Profile, layer: str, baseline: Profile | None) -> dic
 
 
 def offers(state: State) -> list[dict[str, Any]]:
-    """Suggested steps for the current profile, the best first."""
+    """Suggested steps for the current profile, the best first: as they were measured by a search,
+    else as they are estimated.
+    """
     profile = state.profile or state.baseline
-    if profile is None or len(profile) == 1:
+    if profile is None:
+        return []
+    candidates = state.record("candidates")
+    if candidates is not None and candidates.ranked:
+        return _ranked_offers(candidates, profile, state)
+    if len(profile) == 1:
         return []
     return [
         {
             "label": Recipe([reason.step])[0].label,
             "step": reason.step,
             "saves_ms": reason.saves_ms,
-            "basis": reason.basis,
+            "basis": reason.certainty,
             "why": reason.sentence,
             "is_taken": _is_taken(reason.step, state.recipe),
         }
         for reason in explain(profile).advice[:MAX_OFFERS]
         if reason.step
     ]
+
+
+def _ranked_offers(candidates: Candidates, profile: Profile, state: State) -> list[dict[str, Any]]:
+    """The candidates that one step makes (besides folding, which engines do themselves), with what
+    they save of the current profile.
+    """
+    before = state.baseline or profile
+    shown = []
+    for row in candidates.ranked:
+        main = [step for step in row.steps if "fold" not in step] or list(row.steps)
+        saves = profile.total_ms - before.total_ms / row.speedup if row.speedup else 0.0
+        is_taken = _is_taken(main[0], state.recipe)
+        if len(main) > 1 or (saves <= 0 and not is_taken):
+            continue
+        shown.append(
+            {
+                "label": row.label,
+                "step": main[0],
+                "saves_ms": saves,
+                "basis": "measured",
+                "why": f"{row.why}: {row.sentence}",
+                "is_taken": is_taken,
+            }
+        )
+    return shown[:MAX_OFFERS]
 
 
 def as_measured(offers: list[dict[str, Any]], state: State) -> list[dict[str, Any]]:
@@ -120,8 +153,8 @@ def _facts(row: LayerProfile) -> list[dict[str, str]]:
         "called": f"{row.calls} ×" if row.calls > 1 else "",
         "FLOPs": readable_count(row.total_flops) if row.total_flops else "",
         "weights": readable_count(row.total_parameters) if row.total_parameters else "",
-        "moved": readable_bytes(row.total_bytes) if row.total_bytes else "",
-        "held at most": readable_bytes(row.peak_bytes) if row.peak_bytes else "",
+        "read and written": readable_bytes(row.total_bytes) if row.total_bytes else "",
+        "peak memory": readable_bytes(row.peak_bytes) if row.peak_bytes else "",
         "operators": ", ".join(operator.name for operator in row.operators[:6]),
     }
     return [{"name": name, "value": value} for name, value in facts.items() if value]

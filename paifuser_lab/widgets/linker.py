@@ -171,6 +171,7 @@ def _entry(section: Section) -> str:
         "name": section.name,
         "title": section.title,
         "tab": section.tab or section.name,
+        "place": section.place,
         "isWide": section.is_wide,
         "isAlwaysShown": section.is_always_shown,
     }

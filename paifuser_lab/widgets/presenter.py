@@ -7,15 +7,17 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
-from ..machine import hardware
+from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Measurement, Profile
-from ..session.queries import subject_of
+from ..records.quality import ADVICE
+from ..session.queries import QUERIES, subject_of
 from ..session.state import State
 from ..workload import Workload
 from .details import as_measured, current, layer_details, offers
 from .panel import Panel
 from .section import Section, packed, sections
+from .tabs.layers import times_before
 
 
 class RecipePanel(Panel):
@@ -52,7 +54,7 @@ class Presenter:
         """The values that never change."""
         return {
             "workload": self.work.name,
-            "machine": hardware().label,
+            "machine": machine_label(),
             "inputs": ", ".join("×".join(map(str, x.shape)) for x in self.work.inputs.tensors),
             "parameters": sum(weight.numel() for weight in self.work.model.parameters()),
         }
@@ -62,7 +64,12 @@ class Presenter:
         values = self.fixed | self._common(state)
         for section in sections():
             values |= section.state(state, self)
-        return values
+        return values | {"absent": self.absent(state)}
+
+    def absent(self, state: State) -> dict[str, str]:
+        """The sections that do not apply to this model, and why."""
+        reasons = {section.name: section.absent(state, self) for section in sections()}
+        return {name: why for name, why in reasons.items() if why}
 
     def views(self, state: State) -> dict[str, Any] | None:
         """The data of the sections' views; None if they are the same objects as before."""
@@ -83,9 +90,9 @@ class Presenter:
         )
         return None if is_same else views
 
-    def profile(self, profile: Profile) -> dict[str, Any]:
-        """The data of the layer table."""
-        return packed(profile)
+    def profile(self, profile: Profile, before: Profile | None = None) -> dict[str, Any]:
+        """The data of the layer table; `before` is the profile of the unchanged model."""
+        return packed(profile) | times_before(profile, before)
 
     def detail(self, state: State, layer: str) -> dict[str, Any]:
         """Facts and reasons of a layer, or of the whole model if none is selected."""
@@ -107,12 +114,23 @@ class Presenter:
     def _common(self, state: State) -> dict[str, Any]:
         """The header, the recipe, the worker's progress, and suggested steps."""
         has_data = self.work.metric is not None and self.work.test is not None
-        sources = (state.profile, state.baseline, state.recipe)
+        sources = (
+            state.profile,
+            state.baseline,
+            state.recipe,
+            state.record("candidates"),
+        )
         return {
             "flops": state.baseline.root.total_flops if state.baseline else None,
             "figures": figures(state, has_data=has_data),
             "is_partial": state.status == "measuring",
             "recipe": _chips(state),
+            "story": story(state),
+            "quality": quality(state),
+            "others": list(state.others),
+            "threads": _threads(state),
+            "waiting": state.status == "waiting",
+            "queries": queries(state),
             "status": state.status,
             "doing": subject_of(state.status) or state.recipe.label,
             "done": state.done,
@@ -146,7 +164,7 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
         and now.speedup_interval is not None
     ):
         low, high = now.speedup_interval
-        note = "faster" if low > 1 else "slower" if high < 1 else "no faster, within the interval"
+        note = compared.verdict(now).word if compared else ""
         rows[0] |= {"ratio": now.speedup, "low": low, "high": high, "note": note}
     rows += [
         _figure("memory", before, now, "peak_bytes", "B"),
@@ -164,6 +182,65 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
     error = now.relative_error if now is not None and now is not before else None
     rows.append({"name": "output error", "before": None, "now": error, "unit": ""})
     return rows
+
+
+def story(state: State) -> dict[str, Any] | None:
+    """The one sentence about the recipe's effect, and its figures; None before the first one."""
+    compared = state.comparison
+    if compared is None:
+        return None
+    before = compared[compared.baseline]
+    now = (current(compared) if len(state.recipe) else None) or before
+    word, tone, sentence = compared.verdict(now)
+    low, high = now.speedup_interval or (None, None)
+    return {
+        "before_ms": before.latency_ms,
+        "now_ms": now.latency_ms,
+        "speedup": None if now is before else now.speedup,
+        "low": low,
+        "high": high,
+        "word": word,
+        "tone": tone,
+        "sentence": sentence,
+    }
+
+
+def quality(state: State) -> dict[str, Any] | None:
+    """How quiet the machine was during the measurement that is shown, in words."""
+    known = state.comparison.quality if state.comparison else None
+    rows_share = state.profile.rows_to_latency if state.profile else None
+    if known is None:
+        return None
+    shown = known if rows_share is None else known.model_copy(update={"rows_share": rows_share})
+    layers = state.profile.quality if state.profile else None
+    rough = layers.disturbances if known.is_quiet and layers is not None else ()
+    return {
+        "state": known.state,
+        "label": "Quiet, layers are rough" if rough else known.label,
+        "reasons": [list(reason) for reason in shown.reasons]
+        + [["while layers were timed", phrase] for phrase in rough],
+        "sentence": known.sentence,
+        "advice": "" if known.is_quiet else ADVICE,
+        "busiest": [[process.name, process.cores] for process in known.busiest],
+    }
+
+
+def queries(state: State) -> dict[str, dict[str, Any]]:
+    """The seconds of each query, and whether it runs or waits for its turn."""
+    return {
+        name: {
+            "seconds": query.seconds,
+            "is_running": state.status == query.status,
+            "is_waiting": name in state.queued,
+        }
+        for name, query in QUERIES.items()
+    }
+
+
+def _threads(state: State) -> int | None:
+    """The number of threads of every measurement of the session."""
+    compared = state.comparison
+    return compared[compared.baseline].threads if compared else None
 
 
 def refused(state: State) -> str | None:

@@ -52,6 +52,10 @@ def _no_state(state: State, context: Context) -> Data:
     return {}
 
 
+def _applies(state: State, context: Context) -> str:
+    return ""
+
+
 @dataclass(frozen=True, eq=False)
 class Section:
     """A view and all that belongs to it; `register` adds it to the workbench."""
@@ -67,7 +71,13 @@ class Section:
     title: str = ""
     """Its heading in the workbench; '' if the workbench does not show it."""
     tab: str = ""
-    """The tab that contains it; '' for its own tab."""
+    """The tab that contains it: layers, options, results or machine; '' for a tab of its own."""
+    place: str = ""
+    """Where it stands in its tab: '' below the others, "segment" in place of the others, "beside"
+    on the right; "sheet" is over the body of the workbench instead of in a tab.
+    """
+    absent: Callable[[State, Context], str] = _applies
+    """Why it does not apply to this model, as in "none in this model"; '' if it does."""
     is_wide: bool = False
     """Whether it is about the whole model, and replaces the layer details."""
     is_always_shown: bool = False

@@ -14,11 +14,13 @@ from typing import Any, Generic, Self, TypeVar, overload
 import traitlets
 
 from ..errors import PaifuserError, WorkloadError, first_line
+from ..machine.openmp import release_after_cells
 from ..progress import is_static
 from ..recipe import Recipe
 from ..records import (
     Allocation,
     AttentionCost,
+    Candidates,
     Comparison,
     Coupling,
     CutCost,
@@ -26,6 +28,8 @@ from ..records import (
     Importance,
     Profile,
     Record,
+    Results,
+    SearchGoal,
     Sensitivity,
 )
 from ..session import Session
@@ -37,6 +41,7 @@ from .panel import Panel
 from .presenter import Presenter
 from .recipe_edits import without
 from .section import Section, sections
+from .tabs.faster import search
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +111,13 @@ class Workbench(Panel):
     allocation = SectionRecord[Allocation]("allocation")
     fusions = SectionRecord[FusionMap]("fusion")
     attention_cost = SectionRecord[AttentionCost]("attention")
+    candidates = SectionRecord[Candidates]("faster")
 
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
         work = workload_of(work)
         _replace_earlier(work)
         self._shown_profile: Profile | None = None
+        release_after_cells()
         self.session = Session(work, rounds=rounds, seconds=seconds)
         weakref.finalize(self, self.session.close)
         self.presenter = Presenter(work)
@@ -145,6 +152,11 @@ class Workbench(Panel):
         return self.session.state.profile
 
     @property
+    def results(self) -> Results | None:
+        """Everything tried so far; None before the first measurement."""
+        return self.session.state.results
+
+    @property
     def coupling(self) -> Coupling | None:
         """Which channels are removed together; known once their importance was requested."""
         return self.session.state.coupling
@@ -164,6 +176,21 @@ class Workbench(Panel):
     def wait(self, timeout: float | None = None) -> State:
         """Wait until nothing is left to apply or measure."""
         return self.session.wait(timeout)
+
+    def faster(
+        self,
+        goal: SearchGoal = "latency",
+        metric_drop: float = 0.01,
+        may_train: bool = False,
+        seconds: float = 60.0,
+    ) -> None:
+        """Search in the background for what makes the model faster or smaller; the ranking so far
+        is `bench.candidates`, and `bench.wait()` waits for its end.
+
+        `goal` is latency, throughput, size or memory; `metric_drop` the loss of the metric that is
+        allowed, without labelled data the relative error of the output.
+        """
+        search(self, goal, metric_drop, may_train, seconds)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """The widget; where widgets cannot run, static HTML of the layers and the measured effect,
@@ -193,7 +220,7 @@ class Workbench(Panel):
         profile = state.profile or state.baseline
         if profile is not None and profile is not self._shown_profile:
             self._shown_profile = self.record = profile
-            self.data = self.presenter.profile(profile)
+            self.data = self.presenter.profile(profile, state.baseline)
             self._on_selected()
         views = self.presenter.views(state)
         if views is not None:
@@ -247,6 +274,7 @@ class Workbench(Panel):
             "redo": lambda request: session.redo(),
             "stop": lambda request: session.stop(),
             "measure": lambda request: session.measure_again(),
+            "wait_for_quiet": lambda request: session.measure_again(when_quiet=True),
             "dismiss": lambda request: session.set_error(None),
             "save": lambda request: self._save(),
             "code": lambda request: self._add_to_state(code=self.recipe.as_code()),

@@ -13,6 +13,18 @@ from tests.browser import jupyterlab
 
 Read = Callable[[], Any]
 
+# A cell: folding is offered whatever the advice predicts of a model on this machine.
+OFFER_FOLD = """
+from paifuser_lab.widgets import presenter
+
+def offer_fold(state):
+    is_taken = any(step.kind == "fold" for step in state.recipe)
+    known = {"label": "fold batch-norm", "step": {"fold": {}}, "why": "a batch-norm follows"}
+    return [known | {"saves_ms": 0.1, "basis": "estimated", "is_taken": is_taken}]
+
+presenter.offers = offer_fold
+"""
+
 
 @contextmanager
 def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
@@ -43,6 +55,14 @@ def living_panel(
         panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
         yield shown, panel, read
         assert shown.page.locator("img[src=x]").count() == 0
+
+
+def open_segment(panel: Any, name: str) -> Any:
+    """The tab Options with one of its segments open."""
+    panel.get_by_role("tab", name="Options").click()
+    page = panel.get_by_role("tabpanel", name="Options")
+    page.get_by_role("radio", name=name, exact=True).click()
+    return page
 
 
 def keep(shown: Any, name: str) -> None:

@@ -5,7 +5,7 @@ Python side is read back.
 from __future__ import annotations
 
 from tests.browser import jupyterlab
-from tests.browser.living import keep, living_panel
+from tests.browser.living import keep, living_panel, open_segment
 
 pytestmark = jupyterlab.marks()
 
@@ -41,6 +41,7 @@ report = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe)}
 report |= {"error": state.error, "selected": bench.selected}
 if state.allocation is not None:
     report["points"] = [point.name for point in state.allocation.everything]
+    report["proposed"] = state.allocation.points[state.allocation.chosen].name
     report["formats"] = [point.recipe_steps for point in state.allocation.everything]
     report["achieved"] = [point.achieved is not None for point in state.allocation.everything]
 if state.variant is not None:
@@ -53,15 +54,18 @@ Path("state.json").write_text(json.dumps(report))
 
 def test_a_frontier_is_computed_and_a_chosen_point_is_applied_and_measured(served):
     with living_panel(served, "frontier", [OPEN, READ]) as (shown, panel, read):
-        panel.get_by_role("tab", name="Frontier").click()
+        page = open_segment(panel, "Best mixtures")
         panel.get_by_label("what is limited").select_option("size_bytes")
-        panel.get_by_label("at most").fill("40")
-        panel.get_by_role("button", name="Find the frontier").click()
-        panel.get_by_text("planning: a format").wait_for(timeout=20_000)
+        panel.get_by_label("at most", exact=True).fill("40")
+        page.get_by_role("button", name="Measure · 6 s").click()
+        page.get_by_role("button", name="Stop").wait_for(timeout=20_000)
         report = read()
         assert report["error"] is None and len(report["points"]) > 3 and not any(report["achieved"])
         dots = panel.get_by_role("listbox", name="choices of formats")
         assert dots.get_by_role("option").count() == len(report["points"])
+        proposed = page.get_by_role("heading", name=" best for what was asked")
+        proposed.wait_for(timeout=10_000)
+        assert proposed.inner_text().startswith(report["proposed"]) and report["steps"] == 0
         dots.focus()
         shown.page.keyboard.press("Home")
         shown.page.keyboard.press("Enter")
@@ -84,10 +88,9 @@ def test_a_frontier_is_computed_and_a_chosen_point_is_applied_and_measured(serve
 
 def test_groups_are_shown_before_the_cut_and_predictions_while_the_line_is_dragged(served):
     with living_panel(served, "groups", [OPEN, READ]) as (shown, panel, read):
-        panel.get_by_role("tab", name="Importance").click()
-        panel.get_by_role("button", name="Find the importance").click()
+        page = open_segment(panel, "Channels")
+        page.get_by_role("button", name="Measure ·").click()
         read()
-        page = panel.get_by_role("tabpanel", name="Importance")
         group = page.get_by_role("region", name="what goes together")
         group.get_by_text("Goes together: 16 channels").wait_for(timeout=20_000)
         members = group.get_by_role("button").all_inner_texts()

@@ -5,7 +5,7 @@ back.
 from __future__ import annotations
 
 from tests.browser import jupyterlab
-from tests.browser.living import keep, living_panel
+from tests.browser.living import keep, living_panel, open_segment
 
 pytestmark = jupyterlab.marks()
 
@@ -64,9 +64,8 @@ Path("state.json").write_text(json.dumps(report))
 
 def test_fusions_are_found_a_switch_fuses_a_site_and_undo_withdraws_it(served):
     with living_panel(served, "fusion", [OPEN, READ]) as (shown, panel, read):
-        panel.get_by_role("tab", name="Fusion").click()
-        page = panel.get_by_role("tabpanel", name="Fusion")
-        page.get_by_role("button", name="Find what can be fused").click()
+        page = open_segment(panel, "Joined layers")
+        page.get_by_role("button", name="Measure ·").click()
         report = read()
         assert report["error"] is None and f"{HTML_NAME}.0" in report["switchable"]
         switches = page.get_by_role("switch")
@@ -108,28 +107,27 @@ def test_fusions_are_found_a_switch_fuses_a_site_and_undo_withdraws_it(served):
         page.get_by_label("filter layers").fill("conv")
         assert 0 < page.get_by_role("switch").count() <= len(report["places"])
         page.get_by_label("filter layers").fill("")
-        everything = page.get_by_role("button", name="Fuse all that gain")
+        everything = page.get_by_role("button", name="Join all that gain")
         if (
             everything.get_attribute("aria-disabled") == "false"
         ):  # else all that gain here are fused already
             everything.click()
-            page.locator("button[aria-disabled=true]", has_text="Fuse all that gain").wait_for(
+            page.locator("button[aria-disabled=true]", has_text="Join all that gain").wait_for(
                 timeout=20_000
             )
             report = read()
             assert report["steps"][-1]["fuse"] == {} and report["error"] is None
         if report["steps"]:
-            page.get_by_role("button", name="Fuse none").click()
+            page.get_by_role("button", name="Join none").click()
             fused.wait_for(state="detached", timeout=20_000)
         assert read()["steps"] == []
 
 
 def test_the_attention_cost_is_measured_and_a_share_chosen_by_the_slider_is_a_step(served):
     with living_panel(served, "attention", [OPEN, READ]) as (shown, panel, read):
-        panel.get_by_role("tab", name="Attention").click()
-        page = panel.get_by_role("tabpanel", name="Attention")
+        page = open_segment(panel, "Attention")
         page.get_by_label("kind of attention").select_option("block")
-        page.get_by_role("button", name="Find what attention costs").click()
+        page.get_by_role("button", name="Measure ·").click()
         report = read()
         assert (
             report["error"] is None and report["kind"] == "block" and report["layers"] == ["tail.1"]

@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 import paifuser_lab as lab
 from tests.browser import jupyterlab
-from tests.browser.living import keep
+from tests.browser.living import OFFER_FOLD, keep
 
 pytestmark = jupyterlab.marks()
 
@@ -33,6 +33,15 @@ bench = lab.Workbench(work, rounds=2, seconds=0.2)
 before = lab.apply(bench.session.work, lab.Recipe([])).weights_hash
 bench
 """.strip().replace("HTML_NAME", HTML_NAME)
+OPEN = OFFER_FOLD + OPEN
+OUTSIDE = """(frame) => {
+  const edge = frame.getBoundingClientRect();
+  const seen = [...frame.querySelectorAll("*")].filter((element) => element.offsetParent);
+  return seen
+    .filter((element) => element.getBoundingClientRect().width)
+    .filter((element) => element.getBoundingClientRect().right > edge.right + 1)
+    .map((element) => element.className);
+}"""
 READ = """
 state = bench.wait(60)
 report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected}
@@ -85,7 +94,8 @@ def test_a_click_makes_a_variant_and_undo_withdraws_it(tmp_path, dark):
             and not report["is_original"]
         )
         keep(shown, f"workbench-folded-{'dark' if dark else 'light'}")
-        panel.get_by_role("button", name="Save recipe").click()
+        panel.get_by_role("button", name="Export").click()
+        panel.get_by_role("menuitem", name="Save recipe").click()
         panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
         assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])
         panel.get_by_role("button", name="Undo").click()
@@ -97,7 +107,8 @@ def test_a_click_makes_a_variant_and_undo_withdraws_it(tmp_path, dark):
 
 def test_a_precision_is_chosen_per_row_and_names_are_escaped(tmp_path):
     with opened(tmp_path) as (shown, panel, read, _):
-        row = panel.get_by_role("row").filter(has_text=HTML_NAME)
+        # a long name is cut in its middle; its tooltip is whole
+        row = panel.get_by_role("row").filter(has=shown.page.get_by_title(HTML_NAME, exact=True))
         row.click()
         row.locator("select").select_option("bf16")
         report = read()
@@ -111,7 +122,7 @@ def test_a_precision_is_chosen_per_row_and_names_are_escaped(tmp_path):
 
 def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(tmp_path):
     with opened(tmp_path) as (shown, panel, read, _):
-        panel.get_by_role("columnheader", name="self ms").click()
+        panel.get_by_role("columnheader", name="Time, ms").click()
         assert panel.locator("[aria-sort=descending], [aria-sort=ascending]").count() == 1
         panel.get_by_role("row").nth(1).click()
         shown.page.keyboard.press("/")
@@ -124,3 +135,39 @@ def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(tmp_path):
         shown.page.keyboard.press("Escape")
         shown.page.keyboard.press("ArrowDown")
         assert read()["selected"] != ""
+
+
+@pytest.mark.parametrize("width", [456, 900, 1200, 1920])
+def test_the_frame_keeps_its_height_and_nothing_leaves_it(tmp_path, width):
+    with opened(tmp_path) as (shown, panel, _, _):
+        frame = panel.locator(".pf-workbench")
+        frame.evaluate("(element, width) => { element.style.width = `${width}px`; }", width)
+        for key in "1234":
+            frame.focus()
+            shown.page.keyboard.press(key)
+            shown.page.wait_for_timeout(200)
+            assert panel.get_by_role("tab", selected=True).count() == 1
+            assert frame.bounding_box()["height"] == 720
+            assert frame.evaluate(OUTSIDE) == []
+        keep(shown, f"workbench-{width}")
+
+
+def test_tabs_keys_and_details_work_without_a_mouse(tmp_path):
+    with opened(tmp_path) as (shown, panel, _, _):
+        panel.locator(".pf-workbench").focus()
+        shown.page.keyboard.press("2")
+        assert panel.get_by_role("tab", selected=True).inner_text() == "Options"
+        assert panel.get_by_text("Attention: none in this model").is_visible()
+        segments = panel.get_by_role("radiogroup").get_by_role("radio")
+        segments.first.focus()
+        shown.page.keyboard.press("ArrowRight")
+        assert segments.nth(1).get_attribute("aria-checked") == "true"
+        shown.page.keyboard.press("?")
+        assert panel.get_by_role("dialog", name="keys").is_visible()
+        shown.page.keyboard.press("Escape")
+        assert panel.get_by_role("dialog", name="keys").is_hidden()
+        shown.page.keyboard.press("1")
+        strip = panel.get_by_role("img", name="where the time goes")
+        assert strip.locator(".pf-part").count() >= 3
+        strip.locator(".pf-part").nth(1).click()
+        assert panel.locator(".pf-rows .pf-chosen").count() == 1

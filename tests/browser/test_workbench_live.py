@@ -5,7 +5,7 @@ kernel, panels that share, close and fail.
 from __future__ import annotations
 
 from tests.browser import jupyterlab
-from tests.browser.living import keep, living
+from tests.browser.living import OFFER_FOLD, keep, living
 
 pytestmark = jupyterlab.marks()
 
@@ -23,6 +23,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
 work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 """.strip()
+MODEL = OFFER_FOLD + MODEL
 BENCH = "bench = lab.Workbench(work, rounds=1, seconds=0.1)\nbench.wait(60)\nbench"
 READ_BENCH = (
     "bench.wait(60)\n"
@@ -44,6 +45,15 @@ def row(shown, place, panel=0):
     )
 
 
+def fold(shown):
+    """Take the offer of the whole model, which stands where no layer is selected."""
+    row(shown, 0).click()
+    shown.page.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
+    shown.page.get_by_label("recipe, in the order in which it is applied").get_by_text(
+        "fold batch-norm"
+    ).wait_for()
+
+
 def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
     with living(served, "reload", [MODEL, BENCH, READ_BENCH]) as (shown, read):
         row(shown, 1).click()
@@ -53,12 +63,8 @@ def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
         shown.wait_until_ready()
         shown.page.locator(".jp-OutputArea .pf-rows .pf-chosen").wait_for(timeout=30_000)
         keep(shown, "live-reloaded")
+        fold(shown)
         row(shown, 4).click()
-        offers = shown.page.get_by_label("what would help")
-        offers.get_by_role("button").filter(has_text="fold").click()
-        shown.page.get_by_label("recipe, in the order in which it is applied").get_by_text(
-            "fold batch-norm"
-        ).wait_for()
         assert read() == {"selected": "3", "recipe": ["fold batch-norm"]}
 
 
@@ -68,14 +74,9 @@ def test_two_notebooks_at_once_do_not_disturb_each_other(served):
         living(served, "one", cells) as (one, read_one),
         living(served, "two", cells) as (two, read_two),
     ):
-        row(one, 1).click()
         row(two, 3).click()
-        one.page.get_by_label("what would help").get_by_role("button").filter(
-            has_text="fold"
-        ).click()
-        one.page.get_by_label("recipe, in the order in which it is applied").get_by_text(
-            "fold batch-norm"
-        ).wait_for()
+        fold(one)
+        row(one, 1).click()
         assert read_one() == {"selected": "0", "recipe": ["fold batch-norm"]}
         assert read_two() == {"selected": "2", "recipe": []}
         assert row(two, 3).get_attribute("aria-selected") == "true"

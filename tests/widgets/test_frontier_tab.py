@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+import numpy
 import pytest
 import torch
 from torch.nn import functional as F
@@ -236,6 +237,17 @@ def test_a_clicked_point_is_the_recipe_and_undo_withdraws_it(bench):
     assert bench.recipe == lab.Recipe(["fold"]) and bench.state["allocated"] == 1
 
 
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+def test_the_marked_point_is_the_one_that_was_asked_for(bench, index):
+    both = {"conv": "bf16"}
+    bench.allocation = allocation_of(
+        points=(point("point 1", both), point("point 2", {})),
+        uniform=(point("all fp32", {}), point("all bf16", both)),
+    )
+    send(bench, do="allocate", point=index)
+    assert bench.state["allocated"] == index, "also where another has the same formats"
+
+
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index):
     bench.allocation = allocation_of()
@@ -277,6 +289,26 @@ def test_setting_a_plan_of_another_model_raises(bench):
     ):
         bench.allocation = foreign
     assert bench.allocation is None
+
+
+def test_a_fresh_plan_names_the_point_that_was_asked_for_before_one_is_chosen(bench):
+    points = (
+        point("point 1", {"conv": "bf16", "head": "bf16"}, loss=0.5, latency_ms=0.5),
+        point("point 2", {"conv": "bf16"}, loss=0.15),
+        point("point 3", {}, loss=0.0, latency_ms=2.0),
+    )
+    bench.session.show("asked_point", None)
+    bench.allocation = allocation_of(points=points, chosen=1)
+    data = bench.views["allocation"]
+    asked = data["planned"]
+    assert bench.state["allocated"] is None and len(bench.recipe) == 0
+    losses = numpy.frombuffer(data["numbers"]["loss"], "<f4")
+    times = numpy.frombuffer(data["numbers"]["latency_ms"], "<f4")
+    within = [index for index in range(3) if losses[index] <= data["limits"]["loss"]]
+    assert asked == min(within, key=lambda index: times[index]), "the fastest within the limit"
+    send(bench, do="allocate", point=asked)
+    bench.wait(TIMEOUT_S)
+    assert bench.state["allocated"] == asked
 
 
 # The planner, stopped.

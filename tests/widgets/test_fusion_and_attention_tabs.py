@@ -58,7 +58,7 @@ def shared(tmp_path_factory):
     """A workbench of a model that has both; `bench` resets it for each test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("tabs"))
-        patch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
+        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
         patch.setitem(
             queries.QUERIES,
             "attention",

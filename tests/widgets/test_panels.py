@@ -13,10 +13,12 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
-from paifuser_lab.widgets.details import as_measured
+from paifuser_lab.records.quality import Quality
+from paifuser_lab.widgets.details import as_measured, layer_details
+from paifuser_lab.widgets.presenter import quality
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
-from paifuser_lab.widgets.tabs.layers import NUMBERS, with_precision
+from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0
@@ -68,6 +70,52 @@ def test_a_profile_is_packed_as_columns_and_buffers(profile):
         assert sent == pytest.approx(
             [numpy.nan if value is None else value for value in expected], rel=1e-6, nan_ok=True
         )
+
+
+def test_a_changed_model_is_sent_with_its_layers_times_before(profile):
+    rows = [
+        row.model_copy(update={"self_ms": 2 * row.self_ms, "total_ms": 3 * row.total_ms})
+        for row in profile.layers
+        if row.layer != "relu"
+    ]
+    dumped = [row.model_dump() for row in rows]
+    slower = type(profile).model_validate(profile.model_dump() | {"layers": dumped})
+    assert times_before(profile, None) == times_before(profile, profile) == {}
+    before = times_before(profile, slower)["before"]
+    for name, factor in (("self_ms", 2), ("total_ms", 3)):
+        sent = numpy.frombuffer(before[name], "<f4")
+        expected = [
+            numpy.nan if row.layer == "relu" else factor * getattr(row, name) for row in profile
+        ]
+        assert sent == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+def test_a_profile_of_a_busy_machine_is_sent_as_uncertain(profile):
+    busy = profile.model_copy(update={"quality": Quality(others_share=0.5)})
+    quiet = profile.model_copy(update={"quality": Quality(others_share=0.01)})
+    known = [packed(one)["is_uncertain"] for one in (busy, quiet)]
+    assert known == [True, False]
+
+
+def test_the_strip_says_so_where_only_the_layers_were_timed_on_a_busy_machine(make_bench):
+    state = make_bench().session.state
+    quiet = state.comparison.model_copy(update={"quality": Quality(others_share=0.01)})
+
+    def shown(others):
+        layers = state.profile.model_copy(update={"quality": Quality(others_share=others)})
+        return quality(replace(state, comparison=quiet, profile=layers))
+
+    assert shown(0.01)["label"] == "Quiet: numbers hold"
+    rough = shown(0.5)
+    assert (rough["state"], rough["label"]) == ("quiet", "Quiet, layers are rough")
+    assert ["while layers were timed", "others took 50%"] in rough["reasons"]
+
+
+def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):
+    facts = {fact["name"] for fact in layer_details(profile, "conv", None)["facts"]}
+    assert {"read and written", "peak memory", "weights"} <= facts
+    (where, *_) = layer_details(profile, "", None)["reasons"]
+    assert "limited by: " in where["sentence"] and "overhead" not in where["sentence"]
 
 
 def test_every_record_with_a_view_has_static_html(profile):
@@ -122,8 +170,9 @@ def test_the_workbench_shows_the_unchanged_model(make_bench):
     assert bench.data["layer"][1] == "conv" and bench.state["status"] == "idle"
     figures = {figure["name"]: figure for figure in bench.state["figures"]}
     assert figures["latency"]["now"] > 0 and figures["metric"]["note"] == "no test data"
-    assert {"roofline", "comparison", "hardware"} == set(bench.views)
-    assert "relu" in bench.state["cannot"] and "conv" not in bench.state["cannot"]
+    assert {"roofline", "results", "hardware"} == set(bench.views)
+    assert {"relu", "engine itself"} <= set(bench.state["cannot"])
+    assert "conv" not in bench.state["cannot"]
 
 
 def test_a_clicked_precision_is_applied_measured_and_undone(make_bench):
@@ -189,11 +238,11 @@ def test_a_dropped_step_is_found_by_its_label_after_earlier_ones_were_dropped(ma
     assert len(bench.recipe) == 1, "it is already removed"
 
 
-def test_the_comparison_tab_stays_while_the_next_choice_is_measured(make_bench, monkeypatch):
+def test_the_results_stay_while_the_next_choice_is_measured(make_bench, monkeypatch):
     bench = make_bench()
     seen = []
-    bench.observe(lambda change: seen.append("comparison" in change["new"]), "views")
-    bench.observe(lambda change: seen.append("comparison" in bench.views), "state")
+    bench.observe(lambda change: seen.append("results" in change["new"]), "views")
+    bench.observe(lambda change: seen.append("results" in bench.views), "state")
     send(bench, {"do": "choose", "step": {"fold": {}}})
     bench.wait(TIMEOUT_S)
     assert seen and all(seen)
@@ -247,12 +296,17 @@ def test_selecting_a_layer_shows_its_facts_and_reasons(make_bench):
 
 def test_a_failing_model_is_reported_in_the_page(make_bench):
     class Failing(nn.Module):
+        """Fails from its second call on."""
+
+        calls = 0
+
         def __init__(self):
             super().__init__()
-            self.line = nn.Linear(3, 3)
+            self.line = nn.Linear(8, 3)
 
         def forward(self, x):
-            return self.line(x)
+            self.calls += 1
+            return self.line(x if self.calls == 1 else x[..., :3])
 
     bench = make_bench(Failing())
     assert (

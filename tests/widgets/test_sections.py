@@ -51,7 +51,7 @@ def section(tmp_path):
         record=WeightCount,
         pack=lambda record: {"count": record.count},
         title="Weights",
-        tab="roofline",
+        tab="machine",
         state=lambda state, context: {"weights_known": state.record("weight_count") is not None},
         requests={
             "weight_count": lambda bench, request: bench.session.query("weight_count"),
@@ -71,7 +71,7 @@ def section(tmp_path):
 @pytest.fixture
 def bench(section, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
+    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     bench = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 8, 8)), rounds=1, seconds=0.1)
     bench.wait(TIMEOUT_S)
@@ -107,7 +107,7 @@ def test_its_record_has_its_own_widget_and_its_modules_are_linked(section):
     assert panel.view == "weight_count" and panel.data == {"count": 3}
     assert "function weightCount" in panel._esm and "pf-weight-count" in panel._css
     module, _ = linker.front_end("workbench")
-    assert '"name": "weight_count", "title": "Weights", "tab": "roofline"' in module
+    assert '"name": "weight_count", "title": "Weights", "tab": "machine", "place": ""' in module
     assert "make: weightCount" in module and "function weightCount" in module
     panel.close()
 
@@ -136,9 +136,12 @@ def test_the_tabs_are_in_the_order_of_registration():
         "importance",
         "fusion",
         "attention",
+        "memory",
         "roofline",
-        "comparison",
+        "results",
+        "side_by_side",
         "hardware",
+        "faster",
     ]
     assert {
         section.name for section in sections() if section.title and section.is_always_shown
@@ -148,4 +151,28 @@ def test_the_tabs_are_in_the_order_of_registration():
         "importance",
         "fusion",
         "attention",
+        "memory",
+        "results",
+        "faster",
     }
+
+
+def test_every_section_of_the_workbench_names_one_of_its_four_tabs():
+    tabs = {section.tab for section in sections() if section.title and section.place != "sheet"}
+    assert tabs == {"options", "results", "machine"}
+    places = {section.place for section in sections()}
+    assert places <= {"", "segment", "beside", "sheet"}
+
+
+def test_a_model_without_attention_is_not_offered_it(bench):
+    assert bench.state["absent"] == {"attention": "none in this model"}
+
+
+def test_a_model_with_attention_is_offered_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
+    bench = lab.Workbench(lab.Workload(layer, torch.randn(1, 4, 8)), rounds=1, seconds=0.1)
+    bench.wait(TIMEOUT_S)
+    assert bench.state["absent"] == {}
+    bench.close()

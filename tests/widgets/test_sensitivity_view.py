@@ -88,7 +88,7 @@ def test_a_sensitivity_is_packed_as_columns_and_buffers():
     data = packed(SENSITIVITY)
     assert (
         data["layer"] == ["conv", "head"]
-        and data["title"] == "small: what each layer costs in lower precision"
+        and data["title"] == "small: what each layer loses in lower precision"
     )
     assert floats(data["predicted"]["bf16"]["value"]) == pytest.approx([-1e-5, 2e-5])
     assert floats(data["predicted"]["int2-weights"]["error"]) == pytest.approx(
@@ -246,6 +246,28 @@ def test_the_figure_has_the_numbers_the_scale_and_the_agreement(dark):
         "ρ 0.90",
     } <= set(words)
     assert "rise of the loss, predicted by quadratic" in words
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_figure_hatches_what_cannot_be_told_from_0(dark):
+    def row(name, value, error):
+        return LayerSensitivity(
+            layer=name,
+            kind="Conv2d",
+            parameters=1,
+            scores={"bf16": {"quadratic": Estimate(value=value, error=error)}},
+        )
+
+    untold = (row("a", 2e-3, 3e-3), row("b", -1e-3, 2e-3), row("c", 0.0, 0.0))
+    told = (row("d", 2e-3, 1e-3), row("e", 4e-3, None))
+    figure = lab.figure(sensitivity_of(*untold, *told), dark=dark)
+    words = words_of(figure)
+    assert words.count("≈ 0") == len(untold) and {"2e-3", "4e-3"} <= set(words)
+    assert "≈ 0 or below 5e-4" in words, "the legend says what the hatching is"
+    hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
+    assert len(hatched) == len(untold) + 1, "the cells, and the legend's"
+    certain = words_of(lab.figure(sensitivity_of(*told), dark=dark))
+    assert "below 5e-4" in certain and "≈ 0" not in certain
 
 
 def test_the_figure_without_measurements_has_only_the_heat_map():

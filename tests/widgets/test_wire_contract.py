@@ -52,7 +52,7 @@ def modules():
 def shared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("contract"))
-        patch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
+        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
         work = lab.Workload(model.eval(), torch.randn(1, 3, 8, 8), name="small")
         bench = lab.Workbench(work, rounds=1, seconds=0.1)
@@ -70,11 +70,11 @@ def bench(shared):
 
 
 def page_requests():
-    """The page's requests: those written as `do:`, and the actions of the footer."""
+    """The page's requests: those written as `do:`, the actions of the footer, and the questions."""
     text = modules()
     written = re.findall(r'\bdo: (?:[\w.]+ \? )?"(\w+)"(?: : "(\w+)")?', text)
     return {name for names in written for name in names if name} | set(
-        re.findall(r'^\s*ask: "(\w+)"', text, re.M)
+        re.findall(r'^\s*(?:ask|request): "(\w+)"', text, re.M)
     )
 
 

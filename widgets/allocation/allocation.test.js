@@ -16,6 +16,8 @@ import {
   layerCount,
   lostQuantity,
   pointFigures,
+  shownPoint,
+  standingWords,
   unpackedAllocation,
 } from "./table.js";
 import { errorText } from "../shared/prediction_table.js";
@@ -53,6 +55,19 @@ const packed = {
 };
 const table = unpackedAllocation(packed);
 const [first, planned, , allInt8] = table.points;
+
+test("a fresh plan shows the point that was asked for, until another is chosen", () => {
+  assert.deepEqual(
+    [shownPoint(table, -1)?.name, shownPoint(table, 0)?.name],
+    ["point 2", "point 1"],
+  );
+  assert.equal(shownPoint(unpackedAllocation({}), -1), undefined);
+  assert.deepEqual(
+    [standingWords(planned, false), standingWords(planned, true)],
+    ["best for what was asked", "chosen, and best for what was asked"],
+  );
+  assert.deepEqual([standingWords(first, false), standingWords(first, true)], ["", "chosen"]);
+});
 
 test("a packed allocation is unpacked; an unknown one has no points", () => {
   assert.deepEqual(

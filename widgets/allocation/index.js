@@ -3,7 +3,7 @@
  * one.
  */
 
-import { BudgetForm } from "./budget_form.js";
+import { budgetFields } from "./budget_form.js";
 import { allocationDots, allocationFrame, cardSpot } from "./layout.js";
 import {
   achievedMark,
@@ -12,22 +12,37 @@ import {
   allocationMark,
   budgetMarks,
   chosenRing,
+  formatChips,
   frontierLines,
   pointedMarks,
   uniformLabels,
 } from "./marks.js";
 import { pointRows } from "./prediction.js";
-import { formatWords, layerCount, pointFigures, unpackedAllocation } from "./table.js";
+import {
+  formatWords,
+  pointFigures,
+  shownPoint,
+  standingWords,
+  unpackedAllocation,
+} from "./table.js";
 import { freshId, HoverCard, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { nearestDot } from "../shared/points.js";
+import { Question } from "../shared/question.js";
 import { PredictionTable } from "../shared/prediction_table.js";
 
 /** @typedef {import("./layout.js").AllocationDot} AllocationDot */
 /** @typedef {import("./table.js").AllocatedPoint} AllocatedPoint */
 
+const QUESTION = {
+  query: "allocation",
+  request: "allocation",
+  question: "Which mixture of formats is the fastest within what you allow?",
+  use: "Each layer gets a format of its own; a click on a mixture makes it the recipe, and measures it.",
+};
 const NONE = -1;
+const MEASURING = ["applying", "measuring", "profiling", "proving"];
 const ALONE =
   "A click on a point chooses it: panel.recipe is what is chosen, panel.chosen its place.";
 const IN_BENCH =
@@ -61,7 +76,6 @@ class AllocationView {
     this.title = h("h2", {});
     this.reason = h("p", { class: "pf-note" });
     this.legend = h("div", {});
-    this.empty = h("p", { class: "pf-empty" });
     this.drawing = s("svg", { role: "listbox", tabindex: "0", class: "pf-svg" });
     this.overlay = s("g", { class: "pf-overlay", "aria-hidden": "true" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
@@ -69,8 +83,9 @@ class AllocationView {
     this.taken = h("div", { class: "pf-taken", role: "status" });
     this.prediction = new PredictionTable("the chosen point, predicted and achieved");
     this.notes = h("div", { class: "pf-allocation-notes" });
-    this.budget = new BudgetForm((budget) => this.host.ask({ do: "allocation", ...budget }));
-    const head = h(
+    const { fields, budget } = budgetFields();
+    this.question = new Question(model, host.ask, QUESTION, { fields, options: budget });
+    this.head = h(
       "div",
       { class: "pf-view-head" },
       h("div", { class: "pf-heat-titles" }, this.title, this.reason),
@@ -81,11 +96,10 @@ class AllocationView {
       h(
         "section",
         { class: "pf-view pf-allocation", "aria-label": "allocation of formats" },
-        head,
-        this.budget.element,
-        this.empty,
+        this.head,
         this.both,
         this.notes,
+        this.question.element,
       ),
     );
     this.listen();
@@ -111,11 +125,11 @@ class AllocationView {
     this.pointed = NONE;
     this.described = "";
     const { isKnown, title, reason, notes } = this.table;
-    fresh(this.title, title || "A format for each layer");
+    fresh(this.title, title);
     fresh(this.reason, isKnown && reason);
     fresh(this.legend, isKnown && allocationLegend(this.table));
     fresh(this.notes, ...notes.map((note) => h("p", { class: "pf-note" }, note)));
-    this.both.hidden = !isKnown;
+    this.head.hidden = this.both.hidden = !isKnown;
     this.draw(this.plot.clientWidth);
     this.drawn = "";
     this.follow();
@@ -130,13 +144,6 @@ class AllocationView {
     return Boolean(this.model.get("state"));
   }
 
-  get isBeingFound() {
-    return (
-      unserved(this.model).some((request) => request.do === "allocation") ||
-      this.model.get("state")?.status === "planning"
-    );
-  }
-
   /**
    * The chosen point: of a pending request, else of the recipe, else of the trait.
    * @returns {number}
@@ -148,28 +155,23 @@ class AllocationView {
     return asked?.point ?? this.model.get("state")?.allocated ?? this.model.get("chosen") ?? NONE;
   }
 
+  /** The chosen point; until one is chosen, the one that meets what was asked for. */
+  get shown() {
+    return shownPoint(this.table, this.chosen);
+  }
+
   /** Redraw after a change of the choice, the plan or the measurements. */
   follow() {
-    const { isBeingFound, isInBench } = this;
-    const key = JSON.stringify([this.chosen, isBeingFound, isInBench, this.waiting]);
+    this.question.show(this.table.isKnown);
+    const key = JSON.stringify([this.chosen, this.isInBench, this.waiting]);
     if (key === this.drawn) return;
     this.drawn = key;
-    this.budget.element.hidden = !isInBench;
-    this.budget.show(isBeingFound, this.table.isKnown);
-    fresh(
-      this.empty,
-      isBeingFound
-        ? "It is being found, in the background."
-        : "No format has been planned for the layers yet.",
-    );
-    this.empty.hidden = this.table.isKnown;
     this.mark();
   }
 
   /** The placeholder for the chosen point's measured values. */
   get waiting() {
-    const status = this.model.get("state")?.status ?? "idle";
-    return this.isInBench && status !== "idle" && status !== "planning" ? "being measured …" : "";
+    return MEASURING.includes(this.model.get("state")?.status) ? "being measured …" : "";
   }
 
   /** @param {number} width */
@@ -209,11 +211,11 @@ class AllocationView {
   mark() {
     const { table, frame, dots } = this;
     if (!frame || !table.isKnown) return;
-    const [pointed, chosen] = [table.points[this.pointed], table.points[this.chosen]];
+    const [pointed, shown] = [table.points[this.pointed], this.shown];
     fresh(
       this.overlay,
       ...(pointed ? pointedMarks(table, frame, dots, dots[this.pointed]) : []),
-      chosen && chosenRing(dots[this.chosen]),
+      shown && chosenRing(dots[shown.index], shown.index === this.chosen),
     );
     this.marks.forEach((mark, index) =>
       mark.setAttribute("aria-selected", String(index === this.chosen)),
@@ -227,29 +229,28 @@ class AllocationView {
         pointFigures(table, pointed),
       );
     else this.card.hide();
-    this.taken.hidden = !chosen;
-    if (chosen) this.tell(chosen);
+    this.taken.hidden = !shown;
+    if (shown) this.tell(shown);
   }
 
   /** Show the chosen point's figures and formats. @param {AllocatedPoint} point */
   tell(point) {
-    this.prediction.show(pointRows(this.table, point), this.waiting);
-    const key = `${point.index} ${this.isInBench}`;
+    const isChosen = point.index === this.chosen;
+    this.prediction.show(pointRows(this.table, point), isChosen ? this.waiting : "");
+    const key = `${point.index} ${isChosen} ${this.isInBench}`;
     if (this.described === key) return;
     this.described = key;
-    const chips = Object.entries(point.counts).map(([format, count]) =>
-      h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))),
+    const take = h(
+      "button",
+      { type: "button", class: "pf-button", onclick: () => this.choose(point.index) },
+      "Take this mixture",
     );
     fresh(
       this.taken,
-      h("h3", {}, point.name, h("small", {}, point.isPlanned ? "the plan's choice" : "chosen")),
+      h("h3", {}, point.name, h("small", {}, standingWords(point, isChosen))),
       this.prediction.element,
-      h(
-        "ul",
-        { class: "pf-format-chips" },
-        ...chips,
-        point.around !== "fp32" && h("li", { class: "pf-note" }, `${point.around} between them`),
-      ),
+      formatChips(point),
+      this.isInBench && !isChosen && take,
       h("p", { class: "pf-note" }, this.isInBench ? IN_BENCH : ALONE),
     );
   }
@@ -298,8 +299,7 @@ class AllocationView {
   line(point) {
     return [
       formatWords(point),
-      point.isPlanned && "the plan's choice",
-      point.index === this.chosen ? "chosen" : "a click chooses it",
+      standingWords(point, point.index === this.chosen) || "a click chooses it",
     ]
       .filter(Boolean)
       .join(" · ");

@@ -1,12 +1,13 @@
 /** A frontier as SVG: its axes, lines and marks. */
 
 import { lineNames, lossLimitText, steppedPath, uniformNames } from "./layout.js";
-import { amountText, lostQuantity } from "./table.js";
+import { amountText, layerCount, lostQuantity } from "./table.js";
 import { h, s } from "../shared/dom.js";
 import { heatText } from "../shared/heat_scale.js";
 import { markPath, reachOf } from "../shared/points.js";
 
 /** @typedef {import("./table.js").AllocationTable} AllocationTable */
+/** @typedef {import("./table.js").AllocatedPoint} AllocatedPoint */
 /** @typedef {import("./layout.js").AllocationFrame} AllocationFrame */
 /** @typedef {import("./layout.js").AllocationDot} AllocationDot */
 
@@ -154,9 +155,14 @@ export function uniformLabels(table, frame, dots) {
   return s("g", { "aria-hidden": "true" }, ...labels);
 }
 
-/** A ring around the chosen point. @param {AllocationDot} dot @returns {SVGElement} */
-export function chosenRing(dot) {
-  return s("circle", { cx: dot.x, cy: dot.y, r: 8, class: "pf-knee" });
+/**
+ * A ring around the chosen point; dashed around the one that meets what was asked for, until a
+ * point is chosen.
+ * @param {AllocationDot} dot @param {boolean} isChosen @returns {SVGElement}
+ */
+export function chosenRing(dot, isChosen) {
+  const look = isChosen ? "pf-knee" : "pf-knee pf-knee-proposed";
+  return s("circle", { cx: dot.x, cy: dot.y, r: 8, class: look });
 }
 
 /**
@@ -175,6 +181,15 @@ export function pointedMarks(table, frame, dots, dot) {
       (mark) => mark && s("circle", { cx: mark.x, cy: mark.y, r: 7, class: "pf-ring-pointed" }),
     ),
   ];
+}
+
+/** The formats of a point, and how many layers have each. @param {AllocatedPoint} point */
+export function formatChips({ counts, around }) {
+  const chips = Object.entries(counts).map(([format, count]) =>
+    h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))),
+  );
+  const between = around !== "fp32" && h("li", { class: "pf-note" }, `${around} between them`);
+  return h("ul", { class: "pf-format-chips" }, ...chips, between);
 }
 
 /** The legend of the marks. @param {AllocationTable} table @returns {HTMLElement} */

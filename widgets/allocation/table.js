@@ -81,6 +81,23 @@ export function formatWords(point) {
     .join(", ");
 }
 
+/**
+ * The point with the ring and the details: the chosen one, else the best for what was asked.
+ * @param {AllocationTable} table @param {number} chosen its index, -1 for none
+ */
+export function shownPoint({ points }, chosen) {
+  return points[chosen] ?? points.find((point) => point.isPlanned);
+}
+
+/**
+ * Whether a point is chosen, and whether it is the one that meets what was asked for.
+ * @param {AllocatedPoint} point @param {boolean} isChosen
+ */
+export function standingWords(point, isChosen) {
+  if (!point.isPlanned) return isChosen ? "chosen" : "";
+  return isChosen ? "chosen, and best for what was asked" : "best for what was asked";
+}
+
 /** @param {number} count */
 export function layerCount(count) {
   return `${count} ${count === 1 ? "layer" : "layers"}`;

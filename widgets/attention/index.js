@@ -1,7 +1,7 @@
 /** The sparse attention view: a slider for the share of keys, and a checkbox for each layer. */
 
 import { choiceNote, isSameAttention, keptAlone, keptByRecipe } from "./choice.js";
-import { AttentionFinder } from "./finder.js";
+import { KindField } from "./kind_field.js";
 import { attentionFrame, nearestStop } from "./layout.js";
 import { AttentionLayers } from "./layers.js";
 import { attentionChart, stopMarks } from "./marks.js";
@@ -9,6 +9,7 @@ import { keepText, stopFigures, stopWords, unpackedAttention } from "./table.js"
 import { onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
+import { Question } from "../shared/question.js";
 import { showPress } from "../shared/press.js";
 
 /** @typedef {import("./choice.js").AttentionChoice} AttentionChoice */
@@ -21,6 +22,12 @@ export function attention(root, host, model) {
   return new AttentionView(root, host, model);
 }
 
+const QUESTION = {
+  query: "attention",
+  request: "attention_cost",
+  question: "What is lost, and gained, if each token looks at a part of the others only?",
+  use: "A slider then sets the part, the share of keys that is kept; a tick takes a layer out of it.",
+};
 const ATTENTION_FOLLOWS = ["state", "requests", "served", "keep", "layers"];
 const THUMB = 8; // half of the slider's, by which its ends stand off
 
@@ -38,7 +45,6 @@ class AttentionView {
     this.drawn = "";
     this.title = h("h2", {});
     this.note = h("p", { class: "pf-note" });
-    this.empty = h("p", { class: "pf-empty" });
     this.figures = h("dl", { class: "pf-attention-figures" });
     this.slider = /** @type {HTMLInputElement} */ (
       h("input", {
@@ -73,22 +79,23 @@ class AttentionView {
         h("div", { class: "pf-attention-take" }, this.take, this.remark),
       ),
     );
-    this.finder = new AttentionFinder(
-      (kind) => this.host.ask({ do: "attention_cost", kind }),
-      () => this.follow(),
+    this.kind = new KindField(() => this.follow());
+    this.question = new Question(model, host.ask, QUESTION, {
+      fields: this.kind.fields,
+      options: () => ({ kind: this.kind.chosen }),
+    });
+    this.head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.note),
     );
     root.append(
       h(
         "section",
         { class: "pf-view pf-attention", "aria-label": "attention to a part of the keys" },
-        h(
-          "div",
-          { class: "pf-view-head" },
-          h("div", { class: "pf-heat-titles" }, this.title, this.note),
-        ),
-        this.empty,
+        this.head,
         this.both,
-        this.finder.element,
+        this.question.element,
       ),
     );
     this.listen();
@@ -112,7 +119,7 @@ class AttentionView {
   show(data) {
     this.table = unpackedAttention(data);
     const { isKnown, title, note, stops, layers, kind } = this.table;
-    fresh(this.title, title || "Attention to a part of the keys");
+    fresh(this.title, title);
     fresh(
       this.note,
       isKnown &&
@@ -121,9 +128,9 @@ class AttentionView {
             ? "The same share is kept in every layer that takes part."
             : "No layer of this model attends.")),
     );
-    this.empty.hidden = isKnown;
+    this.head.hidden = !isKnown;
     this.both.hidden = !layers.length;
-    this.finder.choose(kind);
+    this.kind.choose(kind);
     set(this.slider, { max: Math.max(0, stops.length - 1) });
     this.slider.disabled = stops.length < 2;
     this.layers.show(this.table);
@@ -152,16 +159,9 @@ class AttentionView {
     return Boolean(this.model.get("state"));
   }
 
-  get isBeingFound() {
-    return (
-      unserved(this.model).some((request) => request.do === "attention_cost") ||
-      this.model.get("state")?.status === "attending"
-    );
-  }
-
   /** Another kind is chosen, whose cost is not known. */
   get isOther() {
-    return this.isInBench && this.table.isKnown && this.finder.isOther(this.table.kind);
+    return this.isInBench && this.table.isKnown && this.kind.chosen !== this.table.kind;
   }
 
   /**
@@ -183,7 +183,8 @@ class AttentionView {
 
   /** Move the slider when the choice of the recipe or the traits changes; otherwise keep a drag. */
   follow() {
-    const { isBeingFound, isInBench, table } = this;
+    const { isInBench, table } = this;
+    this.question.show(table.isKnown && !this.isOther);
     const known = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
     if (known && !isSameAttention(known, this.known)) this.choice = known;
     this.known = known;
@@ -191,7 +192,6 @@ class AttentionView {
       this.choice,
       known,
       this.isAsked,
-      isBeingFound,
       isInBench,
       table.isKnown,
       this.isOther,
@@ -199,14 +199,6 @@ class AttentionView {
     ]);
     if (key === this.drawn) return;
     this.drawn = key;
-    fresh(
-      this.empty,
-      isBeingFound
-        ? "It is being found, in the background."
-        : "The cost and speed-up of attending to a part of the keys have not been measured yet.",
-    );
-    this.finder.element.hidden = !isInBench;
-    this.finder.show(isBeingFound, table.isKnown && !this.isOther);
     this.tell();
   }
 

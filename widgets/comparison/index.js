@@ -244,6 +244,7 @@ function speedupFigure(row, verdict) {
   if (!row.speedup || !row.speedup_interval) return h("span", { class: "pf-said" }, "–");
   const [low, high] = row.speedup_interval;
   const words = h("small", {}, `${low.toFixed(2)}–${high.toFixed(2)} `, h("i", {}, verdict.word));
+  if (verdict.tone === "untold") return h("span", { class: "pf-said" }, "≈ ", words);
   return h("span", { class: "pf-said" }, h("b", {}, `${row.speedup.toFixed(2)} ×`), " ", words);
 }
 

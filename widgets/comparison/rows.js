@@ -11,27 +11,23 @@ import { linearTicks, logScale, logTicks, linearScale } from "../shared/scale.js
  *   number | null,
  *   flops?: number | null, relative_error?: number | string | null, metric?: number | null,
  *   build_s?: number | null,
- *   notes?: string[], failure?: string | null }} Measured
+ *   notes?: string[], failure?: string | null, word?: string, tone?: "good" | "bad" | "even" | "untold" }} Measured
  * @typedef {{ workload?: string, machine?: string, baseline: string, metric_name?: string | null,
  * rows: Measured[],
  *   title?: string }} ComparisonData
- * @typedef {{ tone: "good" | "bad" | "even" | "baseline", word: string }} Verdict
+ * @typedef {{ tone: "good" | "bad" | "even" | "untold" | "baseline", word: string }} Verdict
  * @typedef {{ ticks: number[], place: (value: number) => number }} Axis places are shares of the
  * axis, from 0 to 1
  */
 
 /**
- * Whether a variant is faster by its interval; an interval that contains 1 decides nothing.
+ * A row's verdict as Python gave it; a baseline with other threads has its word, and no colour.
  * @param {Measured} row @param {string} baseline @returns {Verdict}
  */
 export function verdictOf(row, baseline) {
   if (row.name === baseline) return { tone: "baseline", word: "baseline" };
-  if (!row.speedup_interval) return { tone: "even", word: "" };
-  const [low, high] = row.speedup_interval;
-  // the same model with another number of threads
-  if (row.name.startsWith("baseline")) return { tone: "even", word: high < 1 ? "slower" : "" };
-  if (low > 1) return { tone: "good", word: "faster" };
-  return high < 1 ? { tone: "bad", word: "slower" } : { tone: "even", word: "no faster" };
+  const { word = "", tone = "even" } = row;
+  return { word, tone: row.name.startsWith("baseline") ? "even" : tone };
 }
 
 /** The recipe in a line; "" if it is the name. @param {Measured} row */

@@ -9,7 +9,7 @@ import { fusionChoice } from "./choice.js";
 import { FusionGrid } from "./grid.js";
 import { canGain, fusionSummary, placeSentence, unpackedFusion } from "./table.js";
 import { isField, isPlainKey } from "../shared/grid_keys.js";
-import { unserved } from "../shared/host.js";
+import { Question } from "../shared/question.js";
 import { showPress } from "../shared/press.js";
 
 /**
@@ -20,6 +20,12 @@ export function fusion(root, host, model) {
   return new FusionView(root, host, model);
 }
 
+const QUESTION = {
+  query: "fusion",
+  request: "fusion",
+  question: "Which layers can run as one, and what does that save?",
+  use: "Layers that are joined write less to memory in between; each place gets a switch.",
+};
 const FUSION_FOLLOWS = ["state", "requests", "served"];
 const NOTHING_TOLD =
   "A row shows its reasons here; each place is timed by itself, " +
@@ -34,7 +40,6 @@ class FusionView {
     this.drawn = "";
     this.title = h("h2", {});
     this.line = h("p", { class: "pf-note", role: "status" });
-    this.empty = h("p", { class: "pf-empty" });
     this.grid = new FusionGrid({
       onSwitch: (site, isOn) => this.host.ask({ do: "fuse", place: site.place, is_on: isOn }),
       onLayer: (layer, isPassing) => this.point(layer, isPassing),
@@ -48,21 +53,16 @@ class FusionView {
       onLeave: (isChosen) => (isChosen ? this.grid.enter() : this.grid.element.focus()),
     });
     this.details = h("p", { class: "pf-note pf-fusion-said" });
-    this.find = h("button", {
-      type: "button",
-      class: "pf-button pf-heat-find",
-      title: "in the background",
-      onclick: () => this.look(),
-    });
+    this.question = new Question(model, host.ask, QUESTION);
     this.all = h(
       "button",
       {
         type: "button",
         class: "pf-button",
-        title: "fuse every place that gains; what was switched off by hand too",
+        title: "join (fuse) every place that gains; what was switched off by hand too",
         onclick: () => this.askAll(true),
       },
-      "Fuse all that gain",
+      "Join all that gain",
     );
     this.none = h(
       "button",
@@ -72,19 +72,19 @@ class FusionView {
         title: "take the whole step out of the recipe",
         onclick: () => this.askAll(false),
       },
-      "Fuse none",
+      "Join none",
     );
     this.actions = h("div", { class: "pf-fusion-actions" }, this.all, this.none);
     const titles = h("div", { class: "pf-heat-titles" }, this.title, this.line);
     this.tools = h("div", { class: "pf-fusion-tools" }, this.actions, this.field.element);
+    this.head = h("div", { class: "pf-view-head" }, titles, this.tools);
     this.element = h(
       "section",
-      { class: "pf-view pf-fusion", "aria-label": "fusion of layers" },
-      h("div", { class: "pf-view-head" }, titles, this.tools),
-      this.empty,
+      { class: "pf-view pf-fusion", "aria-label": "joined layers" },
+      this.head,
       this.grid.element,
       this.details,
-      this.find,
+      this.question.element,
     );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     root.append(this.element);
@@ -97,11 +97,10 @@ class FusionView {
   show(data) {
     this.table = unpackedFusion(data);
     const { isKnown, title, places } = this.table;
-    fresh(this.title, title || "What can run as one");
+    fresh(this.title, title);
     this.grid.element.hidden = this.details.hidden = !places.length;
     this.tools.hidden = !places.length;
-    this.empty.hidden = isKnown;
-    this.line.hidden = !isKnown;
+    this.head.hidden = !isKnown;
     this.choice = fusionChoice(this.model, this.table);
     this.grid.show(this.table);
     this.select(this.host.selected() ?? "");
@@ -124,28 +123,14 @@ class FusionView {
     return Boolean(this.model.get("state"));
   }
 
-  get isBeingFound() {
-    return (
-      unserved(this.model).some((request) => request.do === "fusion") ||
-      this.model.get("state")?.status === "fusing"
-    );
-  }
-
   /** Redraw after a change of the fused sites. */
   follow() {
-    const { isInBench, isBeingFound, table } = this;
+    const { isInBench, table } = this;
+    this.question.show(table.isKnown);
     this.choice = fusionChoice(this.model, table);
     const { on, asked, hasStep } = this.choice;
     const isOther = isInBench && !hasStep && this.model.get("state").recipe?.length > 0;
-    const key = JSON.stringify([
-      [...on],
-      [...asked],
-      hasStep,
-      isBeingFound,
-      isInBench,
-      isOther,
-      table.isKnown,
-    ]);
+    const key = JSON.stringify([[...on], [...asked], hasStep, isInBench, isOther, table.isKnown]);
     if (key === this.drawn) return;
     this.drawn = key;
     fresh(
@@ -158,19 +143,7 @@ class FusionView {
           .filter(Boolean)
           .join(" · "),
     );
-    fresh(
-      this.empty,
-      isBeingFound
-        ? "It is being found, in the background."
-        : "Which layers can be fused, and how much faster they run, has not been measured yet.",
-    );
-    this.find.hidden = this.actions.hidden = !isInBench;
-    showPress(
-      this.find,
-      !isBeingFound,
-      isBeingFound,
-      isBeingFound ? "being found …" : table.isKnown ? "Find it again" : "Find what can be fused",
-    );
+    this.actions.hidden = !isInBench;
     const left = table.places.some((site) => canGain(site) && !on.has(site.place));
     showPress(this.all, left, asked.size > 1);
     showPress(this.none, hasStep, false);
@@ -194,10 +167,6 @@ class FusionView {
   point(layer, isPassing) {
     this.tell();
     if (!isPassing) this.host.select(layer);
-  }
-
-  look() {
-    if (!this.isBeingFound) this.host.ask({ do: "fusion" });
   }
 
   /** @param {boolean} isOn */

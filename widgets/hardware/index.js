@@ -16,11 +16,18 @@ export function hardware(root) {
     /** @param {HardwareData} data */
     show(data) {
       if (!data?.name)
-        return void fresh(box, h("p", { class: "pf-empty" }, "No machine has been looked at yet."));
+        return void fresh(
+          box,
+          h(
+            "p",
+            { class: "pf-empty" },
+            "What can this machine do? Its ceilings are measured in a few seconds.",
+          ),
+        );
       const source = h(
         "span",
         { class: "pf-note" },
-        data.source === "measured" ? "measured on this machine" : "published figures, not measured",
+        data.source === "measured" ? "ceilings measured here" : "published figures, not measured",
       );
       const head = h("div", { class: "pf-view-head" }, h("h2", {}, data.name), source);
       const note = data.note ? h("p", { class: "pf-note" }, data.note) : null;

@@ -3,8 +3,8 @@
  * kept.
  */
 
-import { fresh, h, set } from "../shared/dom.js";
-import { unserved } from "../shared/host.js";
+import { fresh, h } from "../shared/dom.js";
+import { Question } from "../shared/question.js";
 import { removedShares } from "./cut_choice.js";
 import { widthsAfter } from "./cut_cost.js";
 import { GroupCard } from "../coupling/group_card.js";
@@ -21,6 +21,12 @@ export function importance(root, host, model) {
   return new ImportanceView(root, host, model);
 }
 
+const QUESTION = {
+  query: "importance",
+  request: "importance",
+  question: "How much does each channel matter?",
+  use: "The channels that matter least can go: drag a threshold, and see what that would save first.",
+};
 const [TALL, LOW] = [230, 210]; // in pixels: the workbench has more room
 const FOLLOWED = ["state", "requests", "served", "kept", "views"];
 
@@ -35,9 +41,8 @@ class ImportanceView {
     this.line = h("p", { class: "pf-note" });
     this.unit = h("p", { class: "pf-note" });
     this.cutBy = h("p", { class: "pf-note pf-importance-cut-by" });
-    this.empty = h("p", { class: "pf-empty" });
     this.status = h("p", { class: "pf-note pf-importance-said", role: "status" });
-    this.find = this.finder();
+    this.question = new Question(model, host.ask, QUESTION);
     this.layerChoice = new ChannelChoice(
       host,
       model,
@@ -66,7 +71,7 @@ class ImportanceView {
       this.bars.element,
     );
     this.both = h("div", { class: "pf-importance-both" }, left, right);
-    const head = h(
+    this.head = h(
       "div",
       { class: "pf-view-head" },
       h("div", { class: "pf-heat-titles" }, this.title, this.line),
@@ -75,13 +80,12 @@ class ImportanceView {
       h(
         "section",
         { class: "pf-view pf-importance", "aria-label": "importance of channels" },
-        head,
-        this.empty,
+        this.head,
         this.both,
         this.unit,
         this.cutBy,
         this.status,
-        this.find,
+        this.question.element,
       ),
     );
     this.drawn = "";
@@ -90,31 +94,14 @@ class ImportanceView {
     this.follow();
   }
 
-  /** The button that starts the query; only in the workbench. */
-  finder() {
-    const onclick = () =>
-      this.isInBench && !this.isBeingFound && this.host.ask({ do: "importance" });
-    return h(
-      "button",
-      {
-        type: "button",
-        class: "pf-button pf-heat-find",
-        title: "about 20 seconds, in the background",
-        onclick,
-      },
-      "Find the importance",
-    );
-  }
-
   /** @param {any} data */
   show(data) {
     this.table = unpackedImportance(data);
     const { isKnown, title, unit } = this.table;
-    fresh(this.title, title || "How much each channel matters");
+    fresh(this.title, title);
     fresh(this.line, isKnown && importanceLine(this.table));
     fresh(this.unit, isKnown && unit);
-    this.both.hidden = this.unit.hidden = !isKnown;
-    this.empty.hidden = isKnown;
+    this.head.hidden = this.both.hidden = this.unit.hidden = !isKnown;
     this.layerChoice.take(this.table);
     this.select(this.layer);
     this.follow();
@@ -169,21 +156,15 @@ class ImportanceView {
     return Boolean(this.model.get("state"));
   }
 
-  get isBeingFound() {
-    return (
-      unserved(this.model).some((request) => request.do === "importance") ||
-      this.model.get("state")?.status === "weighing"
-    );
-  }
-
-  /** Show the choice, and whether the query is running. */
+  /** Show the choice, and how far the query is. */
   follow() {
     this.layerChoice.follow();
     this.bars.show(this.table, this.layerChoice.kept);
     this.showGroup();
-    const [isBeingFound, isKnown] = [this.isBeingFound, this.table.isKnown];
+    const isKnown = this.table.isKnown;
+    this.question.show(isKnown);
     const cutBy = isKnown ? cutByLine(this.model, this.table) : "";
-    const key = JSON.stringify([isBeingFound, this.isInBench, isKnown, cutBy]);
+    const key = JSON.stringify([this.isInBench, isKnown, cutBy]);
     if (key === this.drawn) return;
     this.drawn = key;
     fresh(this.cutBy, cutBy);
@@ -194,18 +175,5 @@ class ImportanceView {
         ? ""
         : "panel.kept is the number of channels kept per layer, panel.recipe removes the others.",
     );
-    fresh(
-      this.empty,
-      isBeingFound
-        ? "It is being found, in the background."
-        : "The importance of the channels has not been estimated yet.",
-    );
-    fresh(
-      this.find,
-      isBeingFound ? "being found …" : isKnown ? "Find it again" : "Find the importance",
-    );
-    this.find.hidden = !this.isInBench;
-    this.find.classList.toggle("pf-asked", isBeingFound);
-    set(this.find, { "aria-disabled": String(isBeingFound) });
   }
 }

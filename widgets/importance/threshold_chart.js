@@ -167,7 +167,7 @@ export class ThresholdChart {
     fresh(
       this.axes,
       ...this.gridlines(),
-      s("text", { class: "pf-tick", x: left, y: below }, "most important"),
+      s("text", { class: "pf-tick", x: left, y: below }, "matters most"),
       s(
         "text",
         { class: "pf-tick pf-end", x: right, y: below },

@@ -1,8 +1,9 @@
 /** The grid of the layer table. Independent of Python and the other views. */
 
 import { Arrangement } from "./arrangement.js";
-import { fittingColumns, LAYER_COLUMNS, nameWidthIn } from "./columns.js";
+import { fittingColumns, layerColumns, nameWidthIn } from "./columns.js";
 import { h } from "../shared/dom.js";
+import { fittedName, measureIn } from "../shared/fitted_name.js";
 import { gridHead } from "../shared/grid_head.js";
 import { listenToKeys } from "./keyboard.js";
 import { drawName } from "./name.js";
@@ -10,7 +11,7 @@ import { chooseRow, drawCells, emptyRow, placeRow, rowControls } from "./row.js"
 import { wordsOf } from "../shared/order.js";
 import { RowWindow } from "../shared/row_window.js";
 
-const ROW_HEIGHT = 22;
+const ROW_HEIGHT = 24;
 
 /** @typedef {import("./columns.js").Column} Column */
 
@@ -26,7 +27,8 @@ export class LayerGrid {
     /** @type {Column[]} */
     this.extras = [];
     /** @type {Column[]} */
-    this.columns = [this.nameColumn(), ...LAYER_COLUMNS];
+    this.columns = this.all();
+    this.nameWidth = 0;
     this.edition = 0;
     this.isPassing = false;
     this.id = `pf-${Math.random().toString(36).slice(2)}`;
@@ -42,6 +44,7 @@ export class LayerGrid {
       this.heads,
       this.body,
     );
+    this.element.style.setProperty("--pf-row", `${ROW_HEIGHT}px`);
     this.window = this.openWindow();
     this.body.addEventListener("click", (event) => this.onClick(event));
     listenToKeys(this);
@@ -52,9 +55,10 @@ export class LayerGrid {
   /** @param {import("../shared/unpack.js").LayerTable} table */
   show(table) {
     this.edition += 1;
+    const names = this.names();
     this.shown.take(table);
     this.element.style.setProperty("--pf-all-rows", String(table.layers.length));
-    this.draw();
+    if (names === this.names() || !this.fit()) this.draw();
   }
 
   /** Choose a layer and bring it into view; null is none. @param {string | null} layer */
@@ -155,18 +159,28 @@ export class LayerGrid {
 
   /** @returns {Column[]} */
   all() {
-    return [this.nameColumn(), ...LAYER_COLUMNS, ...this.extras];
+    const { shown } = this;
+    const { before, engine } = shown.table ?? {};
+    const own = layerColumns(() => shown.isTree, Boolean(before), Boolean(engine));
+    return [this.nameColumn(), ...own, ...this.extras];
+  }
+
+  names() {
+    return this.all()
+      .map((column) => column.name)
+      .join();
   }
 
   /** @returns {Column} */
   nameColumn() {
     return {
       name: "layer",
-      label: "layer",
+      label: "Layer",
       width: 0,
       rank: Infinity,
       value: (table, row) => table.layers[row],
-      key: (_, row) => `${this.shown.isTree} ${this.shown.isClosed(row)} ${this.shown.query}`,
+      key: (_, row) =>
+        `${this.shown.isTree} ${this.shown.isClosed(row)} ${this.shown.query} ${this.nameWidth}`,
       draw: (cell, table, row) => drawName(cell, table, row, this.nameStyle(row)),
     };
   }
@@ -178,6 +192,11 @@ export class LayerGrid {
       isTree,
       isClosed: this.shown.isClosed(row),
       words: wordsOf(query),
+      fit: (
+        /** @type {string} */ name,
+        /** @type {number} */ taken,
+        /** @type {number} */ weight,
+      ) => fittedName(name, this.nameWidth - taken, measureIn(this.element, weight)),
       onFold: (/** @type {number} */ row) => this.fold(row),
     };
   }
@@ -190,6 +209,7 @@ export class LayerGrid {
     const [name, ...rest] = this.all();
     this.columns = [name, ...fittingColumns(rest, width, nameWidth)];
     const widths = this.columns.slice(1).map((column) => `${column.width}px`);
+    this.nameWidth = width - this.columns.reduce((sum, column) => sum + column.width, 0);
     this.element.style.setProperty(
       "--pf-columns",
       [`minmax(${nameWidth}px, 1fr)`, ...widths].join(" "),

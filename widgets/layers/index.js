@@ -4,6 +4,7 @@ import { fresh, h } from "../shared/dom.js";
 import { filterField } from "../shared/filter_field.js";
 import { isField, isPlainKey } from "../shared/grid_keys.js";
 import { LayerGrid } from "./grid.js";
+import { TimeStrip } from "./time_strip.js";
 import { unpackedProfile } from "../shared/unpack.js";
 
 /**
@@ -32,6 +33,7 @@ export function layers(root, host) {
     },
     onShown: (shown, all) => showCount(shown, all),
   });
+  const strip = new TimeStrip((layer) => host.select(layer));
   const field = filterField({
     onChange: (query) => grid.filter(query),
     onLeave: (isChosen) => (isChosen ? grid.enter() : grid.element.focus()),
@@ -40,6 +42,7 @@ export function layers(root, host) {
     "section",
     { class: "pf-layers" },
     h("div", { class: "pf-layers-head" }, title, field.element),
+    strip.element,
     grid.element,
     empty,
     note,
@@ -50,6 +53,7 @@ export function layers(root, host) {
     field.count(grid.shown.query.trim() ? shown : null, all);
     empty.textContent = shown ? "" : emptyText(grid.shown.table.isKnown, all);
     empty.hidden = shown > 0;
+    grid.element.hidden = !grid.shown.table.isKnown;
   }
 
   /** @param {KeyboardEvent} event */
@@ -86,14 +90,21 @@ export function layers(root, host) {
       fresh(title, table.title);
       fresh(note, table.note);
       note.hidden = !table.note;
+      note.title = table.note;
+      box.classList.toggle("pf-uncertain", table.isUncertain);
+      strip.show(table);
       grid.show(table);
       follow();
     },
     select(layer) {
       pendingLayer = layer;
+      strip.select(layer);
       follow();
     },
-    destroy: () => grid.destroy(),
+    destroy() {
+      strip.destroy();
+      grid.destroy();
+    },
     extras: (columns) => grid.addColumns(columns),
     refresh: () => grid.refresh(),
     tools: field.element,
@@ -102,8 +113,11 @@ export function layers(root, host) {
   };
 }
 
+const NOT_YET =
+  "Where does the time go? The whole model is measured first; its layers follow in a few seconds.";
+
 /** @param {boolean} isKnown @param {number} all */
 function emptyText(isKnown, all) {
-  if (!isKnown) return "profiling…";
+  if (!isKnown) return NOT_YET;
   return all ? "no layer matches" : "no layer ran";
 }

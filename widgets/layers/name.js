@@ -8,6 +8,8 @@ import { piecesOf } from "../shared/order.js";
 import { isBranch, ownName } from "../shared/tree.js";
 
 const INDENT = 14;
+const TWISTY = 34; // the fold button and the cell's edges
+const COUNT = 30; // the number of layers in a closed branch
 
 /**
  * The label of a layer; the root, without a path, is the model itself.
@@ -20,23 +22,31 @@ export function titleOf(table, row) {
 /**
  * @param {HTMLElement} cell @param {import("../shared/unpack.js").LayerTable} table @param {number}
  * row
- * @param {{ isTree: boolean, isClosed: boolean, words: string[], onFold: (row: number) => void }}
- * how
+ * @param {{ isTree: boolean, isClosed: boolean, words: string[], onFold: (row: number) => void,
+ * fit: (name: string, taken: number, weight: number) => string }} how `fit` cuts a name in its
+ * middle to the room that is left
  */
 export function drawName(cell, table, row, how) {
   cell.title = titleOf(table, row);
   cell.style.paddingLeft = how.isTree ? `${6 + INDENT * table.depth[row]}px` : "10px";
-  fresh(cell, ...(how.isTree ? inTree(table, row, how) : inList(titleOf(table, row), how.words)));
+  cell.classList.toggle("pf-whole", how.isTree && isBranch(table.end, row));
+  if (how.isTree) return void fresh(cell, ...inTree(table, row, how));
+  const title = titleOf(table, row);
+  fresh(cell, ...(how.words.length ? inList(title, how.words) : [how.fit(title, 18, 400)]));
 }
 
 /**
  * @param {import("../shared/unpack.js").LayerTable} table @param {number} row
- * @param {{ isClosed: boolean, onFold: (row: number) => void }} how
+ * @param {{ isClosed: boolean, onFold: (row: number) => void,
+ * fit: (name: string, taken: number, weight: number) => string }} how
  */
 function inTree(table, row, how) {
   const under = table.parent[row] >= 0 ? table.layers[table.parent[row]] : "";
-  const name = h("span", { class: "pf-text" }, ownName(titleOf(table, row), under));
-  if (!isBranch(table.end, row)) return [h("span", { class: "pf-twisty" }), name];
+  const isGroup = isBranch(table.end, row);
+  const taken = TWISTY + INDENT * table.depth[row] + (isGroup && how.isClosed ? COUNT : 0);
+  const own = ownName(titleOf(table, row), under);
+  const name = h("span", { class: "pf-text" }, how.fit(own, taken, isGroup ? 600 : 400));
+  if (!isGroup) return [h("span", { class: "pf-twisty" }), name];
   const twisty = h("span", { class: "pf-twisty", "aria-hidden": "true" }, how.isClosed ? "▸" : "▾");
   twisty.addEventListener("click", (event) => {
     event.stopPropagation();

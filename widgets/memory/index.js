@@ -6,6 +6,7 @@
 import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { readableBytes, threeFigures } from "../shared/format.js";
+import { Question } from "../shared/question.js";
 import { eventAt, heldAt, memoryFrame, unpackedTimeline } from "./layout.js";
 import { memoryMap } from "./map.js";
 import {
@@ -13,28 +14,38 @@ import {
   memoryAreas,
   memoryCross,
   memoryGrid,
+  memoryKeys,
   memoryOfLayer,
   memoryPeak,
 } from "./marks.js";
-import { cellFigures, cellName, cellWords, eventWords, nameOrModel } from "./words.js";
+import { cellFigures, cellName, cellWords, eventWords } from "./words.js";
 
 /** @typedef {import("./layout.js").Timeline} Timeline */
 /** @typedef {import("./map.js").MapCell} MapCell */
 
 const MAP_HEIGHT = 300;
+const FOLLOWED = ["state", "requests", "served"];
+const QUESTION = {
+  query: "memory",
+  request: "memory",
+  question: "What is in memory during a call, and which layers hold it at the peak?",
+  use: "Shows the current model's memory over time, and its peak as a map of layers.",
+};
 
 /**
- * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
- * {import("../shared/host.js").View}
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
  */
-export function memory(root, host) {
-  return new MemoryView(root, host);
+export function memory(root, host, model) {
+  return new MemoryView(root, host, model);
 }
 
 class MemoryView {
-  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host */
-  constructor(root, host) {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
     this.host = host;
+    this.model = model;
+    this.question = new Question(model, host.ask, QUESTION);
     this.id = freshId("memory");
     this.selected = host.selected();
     /** @type {Timeline | null} */
@@ -68,20 +79,15 @@ class MemoryView {
     this.mapCard = new HoverCard(this.mapPlot);
     this.legend = h("div", { class: "pf-legend", "aria-hidden": "true" });
     this.note = h("p", { class: "pf-note" });
-    const time = h(
-      "div",
-      { class: "pf-memory-time" },
-      h("h3", {}, "alive beyond the weights"),
-      this.plot,
-      this.legend,
-    );
+    const heading = h("h3", {}, "alive beyond the weights");
+    const time = h("div", { class: "pf-memory-time" }, heading, this.plot, this.legend);
     this.parts = h(
       "div",
       { class: "pf-memory-parts" },
       time,
       h("div", { class: "pf-memory-map" }, this.mapHead, this.mapPlot),
     );
-    const all = [this.head, this.sentence, this.parts, this.note];
+    const all = [this.head, this.sentence, this.parts, this.note, this.question.element];
     root.append(h("section", { class: "pf-view pf-memory-view", "aria-label": "memory" }, ...all));
     this.listen();
     this.release = [
@@ -91,6 +97,8 @@ class MemoryView {
   }
 
   listen() {
+    this.onChange = () => this.question.show(Boolean(this.data));
+    for (const name of FOLLOWED) this.model.on(`change:${name}`, this.onChange);
     set(this.drawing, {
       onpointermove: (event) => this.point(this.eventUnder(/** @type {PointerEvent} */ (event))),
       onpointerleave: () => this.point(null),
@@ -111,18 +119,12 @@ class MemoryView {
   show(data) {
     this.data = unpackedTimeline(data);
     this.pinned = this.pointed = null;
-    this.parts.hidden = this.note.hidden = !this.data;
+    this.head.hidden = this.parts.hidden = this.note.hidden = !this.data;
+    this.question.show(Boolean(this.data));
     fresh(this.head, h("h2", {}, this.data?.title ?? ""));
-    fresh(this.sentence, this.data?.sentence ?? "No call has been watched yet.");
+    fresh(this.sentence, this.data?.sentence ?? "");
     fresh(this.note, this.data?.note ?? "");
-    const key = (/** @type {string} */ name, /** @type {number} */ group) =>
-      h(
-        "span",
-        { class: "pf-group-key" },
-        h("i", { class: `pf-group-${group}` }),
-        nameOrModel(name),
-      );
-    fresh(this.legend, ...(this.data?.groups ?? []).map(key));
+    fresh(this.legend, ...memoryKeys(this.data?.groups ?? []));
     this.drawTime(this.plot.clientWidth);
     this.drawMap(this.mapPlot.clientWidth);
   }
@@ -135,6 +137,7 @@ class MemoryView {
   }
 
   destroy() {
+    for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
     for (const release of this.release) release();
   }
 

@@ -1,10 +1,11 @@
 /** A call's memory as SVG: the stacked steps, the peak, and the boxes of the map. */
 
-import { s } from "../shared/dom.js";
+import { h, s } from "../shared/dom.js";
 import { readableBytes, threeFigures } from "../shared/format.js";
 import { textWidth, withoutMiddle } from "../shared/lettering.js";
 import { aliveByGroup, aliveOfLayer, drawnEvents, stackedPaths, stepPath } from "./layout.js";
 import { tickText } from "../shared/scale.js";
+import { nameOrModel } from "./words.js";
 
 /** @typedef {import("./layout.js").Timeline} Timeline */
 /** @typedef {import("./layout.js").MemoryFrame} MemoryFrame */
@@ -163,4 +164,11 @@ function fittedName(name, letters) {
   return letters < 18 && all.length > letters
     ? `…${all.slice(1 - letters).join("")}`
     : withoutMiddle(name, letters);
+}
+
+/** The legend: the colour of each group of layers. @param {string[]} groups */
+export function memoryKeys(groups) {
+  return groups.map((name, group) =>
+    h("span", { class: "pf-group-key" }, h("i", { class: `pf-group-${group}` }), nameOrModel(name)),
+  );
 }

@@ -13,7 +13,8 @@ import {
 } from "./marks.js";
 import { freshId, HoverCard, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
-import { readableMs, readablePercent } from "../shared/format.js";
+import { readablePercent, threeDigits } from "../shared/format.js";
+import { boundWord } from "../layers/bounds.js";
 import { markPath, nearestDot } from "../shared/points.js";
 import { roundedText } from "../shared/scale.js";
 
@@ -106,14 +107,18 @@ class RooflineView {
     if (!this.data)
       return fresh(
         this.head,
-        h("p", { class: "pf-empty" }, "No layer has been placed under the roofs yet."),
+        h(
+          "p",
+          { class: "pf-empty" },
+          "How near does each layer come to what this machine can do? The profile tells, in seconds.",
+        ),
       );
     const { workload, machine, ceiling, points } = this.data;
     const threads = ceiling.threads
       ? `, ${ceiling.threads} thread${ceiling.threads === 1 ? "" : "s"}`
       : "";
     const title = workload
-      ? h("h2", {}, `${workload} under the roofs of ${machine}${threads}`)
+      ? h("h2", {}, `${workload} under the ceilings of ${machine}${threads}`)
       : null;
     const rest = all - points.length;
     const note = h(
@@ -125,7 +130,7 @@ class RooflineView {
     return fresh(
       this.head,
       title,
-      points.length > 1 && h("div", { class: "pf-legend" }, "bound by ", ...keys, note),
+      points.length > 1 && h("div", { class: "pf-legend" }, "limited by ", ...keys, note),
     );
   }
 
@@ -147,7 +152,7 @@ class RooflineView {
       "button",
       { class: "pf-key", "aria-pressed": String(!this.hidden.has(bound)), onclick: toggle },
       sample,
-      `${bound} ${count}`,
+      `${boundWord(bound)} ${count}`,
     );
     return key;
   }
@@ -162,7 +167,7 @@ class RooflineView {
       dotMark(dot, `${this.id}-${index}`, this.description(dot).join(", ")),
     );
     const label =
-      `${this.dots.length} layers under the roofs, the costliest first; ` +
+      `${this.dots.length} layers under the ceilings, the costliest first; ` +
       "arrow keys go through them, Enter selects";
     set(this.drawing, {
       width,
@@ -266,20 +271,20 @@ class RooflineView {
 
   /** @param {Dot} dot */
   kindOf(dot) {
-    return `${dot.kind}${dot.bound ? ` · bound by ${dot.bound}` : ""}`;
+    return `${dot.kind}${dot.bound ? ` · limited by ${boundWord(dot.bound)}` : ""}`;
   }
 
   /** @param {Dot} dot @returns {[string, string][]} */
   figures(dot) {
     const reached = dot.gflops / (this.data ? roofGflops(this.data.ceiling, dot.intensity) : 1);
     /** @type {[string, string][]} */
-    const roof = reached < 1 ? [[readableMs(dot.ms * reached), "ms at the roof"]] : [];
+    const roof = reached < 1 ? [[threeDigits(dot.ms * reached), "ms at the ceiling"]] : [];
     return [
-      [readableMs(dot.ms), "ms"],
+      [threeDigits(dot.ms), "ms"],
       ...roof,
       [roundedText(dot.gflops), "GFLOP/s"],
       [roundedText(dot.intensity), "FLOP/byte"],
-      [readablePercent(reached), "of the roof"],
+      [readablePercent(reached), "of the ceiling"],
     ];
   }
 

@@ -1,6 +1,6 @@
 /** Cells of a heat map, for the sensitivity view and the layer table. */
 
-import { cellFigures, cellRemark, predictedAt } from "./table.js";
+import { cellFigures, cellRemark, isUntold, predictedAt } from "./table.js";
 import { h, set } from "../shared/dom.js";
 import {
   HEAT_STEPS,
@@ -23,6 +23,16 @@ export function heatCellText(scale, value) {
 }
 
 /**
+ * The colour of a cell: none, but hatching, where its cost cannot be told from 0.
+ * @param {SensitivityTable} table @param {number} row @param {string} format
+ */
+export function costLook(table, row, format) {
+  return isUntold(table, row, format)
+    ? "pf-heat pf-heat-untold"
+    : heatLook(table.scale, predictedAt(table, row, format));
+}
+
+/**
  * @typedef {{ id: string, column: number, reason: string, isTaken: boolean, isAsked: boolean,
  * hasCursor: boolean, hasNumber: boolean }} HeatCellOptions `reason`: why the format cannot be
  * chosen, or ""
@@ -38,7 +48,7 @@ export function heatCell(table, row, format, options) {
   const isBarred = Number.isNaN(value) || Boolean(options.reason);
   const classes = [
     "pf-cell pf-heat-cell",
-    heatLook(table.scale, value),
+    costLook(table, row, format),
     options.isTaken && "pf-heat-taken",
     options.isAsked && "pf-heat-asked",
     isBarred && "pf-heat-barred",
@@ -55,7 +65,7 @@ export function heatCell(table, row, format, options) {
       "aria-disabled": isBarred ? "true" : null,
       "aria-label": heatCellLabel(table, row, format, options.reason),
     },
-    options.hasNumber || Number.isNaN(value) ? heatCellText(table.scale, value) : "",
+    options.hasNumber || Number.isNaN(value) ? costText(table, row, format) : "",
   );
 }
 
@@ -67,6 +77,13 @@ function heatCellLabel(table, row, format, reason) {
   return [`${table.layers[row]} in ${format}`, ...figures, cellRemark(table, row, format), reason]
     .filter(Boolean)
     .join(", ");
+}
+
+/** @param {SensitivityTable} table @param {number} row @param {string} format */
+export function costText(table, row, format) {
+  return isUntold(table, row, format)
+    ? "≈ 0"
+    : heatCellText(table.scale, predictedAt(table, row, format));
 }
 
 /** The layer's name at the head of its row. @param {SensitivityTable} table @param {number} row */
@@ -96,7 +113,7 @@ export function heatRowHead(table, row) {
  */
 export function heatStrip(table, row, chosen) {
   const cells = table.formats.map((format) => {
-    const look = heatLook(table.scale, predictedAt(table, row, format));
+    const look = costLook(table, row, format);
     return h("i", { class: `${look}${format === chosen ? " pf-heat-taken" : ""}` });
   });
   return h("span", { class: "pf-heat-strip", "aria-hidden": "true" }, ...cells);
@@ -104,9 +121,7 @@ export function heatStrip(table, row, chosen) {
 
 /** A layer's numbers in a line of text. @param {SensitivityTable} table @param {number} row */
 export function heatWords(table, row) {
-  return table.formats
-    .map((format) => `${format} ${heatText(predictedAt(table, row, format))}`)
-    .join(", ");
+  return table.formats.map((format) => `${format} ${costText(table, row, format)}`).join(", ");
 }
 
 /**
@@ -126,6 +141,12 @@ export function heatLegend(scale, quantity) {
   const ticks = heatTicks(scale).map((value) =>
     set(h("small", {}, heatText(value)), { style: `left: ${100 * heatShare(scale, value)}%` }),
   );
+  const untold = h(
+    "span",
+    { class: "pf-heat-under" },
+    h("i", { class: "pf-heat pf-heat-untold" }),
+    h("small", {}, "≈ 0, as far as can be told"),
+  );
   const below = h(
     "span",
     { class: "pf-heat-under" },
@@ -144,6 +165,7 @@ export function heatLegend(scale, quantity) {
     "div",
     { class: "pf-heat-legend", role: "img", "aria-label": label },
     h("span", {}, quantity),
+    untold,
     below,
     bar,
   );

@@ -6,10 +6,10 @@
 import { AgreementChart } from "./agreement.js";
 import { HoverCard } from "../shared/chart.js";
 import { chosenFormats, whyNot } from "./chosen_formats.js";
-import { fresh, h, set } from "../shared/dom.js";
+import { fresh, h } from "../shared/dom.js";
 import { heatLegend } from "./heat_cells.js";
 import { HeatGrid } from "./heat_grid.js";
-import { unserved } from "../shared/host.js";
+import { Question } from "../shared/question.js";
 import {
   cellFigures,
   cellRemark,
@@ -18,6 +18,13 @@ import {
   sensitivityLine,
   unpackedSensitivity,
 } from "./table.js";
+
+const QUESTION = {
+  query: "sensitivity",
+  request: "sensitivity",
+  question: "What does each layer lose in lower precision?",
+  use: "Shows where bf16 or int8 costs nothing that can be seen; a click on a cell then chooses it.",
+};
 
 /**
  * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
@@ -37,8 +44,7 @@ class SensitivityView {
     this.line = h("p", { class: "pf-note" });
     this.legend = h("div", { class: "pf-heat-legends" });
     this.status = h("p", { class: "pf-note pf-heat-said", role: "status" });
-    this.find = this.finder();
-    this.empty = h("p", { class: "pf-empty" });
+    this.question = new Question(model, host.ask, QUESTION);
     this.grid = new HeatGrid({
       onChoose: (layer, format) => this.choose(layer, format),
       onPoint: (place, cell) => this.point(place, cell),
@@ -56,7 +62,7 @@ class SensitivityView {
     this.maps = h("div", { class: "pf-heat-map" }, this.grid.element, this.status);
     this.both = h("div", { class: "pf-heat-both" }, this.maps, this.chart.element);
     this.card = new HoverCard(this.both);
-    const head = h(
+    this.head = h(
       "div",
       { class: "pf-view-head" },
       h("div", { class: "pf-heat-titles" }, this.title, this.line),
@@ -66,29 +72,12 @@ class SensitivityView {
       h(
         "section",
         { class: "pf-view pf-sensitivity", "aria-label": "sensitivity" },
-        head,
-        this.empty,
+        this.head,
         this.both,
-        this.find,
+        this.question.element,
       ),
     );
     this.listen();
-  }
-
-  /** The button that starts the query; only in the workbench. */
-  finder() {
-    const onclick = () =>
-      this.isInBench && !this.isBeingFound && this.host.ask({ do: "sensitivity" });
-    return h(
-      "button",
-      {
-        type: "button",
-        class: "pf-button pf-heat-find",
-        title: "about 20 seconds, in the background",
-        onclick,
-      },
-      "Find the sensitivity",
-    );
   }
 
   listen() {
@@ -104,11 +93,10 @@ class SensitivityView {
   show(data) {
     this.table = unpackedSensitivity(data);
     const { isKnown, title, scale } = this.table;
-    fresh(this.title, title || "How much each layer matters");
+    fresh(this.title, title);
     fresh(this.line, isKnown && sensitivityLine(this.table));
     fresh(this.legend, isKnown && heatLegend(scale, quantityOf(this.table)));
-    this.both.hidden = !isKnown;
-    this.empty.hidden = isKnown;
+    this.head.hidden = this.both.hidden = !isKnown;
     this.grid.show(this.table);
     this.chart.show(this.table);
     this.follow();
@@ -131,21 +119,14 @@ class SensitivityView {
     return Boolean(this.model.get("state"));
   }
 
-  get isBeingFound() {
-    return (
-      unserved(this.model).some((request) => request.do === "sensitivity") ||
-      this.model.get("state")?.status === "sensing"
-    );
-  }
-
-  /** Show the choice, and whether the query is running, if either changed. */
+  /** Show the choice, and how far the query is, if either changed. */
   follow() {
+    this.question.show(this.table.isKnown);
     const { chosen, asked } = chosenFormats(this.model);
     const state = this.model.get("state");
     const key = JSON.stringify([
       chosen,
       [...asked],
-      this.isBeingFound,
       this.isInBench,
       this.table.isKnown,
       state?.cannot_in,
@@ -155,23 +136,6 @@ class SensitivityView {
     this.grid.refresh();
     const count = Object.keys(chosen).filter((layer) => chosen[layer]).length;
     fresh(this.status, this.isInBench ? "" : aloneWords(count));
-    fresh(
-      this.empty,
-      this.isBeingFound
-        ? "It is being found, in the background."
-        : "What lower precision costs each layer has not been estimated yet.",
-    );
-    fresh(
-      this.find,
-      this.isBeingFound
-        ? "being found …"
-        : this.table.isKnown
-          ? "Find it again"
-          : "Find the sensitivity",
-    );
-    this.find.hidden = !this.isInBench;
-    this.find.classList.toggle("pf-asked", this.isBeingFound);
-    set(this.find, { "aria-disabled": String(this.isBeingFound) });
   }
 
   /** @param {string} layer @param {string} format */

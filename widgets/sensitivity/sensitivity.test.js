@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { agreementFrame, agreementPairs, pairDots } from "./agreement_layout.js";
 import { chosenFormats, whyNot } from "./chosen_formats.js";
-import { heatCellText } from "./heat_cells.js";
+import { costLook, costText, heatCellText } from "./heat_cells.js";
 import {
   cellFigures,
   cellRemark,
+  isUntold,
   measuredAt,
   predictedAt,
   sensitivityLine,
@@ -28,7 +29,7 @@ import { heatColumn } from "../workbench/sensitivity_column.js";
 const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
 const packed = {
-  title: "net: what each layer costs in lower precision",
+  title: "net: what each layer loses in lower precision",
   machine: "a machine",
   unit: "loss",
   method: "quadratic",
@@ -130,6 +131,26 @@ test("a cell is coloured, hatched or empty; numbers below the scale are shown as
   assert.deepEqual(
     [0.5, 1e-9, -2e-5, 0, NaN].map((value) => heatCellText(scale, value)),
     ["0.5", "< 1e-6", "−2e-5", "0", "–"],
+  );
+});
+
+test("a cost that cannot be told from 0 is hatched, without a colour or a number", () => {
+  const cells = [
+    [0, "bf16"],
+    [1, "int8"],
+    [0, "int8"],
+    [1, "bf16"],
+    [2, "int8"],
+  ];
+  assert.deepEqual(
+    cells.map(([row, format]) => isUntold(table, row, format)),
+    [true, true, false, false, false],
+  );
+  assert.equal(costLook(table, 1, "int8"), "pf-heat pf-heat-untold");
+  assert.match(costLook(table, 0, "int8"), /^pf-heat pf-heat-\d$/);
+  assert.deepEqual(
+    cells.map(([row, format]) => costText(table, row, format)),
+    ["≈ 0", "≈ 0", "3e-4", "0", "–"],
   );
 });
 

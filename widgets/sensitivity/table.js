@@ -56,6 +56,14 @@ export function predictedAt(table, row, format) {
 }
 
 /**
+ * Whether a cost cannot be told from 0: it is within its own standard error.
+ * @param {SensitivityTable} table @param {number} row @param {string} format
+ */
+export function isUntold(table, row, format) {
+  return Math.abs(predictedAt(table, row, format)) <= (table.predicted[format]?.error[row] ?? NaN);
+}
+
+/**
  * The measured cost of a layer in a format.
  * @param {SensitivityTable} table @param {number} row @param {string} format
  */

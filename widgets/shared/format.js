@@ -42,3 +42,20 @@ export function readablePercent(ratio) {
 export function threeFigures(value) {
   return String(Number(value.toPrecision(3)));
 }
+
+/**
+ * Three digits, at most four decimals, zeros kept: 4.5 → "4.50", 0.04567 → "0.0457", 1234.5 → "1235".
+ * @param {number | null | undefined} value
+ */
+export function threeDigits(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (value === 0) return "0";
+  if (Math.abs(value) >= 999.5) return value.toFixed(0);
+  const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+  if (Math.abs(value) < 0.00005) return "< 0.0001";
+  const text = value.toFixed(Math.min(decimals, 4));
+  return text.replace(/^(-?\d{2,})\.(\d*)$/, (whole, ones, rest) => {
+    const kept = Math.max(0, 3 - ones.replace("-", "").length);
+    return kept ? `${ones}.${rest.slice(0, kept)}` : ones;
+  });
+}

@@ -1,10 +1,11 @@
-/** One Tab stop for a row of buttons, with arrow keys between them. */
+/** One Tab stop for a row or a column of buttons, with arrow keys between them. */
 
 /**
  * @param {HTMLElement} box @param {string} selector of the buttons in it
+ * @param {boolean} [isColumn] whether up and down move too
  * @returns {(button: HTMLElement | null) => void} makes a button the one that Tab stops at
  */
-export function rovingTabindex(box, selector) {
+export function rovingTabindex(box, selector, isColumn = false) {
   const buttons = () => /** @type {HTMLElement[]} */ ([...box.querySelectorAll(selector)]);
   /** @param {HTMLElement | null} button */
   const stopAt = (button) =>
@@ -15,6 +16,7 @@ export function rovingTabindex(box, selector) {
       event.key,
       all.indexOf(/** @type {HTMLElement} */ (event.target)),
       all.length,
+      isColumn,
     );
     if (next === null) return;
     event.preventDefault();
@@ -27,14 +29,15 @@ export function rovingTabindex(box, selector) {
 
 /**
  * The index that a key moves to in a row; null for other keys.
- * @param {string} key @param {number} place @param {number} count
+ * @param {string} key @param {number} place @param {number} count @param {boolean} [isColumn]
  */
-export function steppedBy(key, place, count) {
+export function steppedBy(key, place, count, isColumn = false) {
   if (place < 0) return null;
   /** @type {Record<string, number>} */
   const target = {
     ArrowRight: (place + 1) % count,
     ArrowLeft: (place - 1 + count) % count,
+    ...(isColumn && { ArrowDown: (place + 1) % count, ArrowUp: (place - 1 + count) % count }),
     Home: 0,
     End: count - 1,
   };

@@ -37,5 +37,7 @@ test("arrows go round in a row of buttons", () => {
   assert.equal(steppedBy("ArrowLeft", 0, 3), 2);
   assert.equal(steppedBy("End", 0, 3), 2);
   assert.equal(steppedBy("Enter", 0, 3), null);
+  assert.deepEqual([steppedBy("ArrowDown", 2, 3), steppedBy("ArrowDown", 2, 3, true)], [null, 0]);
+  assert.equal(steppedBy("ArrowUp", 0, 3, true), 2);
   assert.equal(steppedBy("ArrowRight", -1, 3), null);
 });

@@ -12,6 +12,8 @@ import { depthsOf, endsOf } from "./tree.js";
  *   layers: string[], parent: Int32Array, depth: Uint16Array, end: Int32Array, place: Map<string,
  *   number>,
  *   kind: string[], output: string[], bound: string[], numbers: Record<string, Float32Array>,
+ *   before: Record<string, Float32Array> | null, isUncertain: boolean,
+ *   engine: string, runsAs: string[], joinedInto: Int32Array, unknownWhy: Record<string, string[]>,
  * }} LayerTable
  */
 
@@ -19,10 +21,6 @@ import { depthsOf, endsOf } from "./tree.js";
 export function unpackedProfile(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
   const parent = data?.parent ? int32s(data.parent) : new Int32Array();
-  const numbers = Object.entries(data?.numbers ?? {}).map(([name, view]) => [
-    name,
-    float32s(/** @type {DataView} */ (view)),
-  ]);
   return {
     isKnown: Array.isArray(data?.layer),
     title: data?.title ?? "",
@@ -37,8 +35,21 @@ export function unpackedProfile(data) {
     kind: spelledOut(data?.kind),
     output: spelledOut(data?.output),
     bound: spelledOut(data?.bound),
-    numbers: Object.fromEntries(numbers),
+    numbers: columnsOf(data?.numbers ?? {}),
+    before: data?.before ? columnsOf(data.before) : null,
+    isUncertain: Boolean(data?.is_uncertain),
+    engine: data?.engine ?? "",
+    runsAs: spelledOut(data?.runs_as),
+    joinedInto: data?.joined_into ? int32s(data.joined_into) : new Int32Array(),
+    unknownWhy: Object.fromEntries(
+      Object.entries(data?.unknown_why ?? {}).map(([name, why]) => [name, spelledOut(why)]),
+    ),
   };
+}
+
+/** @param {Record<string, DataView>} packed @returns {Record<string, Float32Array>} */
+function columnsOf(packed) {
+  return Object.fromEntries(Object.entries(packed).map(([name, view]) => [name, float32s(view)]));
 }
 
 /**
@@ -47,6 +58,16 @@ export function unpackedProfile(data) {
  */
 export function numberAt(table, name, row) {
   return table.numbers[name]?.[row] ?? NaN;
+}
+
+/** Why a figure of a row is not known; "" if it is. @param {LayerTable} table @param {string} name @param {number} row */
+export function whyUnknown(table, name, row) {
+  return table.unknownWhy[name]?.[row] ?? "";
+}
+
+/** Whether an engine runs a row inside another one. @param {LayerTable} table @param {number} row */
+export function isJoined(table, row) {
+  return (table.joinedInto[row] ?? -1) >= 0;
 }
 
 /** @param {DataView} view @returns {Float32Array} */

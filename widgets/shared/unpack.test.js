@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Arrangement } from "../layers/arrangement.js";
-import { barLength, fittingColumns, LAYER_COLUMNS, nameWidthIn } from "../layers/columns.js";
+import { barLength, fittingColumns, layerColumns, nameWidthIn, timeOf } from "../layers/columns.js";
 import { costliest, roofPoints } from "../workbench/rank.js";
 import { numberAt, unpackedProfile } from "./unpack.js";
 
@@ -11,6 +11,8 @@ function oddView(array) {
   bytes.set(new Uint8Array(array.buffer), 3);
   return new DataView(bytes.buffer, 3);
 }
+
+const LAYER_COLUMNS = layerColumns(() => true, true);
 
 const packed = {
   title: "net",
@@ -37,6 +39,28 @@ test("a packed profile is unpacked wherever its buffers begin", () => {
   assert.ok(Number.isNaN(numberAt(table, "no such column", 0)));
 });
 
+test("the times before come with a profile, and a group shows the time of all its layers", () => {
+  const before = {
+    self_ms: oddView(Float32Array.from([0, 1, 8, 6, NaN])),
+    total_ms: oddView(Float32Array.from([15, 15, 8, 6, NaN])),
+  };
+  const table = unpackedProfile({ ...packed, before, is_uncertain: true });
+  assert.equal(table.isUncertain, true);
+  assert.deepEqual(
+    [timeOf(table, 1, true, true), timeOf(table, 1, false, true), timeOf(table, 2, true, false)],
+    [15, 1, 4],
+  );
+  const plain = unpackedProfile(packed);
+  assert.deepEqual([plain.before, plain.isUncertain], [null, false]);
+  assert.ok(Number.isNaN(timeOf(plain, 2, false, true)));
+  const names = (/** @type {boolean} */ hasBefore) =>
+    layerColumns(() => true, hasBefore).map((column) => column.name);
+  assert.deepEqual(
+    names(true).filter((name) => !names(false).includes(name)),
+    ["before", "faster"],
+  );
+});
+
 test("a profile that is not there yet has no rows and says so", () => {
   for (const nothing of [{}, null, undefined])
     assert.equal(unpackedProfile(nothing).isKnown, false);
@@ -48,7 +72,7 @@ test("what is folded, sorted and chosen outlives another profile", () => {
   const shown = new Arrangement(() => LAYER_COLUMNS);
   shown.take(unpackedProfile(packed));
   shown.choose("a.y");
-  shown.sort("self_ms");
+  shown.sort("now");
   shown.take(unpackedProfile({ ...packed, layer: ["", "a", "a.y", "a.z", "b"] }));
   assert.equal(shown.chosen, "a.y");
   assert.equal(shown.cursor, 2);
@@ -81,7 +105,7 @@ test("the columns that matter least give way first", () => {
   assert.deepEqual([names(250), names(249), names(150), names(100)], ["abc", "bc", "b", ""]);
   for (const width of [360, 700, 1240, 1600]) {
     const kept = fittingColumns(LAYER_COLUMNS, width, nameWidthIn(width));
-    assert.ok(kept.some((one) => one.name === "self_ms"));
+    assert.ok(kept.some((one) => one.name === "now"));
     assert.ok(kept.reduce((sum, one) => sum + one.width, nameWidthIn(width)) <= width);
   }
 });

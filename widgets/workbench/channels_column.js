@@ -18,7 +18,7 @@ export function channelsColumn(current) {
   };
   return {
     name: "channels",
-    label: "channels",
+    label: "Channels",
     width: 78,
     rank: 92,
     isNumber: true,

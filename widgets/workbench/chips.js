@@ -2,6 +2,8 @@
 
 import { fresh, h } from "../shared/dom.js";
 import { threeFigures } from "../shared/format.js";
+import { withoutMiddle } from "../shared/lettering.js";
+import { overflowing } from "./overflow.js";
 
 /** @typedef {import("./expected.js").Chip} Chip */
 /** @typedef {import("./expected.js").Offer} Offer */
@@ -31,18 +33,28 @@ export function listOf(list, draw, drawNone) {
 
 /**
  * @param {(index: number, label: string) => void} onDrop @returns {{ element: HTMLElement, show:
- * (chips: Chip[]) => void }}
+ * (chips: Chip[]) => void, destroy: () => void }}
  */
 export function recipeChips(onDrop) {
-  const element = h("ol", {
+  const list = h("ol", {
     class: "pf-steps",
     "aria-label": "recipe, in the order in which it is applied",
     tabindex: "-1",
   });
-  const none = () => h("li", { class: "pf-no-chip" }, "no step yet: this is the model as it is");
+  const none = () => h("li", { class: "pf-no-chip", title: NO_STEP }, NO_STEP);
+  const line = overflowing(list);
+  const show = listOf(
+    list,
+    (/** @type {Chip} */ chip, index) => drawChip(chip, index, () => onDrop(index, chip.label)),
+    none,
+  );
   return {
-    element,
-    show: listOf(element, (chip, index) => drawChip(chip, () => onDrop(index, chip.label)), none),
+    element: line.element,
+    show(chips) {
+      show(chips);
+      line.fit();
+    },
+    destroy: line.destroy,
   };
 }
 
@@ -52,12 +64,7 @@ export function recipeChips(onDrop) {
  */
 export function offerButtons(onTake) {
   const list = h("ul", { class: "pf-offers", "aria-label": "what would help", tabindex: "-1" });
-  const element = h(
-    "div",
-    { class: "pf-offer-line" },
-    h("span", { class: "pf-lead" }, "what would help"),
-    list,
-  );
+  const element = h("div", { class: "pf-offer-line" }, h("h4", {}, "What would help"), list);
   const show = listOf(
     list,
     (/** @type {Offer} */ offer) => drawOffer(offer, () => onTake(offer.step)),
@@ -79,8 +86,11 @@ export function savingText(offer) {
   return offer.basis ? `${size}, ${offer.basis}` : size;
 }
 
-/** @param {Chip} chip @param {() => void} onclick */
-function drawChip(chip, onclick) {
+const MOST_LETTERS = 36;
+const NO_STEP = "no step yet: this is the model as it is";
+
+/** @param {Chip} chip @param {number} index @param {() => void} onclick */
+function drawChip(chip, index, onclick) {
   const state = [
     chip.isPending && "pf-asked",
     chip.isLeaving && "pf-leaving",
@@ -97,10 +107,10 @@ function drawChip(chip, onclick) {
     "li",
     {
       class: `pf-chip ${state}`,
-      title: [chip.error || chip.why, chip.note].filter(Boolean).join("\n"),
+      title: [chip.label, chip.error || chip.why, chip.note].filter(Boolean).join("\n"),
     },
-    h("span", {}, chip.label),
-    chip.note && h("small", {}, chip.note),
+    h("i", { "aria-hidden": "true" }, index + 1),
+    h("span", {}, withoutMiddle(chip.label, MOST_LETTERS)),
     !chip.isPending && !chip.isLeaving && cross,
   );
 }

@@ -1,11 +1,13 @@
 /** The panel beside the table: the chosen layer's facts, reasons, and position on the roofline. */
 
-import { barLength, boundSign } from "../layers/columns.js";
+import { boundSign, boundWord, exactBound } from "../layers/bounds.js";
+import { barLength } from "../layers/columns.js";
 import { isSameStep } from "./expected.js";
 import { fresh, h } from "../shared/dom.js";
-import { readableMs, readablePercent } from "../shared/format.js";
+import { readablePercent, threeDigits } from "../shared/format.js";
 import { roofline } from "../roofline/index.js";
 import { costliest, roofPoints } from "./rank.js";
+import { withoutMiddle } from "../shared/lettering.js";
 import { numberAt } from "../shared/unpack.js";
 
 /** @typedef {import("../shared/unpack.js").LayerTable} LayerTable */
@@ -18,20 +20,33 @@ import { numberAt } from "../shared/unpack.js";
  */
 
 export class DetailPanel {
-  /** @param {import("../shared/host.js").Host} host @param {(step: any) => void} onStep */
-  constructor(host, onStep) {
+  /**
+   * @param {import("../shared/host.js").Host} host @param {(step: any) => void} onStep
+   * @param {HTMLElement[]} general what stands below while no layer is chosen
+   */
+  constructor(host, onStep, general) {
+    this.general = general;
     this.host = host;
     this.onStep = onStep;
     this.title = h("h3", {});
     this.text = h("div", { class: "pf-detail-text" });
     this.slot = h("div", { class: "pf-detail-roof" });
     this.chart = roofline(this.slot, host);
+    this.close = h(
+      "button",
+      { type: "button", class: "pf-dismiss pf-close-detail", title: "close (Esc)" },
+      "×",
+    );
+    this.close.setAttribute("aria-label", "close the details");
+    this.times = h("div", { class: "pf-detail-times" });
     this.element = h(
       "aside",
       { class: "pf-detail", "aria-label": "the chosen layer" },
-      this.title,
+      h("div", { class: "pf-detail-head" }, this.title, this.close),
+      this.times,
       this.text,
       this.slot,
+      ...general,
     );
     this.drawn = "";
     this.table = /** @type {LayerTable | null} */ (null);
@@ -47,8 +62,11 @@ export class DetailPanel {
     const isTold = Boolean(detail?.title) && detail?.layer === layer;
     const key = JSON.stringify([layer, isTold && detail, taken]);
     this.element.setAttribute("aria-busy", String(Boolean(layer) && !isTold));
+    this.text.classList.toggle("pf-hatched", table.isUncertain);
     const isOther = key !== this.drawn || (!layer && table !== this.table);
     if (isOther) this.write(table, layer, isTold ? /** @type {Detail} */ (detail) : null, taken);
+    if (isOther || table !== this.table) fresh(this.times, ...timeBars(table, layer));
+    for (const part of this.general) part.classList.toggle("pf-gone", Boolean(layer));
     this.drawn = key;
     this.table = table;
     this.chartPoint(table, layer, isTold ? /** @type {Detail} */ (detail) : null);
@@ -68,10 +86,9 @@ export class DetailPanel {
    * any }[]} taken
    */
   write(table, layer, detail, taken) {
-    fresh(this.title, (layer && detail?.title) || layer || "Where the time goes");
+    fresh(this.title, (layer && detail?.title) || layer || "The costliest layers");
     const reasons = this.reasonList(detail?.reasons ?? [], taken);
-    if (!layer)
-      fresh(this.text, this.overview(table), reasons, table.layers.length > 0 && legend());
+    if (!layer) fresh(this.text, this.overview(table), reasons);
     else if (detail) fresh(this.text, factList(detail.facts ?? []), reasons);
   }
 
@@ -84,7 +101,7 @@ export class DetailPanel {
     return h(
       "section",
       {},
-      h("h4", {}, "Why it is not faster"),
+      h("h4", {}, "Why it takes its time"),
       h("ul", { class: "pf-detail-reasons" }, ...items),
     );
   }
@@ -106,13 +123,19 @@ export class DetailPanel {
   overview(table) {
     const rows = costliest(table, 6);
     if (!rows.length)
-      return h("p", { class: "pf-hint" }, "Choose a layer to see why it takes its time.");
+      return h(
+        "p",
+        { class: "pf-hint" },
+        table.isKnown
+          ? "Choose a layer to see why it takes its time."
+          : "They follow, each with its reasons, once the layers are timed.",
+      );
     const longest = numberAt(table, "self_ms", rows[0]);
     const items = rows.map((row) => h("li", {}, this.costly(table, row, longest)));
     const hint = h(
       "p",
       { class: "pf-hint" },
-      "The costliest layers. Choose one to see why it takes its time and what would help.",
+      "Choose one to see why it takes its time and what would help.",
     );
     return h("div", {}, hint, h("ol", { class: "pf-costly" }, ...items));
   }
@@ -120,6 +143,7 @@ export class DetailPanel {
   /** @param {LayerTable} table @param {number} row @param {number} longest */
   costly(table, row, longest) {
     const ms = numberAt(table, "self_ms", row);
+    const layer = table.layers[row];
     const bar = h("i", {
       class: `pf-bar pf-${table.bound[row] || "unknown"}`,
       "aria-hidden": "true",
@@ -130,8 +154,8 @@ export class DetailPanel {
       { type: "button", onclick: () => this.host.select(table.layers[row]) },
       bar,
       boundSign(table.bound[row]),
-      h("span", { class: "pf-text" }, table.layers[row]),
-      h("b", {}, `${readableMs(ms)} ms`),
+      h("span", { class: "pf-text", title: layer }, withoutMiddle(layer, 22)),
+      h("b", {}, `${table.isUncertain ? "≈ " : ""}${threeDigits(ms)} ms`),
       h("small", {}, readablePercent(ms / numberAt(table, "total_ms", 0))),
     );
   }
@@ -161,19 +185,38 @@ function factList(facts) {
   return rows.length ? h("dl", { class: "pf-detail-facts" }, ...rows) : null;
 }
 
-function legend() {
-  const bounds = {
-    compute: "the arithmetic units",
-    memory: "reading and writing memory",
-    overhead: "calling operators, not running them",
-  };
-  const items = Object.entries(bounds).map(([bound, meaning]) =>
-    h("li", {}, boundSign(bound), h("b", {}, bound), h("span", {}, meaning)),
-  );
+/**
+ * The chosen layer's time before and now.
+ * @param {LayerTable} table @param {string} layer
+ */
+function timeBars(table, layer) {
+  const row = layer ? table.place.get(layer) : undefined;
+  if (row === undefined) return [];
+  const now = numberAt(table, "total_ms", row);
+  const before = table.before?.total_ms[row] ?? NaN;
+  const bound = table.bound[row];
+  const whole = Math.max(now, before || 0);
+  const bars = [
+    !Number.isNaN(before) && timeBar("before", before, whole, "before", ""),
+    timeBar("now", now, whole, bound || "unknown", table.isUncertain ? "≈ " : ""),
+    bound &&
+      h("p", { title: exactBound(bound) }, boundSign(bound), ` limited by ${boundWord(bound)}`),
+  ];
+  return [h("div", { class: table.isUncertain ? "pf-hatched" : "" }, ...bars)];
+}
+
+/**
+ * @param {string} name @param {number} ms @param {number} whole @param {string} look
+ * @param {string} sign
+ */
+function timeBar(name, ms, whole, look, sign) {
+  const bar = h("i", { class: `pf-bar pf-${look}`, "aria-hidden": "true" });
+  bar.style.width = `${100 * barLength(ms, whole)}%`;
   return h(
-    "section",
-    {},
-    h("h4", {}, "What bounds a layer"),
-    h("ul", { class: "pf-bounds" }, ...items),
+    "div",
+    { class: "pf-time-bar" },
+    h("span", {}, name),
+    h("span", { class: "pf-bar-box" }, bar),
+    h("b", {}, `${sign}${threeDigits(ms)} ms`),
   );
 }

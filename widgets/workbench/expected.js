@@ -4,9 +4,11 @@
  */
 
 /**
- * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string, ratio?:
- * number | null, low?: number | null,
- *   high?: number | null, note?: string | null }} Figure
+ * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string,
+ *   note?: string | null }} Figure
+ * @typedef {{ tone: string, sentence: string }} Story
+ * @typedef {{ state: string, label: string, reasons: [string, string][], sentence?: string,
+ *   advice: string, busiest: [string, number][] }} Quality
  * @typedef {{ label: string, kind?: string, why?: string, note?: string, error?: string | null,
  * isPending?: boolean, isLeaving?: boolean }} Chip
  * @typedef {{ label: string, step: any, saves_ms?: number | null, basis?: string, why?: string,
@@ -21,7 +23,8 @@
  *   cannot: Record<string, string>,
  *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned:
  *   Record<string, number>, cut?: any, allocated?: number | null, offers: Offer[], code: string |
- *   null, saved: string | null,
+ *   null, saved: string | null, story: Story | null, quality: Quality | null, others: number[],
+ *   threads: number | null, waiting: boolean, absent: Record<string, string>,
  * }} BenchState
  * @typedef {BenchState & { asked: Set<string>, askedPrecisions: Record<string, string> }} Expected
  */
@@ -53,6 +56,12 @@ const NOTHING_YET = {
   offers: [],
   code: null,
   saved: null,
+  story: null,
+  quality: null,
+  others: [],
+  threads: null,
+  waiting: false,
+  absent: {},
 };
 
 /**

@@ -5,7 +5,6 @@ import { expected, stepName } from "./expected.js";
 import { precisionOf } from "./precision_column.js";
 import { overdue, watchUnanswered } from "./unanswered.js";
 import { doingText, farText } from "./status_line.js";
-import { tabsOf } from "./tabs.js";
 
 const state = {
   recipe: [{ label: "fold batch-norm" }, { label: "bf16" }],
@@ -101,37 +100,6 @@ test("an offer says what it saves and how that is known", () => {
   );
   assert.equal(savingText({ label: "", step: {}, saves_ms: -0.25 }), "+0.25 ms");
   assert.equal(savingText({ label: "", step: {}, saves_ms: null }), "");
-});
-
-/** @param {string} name @param {string} [tab] @returns {any} */
-const section = (name, tab = name) => ({ name, tab, title: name.toUpperCase(), isWide: true });
-
-test("the layers are the first tab, and only known views with data follow", () => {
-  const sections = [section("roofline"), section("hardware"), section("comparison")];
-  const names = (/** @type {any} */ views) => tabsOf(sections, views).map((tab) => tab.name);
-  assert.deepEqual(names({ hardware: {}, roofline: {}, nonsense: {} }), [
-    "layers",
-    "roofline",
-    "hardware",
-  ]);
-  assert.deepEqual(names(null), ["layers"]);
-  assert.deepEqual(names({ comparison: null }), ["layers"]);
-});
-
-test("a tab holds the sections that name it, and has the title of its own one", () => {
-  const sections = [section("importance", "options"), section("roofline", "layers")];
-  const tabs = tabsOf([...sections, section("options")], {
-    importance: {},
-    roofline: {},
-    options: {},
-  });
-  assert.deepEqual(
-    tabs.map((tab) => [tab.label, tab.sections.map((one) => one.name)]),
-    [
-      ["Layers", ["roofline"]],
-      ["OPTIONS", ["importance", "options"]],
-    ],
-  );
 });
 
 test("a request that lies while nothing is done is overdue", () => {

@@ -1,6 +1,6 @@
-/** A figure of the header as text: before, now, and whether that is better. */
+/** A figure of the headline as text: before, now, and whether that is better. */
 
-import { readableBytes, readableCount, readableMs, threeFigures } from "../shared/format.js";
+import { readableBytes, readableCount, threeDigits, threeFigures } from "../shared/format.js";
 
 /** @typedef {import("./expected.js").Figure} Figure */
 /** @typedef {"good" | "bad" | "even"} Judgement */
@@ -13,21 +13,18 @@ const NO_CHANGE = { text: "", judgement: "even" };
 
 /**
  * @param {Figure} figure
- * @returns {{ before: string, now: string, isReplaced: boolean, change: string, interval: string,
- * judgement: Judgement }}
- *   `before` is "" where nothing changed; `isReplaced` where something else is known in its place
+ * @returns {{ before: string, now: string, change: string, judgement: Judgement }}
+ *   `before` is "" where nothing changed
  */
 export function figureText(figure) {
   const { before = null, now = null, unit = "" } = figure;
   const shown = written(now, unit);
   const old = before === null ? "" : written(before, unit);
-  const change = old === shown && !figure.ratio ? NO_CHANGE : changeText(figure);
+  const change = old === shown ? NO_CHANGE : changeText(figure);
   return {
     before: old === shown ? "" : withoutUnit(old, shown),
     now: shown,
-    isReplaced: now !== null,
     change: change.text,
-    interval: intervalText(figure),
     judgement: change.judgement,
   };
 }
@@ -35,9 +32,10 @@ export function figureText(figure) {
 /** @param {number | null} value @param {string} unit */
 function written(value, unit) {
   if (value === null || Number.isNaN(value)) return "–";
-  if (unit === "ms") return `${readableMs(value)} ms`;
+  if (unit === "ms") return `${threeDigits(value)} ms`;
   if (unit === "B") return readableBytes(value);
   if (unit === "%") return `${(100 * value).toFixed(1)}%`;
+  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(1).replace(".0e", "e");
   return readableCount(value, unit);
 }
 
@@ -49,8 +47,7 @@ function withoutUnit(old, shown) {
 
 /** @param {Figure} figure @returns {{ text: string, judgement: Judgement }} */
 function changeText(figure) {
-  const { before = null, now = null, ratio = null } = figure;
-  if (ratio !== null) return { text: ratioText(figure), judgement: judgedRatio(figure) };
+  const { before = null, now = null } = figure;
   if (before === null || now === null || before === now) return NO_CHANGE;
   const isShare = figure.unit === "%";
   const change = isShare ? now - before : before ? (now - before) / Math.abs(before) : NaN;
@@ -59,26 +56,6 @@ function changeText(figure) {
     text: isShare ? signed(100 * change, " points") : signed(100 * change, "%"),
     judgement: change > 0 === isShare ? "good" : "bad",
   };
-}
-
-/** With the first words of the note: there is room for no more. @param {Figure} figure */
-function ratioText(figure) {
-  return [`${Number(figure.ratio).toFixed(2)}×`, figure.note?.split(",")[0]]
-    .filter(Boolean)
-    .join(" ");
-}
-
-/** An interval that contains 1 decides nothing. @param {Figure} figure @returns {Judgement} */
-function judgedRatio(figure) {
-  const [low, high] = [figure.low ?? figure.ratio ?? 1, figure.high ?? figure.ratio ?? 1];
-  if (low > 1) return "good";
-  return high < 1 ? "bad" : "even";
-}
-
-/** @param {Figure} figure */
-function intervalText(figure) {
-  const { low = null, high = null } = figure;
-  return low === null || high === null ? "" : `${low.toFixed(2)}–${high.toFixed(2)}`;
 }
 
 /** @param {number} value @param {string} unit */

@@ -2,20 +2,26 @@
 
 import { withBarredChoices } from "./barred_choices.js";
 import { channelsColumn } from "./channels_column.js";
+import { offerButtons } from "./chips.js";
 import { DetailChannels } from "./detail_channels.js";
 import { DetailPanel } from "./detail.js";
 import { h } from "../shared/dom.js";
 import { expected } from "./expected.js";
-import { benchFooter } from "./footer.js";
 import { isField, isPlainKey } from "../shared/grid_keys.js";
-import { benchHeader } from "./header.js";
+import { headline } from "./headline.js";
+import { keyHelp } from "./key_help.js";
 import { heatColumn } from "./sensitivity_column.js";
 import { unserved } from "../shared/host.js";
 import { layers } from "../layers/index.js";
 import { benchColumns } from "./precision_column.js";
 import { unpackedSensitivity } from "../sensitivity/table.js";
+import { qualityPanel } from "./quality_panel.js";
+import { recipeBar } from "./recipe_bar.js";
+import { Sheet, sheetButton } from "./sheet.js";
+import { FIRST_TAB } from "./tab_plan.js";
+import { BenchTabs } from "./tabs.js";
+import { trustOf, trustStrip } from "./trust_strip.js";
 import { watchUnanswered } from "./unanswered.js";
-import { BenchTabs, FIRST_TAB } from "./tabs.js";
 
 /** @type {Record<string, string>} */
 const BENCH_KEYS = { u: "undo", r: "redo", m: "measure" };
@@ -23,7 +29,7 @@ const BENCH_KEYS = { u: "undo", r: "redo", m: "measure" };
 const NOT_YET_FOUND = {};
 
 /**
- * @param {import("./tabs.js").Section[]} sections what the tabs hold, as Python declares it
+ * @param {import("./tab_plan.js").Section[]} sections what the tabs hold, as Python declares it
  * @returns {import("../shared/host.js").MakeView}
  */
 export function workbench(sections) {
@@ -32,7 +38,7 @@ export function workbench(sections) {
 
 class Bench {
   /**
-   * @param {import("./tabs.js").Section[]} sections @param {HTMLElement} root
+   * @param {import("./tab_plan.js").Section[]} sections @param {HTMLElement} root
    * @param {import("../shared/host.js").Host} host @param {any} model
    */
   constructor(sections, root, host, model) {
@@ -45,15 +51,26 @@ class Bench {
     this.table = layers(box, host);
     this.heat = /** @type {any} */ (null);
     this.hasChannels = false;
+    this.hasChanges = false;
+    this.absent = "{}";
     this.channels = new DetailChannels(host, model, () => this.table.refresh());
     this.table.extras(this.columns());
-    this.header = benchHeader();
     this.main = h("div", { class: "pf-bench-main" });
-    this.tabs = new BenchTabs(sections, box, host, model, (name, isWide) =>
-      this.setLayout(name, isWide),
+    this.tabs = new BenchTabs(sections, box, host, model, (name, hasDetails) =>
+      this.setLayout(name, hasDetails),
     );
-    this.detail = new DetailPanel(host, (step) => host.ask({ do: "choose", step }));
-    this.footer = benchFooter((request) => host.ask(request));
+    const choose = (/** @type {any} */ step) => host.ask({ do: "choose", step });
+    this.offers = offerButtons(choose);
+    this.quality = qualityPanel();
+    this.machineQuality = qualityPanel();
+    this.detail = new DetailPanel(host, choose, [this.offers.element, this.quality.element]);
+    const sheet = sections.find((section) => section.place === "sheet");
+    this.sheet = sheet ? new Sheet(sheet, host, model, (isOpen) => this.cover(isOpen)) : null;
+    this.primary = sheetButton(sheet);
+    this.header = headline(this.primary);
+    this.strip = trustStrip((request) => host.ask(request));
+    this.footer = recipeBar((request) => host.ask(request));
+    this.help = keyHelp();
     this.silence = watchUnanswered(model, (isUnanswered) => this.hear(isUnanswered));
     this.listen();
     this.build(root);
@@ -66,18 +83,28 @@ class Bench {
       { class: "pf-bench-bar", "aria-label": "views" },
       this.tabs.bar,
       this.table.tools,
+      this.help.button,
     );
     this.detail.slot.before(this.channels.element);
+    this.tabs.sideOf("machine").append(this.machineQuality.element);
     this.main.append(this.tabs.pages, this.detail.element);
+    const over = [this.sheet?.element, this.help.element, this.footer.notices];
+    const body = h("div", { class: "pf-bench-body" }, this.main);
+    body.append(.../** @type {HTMLElement[]} */ (over.filter(Boolean)));
     this.element = h(
       "section",
       { class: "pf-workbench", tabindex: "-1", "aria-label": "workbench" },
       this.header.element,
+      this.strip.element,
       bar,
-      this.main,
+      body,
       this.footer.element,
     );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
+    this.tabs.pages.addEventListener("keydown", (event) => this.onEnter(event), true);
+    this.primary.addEventListener("click", () => this.sheet?.toggle());
+    this.detail.close.addEventListener("click", () => this.setDrawer("closed"));
+    this.setDrawer("auto");
     root.append(this.element);
     this.drawState();
     this.drawViews();
@@ -109,6 +136,8 @@ class Bench {
     this.drawDetail();
     this.detail.select(layer);
     this.channels.select(layer);
+    this.sheet?.select(layer);
+    if (layer) this.setDrawer("open");
   }
 
   destroy() {
@@ -118,13 +147,22 @@ class Bench {
     this.tabs.destroy();
     this.detail.destroy();
     this.channels.destroy();
+    this.sheet?.destroy();
+    this.footer.destroy();
   }
 
   drawState() {
     this.silence.look();
     this.state = expected(this.model.get("state"), unserved(this.model));
     this.header.show(this.state);
+    this.strip.show(this.state);
+    this.offers.show(this.state.offers);
+    this.quality.show(this.state);
+    this.machineQuality.show(this.state);
     this.footer.show(this.state, this.isUnanswered);
+    this.element?.classList.toggle("pf-untold", !["", "quiet"].includes(trustOf(this.state)));
+    this.showPrimary();
+    this.drawAbsent();
     this.channels.follow();
     this.addColumns();
     this.table.refresh();
@@ -146,20 +184,39 @@ class Bench {
   drawViews() {
     const views = this.model.get("views");
     const always = this.sections.filter((section) => section.isAlwaysShown);
-    this.tabs.show({
-      ...Object.fromEntries(always.map(({ name }) => [name, NOT_YET_FOUND])),
-      ...views,
-    });
+    this.tabs.show(
+      { ...Object.fromEntries(always.map(({ name }) => [name, NOT_YET_FOUND])), ...views },
+      this.state.absent,
+    );
+    if (this.sheet) this.sheet.show(views?.[this.sheet.section.name]);
     this.channels.show(views?.importance);
     this.addColumns();
+  }
+
+  /** Draw the tabs again when another section turns out not to apply. */
+  drawAbsent() {
+    const absent = JSON.stringify(this.state.absent);
+    if (absent === this.absent) return;
+    this.absent = absent;
+    this.drawViews();
+  }
+
+  /** One primary action: the sheet's, or to wait while the machine is busy. */
+  showPrimary() {
+    const isTroubled = ["busy", "unusable"].includes(trustOf(this.state));
+    this.primary.classList.toggle("pf-primary", !isTroubled && !this.sheet?.isOpen);
+    this.primary.setAttribute("aria-expanded", String(Boolean(this.sheet?.isOpen)));
   }
 
   /** Add the columns whose data are known. */
   addColumns() {
     const heat = this.model.get("views")?.sensitivity ?? null;
     const hasChannels = this.channels.isKnown || Object.keys(this.state.pruned).length > 0;
-    if (this.heat === heat && this.hasChannels === hasChannels) return;
+    const hasChanges = Object.keys(this.state.changes).length > 0;
+    const isSame = this.hasChannels === hasChannels && this.hasChanges === hasChanges;
+    if (this.heat === heat && isSame) return;
     this.heat = heat;
+    this.hasChanges = hasChanges;
     this.hasChannels = hasChannels;
     this.table.extras(this.columns());
   }
@@ -168,7 +225,7 @@ class Bench {
   columns() {
     const chosen = (/** @type {string} */ layer) =>
       this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";
-    const [precision, ...rest] = benchColumns(
+    const [precision, change] = benchColumns(
       () => this.state,
       (layer, name) => this.host.ask({ do: "precision", layer, name }),
     );
@@ -176,13 +233,32 @@ class Bench {
     const channels = this.hasChannels
       ? [channelsColumn(() => ({ channels: this.state.channels, chosen: this.channels.chosen }))]
       : [];
-    return [...heat, ...channels, withBarredChoices(precision, () => this.state), ...rest];
+    return [
+      ...heat,
+      ...channels,
+      withBarredChoices(precision, () => this.state),
+      ...(this.hasChanges ? [change] : []),
+    ];
   }
 
-  /** @param {string} name @param {boolean} isWide */
-  setLayout(name, isWide) {
-    this.main.classList.toggle("pf-wide", isWide);
+  /** @param {string} name @param {boolean} hasDetails */
+  setLayout(name, hasDetails) {
+    this.main.classList.toggle("pf-wide", !hasDetails);
     this.table.tools.classList.toggle("pf-still", name !== FIRST_TAB);
+  }
+
+  /**
+   * Where there is no room beside the table, the details are a drawer.
+   * @param {"auto" | "open" | "closed"} how
+   */
+  setDrawer(how) {
+    this.main.dataset.drawer = how;
+  }
+
+  /** While the sheet is open, what it covers takes neither focus nor clicks. @param {boolean} is */
+  cover(is) {
+    this.main.inert = is;
+    this.showPrimary();
   }
 
   /** @param {boolean} isUnanswered */
@@ -191,18 +267,46 @@ class Bench {
     this.footer.show(this.state, isUnanswered);
   }
 
+  /** Enter on a row shows its details. @param {KeyboardEvent} event */
+  onEnter(event) {
+    if (event.key === "Enter" && this.host.selected()) this.setDrawer("open");
+  }
+
   /** @param {KeyboardEvent} event */
   onKey(event) {
     if (event.defaultPrevented || !isPlainKey(event) || isField(event.target)) return;
-    const action = BENCH_KEYS[event.key];
-    if (!action && event.key !== "/") return;
+    if (!this.obey(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
-    if (action) this.footer.press(action);
-    else this.filter();
+  }
+
+  /** Whether a key meant something. @param {string} key */
+  obey(key) {
+    if (key in BENCH_KEYS) this.footer.press(BENCH_KEYS[key]);
+    else if (key === "/") this.filter();
+    else if (key === "?") this.help.toggle();
+    else if (key === "f" && this.sheet) this.sheet.toggle();
+    else if (key === "w") this.strip.wait();
+    else if (key === "Escape") return this.help.close() || this.closeDrawer();
+    else if (/^[1-9]$/.test(key)) return this.openTab(Number(key));
+    else return false;
+    return true;
+  }
+
+  closeDrawer() {
+    const isOpen = this.main.dataset.drawer !== "closed";
+    this.setDrawer("closed");
+    return isOpen;
+  }
+
+  /** @param {number} number */
+  openTab(number) {
+    this.sheet?.close();
+    return this.tabs.openNth(number);
   }
 
   filter() {
+    this.sheet?.close();
     this.tabs.open(FIRST_TAB);
     this.table.filter();
   }

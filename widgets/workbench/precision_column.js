@@ -47,9 +47,9 @@ function precisionColumn(state, onChoose) {
     precisionOf(state(), table.layers[row], !isBranch(table.end, row));
   return {
     name: "precision",
-    label: "precision",
+    label: "Format",
     width: 84,
-    rank: 95,
+    rank: 88,
     hint: "the format that the layer computes in",
     value: (table, row) => choiceOf(table, row)?.value ?? "",
     key: (table, row) => JSON.stringify(choiceOf(table, row)),
@@ -108,9 +108,9 @@ function changeColumn(state) {
   const textOf = (table, row) => state().changes[table.layers[row]] ?? "";
   return {
     name: "change",
-    label: "change",
-    width: 130,
-    rank: 85,
+    label: "Change",
+    width: 124,
+    rank: 73,
     hint: "what the recipe made of the layer",
     value: textOf,
     key: textOf,

@@ -22,7 +22,7 @@ export function heatColumn(table, chosen) {
   const quantity = table.unit === "loss" ? "rise of the loss" : "error of the output";
   return {
     name: "sensitivity",
-    label: "sensitivity",
+    label: "What it loses",
     width: Math.max(90, 16 + cell * table.formats.length),
     rank: 93,
     isNumber: true,

@@ -19,17 +19,9 @@ const DOINGS = {
   proving: "measuring",
   fusing: "looking at",
   attending: "looking at",
+  recalling: "looking at",
+  waiting: "waiting for quiet",
 };
-
-/** The keyboard help of the footer. */
-const KEY_HINTS = [
-  ["↑↓", "layers"],
-  ["←→", "fold"],
-  ["/", "filter"],
-  ["u", "undo"],
-  ["r", "redo"],
-  ["m", "measure again"],
-];
 
 /** The running job as text; "" when idle. @param {{ status: string, doing: string }} state */
 export function doingText(state) {
@@ -51,11 +43,6 @@ export function statusLine(onStop) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": "progress" }));
   const doing = h("span", { class: "pf-doing", role: "status", "aria-live": "polite" });
   const far = h("span", { class: "pf-far", "aria-hidden": "true" });
-  const keys = h(
-    "span",
-    { class: "pf-keys", "aria-hidden": "true" },
-    ...KEY_HINTS.map(([key, what]) => h("span", {}, h("kbd", {}, key), ` ${what}`)),
-  );
   const stop = h(
     "button",
     {
@@ -70,15 +57,15 @@ export function statusLine(onStop) {
   let isBusy = false;
 
   return {
-    element: h("div", { class: "pf-status" }, bar, doing, far, keys, stop),
+    element: h("div", { class: "pf-status" }, bar, doing, far, stop),
     show(state) {
       if (state.status !== "idle") word = "";
       isBusy = state.status !== "idle";
       const text = doingText(state) || word;
       if (doing.textContent !== text) fresh(doing, text);
+      doing.title = text;
       fresh(far, isBusy ? farText(state) : "");
       setBar(bar, state);
-      keys.hidden = Boolean(text);
       bar.classList.toggle("pf-still", !isBusy);
       stop.classList.toggle("pf-still", !isBusy);
       stop.classList.toggle("pf-asked", state.asked.has("stop"));
@@ -87,7 +74,6 @@ export function statusLine(onStop) {
       word = text;
       if (isBusy) return;
       fresh(doing, word);
-      keys.hidden = Boolean(word);
     },
   };
 }

@@ -16,13 +16,15 @@ BUILT_IN = (
     "coupling",
     "fusion",
     "attention",
+    "memory",
     "roofline",
     "comparison",
+    "results",
     "curve",
     "side_by_side",
     "explanation",
-    "memory",
     "hardware",
+    "faster",
 )
 
 for _name in BUILT_IN:

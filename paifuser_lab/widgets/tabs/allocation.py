@@ -17,10 +17,12 @@ from ...recipe import Recipe
 from ...records import Achieved, Allocation, AllocationPoint
 from ...session.queries import ACHIEVED, ALLOCATION
 from ...session.state import State
+from ..absence import no_weights
 from ..panel import Panel
 from ..section import Bench, Context, Request, Section
 from ..wire import floats
 
+ASKED = "asked_point"  # the index of the point that was clicked last
 SHARES = ("latency_ms", "size_bytes")  # budgets given as shares of the baseline's value
 
 
@@ -138,30 +140,40 @@ def point_at(allocation: Allocation | None, index: Any) -> AllocationPoint:
 def allocated(state: State) -> int | None:
     """The index of the point whose formats the recipe has; None if there is none or no plan.
 
-    An empty recipe matches no point: all its layers are in fp32, but that was not chosen.
+    Several points can have the same formats, such as a uniform one that is also on the frontier:
+    it is the one that was asked for. Unless asked for, an empty recipe matches no point: all its
+    layers are in fp32, but that was not chosen.
     """
-    if state.allocation is None or not len(state.recipe):
+    if state.allocation is None:
         return None
     chosen = [step for step in state.recipe if step.kind == "precision"]
-    points = enumerate(state.allocation.everything)
-    return next(
-        (index for index, point in points if list(with_point(Recipe([]), point)) == chosen), None
-    )
+    matching = [
+        index
+        for index, point in enumerate(state.allocation.everything)
+        if list(with_point(Recipe([]), point)) == chosen
+    ]
+    asked = state.record(ASKED)
+    if asked in matching:
+        return int(asked)
+    return matching[0] if matching and len(state.recipe) else None
 
 
 def _find(bench: Bench, request: Request) -> None:
-    bench.session.query("allocation", **limits_of(request, bench.session.state))
+    limits = limits_of(request, bench.session.state)
+    bench.session.show(ASKED, None)  # the numbers of a new plan's points are others
+    bench.session.query("allocation", **limits)
 
 
 def _choose(bench: Bench, request: Request) -> None:
     """Choose a point of the plan, and measure it to compare with the prediction."""
     point = point_at(bench.session.state.allocation, request["point"])
+    bench.session.show(ASKED, request["point"])
     bench.recipe = with_point(bench.recipe, point)
     bench.session.query("achieved", place=request["point"])
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
-    sources = (state.allocation, state.recipe)
+    sources = (state.allocation, state.recipe, state.record(ASKED))
     return {"allocated": context.once("allocated", lambda: allocated(state), *sources)}
 
 
@@ -170,7 +182,10 @@ SECTION = Section(
     record=Allocation,
     pack=packed_allocation,
     panel=AllocationPanel,
-    title="Frontier",
+    title="Best mixtures",
+    tab="options",
+    place="segment",
+    absent=no_weights,
     is_wide=True,
     is_always_shown=True,
     state=_state,

@@ -17,6 +17,7 @@ from ...session.queries import ATTENTION
 from ...session.state import State
 from ...steps import Step
 from ...variant import Variant
+from ..absence import no_attention
 from ..panel import Panel
 from ..section import Bench, Context, Request, Section
 from ..wire import exact, floats, integers
@@ -213,6 +214,9 @@ SECTION = Section(
     pack=packed_attention,
     panel=AttentionPanel,
     title="Attention",
+    tab="options",
+    place="segment",
+    absent=no_attention,
     is_wide=True,
     is_always_shown=True,
     state=_state,

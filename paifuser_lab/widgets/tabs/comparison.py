@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...records import Comparison
 from ..section import Section
+from ..wire import dumped
+
+
+def packed_comparison(comparison: Comparison) -> dict[str, Any]:
+    """The rows, each with its verdict."""
+    data = dumped(comparison)
+    for row, packed in zip(comparison.rows, data["rows"], strict=True):
+        verdict = comparison.verdict(row)
+        packed |= {"word": verdict.word, "tone": verdict.tone}
+    return data
+
 
 SECTION = Section(
     "comparison",
     record=Comparison,
-    title="Comparison",
-    is_wide=True,
-    is_kept_while_busy=True,  # the tab must not disappear while the user reads it
-    sources=lambda state: (state.comparison,),
+    pack=packed_comparison,
 )

@@ -17,7 +17,10 @@ def _machine() -> Hardware:
 SECTION = Section(
     "hardware",
     record=Hardware,
-    title="Hardware",
+    title="This machine",
+    tab="machine",
+    place="beside",
     is_wide=True,
-    sources=lambda state: (_machine(),),
+    # measured by then: a session profiles its model first
+    sources=lambda state: (_machine() if state.baseline is not None else None,),
 )

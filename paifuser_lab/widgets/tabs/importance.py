@@ -20,6 +20,7 @@ from ...saliency.estimate_channels import cut_note
 from ...session.queries import IMPORTANCE
 from ...session.state import State
 from ...workload import Workload
+from ..absence import no_weights
 from ..details import current
 from ..panel import Panel
 from ..recipe_edits import without_layers
@@ -274,7 +275,10 @@ SECTION = Section(
     record=Importance,
     pack=packed_importance,
     panel=ImportancePanel,
-    title="Importance",
+    title="Channels",
+    tab="options",
+    place="segment",
+    absent=no_weights,
     is_wide=True,
     is_always_shown=True,
     state=_state,

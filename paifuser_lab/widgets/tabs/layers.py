@@ -12,18 +12,19 @@ from ...profiler import side_by_side
 from ...quantization import obstacle
 from ...quantization.float_formats import autocast_obstacle
 from ...recipe import Recipe
-from ...records import LayerProfile, Profile
+from ...records import ENGINE_ROW, LayerProfile, Profile
 from ...session.state import State
 from ...workload import Workload
 from ..recipe_edits import without_layers
 from ..section import Bench, Context, Request, Section
-from ..wire import floats, numbered
+from ..wire import floats, integers, numbered
 
 CHOICES = ("", *NAMES, *AUTOCAST)
 NUMBERS = (
     "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
     "intensity", "gflops", "gbs", "roof_share",
 )  # fmt: skip
+UNKNOWN = ("self_ms", "peak_bytes", "bound")  # figures that an engine may not give
 # layer → why it can take no format, or format → why not that one
 Reasons = Mapping[str, str | Mapping[str, str]]
 
@@ -46,8 +47,30 @@ def packed_profile(profile: Profile) -> dict[str, Any]:
         "kind": numbered(row.kind for row in rows),
         "output": numbered(_shape(row) for row in rows),
         "bound": numbered(row.verdict or "" for row in rows),
+        "engine": profile.engine,
+        "runs_as": numbered(row.runs_as for row in rows),
+        "joined_into": integers(
+            -1 if row.joined_into is None else index[row.joined_into] for row in rows
+        ),
+        "unknown_why": {
+            name: numbered(row.unknown_why.get(name, "") for row in rows) for name in UNKNOWN
+        },
         "numbers": {name: _column(rows, name) for name in NUMBERS},
         "ceiling": profile.ceiling.model_dump(),
+        "is_uncertain": profile.quality is not None and not profile.quality.is_quiet,
+    }
+
+
+def times_before(profile: Profile, before: Profile | None) -> dict[str, Any]:
+    """The times of a profile's layers in the unchanged model; {} for the unchanged model itself."""
+    if before is None or before is profile:
+        return {}
+    earlier = [before.get(row.layer) for _, row in profile.walk()]
+    return {
+        "before": {
+            name: floats(getattr(row, name) if row else None for row in earlier)
+            for name in ("self_ms", "total_ms")
+        }
     }
 
 
@@ -135,11 +158,11 @@ def changes(state: State) -> dict[str, str]:
 
 def _cannot(work: Workload) -> Reasons:
     """The formats that each layer cannot take, with reasons."""
-    return {
-        name: why
-        for name, module in work.model.named_modules()
-        if name and (why := obstacles(module))
-    }
+    reasons: dict[str, str | Mapping[str, str]] = {ENGINE_ROW: "it is no layer of the model"}
+    for name, module in work.model.named_modules():
+        if name and (why := obstacles(module)):
+            reasons[name] = why
+    return reasons
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The section of a memory timeline: the memory of one run over time."""
+"""The section of memory: that of one call of the current model over time, and its peak as a map."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy
 
 from ...records import MemoryTimeline
+from ...session.queries import MEMORY
+from ...session.state import State
 from ..section import Section
 
 
@@ -27,4 +29,22 @@ def packed_memory(timeline: MemoryTimeline) -> dict[str, Any]:
     }
 
 
-SECTION = Section("memory", record=MemoryTimeline, pack=packed_memory)
+def memory_now(state: State) -> MemoryTimeline | None:
+    """The memory of a call with the current recipe; None if that was not measured."""
+    return (state.record("memory") or {}).get(state.recipe.digest)
+
+
+SECTION = Section(
+    "memory",
+    record=MemoryTimeline,
+    pack=packed_memory,
+    sources=lambda state: (memory_now(state),),
+    title="Memory",
+    tab="options",
+    place="segment",
+    is_wide=True,
+    is_always_shown=True,
+    requests={"memory": lambda bench, request: bench.session.query("memory")},
+    queries=(MEMORY,),
+    layers=lambda record: record.layers,
+)

@@ -17,6 +17,7 @@ SECTION = Section(
     "roofline",
     record=Roofline,
     pack=_pack,
-    title="Roofline",
+    title="How near each layer comes to what this machine can do",
+    tab="machine",
     sources=lambda state: (state.profile or state.baseline,),
 )

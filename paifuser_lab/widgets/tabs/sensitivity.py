@@ -15,6 +15,7 @@ from ...formats import NAMES
 from ...recipe import Recipe
 from ...records import Estimate, Sensitivity
 from ...session.queries import SENSITIVITY
+from ..absence import no_weights
 from ..panel import Panel
 from ..section import Section
 from ..wire import numbered
@@ -124,7 +125,10 @@ SECTION = Section(
     record=Sensitivity,
     pack=packed_sensitivity,
     panel=SensitivityPanel,
-    title="Sensitivity",
+    title="Formats",
+    tab="options",
+    place="segment",
+    absent=no_weights,
     is_wide=True,
     is_always_shown=True,
     requests={"sensitivity": lambda bench, request: bench.session.query("sensitivity")},

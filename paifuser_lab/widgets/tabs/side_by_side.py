@@ -5,4 +5,10 @@ from __future__ import annotations
 from ...records import SideBySide
 from ..section import Section
 
-SECTION = Section("side_by_side", record=SideBySide)
+SECTION = Section(
+    "side_by_side",
+    record=SideBySide,
+    title="Layer by layer",
+    tab="results",
+    is_wide=True,
+)

@@ -1,63 +1,72 @@
-/** The footer of the workbench: recipe, suggested steps, actions and progress. */
+/** The recipe bar: the steps as chips on one line, what the worker does, and the actions. */
 
-import { offerButtons, recipeChips } from "./chips.js";
+import { recipeChips } from "./chips.js";
 import { h } from "../shared/dom.js";
+import { menu } from "../shared/menu.js";
 import { benchNotices, copyBox } from "./notices.js";
 import { statusLine } from "./status_line.js";
 
 /** @typedef {import("./expected.js").Expected} Expected */
+/** @typedef {{ ask: string, label: string, hint: string, sign?: string, isExport?: boolean,
+ * can: (state: Expected) => boolean }} Action */
 
-/**
- * The buttons: label, request, and when they are enabled.
- * @type {{ ask: string, label: string, hint: string, can: (state: Expected) => boolean }[]}
- */
+/** The buttons: label, request, and when they are enabled. @type {Action[]} */
 const ACTIONS = [
   {
     ask: "undo",
     label: "Undo",
+    sign: "↶",
     hint: "take the last choice back (u)",
     can: (state) => state.can_undo || state.asked.has("choose"),
   },
   {
     ask: "redo",
     label: "Redo",
+    sign: "↷",
     hint: "choose again what was undone (r)",
     can: (state) => state.can_redo || state.asked.has("undo"),
+  },
+  {
+    ask: "measure",
+    label: "Measure again",
+    sign: "↻",
+    hint: "against the baseline, in turn (m)",
+    can: (state) => state.status !== "profiling",
+  },
+  {
+    ask: "code",
+    label: "Copy code",
+    hint: "Python that makes the same model",
+    isExport: true,
+    can: (state) => state.recipe.length > 0,
   },
   {
     ask: "save",
     label: "Save recipe",
     hint: "as a file that runs without this page",
+    isExport: true,
     can: (state) => state.recipe.length > 0,
-  },
-  {
-    ask: "code",
-    label: "Copy as code",
-    hint: "Python that makes the same model",
-    can: (state) => state.recipe.length > 0,
-  },
-  {
-    ask: "measure",
-    label: "Measure again",
-    hint: "against the baseline, in turn (m)",
-    can: (state) => state.status !== "profiling",
   },
 ];
 
 /**
  * @param {(request: { do: string, [key: string]: any }) => void} ask
- * @returns {{ element: HTMLElement, show: (state: Expected, isUnanswered: boolean) => void, press:
- * (name: string) => void }}
+ * @returns {{ element: HTMLElement, notices: HTMLElement, destroy: () => void, show: (state:
+ * Expected, isUnanswered: boolean) => void, press: (name: string) => void }}
  */
-export function benchFooter(ask) {
+export function recipeBar(ask) {
   const chips = recipeChips((index, label) => ask({ do: "drop", index, label }));
-  const offers = offerButtons((step) => ask({ do: "choose", step }));
   const status = statusLine(() => ask({ do: "stop" }));
   const notices = benchNotices(() => ask({ do: "dismiss" }));
   const copying = copyBox((text) => status.say(text));
   const buttons = new Map(
     ACTIONS.map((action) => [action.ask, actionButton(action, () => press(action.ask))]),
   );
+  const ofKind = (/** @type {boolean} */ isExport) =>
+    ACTIONS.filter((action) => Boolean(action.isExport) === isExport).map(
+      (action) => /** @type {HTMLElement} */ (buttons.get(action.ask)),
+    );
+  const exports = menu("Export", ofKind(true));
   let shown = /** @type {Expected | null} */ (null);
   let isCodeWanted = false;
 
@@ -79,25 +88,20 @@ export function benchFooter(ask) {
   return {
     element: h(
       "footer",
-      { class: "pf-bench-foot" },
-      notices.element,
-      copying.element,
-      h(
-        "div",
-        { class: "pf-recipe-line" },
-        chips.element,
-        h("div", { class: "pf-actions" }, ...buttons.values()),
-      ),
-      offers.element,
+      { class: "pf-recipe-bar" },
+      h("span", { class: "pf-lead" }, "Recipe"),
+      chips.element,
       status.element,
+      h("div", { class: "pf-actions" }, ...ofKind(false), exports.element),
     ),
+    notices: h("div", { class: "pf-over" }, notices.element, copying.element),
     press,
+    destroy: () => chips.destroy(),
     show(state, isUnanswered) {
       if (shown?.asked.has("save") && !state.asked.has("save") && state.saved)
         status.say(`saved to ${state.saved}`);
       shown = state;
       chips.show(state.recipe);
-      offers.show(state.offers);
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
       status.show(state);
@@ -107,25 +111,20 @@ export function benchFooter(ask) {
   };
 }
 
-/** @param {{ ask: string, label: string, hint: string }} action @param {() => void} onclick */
+/** @param {Action} action @param {() => void} onclick */
 function actionButton(action, onclick) {
-  const isFirst = action.ask === "measure";
+  const attributes = { type: "button", class: "pf-button", title: action.hint, onclick };
   return h(
     "button",
-    {
-      type: "button",
-      class: isFirst ? "pf-button pf-primary" : "pf-button",
-      title: action.hint,
-      onclick,
-    },
-    action.label,
+    { ...attributes, "aria-label": action.label },
+    action.sign && h("span", { class: "pf-icon", "aria-hidden": "true" }, action.sign),
+    h("span", { class: "pf-button-label" }, action.label),
   );
 }
 
 /**
  * A button that may not be pressed keeps the focus: who undid the last step is not thrown out.
- * @param {HTMLElement} button @param {{ ask: string, can: (state: Expected) => boolean }} action
- * @param {Expected} state
+ * @param {HTMLElement} button @param {Action} action @param {Expected} state
  */
 function showAction(button, action, state) {
   button.setAttribute("aria-disabled", String(!action.can(state)));

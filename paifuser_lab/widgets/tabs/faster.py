@@ -1,0 +1,102 @@
+"""The sheet that makes the model faster: a goal and limits, and the measured candidates, ranked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import RecipeError
+from ...planner import SearchOptions
+from ...recipe import Recipe
+from ...records import Candidate, Candidates, Limit
+from ...session.queries import FASTER
+from ...session.state import State
+from ..section import Bench, Context, Request, Section
+
+
+def search(bench: Bench, goal: Any, metric_drop: Any, may_train: Any, seconds: Any) -> None:
+    """Start a search on the session's worker; options that cannot be used raise at once."""
+    SearchOptions(goal, metric_drop, may_train, seconds).check(bench.session.work)
+    bench.session.query(
+        "faster",
+        float(seconds),
+        goal=goal,
+        metric_drop=float(metric_drop),
+        may_train=may_train,
+    )
+
+
+def packed_candidates(candidates: Candidates) -> dict[str, Any]:
+    """The options of the search and a row per candidate, with what its change is called."""
+    fields = {"rows", "quality", "workload", "machine"}
+    return {
+        **candidates.model_dump(mode="json", exclude=fields),
+        "title": candidates.title,
+        "rows": [_packed_row(row) for row in candidates.rows],
+    }
+
+
+def _packed_row(row: Candidate) -> dict[str, Any]:
+    """A row; its steps stay in Python, which applies them by the label."""
+    low, high = row.interval or (None, None)
+    dumped = row.model_dump(mode="json", exclude={"steps", "interval"})
+    return dumped | {"low": low, "high": high}
+
+
+def recipe_of(candidates: Candidates | None, label: str, work_name: str) -> Recipe:
+    """The recipe of a candidate, with its reasons and the limit of the search."""
+    if candidates is None:
+        raise RecipeError("Nothing was searched yet; press Search first.")
+    row = next((row for row in candidates.rows if row.label == label), None)
+    if row is None or row.status == "refused":
+        known = ", ".join(row.label for row in candidates.rows if row.status != "refused")
+        raise RecipeError(f"There is no candidate '{label}' to apply; there are {known or 'none'}.")
+    steps = [
+        {kind: options if "why" in options else options | {"why": _why(row)}}
+        for step in row.steps
+        for kind, options in step.items()
+    ]
+    drop = max(candidates.metric_drop, row.metric_lost or 0.0)
+    return Recipe(steps, workload=work_name, limit=Limit(metric_drop=min(1.0, drop)))
+
+
+def _why(row: Candidate) -> str:
+    return f"{row.why}; {row.sentence}" if row.sentence else row.why
+
+
+def _search(bench: Bench, request: Request) -> None:
+    search(
+        bench,
+        request["goal"],
+        request["metric_drop"],
+        request["may_train"],
+        request["seconds"],
+    )
+
+
+def _apply(bench: Bench, request: Request) -> None:
+    candidates = bench.session.state.record("candidates")
+    bench.recipe = recipe_of(candidates, str(request["label"]), bench.session.work.name)
+
+
+def _state(state: State, context: Context) -> dict[str, Any]:
+    """Whether there are data to lose accuracy on and to train with."""
+    work = context.work
+    return {
+        "can_train": work.train is not None,
+        "has_metric": work.metric is not None and work.test is not None,
+    }
+
+
+SECTION = Section(
+    "faster",
+    record=Candidates,
+    record_name="candidates",
+    pack=packed_candidates,
+    title="Make it faster",
+    tab="layers",
+    place="sheet",
+    is_always_shown=True,
+    state=_state,
+    requests={"faster": _search, "apply_candidate": _apply},
+    queries=(FASTER,),
+)

@@ -1,0 +1,167 @@
+"""The section of everything tried: go back to any row, compare two, and take one along."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+from ..._files import write_text
+from ...errors import MeasureError
+from ...figures import figure
+from ...profiler import side_by_side
+from ...recipe import Recipe
+from ...records import ResultPair, ResultRow, Results
+from ...records.text import readable_ms, readable_ratio
+from ...session.state import State
+from ..section import Bench, Context, Request, Section
+
+MARKED = "compared_results"  # the numbers of the two rows that are compared
+LAYERS = "side_by_side"  # their profiles, layer by layer
+TAKEN = "taken_result"  # what was written last: a folder or a report
+
+
+def packed_results(results: Results | None, marked: Any = None) -> dict[str, Any] | None:
+    """The rows with their verdicts, the line of the best, and the two rows that are compared."""
+    if results is None:
+        return None
+    has_metric = bool(results.measured) and results.trade_off.unit != "closeness"
+    return {
+        "title": results.title,
+        "metric": results.metric_name if has_metric else "",
+        "current": results.current,
+        "frontier": list(results.frontier),
+        "rows": [_packed_row(results, row) for row in results.rows],
+        "pair": None if marked is None else _packed_pair(results.pair(*marked)),
+    }
+
+
+def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
+    verdict = row.verdict
+    return {
+        "number": row.number,
+        "label": results.short_label(row),
+        "whole": row.label,
+        "ms": row.latency_ms,
+        "ms_text": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+        "likely": row.likely_ms,
+        "speedup_text": _speedup_text(row),
+        "word": verdict.word,
+        "tone": verdict.tone,
+        "sentence": verdict.sentence,
+        "is_busy": row.quality is not None and not row.quality.is_quiet,
+        "metric": row.metric,
+        "worth": results.worth(row) if row.is_measured else None,
+        "error": row.relative_error,
+        "size": row.size_bytes,
+        "peak": row.peak_bytes,
+        "refused": row.refused or "",
+        "failure": row.failure or "",
+        "has_profile": row.has_profile,
+    }
+
+
+def _speedup_text(row: ResultRow) -> str:
+    if row.speedup is None:
+        return "–"
+    sign = "≈ " if row.verdict.word == "not told" else ""
+    return f"{sign}{readable_ratio(row.speedup)} ×"
+
+
+def _packed_pair(pair: ResultPair) -> dict[str, Any]:
+    return {
+        "first": pair.first.number,
+        "second": pair.second.number,
+        "word": pair.verdict.word,
+        "tone": pair.verdict.tone,
+        "effect": pair.verdict.sentence.rpartition(" ms · ")[2],
+        "difference": pair.difference,
+        "layers": pair.first.has_profile and pair.second.has_profile,
+    }
+
+
+def compare_results(bench: Bench, request: Request) -> None:
+    """Compare two rows; layer by layer where both profiles are kept. No rows: end it."""
+    session, numbers = bench.session, request.get("numbers") or []
+    if not numbers:
+        session.show(MARKED, None)
+        session.show(LAYERS, None)
+        return
+    results = session.state.results
+    if results is None or len(numbers) != 2:
+        raise MeasureError("Mark two results to compare them.")
+    results.pair(*numbers)
+    first, second = (session.tried.profile(number) for number in numbers)
+    has_layers = first is not None and second is not None and first is not second
+    session.show(LAYERS, side_by_side(first, second) if has_layers and first and second else None)
+    session.show(MARKED, tuple(numbers))
+
+
+def go_back(bench: Bench, request: Request) -> None:
+    """Choose the recipe of a row; undo returns to the present one."""
+    bench.recipe = bench.session.tried.recipe(request["number"])
+
+
+def save_folder(bench: Bench, request: Request) -> None:
+    """Save the model with the chosen recipe in a folder from which it can be loaded."""
+    state = bench.session.state
+    if state.variant is None or state.variant.recipe != state.recipe:
+        raise MeasureError("The recipe is not applied yet; save the folder once it is.")
+    folder = Path(f"{_file_name(state)}-faster")
+    state.variant.save(folder, state.comparison)
+    bench.session.show(TAKEN, f'saved: lab.load("{folder.name}") opens it')
+
+
+def save_report(bench: Bench, request: Request) -> None:
+    """Write everything tried, and the chosen recipe, as one page that needs nothing else."""
+    state = bench.session.state
+    if state.results is None:
+        raise MeasureError("Nothing was measured yet; write the report once it is.")
+    path = Path(f"{_file_name(state)}-results.html")
+    write_text(path, report_page(state.results, state.recipe))
+    bench.session.show(TAKEN, f"saved: {path.name}")
+
+
+def report_page(results: Results, recipe: Recipe) -> str:
+    """Everything tried as an HTML page: the figure, the table, the recipe and its code."""
+    title = html.escape(results.title)
+    parts = [
+        f"<h1>{title}</h1>",
+        figure(results).svg(),
+        results._repr_html_(),
+        f"<h2>The chosen recipe: {html.escape(recipe.label)}</h2>",
+        f"<pre>{html.escape(recipe.to_text())}</pre>",
+        f"<pre>{html.escape(recipe.as_code())}</pre>",
+    ]
+    style = "body{font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{style}</style>'
+    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def _file_name(state: State) -> str:
+    name = state.results.workload if state.results else state.recipe.workload or "model"
+    return re.sub(r"[^\w.-]+", "_", str(name)).strip("._") or "model"
+
+
+def _state(state: State, context: Context) -> dict[str, Any]:
+    return {"taken": state.record(TAKEN) or ""}
+
+
+SECTION = Section(
+    "results",
+    record=Results,
+    pack=packed_results,
+    title="Results",
+    tab="results",
+    is_wide=True,
+    is_always_shown=True,
+    sources=lambda state: (state.results, state.record(MARKED)),
+    state=_state,
+    requests={
+        "compare_results": compare_results,
+        "go_back": go_back,
+        "save_folder": save_folder,
+        "report": save_report,
+    },
+)

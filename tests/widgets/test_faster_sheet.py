@@ -1,0 +1,142 @@
+"""The sheet that makes a model faster: the query, the ranking, applying a candidate."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError
+from paifuser_lab.planner import search
+from paifuser_lab.planner.candidates import Change
+from paifuser_lab.records import Candidate, Candidates
+from paifuser_lab.widgets.details import offers
+from paifuser_lab.widgets.section import packed, sections
+from paifuser_lab.widgets.tabs.faster import recipe_of
+
+TIMEOUT_S = 60
+FOLD: dict[str, Any] = {"fold": {}}
+LAYOUT: dict[str, Any] = {"layout": {}}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    changes = [Change("Fold", (FOLD,), "exact"), Change("Attend less", ({"attention": {}},), "x")]
+    monkeypatch.setattr(search, "SCREEN_ROUNDS", 1)
+    monkeypatch.setattr(search, "LEADER_ROUNDS", 2)
+    monkeypatch.setattr(search, "changes_for", lambda *given, **named: changes)
+    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
+    bench = lab.Workbench(work, rounds=1, seconds=0.1)
+    bench.wait(TIMEOUT_S)
+    yield bench
+    bench.close()
+
+
+def candidates(*rows: Candidate) -> Candidates:
+    return Candidates(
+        workload="small",
+        goal="latency",
+        metric_drop=0.01,
+        may_train=False,
+        seconds=1,
+        took_s=1,
+        machine="paper",
+        planned=len(rows),
+        is_done=True,
+        rows=rows,
+    )
+
+
+def candidate(label: str, *steps: dict[str, Any], **changes: Any) -> Candidate:
+    values: dict[str, Any] = {"why": "because", "status": "measured", "rank": 1, "speedup": 2.0}
+    return Candidate(label=label, steps=steps, **(values | changes))
+
+
+def test_a_search_from_python_fills_the_candidates_and_the_sheet(bench):
+    assert bench.candidates is None
+    bench.faster(goal="latency", metric_drop=0.0, seconds=20)
+    bench.wait(TIMEOUT_S)
+    found = bench.candidates
+    assert found.is_done and {row.label for row in found.rows} == {"Fold", "Attend less"}
+    assert found["Attend less"].status == "refused"
+    assert [row["label"] for row in bench.views["faster"]["rows"]] == [r.label for r in found.rows]
+    assert bench.state["status"] == "idle" and bench.state["error"] is None
+
+
+def test_two_requests_of_the_page_search_and_apply_in_one_undo_step(bench):
+    ask = {"do": "faster", "goal": "latency", "metric_drop": 0.0, "may_train": False}
+    bench.requests = [ask | {"seconds": 20, "id": 1}]
+    bench.wait(TIMEOUT_S)
+    bench.requests = [{"do": "apply_candidate", "label": "Fold", "id": 2}]
+    bench.wait(TIMEOUT_S)
+    assert [step.kind for step in bench.recipe] == ["fold"]
+    assert bench.comparison is not None and bench.state["error"] is None
+    assert bench.session.undo()
+    assert len(bench.recipe) == 0
+
+
+def test_options_that_cannot_be_used_start_nothing(bench):
+    with pytest.raises(MeasureError, match="goal='speed' is no goal"):
+        bench.faster(goal="speed")
+    with pytest.raises(PaifuserError, match="small has no train data"):
+        bench.faster(may_train=True)
+    assert not bench.session.state.is_busy and bench.candidates is None
+
+
+def test_a_search_returns_at_once_and_can_be_stopped(bench):
+    bench.faster(seconds=600)
+    bench.session.stop()
+    began = time.monotonic()
+    state = bench.wait(TIMEOUT_S)
+    assert not state.is_busy and time.monotonic() - began < TIMEOUT_S
+
+
+def test_a_candidate_becomes_a_recipe_with_its_reason_and_the_limit_of_the_search():
+    sentence = "10 → 5 ms · 2.0 × faster"
+    found = candidates(candidate("Both", FOLD, LAYOUT, sentence=sentence, metric_lost=0.2))
+    recipe = recipe_of(found, "Both", "small")
+    assert [step.kind for step in recipe] == ["fold", "layout"]
+    assert all(step.why == f"because; {sentence}" for step in recipe)
+    assert recipe.limit.metric_drop == 0.2 and recipe.workload == "small"
+
+
+def test_only_what_was_measured_can_be_applied():
+    found = candidates(candidate("Fold", FOLD), candidate("Not", LAYOUT, status="refused"))
+    for label in ("Not", "nothing"):
+        with pytest.raises(RecipeError, match=f"no candidate '{label}' to apply; there are Fold"):
+            recipe_of(found, label, "small")
+    with pytest.raises(RecipeError, match="Nothing was searched yet"):
+        recipe_of(None, "Fold", "small")
+
+
+def test_the_steps_of_a_candidate_stay_in_python():
+    (row,) = packed(candidates(candidate("Fold", FOLD, interval=(1.5, 2.5))))["rows"]
+    assert "steps" not in row and (row["low"], row["high"]) == (1.5, 2.5)
+
+
+def test_the_sheet_is_declared_over_the_body():
+    section = next(section for section in sections() if section.name == "faster")
+    assert section.place == "sheet" and section.title == "Make it faster"
+
+
+def test_chips_are_the_measured_ranking_once_there_is_one(bench):
+    before = {offer["label"] for offer in offers(bench.session.state)}
+    found = candidates(
+        candidate("Channels last", LAYOUT, speedup=4.0, rank=1),
+        candidate("Fold", FOLD, speedup=2.0, rank=2),
+        candidate("Slow", {"fuse": {}}, speedup=0.2, rank=None, status="lost"),
+    )
+    bench.candidates = found
+    shown = offers(bench.session.state)
+    assert [offer["label"] for offer in shown] == ["Channels last", "Fold"]
+    assert [offer["basis"] for offer in shown] == ["measured", "measured"]
+    total = bench.session.state.profile.total_ms
+    saves = [offer["saves_ms"] for offer in shown]
+    assert saves == pytest.approx([0.75 * total, 0.5 * total])
+    assert before != {"Channels last", "Fold"}

@@ -1,0 +1,162 @@
+"""What the tab Options asks: the seconds of a question, its turn, and what does not apply."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import paifuser_lab as lab
+from paifuser_lab.records import MemoryTimeline
+from paifuser_lab.session import queries
+from paifuser_lab.session.state import State
+from paifuser_lab.widgets.presenter import Presenter
+from paifuser_lab.widgets.section import sections
+from tests.support.models import Small, images
+
+TIMEOUT_S = 120.0
+
+
+def send(bench, **request):
+    bench.requests = [{**request, "id": bench.served + 1}]
+
+
+def absent_in(model, *inputs):
+    """What a workbench says before the model was run: no profile is known."""
+    work = lab.Workload(model.eval(), *inputs)
+    return Presenter(work).absent(State(lab.Recipe([])))
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+    bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+    bench.wait(TIMEOUT_S)
+    yield bench
+    bench.close()
+
+
+# The question.
+
+
+def test_every_segment_of_options_has_a_query_whose_seconds_the_page_is_sent(bench, monkeypatch):
+    segments = [section for section in sections() if section.place == "segment"]
+    assert [section.title for section in segments] == [
+        "Formats",
+        "Best mixtures",
+        "Channels",
+        "Joined layers",
+        "Attention",
+        "Memory",
+    ]
+    sent = bench.state["queries"]
+    for section in segments:
+        assert section.is_always_shown and section.queries[0].name in sent, section.name
+    assert {name: query["seconds"] for name, query in sent.items()} == {
+        name: query.seconds for name, query in queries.QUERIES.items()
+    }
+    longer = replace(queries.QUERIES["sensitivity"], seconds=77.0)
+    monkeypatch.setitem(queries.QUERIES, "sensitivity", longer)
+    bench.session.set_error(None)
+    assert bench.state["queries"]["sensitivity"]["seconds"] == 77.0
+
+
+def test_a_query_that_is_asked_for_waits_for_its_turn_then_runs_then_is_done(bench, monkeypatch):
+    def find(context):
+        yield {}
+
+    monkeypatch.setitem(queries.QUERIES, "memory", replace(queries.QUERIES["memory"], find=find))
+    seen = []
+    bench.session.observe(
+        lambda state: seen.append((state.status == "recalling", "memory" in state.queued))
+    )
+    send(bench, do="memory")
+    bench.wait(TIMEOUT_S)
+    assert list(dict.fromkeys(seen)) == [(False, True), (True, False), (False, False)]
+    assert bench.state["queries"]["memory"] == {
+        "seconds": 2.0,
+        "is_running": False,
+        "is_waiting": False,
+    }
+
+
+def test_stop_takes_back_a_query_that_waits(bench, monkeypatch):
+    monkeypatch.setattr(bench.session, "_start", lambda: None)  # the worker is busy elsewhere
+    send(bench, do="memory")
+    assert bench.state["queries"]["memory"]["is_waiting"]
+    send(bench, do="stop")
+    assert not bench.state["queries"]["memory"]["is_waiting"]
+
+
+# Memory.
+
+
+def test_the_memory_shown_is_that_of_the_current_recipe(bench):
+    assert "memory" not in bench.views
+    send(bench, do="memory")
+    assert bench.wait(TIMEOUT_S).error is None
+    original = bench.views["memory"]
+    assert original["sentence"] and "conv" in original["layers"]
+    bench.recipe = lab.Recipe([{"precision": {"default": "bf16"}}])
+    bench.wait(TIMEOUT_S)
+    assert "memory" not in bench.views, "it is not known of this recipe"
+    send(bench, do="memory")
+    assert bench.wait(TIMEOUT_S).error is None
+    halved = bench.views["memory"]
+    assert sum(memory_of(halved)) < 0.6 * sum(memory_of(original))
+    send(bench, do="undo")
+    bench.wait(TIMEOUT_S)
+    assert bench.views["memory"]["sentence"] == original["sentence"], "it is not measured again"
+
+
+def memory_of(packed):
+    return torch.frombuffer(bytearray(packed["weights_bytes"]), dtype=torch.float64).tolist()
+
+
+def test_a_timeline_alone_has_its_own_panel(bench):
+    send(bench, do="memory")
+    (timeline,) = bench.wait(TIMEOUT_S).record("memory").values()
+    assert isinstance(timeline, MemoryTimeline)
+    panel = lab.show(timeline)
+    assert panel.view == "memory" and panel.data["sentence"] == timeline.sentence
+    panel.close()
+
+
+# What does not apply.
+
+
+class Attending(nn.Module):
+    """Attention by a function alone: no module is called so."""
+
+    def forward(self, tokens):
+        return F.scaled_dot_product_attention(tokens, tokens, tokens)
+
+
+def test_a_convolutional_net_has_no_attention_which_is_known_before_it_ran():
+    assert absent_in(Small(), images()) == {"attention": "none in this model"}
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), (1, 4, 8)),
+        (nn.Sequential(nn.Linear(8, 8), Attending()), (1, 1, 4, 8)),
+    ],
+    ids=["a module", "a function"],
+)
+def test_a_transformer_has_attention(model, shape):
+    assert absent_in(model, torch.randn(*shape)) == {}
+
+
+def test_a_vision_transformer_has_every_option():
+    assert Presenter(lab.load("vit-s-tiny")).absent(State(lab.Recipe([]))) == {}
+
+
+def test_a_model_without_weights_has_neither_formats_nor_channels():
+    absent = absent_in(nn.Sequential(nn.ReLU(), nn.MaxPool2d(2)), torch.randn(1, 3, 8, 8))
+    assert sorted(absent) == ["allocation", "attention", "importance", "sensitivity"]
+    assert set(absent.values()) == {"none in this model"}

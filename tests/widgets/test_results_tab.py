@@ -1,0 +1,133 @@
+"""The workbench's results: what was tried is packed with its verdicts, compared and taken along."""
+
+from __future__ import annotations
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.records import ResultRow, Results
+from paifuser_lab.widgets.tabs.comparison import packed_comparison
+from paifuser_lab.widgets.tabs.results import packed_results, report_page
+from tests.support.models import Small, images
+
+TIMEOUT_S = 120.0
+NAME = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+    bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
+    bench.wait(TIMEOUT_S)
+    yield bench
+    bench.close()
+
+
+def send(bench, **request):
+    last = max([bench.served, *(earlier["id"] for earlier in bench.requests)])
+    bench.requests = [*bench.requests, {**request, "id": last + 1}]
+    return bench.wait(TIMEOUT_S)
+
+
+@pytest.fixture
+def tried(bench):
+    for step in ("fold", "layout"):
+        bench.session.choose(step)
+        bench.wait(TIMEOUT_S)
+    return bench
+
+
+def row(number, ms, interval, **more):
+    known = {"label": NAME, "steps": ({"fold": {}},), "step_labels": (NAME,), "before_ms": 10.0}
+    return ResultRow(
+        number=number, latency_ms=ms, speedup=10 / ms, speedup_interval=interval, **known | more
+    )
+
+
+def test_a_row_is_packed_with_pythons_verdict():
+    rows = (
+        ResultRow(number=0, label="As it came", latency_ms=10.0, metric=0.9),
+        row(1, 5.0, (1.9, 2.1), metric=0.9),
+        row(2, 9.9, (0.9, 1.1), metric=0.8),
+    )
+    results = Results(workload="net", machine="m", metric_name="top-1", rows=rows)
+    data = packed_results(results)
+    assert [(row["word"], row["tone"]) for row in data["rows"]] == [
+        ("", "even"), ("faster", "good"), ("no difference", "even"),
+    ]  # fmt: skip
+    assert data["frontier"] == [1] and data["metric"] == "top-1" and data["pair"] is None
+    pair = packed_results(results, (2, 1))["pair"]
+    assert (pair["word"], pair["layers"]) == ("faster", False)
+    assert pair["effect"].endswith("faster · likely 1.79–2.24"), pair["effect"]
+    assert packed_results(None) is None
+
+
+def test_a_comparison_is_packed_with_its_verdicts():
+    rows = tuple(
+        lab.Measurement(name=name, threads=1, latency_ms=ms, speedup=4 / ms, speedup_interval=ends)
+        for name, ms, ends in (("baseline", 4.0, (1, 1)), ("fast", 2.0, (1.9, 2.1)))
+    )
+    compared = lab.Comparison(workload="net", machine="m", baseline="baseline", rounds=3, rows=rows)
+    words = [(row["word"], row["tone"]) for row in packed_comparison(compared)["rows"]]
+    assert words == [("", "even"), ("faster", "good")]
+
+
+def test_everything_tried_is_shown_and_is_a_record_of_the_bench(tried):
+    assert [row["number"] for row in tried.views["results"]["rows"]] == [0, 1, 2]
+    assert tried.views["results"]["current"] == 2 == tried.results.current
+    assert tried.results is tried.session.state.results
+
+
+def test_one_click_goes_back_and_undo_returns(tried):
+    assert send(tried, do="go_back", number=0).error is None
+    assert not tried.recipe.steps and tried.views["results"]["current"] == 0
+    send(tried, do="undo")
+    assert len(tried.recipe) == 2 and tried.views["results"]["current"] == 2
+    assert "no result 9" in send(tried, do="go_back", number=9).error
+    assert len(tried.recipe) == 2, "nothing has changed"
+
+
+def test_two_results_are_compared_layer_by_layer_until_one_is_unmarked(tried):
+    send(tried, do="compare_results", numbers=[0, 1])
+    pair = tried.views["results"]["pair"]
+    assert (pair["first"], pair["second"], pair["layers"]) == (0, 1, True)
+    assert pair["difference"] == "Only B has fold batch-norm."
+    layers = {row["layer"] for row in tried.views["side_by_side"]["rows"]}
+    assert {"conv", "norm"} <= layers
+    tried.session.measure_again()
+    tried.wait(TIMEOUT_S)
+    assert tried.views["results"]["pair"]["first"] == 0, "it outlives a new measurement"
+    send(tried, do="compare_results", numbers=[])
+    assert tried.views["results"]["pair"] is None and "side_by_side" not in tried.views
+
+
+@pytest.mark.parametrize("numbers", [[0], [0, 1, 2], [0, 9]])
+def test_marks_that_are_no_two_results_are_reported(tried, numbers):
+    error = send(tried, do="compare_results", numbers=numbers).error
+    assert "Mark two results" in error or "no result 9; there are 0, 1, 2" in error
+    assert tried.views["results"]["pair"] is None
+
+
+def test_a_report_and_a_folder_are_written_and_named(tried, tmp_path):
+    send(tried, do="report")
+    assert tried.state["taken"] == "saved: small-results.html"
+    page = (tmp_path / "small-results.html").read_text()
+    assert "fold batch-norm" in page and "lab.Recipe(" in page and "<svg" in page
+    state = send(tried, do="save_folder")
+    assert state.error is None and tried.state["taken"].startswith("saved: lab.load(")
+    assert lab.Recipe.load(tmp_path / "small-faster" / "recipe.yaml") == tried.recipe
+
+
+def test_text_from_a_model_is_escaped_in_the_report():
+    results = Results(workload=NAME, machine="m", rows=(row(0, 5.0, (1.9, 2.1)),))
+    page = report_page(results, lab.Recipe(["fold"]))
+    assert "<img" not in page and "&lt;img" in page
+
+
+def test_the_record_has_a_widget_of_its_own():
+    results = Results(workload="net", machine="m", rows=(row(0, 5.0, None),))
+    panel = lab.show(results)
+    assert panel.view == "results" and panel.data["rows"][0]["ms"] == 5.0
+    assert "function results" in panel._esm and "pf-results" in panel._css
+    panel.close()

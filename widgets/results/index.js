@@ -1,0 +1,286 @@
+/** Everything tried in this session: a table, a scatter, two rows compared, and what to take along. */
+
+import { onWidth } from "../shared/chart.js";
+import { fresh, h } from "../shared/dom.js";
+import { unserved } from "../shared/host.js";
+import { isInScatter, marksAfter, pairFigures } from "./rows.js";
+import { resultsScatter } from "./scatter.js";
+import { capitalised, replaceTable, resultsTable } from "./table.js";
+
+/** @typedef {import("./rows.js").ResultsData} ResultsData */
+/** @typedef {import("./rows.js").Result} Result */
+
+const FOLLOWS = ["state", "requests", "served"];
+/** What a chosen recipe can be taken along as. */
+const TAKE = [
+  {
+    ask: "code",
+    label: "Copy code",
+    hint: "Python that makes the same model",
+  },
+  {
+    ask: "save",
+    label: "Save recipe",
+    hint: "a file that runs without this page",
+  },
+  {
+    ask: "save_folder",
+    label: "Save folder",
+    hint: "weights and recipe; lab.load opens it",
+  },
+  {
+    ask: "report",
+    label: "Report",
+    hint: "one page with everything tried",
+  },
+];
+
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
+export function results(root, host, model) {
+  return new ResultsView(root, host, model);
+}
+
+class ResultsView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    /** @type {ResultsData | null} */
+    this.data = null;
+    /** @type {number[]} */
+    this.marks = [];
+    this.drawn = "";
+    this.empty = h("div", { class: "pf-empty pf-results-empty" });
+    this.table = h("div", { class: "pf-results-rows" });
+    this.pair = h("div", { class: "pf-results-pair", role: "status" });
+    this.plot = h("div", { class: "pf-plot" });
+    this.take = h("div", { class: "pf-results-take" });
+    this.whole = h(
+      "div",
+      { class: "pf-results-both" },
+      h("div", { class: "pf-results-left" }, this.table, this.pair),
+      h(
+        "aside",
+        { class: "pf-results-right", "aria-label": "speed and accuracy" },
+        h("h3", {}, "Fast and still right: up and to the left"),
+        this.plot,
+        h("p", { class: "pf-note" }, "Line: nothing tried is both faster and more accurate."),
+        h("p", { class: "pf-note" }, "Ring: not faster than it came, as far as can be told."),
+        this.take,
+      ),
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-results", "aria-label": "everything tried" },
+        this.empty,
+        this.whole,
+      ),
+    );
+    this.onChange = () => this.follow();
+    for (const name of FOLLOWS) model?.on(`change:${name}`, this.onChange);
+    this.release = onWidth(this.plot, (width) => this.drawScatter(width));
+  }
+
+  get state() {
+    return this.model?.get("state") ?? null;
+  }
+
+  /** @param {ResultsData} data */
+  show(data) {
+    this.data = data?.rows ? data : null;
+    if (this.data?.pair && this.marks.length !== 1)
+      this.marks = [this.data.pair.first, this.data.pair.second];
+    this.drawn = "";
+    this.follow();
+    this.drawScatter(this.plot.clientWidth);
+  }
+
+  destroy() {
+    this.release();
+    for (const name of FOLLOWS) this.model?.off(`change:${name}`, this.onChange);
+  }
+
+  /** The requests of a kind that Python has not answered. @param {string} name @returns {any[]} */
+  asked(name) {
+    return this.model ? unserved(this.model).filter((request) => request.do === name) : [];
+  }
+
+  /** Redraw what a request or the state changed. */
+  follow() {
+    const going = this.asked("go_back").at(-1)?.number ?? null;
+    const { status, code, saved, taken } = this.state ?? {};
+    const waiting = TAKE.map(({ ask }) => this.asked(ask).length > 0);
+    const key = JSON.stringify([going, this.marks, status, code, saved, taken, waiting]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    this.whole.hidden = !this.data;
+    this.empty.hidden = Boolean(this.data);
+    if (!this.data) return this.drawEmpty(status);
+    const isInBench = Boolean(this.state);
+    replaceTable(
+      this.table,
+      resultsTable(this.data, {
+        marks: this.marks,
+        going,
+        isInBench,
+        mark: (number) => this.mark(number),
+        goBack: (number) => this.goBack(number),
+      }),
+    );
+    this.drawPair(isInBench);
+    fresh(this.take, ...(isInBench ? this.takeAlong() : []));
+  }
+
+  /** @param {string | undefined} status */
+  drawEmpty(status) {
+    const isBusy = status !== undefined && status !== "idle";
+    fresh(
+      this.empty,
+      h("p", {}, "What did each thing you tried do to speed, accuracy and size?"),
+      isBusy || !this.state
+        ? h("p", { class: "pf-note" }, isBusy ? "The model is being measured as it came …" : "")
+        : h(
+            "button",
+            { type: "button", class: "pf-button", onclick: () => this.host.ask({ do: "measure" }) },
+            "Measure · 10 s",
+          ),
+    );
+  }
+
+  /** @param {number} number */
+  mark(number) {
+    const before = this.marks;
+    this.marks = marksAfter(before, number);
+    if (this.marks.length === 2) this.host.ask({ do: "compare_results", numbers: this.marks });
+    else if (before.length === 2) this.host.ask({ do: "compare_results", numbers: [] });
+    this.follow();
+  }
+
+  /** @param {number} number */
+  goBack(number) {
+    const row = this.data?.rows.find((row) => row.number === number);
+    if (!row || row.failure || number === this.data?.current) return;
+    this.host.ask({ do: "go_back", number });
+  }
+
+  /** @param {boolean} isInBench */
+  drawPair(isInBench) {
+    const { data } = this;
+    const rows = this.marks.map((number) => data?.rows.find((row) => row.number === number));
+    const [first, second] = rows;
+    if (!data || !first || !second)
+      return void fresh(
+        this.pair,
+        isInBench &&
+          h(
+            "p",
+            { class: "pf-note" },
+            first ? "Mark a second one to compare." : "Mark two to compare them: A, then B.",
+          ),
+      );
+    const pair = this.isAnswered ? data.pair : null;
+    fresh(this.pair, pairTable(first, second, data, pair));
+    if (pair)
+      this.pair.append(
+        h("p", {}, pair.difference),
+        pair.layers
+          ? ""
+          : h("p", { class: "pf-note" }, "Layer by layer: not kept for one of them."),
+      );
+  }
+
+  /** Whether the pair that Python compared is the one that is marked. */
+  get isAnswered() {
+    const pair = this.data?.pair;
+    return pair && pair.first === this.marks[0] && pair.second === this.marks[1];
+  }
+
+  takeAlong() {
+    const { code, saved, taken } = this.state;
+    const { current, rows } = /** @type {ResultsData} */ (this.data);
+    const canTake = current !== null && current > 0;
+    const name = rows.find((row) => row.number === current)?.number;
+    const buttons = TAKE.map(({ label, ask: request, hint }) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: `pf-step${this.asked(request).length ? " pf-asked" : ""}`,
+          title: canTake || request === "report" ? hint : "choose a recipe first",
+          "aria-disabled": String(!canTake && request !== "report"),
+          onclick: () => (canTake || request === "report") && this.host.ask({ do: request }),
+        },
+        label,
+      ),
+    );
+    const notes = [taken, saved && `saved: ${saved}`].filter(Boolean);
+    return [
+      h("p", { class: "pf-note" }, `Take it with you${canTake ? `: ${name}, here now` : ""}`),
+      h("div", { class: "pf-results-buttons" }, ...buttons),
+      h("p", { class: "pf-note", role: "status" }, notes.join(" · ")),
+      code ? h("pre", { class: "pf-results-code", tabindex: "0" }, code) : null,
+    ];
+  }
+
+  /** @param {number} width */
+  drawScatter(width) {
+    if (!this.data?.rows.some(isInScatter) || width <= 0) return;
+    fresh(
+      this.plot,
+      resultsScatter(width, this.data, (number) => this.state && this.mark(number)),
+    );
+  }
+}
+
+/**
+ * @param {Result} first @param {Result} second @param {ResultsData} data
+ * @param {import("./rows.js").ResultPair | null} pair
+ */
+function pairTable(first, second, data, pair) {
+  const worth = data.metric ? capitalised(data.metric) : "Outputs differ by";
+  const names = ["Compare", "Latency", "Faster than A", worth, "Size", "Peak memory"];
+  const effect = pair ? (pair.effect === "not measured" ? "–" : pair.effect) : "…";
+  const line = (/** @type {Result} */ row, /** @type {string} */ letter) => {
+    const figures = pairFigures(row, first, data.metric);
+    const isFirst = row === first;
+    return h(
+      "tr",
+      { role: "row" },
+      h("th", { role: "rowheader", scope: "row" }, h("b", {}, letter), ` · ${row.number}`),
+      h("td", { role: "cell" }, figures.latency),
+      h(
+        "td",
+        { role: "cell", class: isFirst || !pair ? null : `pf-effect pf-tone-${pair.tone}` },
+        isFirst ? "–" : effect,
+      ),
+      h("td", { role: "cell" }, figures.worth, change(figures.worthChange, true)),
+      h("td", { role: "cell" }, figures.size, change(figures.sizeChange, false)),
+      h("td", { role: "cell" }, figures.peak, change(figures.peakChange, false)),
+    );
+  };
+  return h(
+    "table",
+    { role: "table", class: "pf-table pf-pair-table", "aria-label": "A and B" },
+    h(
+      "thead",
+      { role: "rowgroup" },
+      h(
+        "tr",
+        { role: "row" },
+        ...names.map((name) => h("th", { role: "columnheader", scope: "col" }, name)),
+      ),
+    ),
+    h("tbody", { role: "rowgroup" }, line(first, "A"), line(second, "B")),
+  );
+}
+
+/** @param {string} text @param {boolean} isMoreBetter */
+function change(text, isMoreBetter) {
+  if (!text) return null;
+  const isGood = text.startsWith("+") === isMoreBetter;
+  return h("span", { class: isGood ? "pf-is-good" : "pf-is-bad" }, ` ${text}`);
+}

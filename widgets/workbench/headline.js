@@ -1,0 +1,131 @@
+/** The headline: the model, the one sentence of what the recipe gained, and what else it changed. */
+
+import { figureText } from "./figure_text.js";
+import { fresh, h } from "../shared/dom.js";
+import { readableCount } from "../shared/format.js";
+import { trustOf } from "./trust_strip.js";
+
+/** @typedef {import("./expected.js").Expected} Expected */
+/** @typedef {import("./expected.js").Story} Story */
+
+/** What Python calls a figure → its label and its exact meaning. @type {Record<string, string[]>} */
+const FIGURES = {
+  memory: ["Peak memory", "the most that a run holds at once"],
+  size: ["Size", "the weights as a file"],
+  parameters: ["Weights", "the number of parameters"],
+  "output error": ["Outputs differ by at most", "relative L2 distance from the baseline's outputs"],
+};
+
+const IN_TITLE = new Set(["latency", "parameters"]);
+
+/**
+ * @param {HTMLElement} primary the button of what to do first
+ * @returns {{ element: HTMLElement, show: (state: Expected) => void }}
+ */
+export function headline(primary) {
+  const name = h("h2", { class: "pf-model" });
+  const about = h("p", { class: "pf-about" });
+  const sentence = h("p", { class: "pf-story", role: "status", "aria-live": "polite" });
+  const figures = h("dl", { class: "pf-figures" });
+  const middle = h("div", { class: "pf-effect" }, sentence, figures);
+  const who = h("div", { class: "pf-who" }, name, about);
+  const element = h("header", { class: "pf-headline" }, who, middle, primary);
+  let told = "";
+  return {
+    element,
+    show(state) {
+      fresh(name, state.workload);
+      set(name, state.workload);
+      fresh(about, aboutText(state));
+      set(about, aboutText(state));
+      const key = JSON.stringify([state.story, state.status, trustOf(state)]);
+      if (key !== told) fresh(sentence, ...storyParts(state));
+      told = key;
+      element.classList.toggle("pf-partial", state.is_partial);
+      const shown = state.figures.filter(isShown);
+      fresh(figures, ...shown.map(drawFigure));
+    },
+  };
+}
+
+/** @param {HTMLElement} element @param {string} title */
+function set(element, title) {
+  element.title = title;
+}
+
+/** @param {Expected} state */
+function aboutText(state) {
+  const parts = [
+    state.parameters !== null && `${readableCount(state.parameters)} weights`,
+    state.flops !== null && readableCount(state.flops, "FLOP"),
+    state.inputs,
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+/**
+ * The sentence in pieces: times, verdict, likely range.
+ * @param {string} sentence as Python wrote it
+ * @returns {{ before: string, now: string, verdict: string, likely: string }}
+ */
+export function storyPieces(sentence) {
+  const [times = "", verdict = "", likely = ""] = sentence.split(" · ");
+  const [before, now] = times.includes(" → ") ? times.split(" → ") : ["", times];
+  return { before, now, verdict, likely };
+}
+
+/** @param {Expected} state */
+function storyParts(state) {
+  const { story } = state;
+  if (!story?.sentence) return [h("span", { class: "pf-story-first" }, firstWords(state))];
+  const { before, now, verdict, likely } = storyPieces(story.sentence);
+  const asItCame = before ? "" : "as it came";
+  const isRough = !["", "quiet"].includes(trustOf(state));
+  const isUntold = isRough || story.tone === "untold";
+  return [
+    h(
+      "span",
+      { class: isUntold ? "pf-times pf-untold" : "pf-times" },
+      isRough && "≈ ",
+      before && `${before} → `,
+      h("b", {}, now),
+    ),
+    verdict && h("em", { class: `pf-verdict pf-${story.tone}`, title: story.sentence }, verdict),
+    (likely || asItCame) && h("small", { title: "the 95% interval" }, likely || asItCame),
+  ];
+}
+
+/** @param {Expected} state */
+function firstWords(state) {
+  return state.status === "idle" ? "not measured yet" : "measuring the first times …";
+}
+
+/** @param {import("./expected.js").Figure} figure */
+function isShown(figure) {
+  if (IN_TITLE.has(figure.name)) return false;
+  return figure.now !== null && figure.now !== undefined;
+}
+
+/** @param {import("./expected.js").Figure} figure */
+function drawFigure(figure) {
+  const text = figureText(figure);
+  const [label, meaning] = FIGURES[figure.name] ?? [capital(figure.name), ""];
+  const hint = [figure.note, meaning].filter(Boolean).join("\n");
+  return h(
+    "div",
+    { title: hint || null },
+    h("dt", {}, label),
+    h(
+      "dd",
+      {},
+      text.before && `${text.before} → `,
+      h("b", {}, text.now),
+      text.change && h("em", { class: `pf-${text.judgement}` }, ` ${text.change}`),
+    ),
+  );
+}
+
+/** @param {string} word */
+function capital(word) {
+  return word.slice(0, 1).toUpperCase() + word.slice(1);
+}
