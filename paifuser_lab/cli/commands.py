@@ -155,6 +155,44 @@ def bench_profile(
     _show_bench((counting.bench if flops else measure)(tuple(names or ())), json)
 
 
+@bench.command("trust")
+def bench_trust(
+    names: Annotated[list[str] | None, typer.Argument(help="Models to compare.")] = None,
+    json: Json = None,
+    tries: Annotated[
+        int, typer.Option(min=1, help="Comparisons of each model beside busy processes.")
+    ] = 17,
+) -> None:
+    """Compare verdicts of a quiet machine with those beside two busy processes."""
+    from ..bench.trust import bench as measure
+
+    _show_bench(measure(tuple(names or ()), tries=tries), json)
+
+
+@bench.command("advice")
+def bench_advice(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; a selection where none is named.")
+    ] = None,
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(help="Time for timing each model.", min=0.1)] = 8.0,
+    fit: Annotated[
+        bool, typer.Option(help="Write the fitted coefficients where advice reads them.")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option(help="Take the figures of this file, and measure nothing.")
+    ] = None,
+) -> None:
+    """Measure the steps that advice offers against what it predicts of them."""
+    from ..bench.advice import AdviceBench
+    from ..bench.advice import bench as measure
+
+    measured = AdviceBench.load(record) if record else measure(tuple(names or ()), seconds=seconds)
+    _show_bench(measured, json)
+    if fit:
+        measured.fit()
+
+
 @bench.command("prune")
 def bench_prune(
     names: Annotated[

@@ -100,35 +100,8 @@ def hardware_(
 ) -> None:
     """Show what this machine can do."""
     from ..machine import hardware
-    from ..records import counted, readable_bytes
 
-    machine = hardware(refresh=refresh)
-    typer.echo(
-        f"{machine.name} · {machine.physical_cores} cores · "
-        f"{readable_bytes(machine.memory_bytes)} · {' '.join(machine.isa)}"
-    )
-    ceilings = [(counted(ceiling.threads, "thread"), ceiling) for ceiling in machine.ceilings] + [
-        (accelerator.name, accelerator.ceiling) for accelerator in machine.accelerators
-    ]
-    rows = [
-        {
-            "device": name,
-            **{
-                key: "–" if rate is None else f"{rate:,.0f}"
-                for key, rate in (
-                    ("fp32 GFLOP/s", ceiling.fp32_gflops),
-                    ("bf16 GFLOP/s", ceiling.bf16_gflops),
-                    ("fp16 GFLOP/s", ceiling.fp16_gflops),
-                    ("int8 GOP/s", ceiling.int8_gops),
-                    ("GB/s", ceiling.bandwidth_gbs),
-                )
-            },
-        }
-        for name, ceiling in ceilings
-    ]
-    print_table(machine.source, rows)
-    if machine.note:
-        typer.echo(machine.note)
+    typer.echo(str(hardware(refresh=refresh)))
 
 
 @app.command()
@@ -229,7 +202,6 @@ def run(
     """Apply a recipe by running the compression notebook; notebook, report.json and weights land in
     the folder together.
     """
-    from ..pipeline.notebook import run_notebook
     from ..recipe import Recipe
     from ..workload.trust import check_named_in_file
 
@@ -247,7 +219,7 @@ def run(
         "rounds": rounds,
         "trust": trust,
     }
-    _finish(run_notebook(asset("notebooks/50_compress.ipynb"), out, parameters, replace=force))
+    _run_notebook("notebooks/50_compress.ipynb", out, parameters, replace=force)
 
 
 @app.command()
@@ -258,10 +230,8 @@ def report(
     force: Force = True,
 ) -> None:
     """Run the tour without a browser and print its table."""
-    from ..pipeline.notebook import run_notebook
-
     parameters = {"trust": trust} | ({"model": model} if model else {})
-    _finish(run_notebook(asset("notebooks/00_tour.ipynb"), out, parameters, replace=force))
+    _run_notebook("notebooks/00_tour.ipynb", out, parameters, replace=force)
 
 
 @app.command("sweep")
@@ -291,7 +261,7 @@ def sweep_(
 
     path = notebook_file(notebook)
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
-    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_failure)
+    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_run)
     print_table(swept.title, swept.table())
     typer.echo(f"in {out}: sweep.json and sweep.md")
     raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
@@ -309,9 +279,12 @@ def _load(model: str, *, trust: bool, **options: Any) -> Any:
     return load(model, trust=trust, **options)
 
 
-def _print_failure(run: Any) -> None:
+def _print_run(run: Any) -> None:
+    """A line a run of a sweep: its figures, or what went wrong."""
     if run.failure:
         typer.echo(f"{run.name}: {run.failure}", err=True)
+    else:
+        typer.echo(run.sentence)
 
 
 def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
@@ -322,9 +295,12 @@ def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
     typer.echo(f"report in {path}")
 
 
-def _finish(out: Path) -> None:
+def _run_notebook(name: str, out: Path, parameters: dict[str, Any], *, replace: bool) -> None:
+    """Run one of our notebooks with a line a stage, then print its comparison."""
+    from ..pipeline.notebook import run_notebook
     from ..records import Comparison
 
+    run_notebook(asset(name), out, parameters, replace=replace, on_stage=typer.echo)
     comparison = Comparison.load(out / "report.json")
-    print_table(comparison.title, comparison.table())
+    print_table("\n".join(comparison.captions), comparison.table())
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")

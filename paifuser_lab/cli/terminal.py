@@ -1,24 +1,25 @@
-"""Print tables and coloured text to a terminal. Built on rich."""
+"""Print tables and coloured text to a terminal. Built on typer and rich."""
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import Any
+
+import typer
 
 # columns of text, aligned to the left
 TEXT_COLUMNS = ("name", "recipe", "model", "device", "note", "best", "layer", "kind", "bound by")
 
 
 def print_table(title: str, rows: list[dict[str, str]]) -> None:
-    """Print a table with a row per dict; numbers are aligned to the right."""
-    from rich.table import Table
+    """Print a table with a row per dict, as wide as the terminal; numbers are aligned to the
+    right.
+    """
+    from ..records.text import terminal_width, text_table
 
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for key in rows[0]:
-        table.add_column(key, justify="left" if key in TEXT_COLUMNS else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(escaped(value) for value in row.values()))
-    console().print(table)
+    width = terminal_width()
+    typer.echo("\n".join([*textwrap.wrap(title, width), *text_table(rows, TEXT_COLUMNS, width)]))
 
 
 def console(*, stderr: bool = False) -> Any:

@@ -1,5 +1,6 @@
 """Inspect and edit any torch model, whatever its task.
 
 `watch` observes calls of layers, `graph` records one run as operators, `fold` folds batch-norms,
-`replace` exchanges a module, `weights` hashes, counts, saves and loads.
+`replace` exchanges a module, `weights` hashes, counts, saves and loads, `silence` keeps compilers
+from printing.
 """

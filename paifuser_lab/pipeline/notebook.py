@@ -12,28 +12,34 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, MissingExtraError, PaifuserError
+from .stages import Stage, reporting_engine
 
 REPORT = "report.json"
 
 
 def run_notebook(
-    notebook: Path, out: str | Path, parameters: Mapping[str, Any], *, replace: bool = False
+    notebook: Path,
+    out: str | Path,
+    parameters: Mapping[str, Any],
+    *,
+    replace: bool = False,
+    on_stage: Callable[[Stage], None] | None = None,
 ) -> Path:
     """Run a notebook with parameters; the executed notebook and all files that it writes appear
-    together in the folder `out`.
+    together in the folder `out`. `on_stage` is called after each cell.
     """
     out = Path(out).resolve()
     _check_out(out, replace=replace)
     check_parameters(notebook, parameters)
     staged = _stage(out)
     try:
-        _execute(notebook, staged / notebook.name, {**parameters, "out": str(staged)})
+        _execute(notebook, staged / notebook.name, {**parameters, "out": str(staged)}, on_stage)
         _swap(staged, out)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -82,7 +88,12 @@ def _stage(out: Path) -> Path:
         ) from error
 
 
-def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
+def _execute(
+    notebook: Path,
+    output: Path,
+    parameters: dict[str, Any],
+    on_stage: Callable[[Stage], None] | None,
+) -> None:
     try:
         import papermill
         from papermill.exceptions import PapermillExecutionError
@@ -97,10 +108,11 @@ def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
                 str(notebook),
                 str(output),
                 parameters,
+                engine_name=None if on_stage is None else reporting_engine(on_stage),
                 kernel_name="python3",
                 cwd=folder,
                 store_widget_state=False,
-                progress_bar=sys.stderr.isatty(),
+                progress_bar=on_stage is None and sys.stderr.isatty(),
                 extra_arguments=["--log-level=ERROR"],
             )
     except PapermillExecutionError as error:

@@ -25,6 +25,7 @@ from .select_layers import NEVER_RUNS, candidates, chosen, obstacle, usable_laye
 from .subject import Subject
 
 FORMATS = ("bf16", "int8", "int4-weights")
+SECONDS = 60.0
 
 
 @outside_inference
@@ -36,7 +37,7 @@ def sensitivity(
     layers: str | Iterable[str] | None = None,
     batches: int | Sequence[Any] | None = None,
     error: float = 0.2,
-    seconds: float | None = None,
+    seconds: float | None = SECONDS,
     resume: Sensitivity | None = None,
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
@@ -45,10 +46,10 @@ def sensitivity(
     with 'ablation', the measured cost.
 
     Each mean is refined until its relative standard error is `error`, the batches are used up, or
-    the `seconds` are over. Of a loader, the first `batches` batches for the seed are read; of a
-    list they are drawn; the ranges of int8 inputs come from up to 16 batches. An interrupt keeps
-    the estimates so far; `resume` continues an earlier record and recomputes nothing that is
-    precise enough.
+    the `seconds` are over (None sets no limit); the first estimate of each layer is always made.
+    Of a loader, the first `batches` batches for the seed are read; of a list they are drawn; the
+    ranges of int8 inputs come from up to 16 batches. An interrupt keeps the estimates so far;
+    `resume` continues an earlier record and recomputes nothing that is precise enough.
     """
     work = with_gradients(workload_of(subject))
     check_arguments(formats, methods, error, seconds)
@@ -103,6 +104,11 @@ class _Run:
                     lambda: stop_if_asked(should_stop),
                 )
         self.is_interrupted = ending.is_stopped
+        if time.perf_counter() > end and any(estimation.open for estimation in self.estimations):
+            self.notes.append(
+                f"the limit of {seconds:g} s was reached: sensitivity(work, resume=…) with this "
+                "record goes on, seconds=None sets no limit"
+            )
 
     def _has_means(self) -> bool:
         return any(

@@ -144,7 +144,7 @@ class Estimation:
         batch = self.subject.batches[least % len(self.subject.batches)]
         for key, value in self.estimator.samples(batch, next_keys):
             self.running_means[key].add(value)
-            shown.advance(doing=f"{key.layer} {key.format}".rstrip())
+            shown.advance(doing=f"{key.layer} {key.format}".rstrip() + _left(deadline))
             stop_if_asked()
             if self._is_late(deadline):
                 return
@@ -153,3 +153,9 @@ class Estimation:
         return time.perf_counter() > deadline and all(
             running_mean.count for running_mean in self.running_means.values()
         )
+
+
+def _left(deadline: float) -> str:
+    """The time until the deadline, as progress shows it; nothing where there is none."""
+    left = deadline - time.perf_counter()
+    return f", at most {max(left, 0.0):.0f} s left" if math.isfinite(left) else ""

@@ -6,6 +6,8 @@ evicted one is created again by applying its steps.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -65,9 +67,21 @@ def keep(cache: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
     """Add a variant to the cache and evict those that were not used for longest."""
     variant.weights_hash  # noqa: B018 (computed now, to detect later changes of the weights)
     cache[key] = variant
-    budget = _budget(variant.work.device)
+    budget, count = _budget(variant.work.device), len(cache)
     while len(cache) > MOST_KEPT or (len(cache) > 2 and held_bytes(cache) > budget):
         cache.popitem(last=False)
+    if len(cache) < count:
+        return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Return the process's freed memory to the system, where that is the GNU C library's.
+
+    It keeps freed weights of up to 32 MB for itself: 30 recipes of a 100 MB model left 1.2 GB so.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def held_bytes(cache: OrderedDict[str, Variant]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import StepError, WorkloadError
 from ..model.copying import copied
@@ -16,7 +16,7 @@ from ..recipe import Recipe
 from ..records import StepReport
 from ..steps import Draft
 from ..steps.precision import Precision
-from ..workload import Inputs, Workload
+from ..workload import UNSEEN, Inputs, Workload
 from .apply_recipe import apply
 from .variant import Variant
 
@@ -41,10 +41,17 @@ def quantize_model(
     A batch is the model's input, or a pair of input and target. `layers` sets other formats by
     pattern.
     """
+    if not isinstance(model, nn.Module):
+        raise WorkloadError(
+            f"quantize_model takes a torch.nn.Module and batches of data, not a "
+            f"{type(model).__name__}; of a workload give both: quantize_model(work.model, "
+            "work.train)."
+        )
     if data is None:
         return _weights_alone(
             model, {"default": precision or "int8-weights", "layers": dict(layers or {})}
         )
+    _check_batches(data)
     pairs = [_as_pair(batch) for batch in islice(data, batches)]
     if not pairs:
         raise WorkloadError(
@@ -66,7 +73,7 @@ def _weights_alone(model: nn.Module, options: Mapping[str, Any]) -> Variant:
     are unknown.
     """
     recipe, began = Recipe([{"precision": dict(options)}]), time.perf_counter()
-    step, work = recipe.steps[0], Workload(model, Inputs())
+    step, work = recipe.steps[0], Workload(model, UNSEEN)
     assert isinstance(step, Precision)
     try:
         draft = Draft(work, copied(model).eval())
@@ -81,6 +88,17 @@ def _weights_alone(model: nn.Module, options: Mapping[str, Any]) -> Variant:
     return Variant(
         work, recipe, draft.module, draft.model, draft.threads, (report,), (draft.remembered,)
     )
+
+
+def _check_batches(data: Any) -> None:
+    """Refuse one batch in place of several: its examples would be taken for batches."""
+    is_pair = isinstance(data, tuple) and len(data) == 2
+    if isinstance(data, Tensor | Mapping | str) or is_pair or not isinstance(data, Iterable):
+        what = "a pair" if is_pair else f"of type {type(data).__name__}"
+        raise WorkloadError(
+            f"quantize_model takes batches of data, and this is {what}; give a list, such as "
+            "[inputs] or [(inputs, target)], or a DataLoader."
+        )
 
 
 def _as_pair(batch: Any) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,20 @@ from ..model.weights import parameter_count, weights_bytes, weights_hash
 from ..recipe import Recipe
 from ..records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
 from ..workload import Workload, outside_inference, workload_of
-from .folder import original_of, read_folder, rebuild, sketch_of, write_folder
+from .folder import (
+    can_be_named,
+    original_of,
+    read_folder,
+    rebuild,
+    sketch_of,
+    write_folder,
+)
+
+logger = logging.getLogger(__name__)
+NAMELESS = (
+    "%s holds weights and recipe, not the code of '%s', which has no name to load it by: load it "
+    "with lab.load(%r, work=original), where original = lab.Workload(model, inputs)."
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,9 @@ class Variant:
         """Save the model in a folder, from which `lab.load(folder)` restores it exactly.
 
         The folder holds recipe, structure, weights, their hashes and a report: the given one, such
-        as a comparison; else an existing one about these weights, or the checks of `apply`.
+        as a comparison; else an existing one about these weights, or the checks of `apply`. It
+        holds no code: a model of your own is loaded with `lab.load(folder, work=original)`, which
+        is logged here.
         """
         origin = self.work.origin
         named = Recipe(
@@ -96,6 +112,8 @@ class Variant:
             limit=self.recipe.limit,
         )
         write_folder(Path(folder), named, self.module, self._saved(), report, self._checked())
+        if origin is None and not can_be_named(named.workload):
+            logger.warning(NAMELESS, folder, self.work.name, str(folder))
         return Path(folder)
 
     @classmethod

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .eval_mode import QUIET, running
 from .workload import (
+    UNSEEN,
     Derived,
     Inputs,
     Loss,
@@ -25,6 +26,7 @@ from .workload import (
 
 __all__ = [
     "QUIET",
+    "UNSEEN",
     "Derived",
     "Inputs",
     "Loss",

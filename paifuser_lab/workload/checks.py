@@ -13,6 +13,10 @@ from torch.utils import _pytree as pytree
 from .._files import is_encodable
 from ..errors import ForwardError, WorkloadError, first_line
 from ..model.watch import describe, failing_layer
+from .eval_mode import running
+from .seeding import preserve_rng
+
+CALLED_WITH = {"loss": "output, target", "metric": "predict, test"}
 
 
 class Checked(Protocol):
@@ -29,6 +33,18 @@ class Checked(Protocol):
 
     @property
     def device(self) -> torch.device: ...
+
+    @property
+    def loss(self) -> Any: ...
+
+    @property
+    def metric(self) -> Any: ...
+
+    @property
+    def train(self) -> Any: ...
+
+    @property
+    def test(self) -> Any: ...
 
 
 def checked_name(name: str) -> str:
@@ -104,6 +120,44 @@ def check_inputs(work: Checked) -> None:
                 f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of "
                 "them."
             )
+
+
+def check_data(work: Checked) -> None:
+    """Check that loss and metric can be called, that a metric has data, and that data can be read
+    more than once.
+    """
+    for what, function in (("loss", work.loss), ("metric", work.metric)):
+        if function is not None and not callable(function):
+            raise WorkloadError(
+                f"{work.name}: the {what} is of type {type(function).__name__}, which cannot be "
+                f"called; give a function that is called as {what}({CALLED_WITH[what]})."
+            )
+    if work.metric is not None and work.test is None:
+        raise WorkloadError(
+            f"{work.name} has a metric and no data to compute it on; give test=[(inputs, target), "
+            "…] too, or leave metric out."
+        )
+    for what, data in (("train", work.train), ("test", work.test)):
+        if hasattr(data, "__next__"):
+            raise WorkloadError(
+                f"{work.name}: the {what} data can be iterated only once; give a list of (inputs, "
+                "target), or a DataLoader."
+            )
+
+
+def check_forward(work: Checked) -> None:
+    """Call the model once with its example inputs; an error names the layer and the shapes.
+
+    Nothing remains of the call: gradients, flags, buffers and the state of the random numbers are
+    as before.
+    """
+    with torch.inference_mode(False), preserve_rng(work.device), running(work.model):
+        try:
+            work.inputs.clone()(work.model)
+        except (MemoryError, torch.OutOfMemoryError):
+            return  # too large for this machine, which each tool reports when it runs the model
+        except Exception as error:
+            raise forward_error(work, error) from error
 
 
 def check_plain(name: str, output: Any) -> None:

@@ -24,6 +24,8 @@ from ..model.watch import describe, first_nan, has_nan
 from ..records import Origin
 from ..records.workload_name import WorkloadName
 from .checks import (
+    check_data,
+    check_forward,
     check_inputs,
     check_materialised,
     check_names,
@@ -88,12 +90,16 @@ class Inputs:
         return list(output) if isinstance(output, GeneratorType) else output
 
 
+UNSEEN = Inputs()  # given for a model that is only rounded, and never called
+
+
 class Workload:
     """The subject of every tool: a model, example inputs and, where known, loss, train and test
     data and a metric.
 
     The model is never changed: it runs in eval mode, without gradients, and its training flags and
-    buffers are restored afterwards.
+    buffers are restored afterwards. It runs once at once, so that inputs that do not fit it are
+    refused here.
     """
 
     def __init__(
@@ -123,6 +129,9 @@ class Workload:
         check_runs_live(self)
         check_materialised(self)
         check_inputs(self)
+        check_data(self)
+        if self.inputs is not UNSEEN:
+            check_forward(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)

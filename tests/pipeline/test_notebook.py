@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import nbformat
 import pytest
@@ -13,6 +14,7 @@ from paifuser_lab.errors import FileError, PaifuserError
 from paifuser_lab.model.weights import load_weights, weights_hash
 from paifuser_lab.pipeline import notebook as batch
 from paifuser_lab.pipeline.notebook import run_notebook
+from paifuser_lab.pipeline.stages import stage_of
 
 COMPRESS = asset("notebooks/50_compress.ipynb")
 RECIPE = lab.Recipe(["fold", {"precision": {"layers": {"fc": "bf16"}}}])
@@ -36,7 +38,9 @@ def pretend_papermill(monkeypatch):
 
     def install(action):
         monkeypatch.setattr(
-            batch, "_execute", lambda notebook, output, parameters: action(output, parameters)
+            batch,
+            "_execute",
+            lambda notebook, output, parameters, on_stage: action(output, parameters),
         )
 
     return install
@@ -117,3 +121,35 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
         run_notebook(small_notebook(tmp_path), tmp_path / "file" / "out", {})
     with pytest.raises(FileError, match="is a file; give a folder"):
         run_notebook(small_notebook(tmp_path), tmp_path / "file", {})
+
+
+def test_every_cell_that_did_something_is_reported_with_its_heading_and_seconds(tmp_path):
+    path = small_notebook(
+        tmp_path,
+        "open(f'{out}/report.json', 'w').write('{}'); None",
+        "print('fold: exact')",
+        "for step in ('one', 'two'):\n    print(step)",
+        "import sys; print('internals', file=sys.stderr)\n'chosen: ' + word",
+        "object()",
+    )
+    written = nbformat.read(path, as_version=4)
+    heading = "# A title\n\ntext\n\n## 2. The steps\n\nmore"
+    written.cells.insert(2, nbformat.v4.new_markdown_cell(heading))
+    nbformat.write(written, path)
+    stages = []
+    run_notebook(path, tmp_path / "out", {"word": "b"}, on_stage=stages.append)
+    assert [(stage.title, stage.lines) for stage in stages] == [
+        ("2. The steps", ("fold: exact",)),
+        ("2. The steps", ("one", "two")),
+        ("2. The steps", ("'chosen: b'",)),
+    ]
+    assert re.fullmatch(r"2\. The steps · fold: exact · \d+\.\d s", str(stages[0]))
+    assert re.fullmatch(r"2\. The steps · \d+\.\d s\n  one\n  two", str(stages[1]))
+
+
+def test_a_cell_that_prints_nothing_is_reported_where_it_took_long() -> None:
+    cell = nbformat.v4.new_code_cell("train()")
+    for seconds, line in ((0.2, None), (70.0, "Training · 70.0 s")):
+        cell.metadata.papermill = {"duration": seconds}
+        stage = stage_of([nbformat.v4.new_markdown_cell("## Training"), cell], cell)
+        assert (stage and str(stage)) == line

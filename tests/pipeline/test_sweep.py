@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import sys
 import textwrap
@@ -106,6 +107,9 @@ def test_runs_of_a_real_notebook_are_reported_and_a_failed_one_does_not_stop_the
         "ratio=0.25,seed=1: small.ipynb failed in cell 3: ValueError: the loss is NaN"
         in printed.err
     )
+    assert re.search(
+        r"^ratio=0\.25,seed=0 · accuracy 0\.25 · \d+\.\d s$", printed.out, re.MULTILINE
+    )
     swept = lab.Record.load(tmp_path / "out" / "sweep.json")
     assert isinstance(swept, Sweep)
     assert [(run.parameters, run.figures) for run in swept.runs] == [
@@ -168,7 +172,7 @@ def test_an_interrupt_stops_running_notebooks_and_keeps_complete_runs(
     def interrupted(run: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "_print_failure", interrupted)
+    monkeypatch.setattr(program, "_print_run", interrupted)
     out = tmp_path / "out"
     monkeypatch.setattr(
         sys,

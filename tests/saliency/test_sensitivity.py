@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +30,13 @@ from tests.support.models import Mapped, Small, Tied, ids, images, state_of
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCORED = [name for name in ESTIMATORS if name not in ("eigenvalues", "density")]
+
+
+class Narrow(nn.Module):
+    """Rounds its input to bf16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.bfloat16()
 
 
 def classes(
@@ -372,7 +381,25 @@ def test_when_the_time_is_over_every_layer_has_one_sample(monkeypatch):
     )
     assert [method.samples for method in seen.methods] == [1, 1]
     assert all(set(row.scores["int8"]) == {"ablation", "quadratic"} for row in seen.rows)
-    assert "3 of 3 means are less certain" in seen.notes[0]
+    limit, uncertain, _ = seen.notes
+    assert limit.startswith("the limit of 1e-09 s was reached: sensitivity(work, resume=…)")
+    assert "3 of 3 means are less certain" in uncertain
+
+
+def test_there_is_a_limit_of_seconds_and_progress_shows_what_is_left(monkeypatch):
+    shown: list[str] = []
+
+    class Shown:
+        def advance(self, count: int = 1, doing: str = "") -> None:
+            shown.append(doing)
+
+    monkeypatch.setattr(estimation, "progress", lambda what, total: nullcontext(Shown()))
+    unlimited = lab.sensitivity(classes(), formats=("int8",), seconds=None)
+    assert shown[0] == "0 int8" and not any("limit" in note for note in unlimited.notes)
+    shown.clear()
+    limited = lab.sensitivity(classes(), formats=("int8",))
+    assert re.fullmatch(r"0 int8, at most (59|60) s left", shown[0])
+    assert limited.rows == unlimited.rows
 
 
 def test_precise_means_are_not_sampled_further():
@@ -448,7 +475,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "has no layer with a weight that can be rounded",
     ),
-    ({"model": nn.Sequential(nn.Linear(4, 3).bfloat16())}, {}, "in bfloat16 already"),
+    ({"model": nn.Sequential(Narrow(), nn.Linear(4, 3).bfloat16())}, {}, "in bfloat16 already"),
     (
         {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
         {"methods": ("fisher-sampled",)},

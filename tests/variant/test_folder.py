@@ -280,14 +280,38 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
         ceilings=(),
     )
     for module in (comparison, rows):
-        monkeypatch.setattr(module, "hardware", lambda: machine)
-    monkeypatch.setattr(contenders, "thread_choices", lambda: (1,))
+        monkeypatch.setattr(module, "machine_label", lambda: machine.label)
+    monkeypatch.setattr(contenders, "faster_threads", lambda work: 1)
 
 
 @pytest.fixture
 def saved(pruned_folder: Path, tmp_path: Path) -> Path:
     """A copy of the pruned folder, which a test may damage."""
     return Path(shutil.copytree(pruned_folder, tmp_path / "saved"))
+
+
+def test_saving_a_model_without_a_name_logs_how_to_load_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Workload(Small(), images(), name="my own")
+    recipe = Recipe([{"precision": "bf16"}])
+    variant = lab.apply(work, recipe)
+    variant.save(tmp_path / "mine")
+    (record,) = caplog.records
+    assert record.name == "paifuser_lab.variant.variant" and record.levelname == "WARNING"
+    advice = f"lab.load('{tmp_path / 'mine'}', work=original)"
+    assert "the code of 'my own'" in record.getMessage() and advice in record.getMessage()
+    loaded = lab.load(tmp_path / "mine", work=work)
+    assert weights_hash(loaded.model) == variant.weights_hash
+
+
+@pytest.mark.parametrize("name", ["resnet18-tiny", "package.module:function"])
+def test_saving_a_model_with_a_name_logs_nothing(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Workload(Small(), images())
+    lab.apply(work, Recipe([{"precision": "bf16"}], workload=name)).save(tmp_path / "mine")
+    assert not caplog.records
 
 
 def test_a_folder_holds_recipe_structure_weights_report_and_their_hashes(saved: Path) -> None:

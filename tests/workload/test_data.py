@@ -119,7 +119,6 @@ def test_the_generator_of_a_loader_is_restored():
             Failing(),
             r"the train data of small fail at batch 1 \(OSError: the disk is gone\); correct them",
         ),
-        (iter(PAIRS), "the train data of small can be iterated only once; give a list"),
         (
             [(1, 2, 3)],
             r"batch 0 of the train data of small is a tuple of 3; let it be \(inputs, target\)",

@@ -18,7 +18,7 @@ import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, UnknownModelError, WorkloadError
 from paifuser_lab.pipeline import notebook as batch
-from paifuser_lab.records import Origin
+from paifuser_lab.records import Comparison, Measurement, Origin
 from paifuser_lab.workload import trust
 
 EVIL = """
@@ -227,14 +227,17 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     parameter_sets: list[dict[str, Any]] = []
 
     def run_notebook(
-        notebook: Path, out: Path, parameters: dict[str, Any], *, replace: bool
+        notebook: Path, out: Path, parameters: dict[str, Any], *, replace: bool, on_stage: Any
     ) -> Path:
         parameter_sets.append(parameters)
         batch.check_parameters(notebook, parameters)
+        row = Measurement(name="baseline", threads=1)
+        report = Comparison(workload="w", machine="m", baseline=row.name, rounds=1, rows=(row,))
+        out.mkdir(exist_ok=True)
+        report.save(out / "report.json")
         return out
 
     monkeypatch.setattr(batch, "run_notebook", run_notebook)
-    monkeypatch.setattr(program, "_finish", lambda out: None)
     return parameter_sets
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 import weakref
 from collections import UserDict
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,7 +28,7 @@ from paifuser_lab.errors import (
     WorkloadError,
 )
 from paifuser_lab.model.weights import save_weights, weights_hash
-from paifuser_lab.workload import Inputs, changed_buffers, running
+from paifuser_lab.workload import UNSEEN, Inputs, changed_buffers, running
 from tests.support.models import Counting, Mapped, Scribbling, Small, Tied, ids, images
 
 
@@ -215,7 +217,7 @@ def test_errors_for_wrong_inputs_name_the_layer_and_the_shapes(
     model: nn.Module, inputs: Any, layer: str, message: str
 ) -> None:
     with pytest.raises(ForwardError, match=message) as caught:
-        Workload(model, inputs).output()
+        Workload(model, inputs)
     assert caught.value.layer == layer and "\n" not in str(caught.value)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -261,6 +263,26 @@ class Elsewhere(nn.Linear):
             r"'0\.weight' of a lazy layer has no shape yet",
         ),
         (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module, not a function"),  # type: ignore[arg-type]
+        (
+            lambda: Workload(Small(), images(), metric=accuracy),
+            r"Small has a metric and no data .*; give test=\[\(inputs, target\), …\] too, or leave",
+        ),
+        (
+            lambda: Workload(Small(), images(), metric="accuracy", test=[]),  # type: ignore[arg-type]
+            r"the metric is of type str, .*; give a function that is called as metric\(predict, ",
+        ),
+        (
+            lambda: Workload(Small(), images(), loss=0.5),  # type: ignore[arg-type]
+            r"the loss is of type float, .*; give a function that is called as loss\(output, targ",
+        ),
+        (
+            lambda: Workload(Small(), images(), train=iter([(images(), 0)])),  # type: ignore[arg-type]
+            "Small: the train data can be iterated only once; give a list",
+        ),
+        (
+            lambda: Workload(Small(), images(), test=iter([(images(), 0)])),  # type: ignore[arg-type]
+            "Small: the test data can be iterated only once; give a list",
+        ),
         (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
         (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
     ],
@@ -272,6 +294,11 @@ class Elsewhere(nn.Linear):
         "two devices",
         "lazy",
         "a function",
+        "a metric without data",
+        "a metric's name",
+        "a loss that is a number",
+        "train data of one use",
+        "test data of one use",
         "batch 0",
         "batch -1",
     ],
@@ -281,6 +308,45 @@ def test_workloads_that_cannot_run_are_refused_at_once(
 ) -> None:
     with pytest.raises(WorkloadError, match=message):
         make()
+
+
+class Observed(nn.Module):
+    """Counts its calls and draws random numbers, as a layer with noise does."""
+
+    calls = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.seen = nn.Linear(3, 3), []
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.count += 1
+        self.seen.append(
+            (self.training, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+        )
+        x += torch.rand(3) + random.random() + float(numpy.random.rand())
+        return self.line(x)
+
+
+@pytest.mark.parametrize("in_inference_mode", [False, True])
+def test_a_new_workload_calls_its_model_once_and_nothing_remains_of_it(
+    in_inference_mode: bool,
+) -> None:
+    model, inputs = Observed().train(), torch.zeros(2, 3)
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].copy()
+    with torch.inference_mode(in_inference_mode):
+        Workload(model, inputs)
+    assert model.calls == 1 and model.seen == [(False, False, False)] and model.training
+    assert model.count == 0 and torch.equal(inputs, torch.zeros(2, 3))
+    assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
+    assert (numpy.random.get_state()[1] == states[2]).all()
+
+
+def test_a_model_that_is_never_called_needs_no_inputs() -> None:
+    model = Observed()
+    assert Workload(model, UNSEEN).inputs is UNSEEN and model.calls == 0
 
 
 def test_an_unknown_model_names_the_nearest() -> None:
@@ -301,7 +367,8 @@ def test_the_metric_is_computed_for_the_given_model() -> None:
     work = Workload(model.train(), batch, test=[(batch, labels)], metric=accuracy)
     assert work.evaluate() == 1.0 and work.metric_name == "accuracy" and model.training
     assert work.evaluate(lambda x: -other(x)) < 1.0
-    assert Workload(model, batch, metric=accuracy).evaluate() is None
+    work.test = None
+    assert work.evaluate() is None
 
 
 def unkind(predict: Callable[[Any], Tensor], test: Any) -> float:

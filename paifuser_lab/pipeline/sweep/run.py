@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from pathlib import Path
 
 import nbformat
@@ -92,16 +94,17 @@ class _Pool:
         self.alive: set[subprocess.Popen[str]] = set()
         self.lock = threading.Lock()
         self.is_stopped = False
+        self.seconds: dict[str, float] = {}
 
     def run(
         self, due: Sequence[Run], on_run: Callable[[SweepRun], None] | None
     ) -> tuple[dict[str, str], bool]:
         """The errors of the runs that failed, by name, and whether Ctrl-C interrupted the sweep."""
         failures: dict[str, str] = {}
-        with (
-            ThreadPoolExecutor(self.jobs) as threads,
-            progress(f"sweep of {self.notebook.name}", len(due)) as shown,
-        ):
+        # a line a run, if the caller prints one, stands in place of the bar
+        what = f"sweep of {self.notebook.name}"
+        bar = progress(what, len(due)) if on_run is None else nullcontext()
+        with ThreadPoolExecutor(self.jobs) as threads, bar as shown:
             waiting: dict[Future[str | None], Run] = {
                 threads.submit(self._run_process, run): run for run in due
             }
@@ -111,8 +114,10 @@ class _Pool:
                     if failure:
                         failures[run.name] = failure
                     if on_run is not None:
-                        on_run(_row(run, self.out, failures))
-                    shown.advance(doing=run.name)
+                        row = _row(run, self.out, failures)
+                        on_run(row.model_copy(update={"seconds": self.seconds.get(run.name)}))
+                    if shown is not None:
+                        shown.advance(doing=run.name)
             except KeyboardInterrupt:
                 self._stop()
                 return failures, True
@@ -139,9 +144,11 @@ class _Pool:
                 start_new_session=True,
             )
             self.alive.add(process)
+        began = time.perf_counter()
         _, stderr = process.communicate(json.dumps(job))
         with self.lock:
             self.alive.discard(process)
+            self.seconds[run.name] = time.perf_counter() - began
         if process.returncode == 0 or self.is_stopped:
             return None
         lines = stderr.strip().splitlines()

@@ -16,13 +16,14 @@ sketch.py          an output in a few numbers, to detect code that computes some
 
 from __future__ import annotations
 
-from .read import SavedFolder, is_folder, original_of, read_folder
+from .read import SavedFolder, can_be_named, is_folder, original_of, read_folder
 from .rebuild_steps import rebuild
 from .sketch import sketch_of
 from .write import write_folder
 
 __all__ = [
     "SavedFolder",
+    "can_be_named",
     "is_folder",
     "original_of",
     "read_folder",

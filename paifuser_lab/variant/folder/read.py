@@ -130,10 +130,15 @@ def _check_steps(path: Path, saved: SavedModel) -> None:
             )
 
 
+def can_be_named(name: str | None) -> bool:
+    """Whether a recipe's workload is a name to load the original by."""
+    return name is not None and (":" in name or name in zoo.names())
+
+
 def _by_recipe(folder: SavedFolder) -> Origin:
     """The origin of a model that was not loaded by name, by the name in its recipe."""
     name = folder.recipe.workload
-    if name is None or (":" not in name and name not in zoo.names()):
+    if name is None or not can_be_named(name):
         raise FileError(
             f"{folder.path} was made from a model that has no name to load it by "
             f"('{folder.saved.name}'). {GIVE}"
