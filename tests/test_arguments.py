@@ -13,6 +13,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, profiler
 from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError, WorkloadError
 from paifuser_lab.machine.host import threads
+from tests.support.models import unchecked
 
 NAN = float("nan")
 
@@ -25,7 +26,7 @@ class NeverRun(nn.Linear):
 
 
 def work() -> Workload:
-    return Workload(NeverRun(2, 2), torch.ones(1, 2))
+    return unchecked(NeverRun(2, 2), torch.ones(1, 2))
 
 
 TIMED: dict[str, Callable[..., Any]] = {

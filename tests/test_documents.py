@@ -77,6 +77,7 @@ def own_names() -> dict[str, Any]:
 
     return {
         "model": model,
+        "inputs": torch.randn(2, 8),
         "loader": loader,
         "train_one_epoch": train_one_epoch,
         "few_data": few_data,

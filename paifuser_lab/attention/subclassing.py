@@ -17,31 +17,31 @@ class Subclassed:
     """
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        graft_class, original = type(self).__bases__
-        return _empty, (graft_class, original), self.__dict__
+        mixin, original = type(self).__bases__
+        return _empty, (mixin, original), self.__dict__
 
 
 _classes: dict[tuple[type, type], type[nn.Module]] = {}
 
 
-def subclass_of(graft: type[Subclassed], original: type[nn.Module]) -> type[nn.Module]:
+def subclass_of(mixin: type[Subclassed], original: type[nn.Module]) -> type[nn.Module]:
     """A subclass of both, cached."""
-    if (graft, original) in _classes:
-        return _classes[graft, original]
-    name = f"{graft.__name__}{original.__name__}"
+    if (mixin, original) in _classes:
+        return _classes[mixin, original]
+    name = f"{mixin.__name__}{original.__name__}"
     subclass: type[nn.Module] = type(
-        name, (graft, original), {"__doc__": original.__doc__, "__module__": graft.__module__}
+        name, (mixin, original), {"__doc__": original.__doc__, "__module__": mixin.__module__}
     )
-    _classes[graft, original] = subclass
+    _classes[mixin, original] = subclass
     return subclass
 
 
-def subclass_layer(layer: nn.Module, graft: type[Subclassed]) -> None:
+def subclass_layer(layer: nn.Module, mixin: type[Subclassed]) -> None:
     """Change how a layer runs, unless it was changed so before."""
-    if not isinstance(layer, graft):
-        layer.__class__ = subclass_of(graft, type(layer))
+    if not isinstance(layer, mixin):
+        layer.__class__ = subclass_of(mixin, type(layer))
 
 
-def _empty(graft: type[Subclassed], original: type[nn.Module]) -> nn.Module:
-    subclass = subclass_of(graft, original)
+def _empty(mixin: type[Subclassed], original: type[nn.Module]) -> nn.Module:
+    subclass = subclass_of(mixin, original)
     return subclass.__new__(subclass)

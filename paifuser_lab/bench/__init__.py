@@ -1,5 +1,6 @@
 """Benchmarks: run by hand; they print ratios and assert nothing about time.
 
+each              one measurement after another: failures are recorded, Ctrl-C keeps results
 models            each model in each engine, and our plan against the fastest
 by_hand           engines called directly, as the baseline of the plan
 fuse              fused layers and attention against eager and compiled torch
@@ -9,6 +10,8 @@ quantized_peers   those other quantizers
 int4              linear layers of a Llama-like model in int4
 profile           the overhead of profiling, and whether the rows add up to the latency
 flops             our FLOPs against torch's
+trust             verdicts on a quiet and on a busy machine
+advice            predicted effects of advised steps against measured ones, and their coefficients
 prune             small architectures pruned, compared with the same model with zeroed channels
 prune_rows        the rows of that benchmark
 prune_peer        the same architectures pruned by Torch-Pruning

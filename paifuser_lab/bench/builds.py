@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from ..errors import MeasureError, PaifuserError
+from ..errors import MeasureError
 from ..machine import hardware
-from ..progress import progress
 from ..recipe import Recipe
 from ..records import Record
 from ..variant import apply
 from ..variant.open import load
+from .each import measure_each
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "bert-base")
 ROUNDS = 3
@@ -82,17 +82,7 @@ class BuildBench(Record):
 def bench(names: tuple[str, ...] = (), *, rounds: int = ROUNDS) -> BuildBench:
     """Build models one after another; a failure is recorded and the next one is built."""
     rows: list[BuildTime] = []
-    failures: dict[str, str] = {}
-    chosen = names or MODELS
-    with progress("models", len(chosen)) as shown:
-        for name in chosen:
-            try:
-                rows += _built(name, rounds)
-            except PaifuserError as error:
-                failures[name] = str(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
+    failures = measure_each(names or MODELS, lambda name: rows.extend(_built(name, rounds)))
     return BuildBench(machine=hardware().label, rounds=rounds, rows=tuple(rows), failures=failures)
 
 

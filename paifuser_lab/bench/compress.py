@@ -14,11 +14,11 @@ from typing import Any
 from ..comparison import compare
 from ..errors import PaifuserError
 from ..machine import hardware
-from ..progress import progress
 from ..recipe import Recipe
 from ..recipe.rounds import gradually
 from ..records import Comparison, Measurement, Record
 from ..workload.load import load
+from .each import measure_each
 
 MODEL = "resnet18-hard-digits"
 GOALS = (0.18, 0.1, 0.05)
@@ -86,19 +86,14 @@ def bench(
 ) -> CompressBench:
     """Compress seed after seed; a failure is recorded, an interrupt keeps the results so far."""
     runs: list[CompressedSeed] = []
-    failures: dict[str, str] = {}
-    recipe = Recipe()
-    with progress("models", seeds * len(goals)) as shown:
-        try:
-            for seed, goal in ((seed, goal) for seed in range(seeds) for goal in goals):
-                recipe = _recipe(goal, epochs)
-                try:
-                    runs.append(_compressed(model, seed, goal, recipe, seconds))
-                except PaifuserError as error:
-                    failures[f"seed {seed}, {goal:.0%}"] = str(error)
-                shown.advance(doing=f"seed {seed}, {goal:.0%}")
-        except KeyboardInterrupt:
-            failures["interrupted"] = "the results until then are shown"
+    chosen = {f"seed {seed}, {goal:.0%}": (seed, goal) for seed in range(seeds) for goal in goals}
+
+    def measure(name: str) -> None:
+        seed, goal = chosen[name]
+        runs.append(_compressed(model, seed, goal, _recipe(goal, epochs), seconds))
+
+    failures = measure_each(tuple(chosen), measure)
+    recipe = _recipe(goals[-1], epochs) if chosen else Recipe()
     return CompressBench(
         machine=hardware().label,
         model=model,
@@ -133,7 +128,7 @@ def _compressed(
             strict=True,
         )
     )
-    measured = compare(work, seconds=seconds, **variants)
+    measured = compare(work, threads="each", seconds=seconds, **variants)
     if failed := [row for row in measured.rows if row.failure]:
         raise PaifuserError(f"{failed[0].name}: {failed[0].failure}")
     return CompressedSeed(seed=seed, goal=goal, measured=measured)

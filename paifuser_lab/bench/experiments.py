@@ -10,16 +10,16 @@ from typing import Any
 
 from ..attention import attention_cost
 from ..comparison import compare
-from ..errors import MeasureError, PaifuserError, first_line
+from ..errors import MeasureError
 from ..machine import hardware
 from ..planner import plan_precision, recipe_of
 from ..profiler import explain, profile, side_by_side
-from ..progress import progress
 from ..recipe import Recipe
 from ..records import AttentionCost, Comparison, Record, SideBySide
 from ..variant import apply
 from ..variant.open import load
 from ..workload import Workload
+from .each import measure_each
 
 ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # losses are reported, not refused
 KEEPS = (1.0, 0.25, 0.1)
@@ -72,16 +72,9 @@ def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> E
         raise MeasureError(f"'{name}' is not an experiment; there are {', '.join(EXPERIMENTS)}.")
     models, measure = EXPERIMENTS[name]
     results: list[Result] = []
-    failures: dict[str, str] = {}
-    with progress("models", len(names or models)) as shown:
-        for model in names or models:
-            try:
-                results += measure(load(model), seconds)
-            except PaifuserError as error:
-                failures[model] = first_line(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=model)
+    failures = measure_each(
+        names or models, lambda model: results.extend(measure(load(model), seconds))
+    )
     return Experiment(
         name=name,
         machine=hardware().label,
@@ -99,7 +92,7 @@ def _cut(work: Workload, seconds: float) -> Iterable[Result]:
         prune = {"to": {"parameters": left}}
         rows[f"{left:.0%}, repaired"] = Recipe([{"prune": prune}], limit=ANY_DROP)
         rows[f"{left:.0%}, as cut"] = Recipe([{"prune": {**prune, "repair": []}}], limit=ANY_DROP)
-    yield compare(work, seconds=seconds, **rows)
+    yield compare(work, threads="each", seconds=seconds, **rows)
 
 
 def _int4(work: Workload, seconds: float) -> Iterable[Result]:
@@ -109,7 +102,7 @@ def _int4(work: Workload, seconds: float) -> Iterable[Result]:
     trained = Recipe([{"qat": qat}], limit=ANY_DROP)
     fixed = Recipe([{"qat": {**qat, "learn_steps": False}}], limit=ANY_DROP)
     rows: dict[str, Any] = {"rounded": rounded, "trained": trained, "trained, steps fixed": fixed}
-    yield compare(work, seconds=seconds, **rows)
+    yield compare(work, threads="each", seconds=seconds, **rows)
 
 
 def _allocation(work: Workload, seconds: float) -> Iterable[Result]:
@@ -126,7 +119,7 @@ def _allocation(work: Workload, seconds: float) -> Iterable[Result]:
     size = compare(work, int8, seconds=1.0, metric=False).rows[-1].size_bytes or 0
     planned = recipe_of(plan_precision(work, size_bytes=1.1 * size, seconds=3 * seconds))
     rows["plan_precision"] = Recipe(planned.steps, limit=ANY_DROP)
-    yield compare(work, seconds=seconds, **rows)
+    yield compare(work, threads="each", seconds=seconds, **rows)
 
 
 def _sums(work: Workload, seconds: float) -> Iterable[Result]:
@@ -138,7 +131,7 @@ def _sums(work: Workload, seconds: float) -> Iterable[Result]:
             [{"precision": {"default": "int8", "sums": "int8"}}, engine], limit=ANY_DROP
         ),
     }
-    yield compare(work, seconds=seconds, metric=False, **rows)
+    yield compare(work, threads="each", seconds=seconds, metric=False, **rows)
 
 
 def _promises(work: Workload, seconds: float) -> Iterable[Result]:

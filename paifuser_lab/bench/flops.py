@@ -6,14 +6,13 @@ from collections import Counter
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..errors import PaifuserError
 from ..machine import hardware
 from ..profiler import profile
 from ..profiler.cost import is_counted_by_torch
-from ..progress import progress
 from ..records import Profile, Record
 from ..workload import Workload, running
 from ..workload.load import load, models
+from .each import measure_each
 
 SECONDS = 0.5  # operators are counted in the first run; further runs would only be timed
 
@@ -71,18 +70,12 @@ class FlopsBench(Record):
 def bench(names: tuple[str, ...]) -> FlopsBench:
     """Count models one after another; a failure is recorded and the next one is counted."""
     rows: list[FlopsRow] = []
-    failures: dict[str, str] = {}
-    chosen = names or full_size()
-    with progress("models", len(chosen)) as shown:
-        for name in chosen:
-            try:
-                work = load(name)
-                rows.append(counted_row(work, profile(work, runs=1, seconds=SECONDS)))
-            except PaifuserError as error:
-                failures[name] = str(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
+
+    def count(name: str) -> None:
+        work = load(name)
+        rows.append(counted_row(work, profile(work, runs=1, seconds=SECONDS)))
+
+    failures = measure_each(names or full_size(), count)
     return FlopsBench(machine=hardware().name, rows=tuple(rows), failures=failures)
 
 

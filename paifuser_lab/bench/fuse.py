@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from ..comparison import compare
 from ..engines import available_engines
-from ..errors import PaifuserError
 from ..machine import hardware
-from ..progress import progress
 from ..recipe import Recipe
 from ..records import Comparison, Record
 from ..variant.open import load
 from ..workload import Workload
+from .each import measure_each
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "convnext-t", "vit-s", "swin-t", "bert-base")
 IN_ONE_PASS = {"attention": {"kind": "window", "even_if_slower": True}}
@@ -54,18 +53,14 @@ def bench(
 ) -> FuseBench:
     """Measure models one after another; a failure is recorded and the next one is measured."""
     comparisons: list[Comparison] = []
-    failures: dict[str, str] = {}
-    chosen = names or MODELS
-    with progress("models", len(chosen)) as shown:
-        for name in chosen:
-            try:
-                work = load(name, batch=batch, device=device)
-                comparisons.append(compare(work, *_recipes(work), seconds=seconds, metric=False))
-            except PaifuserError as error:
-                failures[name] = str(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
+
+    def measure(name: str) -> None:
+        work = load(name, batch=batch, device=device)
+        comparisons.append(
+            compare(work, *_recipes(work), threads="each", seconds=seconds, metric=False)
+        )
+
+    failures = measure_each(names or MODELS, measure)
     return FuseBench(machine=hardware().name, comparisons=tuple(comparisons), failures=failures)
 
 

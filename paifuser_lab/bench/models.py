@@ -6,17 +6,16 @@ from contextlib import ExitStack
 
 from ..comparison import compare
 from ..engines import available_engines
-from ..errors import PaifuserError
 from ..machine import hardware, thread_choices
 from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ..planner import plan
-from ..progress import progress
 from ..recipe import Recipe
 from ..records import Comparison, Record
 from ..variant import apply
 from ..workload import Workload, running
 from ..workload.load import load, models
 from .by_hand import candidates as by_hand_candidates
+from .each import measure_each
 
 
 class HandRatio(Record):
@@ -84,19 +83,14 @@ def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBen
     )
     comparisons: list[Comparison] = []
     hands: dict[str, HandRatio] = {}
-    failures: dict[str, str] = {}
-    with progress("models", len(chosen)) as shown:
-        for name in chosen:
-            try:
-                work = load(name)
-                comparisons.append(_backends(work, seconds))
-                if by_hand:
-                    hands[name] = _against_hand(work, seconds)
-            except PaifuserError as error:
-                failures[name] = str(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
+
+    def measure(name: str) -> None:
+        work = load(name)
+        comparisons.append(_backends(work, seconds))
+        if by_hand:
+            hands[name] = _against_hand(work, seconds)
+
+    failures = measure_each(chosen, measure)
     return ModelsBench(
         machine=hardware().name, comparisons=tuple(comparisons), by_hand=hands, failures=failures
     )
@@ -104,7 +98,7 @@ def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBen
 
 def _backends(work: Workload, seconds: float) -> Comparison:
     recipes = [Recipe([{"backend": options}]) for options in _options()]
-    return compare(work, *recipes, seconds=seconds, metric=False)
+    return compare(work, *recipes, threads="each", seconds=seconds, metric=False)
 
 
 def _options() -> list[dict[str, object]]:

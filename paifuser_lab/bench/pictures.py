@@ -41,7 +41,6 @@ CHANGE_THEME = """async (theme) => {
 HIDE = """
 .jp-SideBar, .jp-LeftStackedPanel, .jp-Toolbar, #jp-top-panel, #jp-menu-panel,
 #jp-bottom-panel { visibility: hidden !important; }
-.pf-panel { --pf-main-height: 560px; }
 * { scrollbar-width: none !important; caret-color: transparent !important; }
 """
 

@@ -13,13 +13,13 @@ import torch
 from ..errors import PaifuserError
 from ..machine import hardware, thread_choices
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
-from ..progress import progress
 from ..recipe import Recipe
 from ..records import Record
 from ..variant import Variant, apply
 from ..workload import Workload, running
 from ..workload.load import load
 from .by_hand import candidates as engines_by_hand
+from .each import measure_each
 from .quantized_peers import candidates as quantizers
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "swin-t", "bert-base")
@@ -106,16 +106,9 @@ def bench(
 ) -> PrecisionBench:
     """Measure models one after another; a failure is recorded and the next one is measured."""
     measured: list[PrecisionModel] = []
-    failures: dict[str, str] = {}
-    with progress("models", len(names or MODELS)) as shown:
-        for name in names or MODELS:
-            try:
-                measured.append(_measured(load(name), seconds, peers))
-            except PaifuserError as error:
-                failures[name] = str(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
+    failures = measure_each(
+        names or MODELS, lambda name: measured.append(_measured(load(name), seconds, peers))
+    )
     return PrecisionBench(machine=hardware().label, models=tuple(measured), failures=failures)
 
 

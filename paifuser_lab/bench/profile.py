@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import PaifuserError
 from ..figures import figure
 from ..machine import hardware
 from ..profiler import profile
-from ..progress import progress
 from ..records import Profile, Record
 from ..workload import Workload
 from ..workload.load import load
+from .each import measure_each
 from .flops import counted_row, full_size
 
 LAYERS = 1000
@@ -90,19 +89,9 @@ class ProfileBench(Record):
 
 def bench(names: tuple[str, ...]) -> ProfileBench:
     """Profile models one after another; a failure is recorded and the next one is profiled."""
-    chosen = names or full_size()
     rows: list[ProfileRow] = []
-    failures: dict[str, str] = {}
-    with progress("models", len(chosen) + 1) as shown:
-        for name in chosen:
-            try:
-                rows.append(_row(load(name)))
-            except PaifuserError as error:
-                failures[name] = str(error)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
-        profiled_s, drawn_s = _thousand_layers()
+    failures = measure_each(names or full_size(), lambda name: rows.append(_row(load(name))))
+    profiled_s, drawn_s = _thousand_layers()
     return ProfileBench(
         machine=hardware().name,
         rows=tuple(rows),

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import PaifuserError
 from ..machine import hardware
-from ..progress import progress
 from ..records import Method, Record, Sensitivity
 from ..saliency import sensitivity
 from ..workload.load import load
+from .each import measure_each
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")
 FORMATS = ("int2-weights", "int3-weights", "int4-weights", "int8")
@@ -46,10 +45,10 @@ class SensitivityBench(Record):
 
     @property
     def summary(self) -> str:
-        """The notes of each record, a line each."""
-        return "\n".join(
-            f"{record.workload}: {note}" for record in self.records for note in record.notes
-        )
+        """The failures and the notes of each record, a line each."""
+        failures = [f"{name}: {why}" for name, why in self.failures.items()]
+        notes = [f"{record.workload}: {note}" for record in self.records for note in record.notes]
+        return "\n".join(failures + notes)
 
 
 def bench(
@@ -62,21 +61,14 @@ def bench(
 ) -> SensitivityBench:
     """Estimate models one after another; a failure is recorded and the next one is estimated."""
     records: list[Sensitivity] = []
-    failures: dict[str, str] = {}
-    chosen = names or MODELS
-    with progress("models", len(chosen)) as shown:
-        for name in chosen:
-            try:
-                records.append(
-                    sensitivity(
-                        load(name), formats=formats, methods=methods, batches=batches, error=error
-                    )
-                )
-            except PaifuserError as problem:
-                failures[name] = str(problem)
-            except KeyboardInterrupt:
-                break
-            shown.advance(doing=name)
+
+    def estimate(name: str) -> None:
+        work = load(name)
+        records.append(
+            sensitivity(work, formats=formats, methods=methods, batches=batches, error=error)
+        )
+
+    failures = measure_each(names or MODELS, estimate)
     return SensitivityBench(machine=hardware().name, records=tuple(records), failures=failures)
 
 

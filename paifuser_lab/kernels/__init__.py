@@ -1,7 +1,8 @@
 """CUDA kernels as torch operators; on a CPU, and for inputs that a kernel declines, torch computes.
 
 One file per kernel: what is fused, its lower bound in time, the same computation composed in torch,
-and how it is launched. The CUDA source is `kernels/<the same name>.cu`.
+and how it is launched. The CUDA source is `kernels/<the same name>.cu`. Importing this package
+registers each of `KERNELS` as an operator `torch.ops.paifuser.<name>`.
 
 window_attention        Swin's window attention in one pass
 depthwise               depthwise convolution with bias, activation and residual
@@ -10,7 +11,6 @@ depthwise_int8          depthwise convolution on int8
 pointwise_int8          linear layer or 1×1 convolution on int8
 block_sparse_attention  attention to listed blocks of keys
 
-registry                every kernel; importing it defines the operators `torch.ops.paifuser.*`
 kernel                  `Kernel`: schema, composition in torch, launch plan, budgets
 operators               registers a kernel with torch: fake tensors, gradients, fallback
 quantized               the int8 kernels' quantization parameters, arguments and rounding
@@ -31,14 +31,22 @@ resources               registers, spills, and the time that issuing instruction
 disassembly             the instructions in machine code, and how often a warp runs them
 """
 
+from . import (
+    block_sparse_attention,
+    depthwise,
+    depthwise_int8,
+    pointwise,
+    pointwise_int8,
+    window_attention,
+)
 from .block_choice import choose_blocks, errors_by_density
 from .block_sparse_attention import attend_to_blocks
 from .depthwise import convolve_depthwise
 from .depthwise_int8 import convolve_depthwise_int8
+from .operators import register
 from .pointwise import convolve_pointwise, project
 from .pointwise_int8 import project_int8
 from .quantized import QuantParams
-from .registry import KERNELS
 from .window_attention import attend_windows
 
 __all__ = [
@@ -54,3 +62,18 @@ __all__ = [
     "project",
     "project_int8",
 ]
+
+KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        block_sparse_attention.KERNEL,
+        depthwise.KERNEL,
+        depthwise_int8.KERNEL,
+        pointwise.KERNEL,
+        pointwise_int8.KERNEL,
+        window_attention.KERNEL,
+    )
+}
+
+for _kernel in KERNELS.values():
+    register(_kernel)

@@ -16,7 +16,7 @@ from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError,
 from paifuser_lab.measure import Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import session as room
+from paifuser_lab.session import jobs as room
 from paifuser_lab.steps import step_class
 from tests.support.attention_models import KINDS, Attended, encoder, vision_model
 

@@ -99,7 +99,8 @@ def test_an_unknown_experiment_is_refused():
 def test_an_experiment_compares_its_variants(monkeypatch, tmp_path, name, rows):
     calls = []
 
-    def fake_compare(work, *, seconds, metric=True, **named):
+    def fake_compare(work, *, seconds, threads, metric=True, **named):
+        assert threads == "each"
         calls.append(named)
         row = Measurement(name="baseline", threads=1)
         return Comparison(

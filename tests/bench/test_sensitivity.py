@@ -27,6 +27,7 @@ def test_each_method_is_compared_with_the_ablation_and_a_failure_does_not_end_it
         batches=2,
     )
     assert "no-such-model" in measured.failures
+    assert measured.summary.startswith("no-such-model: ")
     fisher, ablation = measured.table()
     assert fisher["method"] == "fisher" and -1 <= float(fisher["int4-weights"]) <= 1
     assert ablation["int4-weights"] == "–" and float(ablation["seconds"]) > 0

@@ -27,7 +27,7 @@ from paifuser_lab.measure import output_error
 from paifuser_lab.model.watch import watching
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import session as session_module
+from paifuser_lab.session import jobs as session_module
 from tests.support.fusing_models import (
     ACTS,
     BACKENDS,

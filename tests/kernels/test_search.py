@@ -86,9 +86,9 @@ def test_the_search_beats_random_search_at_every_budget(name, parts):
     ]
     for budget, part in parts.items():
         ours = [result.after(budget).best.ms for result in results]
-        chance = space.random_search(budget)
-        assert median(ours) < median(chance), budget
-        assert space.loss(ours) < part * space.loss(chance), budget
+        sampled = space.random_search(budget)
+        assert median(ours) < median(sampled), budget
+        assert space.loss(ours) < part * space.loss(sampled), budget
 
 
 # how it searches

@@ -396,7 +396,7 @@ def test_after_bias_correction_no_channel_is_off_on_average(name, fmt):
     assert gaps.mean(others).abs().max() < max(1e-4, 0.2 * float(before))
 
 
-def test_a_transposed_convolution_told_its_size_and_an_embedding_are_no_obstacle():
+def test_a_transposed_convolution_with_an_output_size_and_an_embedding_are_no_obstacle():
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -81,3 +81,25 @@ def test_what_needs_data_or_cannot_be_rounded_is_refused_in_one_sentence(make, o
 def test_without_batches_nothing_is_quantized():
     with pytest.raises(WorkloadError, match="no data"):
         lab.quantize_model(net(), [])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (torch.randn(4, 8), r"this is of type Tensor; give a list, such as \[inputs\]"),
+        ({"x": torch.randn(4, 8)}, "of type dict; give a list"),
+        ((torch.randn(4, 8), torch.zeros(4)), "this is a pair; give a list"),
+        (5, "of type int; give a list"),
+        ([torch.randn(4, 9)], "fails on its example inputs .* received 4×9"),
+    ],
+    ids=["a batch", "keywords", "a pair", "a number", "another shape"],
+)
+def test_data_that_are_no_batches_of_the_model_are_refused(data, message):
+    with pytest.raises(WorkloadError, match=message):
+        lab.quantize_model(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), data)
+
+
+def test_a_workload_in_place_of_a_model_is_refused_with_the_call_to_write():
+    work = lab.Workload(nn.Linear(2, 2), torch.ones(1, 2))
+    with pytest.raises(WorkloadError, match=r"not a Workload; .*quantize_model\(work\.model, work"):
+        lab.quantize_model(work)

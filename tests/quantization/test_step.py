@@ -1,4 +1,4 @@
-"""Formats: of the whole model, by pattern, at every door."""
+"""Formats: of the whole model, by pattern, wherever a recipe takes them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
 @pytest.mark.parametrize(
-    ("options", "expected", "doors"),
+    ("options", "expected", "casts"),
     [
         ({"default": "bf16"}, {"a": BF16, "b.0": BF16, "b.2": BF16, "c": BF16}, 1),
         ({"default": "fp32"}, {"a": FP32, "b.0": FP32, "b.2": FP32, "c": FP32}, 0),
@@ -75,13 +75,13 @@ FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
     ],
 )
 def test_patterns_choose_and_later_ones_win(
-    options: dict[str, Any], expected: dict[str, torch.dtype], doors: int
+    options: dict[str, Any], expected: dict[str, torch.dtype], casts: int
 ) -> None:
     work = nested()
     variant = chosen(work, **options)
     assert formats(variant) == expected
-    assert sum(len(one._forward_hooks) for one in variant.module.modules()) == doors, (
-        "one door a region, none inside"
+    assert sum(len(one._forward_hooks) for one in variant.module.modules()) == casts, (
+        "one cast a region, none inside"
     )
     assert variant.model(torch.randn(2, 4)).dtype == FP32
     assert variant.reports[0].relative_error < 0.02

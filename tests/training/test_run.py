@@ -75,7 +75,7 @@ def test_random_state_modes_and_gradients_are_as_before():
     model.first.weight.grad = torch.ones(8, 4)
     modes = [module.training for module in model.modules()]
     generator = torch.Generator().manual_seed(5)
-    chance = [
+    before = [
         torch.get_rng_state(),
         generator.get_state(),
         numpy.random.get_state()[1].tolist(),
@@ -97,9 +97,9 @@ def test_random_state_modes_and_gradients_are_as_before():
         random.getstate(),
     ]
     assert (
-        torch.equal(after[0], chance[0])
-        and torch.equal(after[1], chance[1])
-        and after[2:] == chance[2:]
+        torch.equal(after[0], before[0])
+        and torch.equal(after[1], before[1])
+        and after[2:] == before[2:]
     )
 
 

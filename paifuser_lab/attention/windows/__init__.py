@@ -21,7 +21,7 @@ __all__ = ["is_fused", "is_windowed", "make_fused"]
 
 def is_windowed(layer: nn.Module) -> bool:
     """Whether a layer is a block of Swin that can attend, or already attends, in one pass."""
-    return is_fused(layer) or _graft_for(layer) is not None
+    return is_fused(layer) or _mixin_for(layer) is not None
 
 
 def is_fused(layer: nn.Module) -> bool:
@@ -32,12 +32,12 @@ def is_fused(layer: nn.Module) -> bool:
 def make_fused(model: nn.Module, layer: str) -> None:
     """Let a block of Swin attend in one pass."""
     block = model.get_submodule(layer)
-    if (graft := _graft_for(block)) is not None:
-        subclass_layer(block, graft)
+    if (mixin := _mixin_for(block)) is not None:
+        subclass_layer(block, mixin)
         block.kept_bias = KeptBias()  # type: ignore[assignment]
 
 
-def _graft_for(layer: nn.Module) -> type[Subclassed] | None:
+def _mixin_for(layer: nn.Module) -> type[Subclassed] | None:
     if is_swin_block(layer):
         return FusedBlock
     return FusedLayer if is_swin_layer(layer) else None

@@ -18,6 +18,7 @@ from ...kernels.runners import Runner, runner_of
 from ...machine.ceilings import cuda_accelerators, cuda_names
 from ...machine.host import host_facts
 from ...progress import progress
+from ...stopping import keep_when_stopped
 from .cases import Case, cases, floor_bytes
 from .checking import Inputs, error_of, exact
 from .checkout import emulated
@@ -120,17 +121,16 @@ def _each(
     recorded and the next ones run; an interrupt ends all.
     """
     results: list[KernelCase] = []
-    with progress("cases", len(chosen)) as shown:
+    with progress("cases", len(chosen)) as shown, keep_when_stopped() as ending:
         for index, case in enumerate(chosen):
             shown.advance(doing=case.name)
             try:
                 results.append(measure(index, case))
-            except KeyboardInterrupt:
-                return tuple(results), ("Interrupted: the results until then are shown.",)
             except Exception as error:  # reported in its row
                 failures = {OURS: _message(error)}
                 results.append(_blank(case, 0).model_copy(update={"failures": failures}))
-    return tuple(results), ()
+    remark = "Interrupted: the results until then are shown."
+    return tuple(results), (remark,) if ending.is_stopped else ()
 
 
 def _densities(device: torch.device) -> tuple[tuple[DensityError, ...], tuple[str, ...]]:

@@ -7,7 +7,8 @@ record names the command that measures it.
     blocks        markers, the text between them, the files that have them, the commands
     folder        the records
     summary       the one table of the README
-    speed         latency of models, engines, fused layers, profiles, panels and attention
+    speed         latency of models, engines, fused layers, profiles and attention
+    workbench     panels in a browser, and verdicts on a busy machine
     precision     lower precision, and which layers are sensitive to it
     pruning       pruned, distilled and quantized models
     text          numbers, paragraphs and tables

@@ -8,13 +8,14 @@ import re
 from pathlib import Path
 
 from ...errors import FileError
-from . import precision, pruning, speed, summary
+from . import advice, precision, pruning, speed, summary, workbench
 from .folder import Block, Records
 from .text import paragraph
 
 # The file name of a record → the command that writes it, with `--json docs/measured/NAME.json`.
 COMMANDS = {
     "models": "bench models resnet18 mobilenetv2 vit-s bert-base --by-hand",
+    "advice": "bench advice --fit",
     "fuse": "bench fuse",
     "fuse_builds": "bench fuse --builds",
     "profile": "bench profile",
@@ -25,6 +26,7 @@ COMMANDS = {
     "allocation": "bench experiment allocation",
     "sensitivity": "bench sensitivity resnet18-hard-digits",
     "hessian": "bench sensitivity --peer pyhessian",
+    "trust": "bench trust",
     "widgets": "bench widgets",
     "prune": "bench prune",
     "prune_peer": "bench prune --peer torch-pruning",
@@ -63,8 +65,10 @@ BLOCK = re.compile(
 BLOCKS: dict[str, Block] = {
     **summary.BLOCKS,
     **speed.BLOCKS,
+    **advice.BLOCKS,
     **precision.BLOCKS,
     **pruning.BLOCKS,
+    **workbench.BLOCKS,
     "missing": missing,
 }
 

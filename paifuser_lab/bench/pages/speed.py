@@ -1,4 +1,4 @@
-"""Blocks about latency: engines, fused layers, profiling, panels in a browser, attention."""
+"""Blocks about latency: engines, fused layers, profiling, attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ..flops import FlopsBench, FlopsRow, largest
 from ..fuse import FuseBench
 from ..models import HandRatio, ModelsBench
 from ..profile import ProfileBench
-from ..widgets import WidgetRow, WidgetsBench
 from .folder import Block, Records
 from .text import listed, minus, number, paragraph, percent, power, ratio, table, times
 
@@ -249,35 +248,6 @@ def _promise(pair: SideBySide) -> str:
     )
 
 
-def widgets(records: Records) -> str:
-    """A panel in a browser: creation, bytes, first paint, clicks."""
-    measured = records.get("widgets", WidgetsBench)
-    if measured is None or not measured.rows:
-        return ""
-    first, *others = measured.rows
-    return paragraph(
-        f"`paifuser-lab bench widgets` on {measured.machine}, measured before the workbench had",
-        f"its newest tabs: a panel of {first.rows:,} rows is",
-        f"created in {first.create_ms:.1f} ms; its data, code and style are",
-        f"{first.widget_bytes:,} bytes, and the page received",
-        f"{first.received_bytes:,} until the first rows were painted, {first.paint_ms:.0f} ms",
-        f"after the panel was requested. Of {measured.clicks} clicks half reached Python within",
-        f"{first.click_to_python_ms[0]:.0f} ms (95th percentile",
-        f"{first.click_to_python_ms[1]:.1f} ms), and half of",
-        f"{measured.clicks} selections made in Python were painted within",
-        f"{first.python_to_paint_ms[0]:.0f} ms (95th percentile",
-        f"{first.python_to_paint_ms[1]:.1f} ms).",
-        *(_larger(row) for row in others),
-    )
-
-
-def _larger(row: WidgetRow) -> str:
-    return (
-        f"{row.rows:,} rows: {row.create_ms:.0f} ms, {row.widget_bytes:,} and "
-        f"{row.received_bytes:,} bytes, {row.paint_ms:.0f} ms."
-    )
-
-
 def attention(records: Records) -> str:
     """Speed-up and metric of attention to the smallest share of the keys measured."""
     measured = records.get("attention", Experiment)
@@ -309,6 +279,5 @@ BLOCKS: dict[str, Block] = {
     "profile": profile,
     "flops": flops,
     "promises": promises,
-    "widgets": widgets,
     "attention": attention,
 }

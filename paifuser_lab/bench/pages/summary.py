@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean, median
 
 from ...records import Comparison, Measurement
+from ..advice import AdviceBench
 from ..compress import STAGES, CompressBench
 from ..fuse import FuseBench
 from ..models import ModelsBench
@@ -36,7 +37,13 @@ def summary(records: Records) -> str:
     rows = [
         [model, *(columns.get(name, {}).get(model, "–") for name in HEADER[1:])] for model in models
     ]
-    sentences = (_machines(records), _cuts(records), _compression(records), _overhead(records))
+    sentences = (
+        _machines(records),
+        _cuts(records),
+        _compression(records),
+        _overhead(records),
+        _advice(records),
+    )
     return f"{table(HEADER, rows)}\n\n{paragraph(*sentences)}"
 
 
@@ -131,6 +138,18 @@ def _overhead(records: Records) -> str:
     return (
         f"Profiling {len(measured.rows)} models slows them by {least} to {most}, and the layers' "
         f"times add up to {min(sums):.3f} to {max(sums):.3f} of the latency."
+    )
+
+
+def _advice(records: Records) -> str:
+    measured = records.get("advice", AdviceBench)
+    if measured is None or not measured.predicted:
+        return ""
+    over_all, within = measured.correlations
+    return (
+        f"What advice predicts of a step and what the step achieves have a rank correlation of "
+        f"{over_all:.2f} on {len(measured.models)} models ({within:.2f} within a model), each "
+        "predicted without its architecture."
     )
 
 

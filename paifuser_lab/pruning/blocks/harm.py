@@ -16,7 +16,7 @@ from ...progress import progress
 from ...records import counted
 from ...workload import Inputs, running
 from .blocks import Blocks
-from .pass_through import replacement_for
+from .proof import leave_out
 
 RETRIED = 4  # in each round: the best candidates of the round before
 
@@ -35,8 +35,7 @@ def least_harm(
     """
     shorter = copy.deepcopy(model)
     expected = _output(model, inputs)
-    for layer in gone:
-        _replace(shorter, blocks, layer)
+    leave_out(shorter, blocks, gone)
     errors = dict.fromkeys(candidates, 0.0)
     chosen: dict[str, float] = {}
     with progress("leaving blocks out", len(candidates) + (count - 1) * RETRIED) as shown:
@@ -49,18 +48,14 @@ def least_harm(
                         "was changed."
                     )
                 block = shorter.get_submodule(layer)
-                _replace(shorter, blocks, layer)
+                leave_out(shorter, blocks, (layer,))
                 errors[layer] = output_error(expected, _output(shorter, inputs))[0]
                 replace_layer(shorter, layer, block)
                 shown.advance(doing=layer)
             layer = min(errors, key=lambda layer: errors[layer])
             chosen[layer] = errors.pop(layer)
-            _replace(shorter, blocks, layer)
+            leave_out(shorter, blocks, (layer,))
     return chosen
-
-
-def _replace(model: nn.Module, blocks: Blocks, layer: str) -> None:
-    replace_layer(model, layer, replacement_for(model.get_submodule(layer), blocks.free[layer]))
 
 
 def _output(model: nn.Module, inputs: Inputs) -> object:

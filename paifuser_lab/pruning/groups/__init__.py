@@ -13,7 +13,7 @@ proof.py           check a cut model against the same model with zeros
 scores.py          the importance of each unit: the values of `lab.importance`, added up
 select.py          which units are removed
 product.py, multiplications.py  convolutions and matrix products with the channel ids along them
-costs/             parameters, FLOPs and other costs as functions of the widths of groups
+costs.py           parameters, FLOPs and other costs as functions of the widths of groups
 solve.py           widths that reach a cost
 cut_notes.py       why a layer keeps its channels, and the notes on a cut
 predicted_cost.py  the predicted cost of fewer channels, before any cut

@@ -12,8 +12,7 @@ import numpy
 
 from ...records import Staircase, WholeLatency
 from ..groups import Structure
-from ..groups.costs import Cost, Size, Sizes, Term
-from ..groups.costs.cost import Floats, Indices
+from ..groups.costs import Cost, Floats, Indices, Size, Sizes, Term
 from .layer_families import Family, family_of, full_width
 from .measure import Key, key_of
 

@@ -1,16 +1,22 @@
-"""A cost as a sum of terms, each a product of sizes, and what it saves when a group loses units."""
+"""The cost of a model as a function of the widths of its groups: a sum of terms, each a product of
+sizes; what a narrower group saves; and the exact costs, parameters and FLOPs.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy
 from numpy.typing import NDArray
+from torch import nn
 
-from ..grouping import Structure
-from ..product import Row
+from .grouping import Flags, Structure
+from .product import Row
+
+FLOPS_PER_MAC = 2
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,49 @@ class Cost:
     def _multiplied(self, terms: Indices, sizes: Floats) -> Floats:
         costs: Floats = self.times[terms] * sizes.prod(1)
         return costs
+
+
+def parameters(model: nn.Module, structure: Structure) -> Cost:
+    """The number of parameters as a cost."""
+    sizes, rows = Sizes(structure), defaultdict(list)
+    for span in structure.spans:
+        rows[span.weight].append(numpy.arange(span.start, span.stop))
+    terms, constant = [], 0
+    for name, weight in model.named_parameters():
+        if name in rows:
+            terms.append(Term(1.0, tuple(sizes.of(row) for row in rows[name])))
+        else:
+            constant += weight.numel()
+    return Cost(sizes.widths, terms, constant)
+
+
+def flops(structure: Structure) -> Cost:
+    """The FLOPs of one call in convolutions, matrix products and attention as a cost, two per
+    multiply-add.
+    """
+    sizes = Sizes(structure)
+    terms = [
+        Term(FLOPS_PER_MAC * product.times, tuple(map(sizes.of, product.sizes)))
+        for product in structure.space.products
+        if product.times
+    ]
+    return Cost(sizes.widths, terms)
+
+
+def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
+    """The FLOPs of one call, counting only the channel ids that are kept, where some are
+    removed.
+    """
+
+    def length(row: Row) -> int:
+        if isinstance(row, int):
+            return row
+        return len(row) if kept is None else int(kept[row].sum())
+
+    return sum(
+        FLOPS_PER_MAC * product.times * prod(map(length, product.sizes))
+        for product in structure.space.products
+    )
 
 
 def _parts(terms: Sequence[Term]) -> dict[int, _Part]:
