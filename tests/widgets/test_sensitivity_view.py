@@ -20,7 +20,7 @@ from paifuser_lab.figures import heat_scale
 from paifuser_lab.figures import sensitivity as drawing
 from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.formats import AUTOCAST, FLOATS, NAMES
-from paifuser_lab.records import Estimate, LayerSensitivity, Method, Sensitivity
+from paifuser_lab.records import ENGINE_ROW, Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
@@ -413,7 +413,7 @@ def test_every_format_is_a_choice_and_reasons_are_per_layer_or_per_format(
         "cannot": {"relu": "no weights"},
         "cannot_in": {"norm": {"int8": "no channels"}},
     }
-    assert set(bench.state["cannot"]) == {"relu"} and set(bench.state["cannot_in"]) == {
+    assert set(bench.state["cannot"]) == {"relu", ENGINE_ROW} and set(bench.state["cannot_in"]) == {
         "norm",
         "conv",
     }
@@ -429,7 +429,7 @@ def test_every_format_is_a_choice_and_reasons_are_per_layer_or_per_format(
 def test_layers_without_weights_have_no_choice():
     shown = Presenter(lab.Workload(nn.Sequential(nn.ReLU()), images(), name="bare"))
     state = shown.state(State(recipe=lab.Recipe([])))
-    assert set(state["cannot"]) == {"0"} and state["cannot_in"] == {}
+    assert set(state["cannot"]) == {"0", ENGINE_ROW} and state["cannot_in"] == {}
 
 
 def test_a_choice_and_served_are_sent_as_one_message(monkeypatch):
