@@ -53,7 +53,8 @@ ERRORS = """() => {
     .filter((text) => text.includes('Traceback (most recent call last)'));
   return [...cells].flatMap((cell) => cell.toJSON().outputs ?? [])
     .filter((output) => output.output_type === 'error')
-    .map((output) => `${output.ename}: ${output.evalue}`);
+    .map((output) => [`${output.ename}: ${output.evalue}`, ...(output.traceback ?? []).slice(-6)]
+      .join('\\n').replace(/\\x1b\\[[0-9;]*m/g, ''));
 }"""
 HAS_RUN = (
     "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((prompt) => "

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from .block_graph import TRACING
+from ..model.watch import TRACING
+from .block_graph import BlockTracer
 
 Unary = Callable[[Tensor], Tensor]
 # The fused call, of an input and the residual that is added to the layer's output.
@@ -121,7 +122,7 @@ def _of_wrapper(module: nn.Module) -> str | None:
         return None
     try:
         with TRACING:
-            x, *rest, _ = fx.Tracer().trace(module).nodes
+            x, *rest, _ = BlockTracer().trace(module).nodes
     except Exception:  # whatever the module's code raises: then it is no known activation
         return None
     if (

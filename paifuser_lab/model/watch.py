@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock, get_ident
+from threading import Lock, RLock, get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -112,12 +112,15 @@ def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
     when the layer raises.
 
     No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and the time of a
-    layer's own hooks, such as a format conversion, counts as the layer's.
+    layer's own hooks, such as a format conversion, counts as the layer's. Nor is nn.Module.__call__
+    replaced: torch.fx and torch.export replace it while they trace, perhaps in another thread.
     """
     names = {id(module): name for name, module in model.named_modules()}
+    modules = _watchable(model)
     here = get_ident()
     before = _watchers.get(here)
-    _install()
+    for module in modules:
+        _observe(module)
     _watchers[here] = _Watcher(names, enter, leave)
     try:
         yield
@@ -126,7 +129,8 @@ def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
             del _watchers[here]
         else:
             _watchers[here] = before
-        _uninstall()
+        for module in modules:
+            _leave_alone(module)
 
 
 @contextmanager
@@ -139,21 +143,19 @@ def watching_outermost(enter: EnterModel, leave: LeaveModel) -> Iterator[None]:
     """
     here = get_ident()
     before = _outermost_watchers.get(here)
-    with _lock:
+    with TRACING:
         _outermost_watchers[here] = _OutermostWatcher(enter, leave)
-        _choose_call()
+        nn.Module.__call__ = _outermost_call  # type: ignore[method-assign]
     try:
         yield
     finally:
-        with _lock:
+        with TRACING:
             if before is None:
                 del _outermost_watchers[here]
             else:
                 _outermost_watchers[here] = before
-            _choose_call()
-
-
-# nn.Module.__call__ is replaced while any thread watches, and restored when the last watcher ends.
+            if not _outermost_watchers:
+                nn.Module.__call__ = PLAIN_CALL  # type: ignore[method-assign]
 
 
 class _Watcher(NamedTuple):
@@ -164,25 +166,74 @@ class _Watcher(NamedTuple):
 
 _watchers: dict[int, _Watcher] = {}  # by thread
 _lock = Lock()
-_installed = 0
-_is_replaced = False
-_plain_call: Callable[..., Any] = nn.Module.__call__
+PLAIN_CALL: Callable[..., Any] = nn.Module.__call__
+TRACING = RLock()  # torch.fx and `watching_outermost` replace nn.Module.__call__; not both at once
+ATTRIBUTE = "_compiled_call_impl"  # nn.Module.__call__ calls it instead of _call_impl
 
 
-def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    if torch.compiler.is_compiling():  # a compiler traces the model, not the watcher
-        return _plain_call(module, *args, **kwargs)
-    watcher = _watchers.get(get_ident())
-    layer = watcher.names.get(id(module)) if watcher else None
-    if watcher is None or layer is None:
-        return _plain_call(module, *args, **kwargs)
-    output = FAILED
-    watcher.enter(layer, args, kwargs)
-    try:
-        output = _plain_call(module, *args, **kwargs)
-    finally:
-        watcher.leave(layer, output)
-    return output
+class _WatchedCall:
+    """The call of one watched module; copies and files of the module do not have it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.plain: Callable[..., Any] | None = vars(module).get(ATTRIBUTE)
+        self.watchers = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        plain = self.plain or self.module._call_impl
+        if torch.compiler.is_compiling():  # a compiler traces the model, not the watcher
+            return plain(*args, **kwargs)
+        watcher = _watchers.get(get_ident())
+        layer = watcher.names.get(id(self.module)) if watcher else None
+        if watcher is None or layer is None:
+            return plain(*args, **kwargs)
+        output = FAILED
+        watcher.enter(layer, args, kwargs)
+        try:
+            output = plain(*args, **kwargs)
+        finally:
+            watcher.leave(layer, output)
+        return output
+
+
+def _watchable(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model, without those inside a compiled one: to watch them would compile it
+    anew.
+    """
+    found: dict[nn.Module, None] = {}
+    pending = [model]
+    while pending:
+        module = pending.pop()
+        if module in found:
+            continue
+        found[module] = None
+        call = vars(module).get(ATTRIBUTE)
+        compiled = call.plain if isinstance(call, _WatchedCall) else call
+        if compiled is None and "_orig_mod" not in module._modules:
+            pending.extend(module.children())
+    return list(found)
+
+
+def _observe(module: nn.Module) -> None:
+    with _lock:
+        call = vars(module).get(ATTRIBUTE)
+        if not isinstance(call, _WatchedCall):
+            call = vars(module)[ATTRIBUTE] = _WatchedCall(module)
+        call.watchers += 1
+
+
+def _leave_alone(module: nn.Module) -> None:
+    with _lock:
+        call = vars(module).get(ATTRIBUTE)
+        if not isinstance(call, _WatchedCall):  # compiled meanwhile
+            return
+        call.watchers -= 1
+        if call.watchers:
+            return
+        if call.plain is None:
+            del vars(module)[ATTRIBUTE]
+        else:
+            vars(module)[ATTRIBUTE] = call.plain
 
 
 @dataclass
@@ -197,47 +248,21 @@ _outermost_watchers: dict[int, _OutermostWatcher] = {}  # by thread
 
 def _outermost_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     if torch.compiler.is_compiling():
-        return _plain_call(module, *args, **kwargs)
+        return PLAIN_CALL(module, *args, **kwargs)
     watcher = _outermost_watchers.get(get_ident())
     if watcher is None or watcher.is_inside:
-        return _watched_call(module, *args, **kwargs)
+        return PLAIN_CALL(module, *args, **kwargs)
     output = FAILED
     watcher.is_inside = True
     try:
         watcher.enter(module)
         try:
-            output = _watched_call(module, *args, **kwargs)
+            output = PLAIN_CALL(module, *args, **kwargs)
         finally:
             watcher.leave(module, output)
     finally:
         watcher.is_inside = False
     return output
-
-
-def _install() -> None:
-    global _installed
-    with _lock:
-        _installed += 1
-        _choose_call()
-
-
-def _uninstall() -> None:
-    global _installed
-    with _lock:
-        _installed -= 1
-        _choose_call()
-
-
-def _choose_call() -> None:
-    """Install the call that the present watchers need; where no outermost watcher is active, layer
-    watchers do not pay for it.
-    """
-    global _is_replaced, _plain_call
-    if not _is_replaced:
-        _plain_call = nn.Module.__call__
-    _is_replaced = bool(_outermost_watchers or _installed)
-    call = _outermost_call if _outermost_watchers else _watched_call if _installed else _plain_call
-    nn.Module.__call__ = call  # type: ignore[method-assign]
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -11,7 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paifuser_lab.model.watch import FAILED, describe, failing_layer, first_nan, has_nan, watching
+from paifuser_lab.fusion.block_graph import BlockTracer
+from paifuser_lab.model.watch import (
+    FAILED,
+    TRACING,
+    describe,
+    failing_layer,
+    first_nan,
+    has_nan,
+    watching,
+    watching_outermost,
+)
 
 X = torch.ones(2, 4)
 
@@ -26,6 +36,10 @@ def noted() -> tuple[list[str], Callable[..., None], Callable[..., None]]:
         seen.append(f"{'!' if output is FAILED else '-'}{layer}")
 
     return seen, enter, leave
+
+
+def has_traces(model: nn.Module) -> bool:
+    return any("_compiled_call_impl" in vars(module) for module in model.modules())
 
 
 class Raising(nn.Module):
@@ -69,11 +83,10 @@ def test_modules_of_others_are_not_seen() -> None:
 )
 def test_the_call_is_restored_after_any_error(error: BaseException) -> None:
     seen, enter, leave = noted()
-    before = nn.Module.__call__
     model = nn.Sequential(Raising(error))
     with pytest.raises(type(error)), watching(model, enter, leave):
         model(X)
-    assert seen == ["+", "+0", "!0", "!"] and nn.Module.__call__ is before
+    assert seen == ["+", "+0", "!0", "!"] and not has_traces(model)
 
 
 def test_a_recovered_failure_of_a_layer_is_not_reported_as_open() -> None:
@@ -85,20 +98,23 @@ def test_a_recovered_failure_of_a_layer_is_not_reported_as_open() -> None:
 
 
 def test_watchers_may_be_nested_and_the_inner_one_sees() -> None:
-    before = nn.Module.__call__
     outer, *on_outer = noted()
     inner, *on_inner = noted()
-    model = nn.ReLU()
+    model = nn.Sequential(nn.ReLU())
     with watching(model, *on_outer):
         model(X)
         with watching(model, *on_inner):
             model(X)
+            model.append(nn.Tanh())
+            with watching(model, *on_inner):
+                model(X)
         model(X)
-    assert outer == ["+", "-"] * 2 and inner == ["+", "-"] and nn.Module.__call__ is before
+    assert outer == ["+", "+0", "-0", "-"] * 2
+    assert inner == ["+", "+0", "-0", "-", "+", "+0", "-0", "+1", "-1", "-"]
+    assert not has_traces(model)
 
 
 def test_two_threads_watch_two_models_at_once() -> None:
-    before = nn.Module.__call__
     models = [nn.Sequential(*(nn.ReLU() for _ in range(count))) for count in (3, 5)]
     seen: list[list[str]] = [[], []]
     gate, errors = threading.Barrier(2), []
@@ -122,7 +138,7 @@ def test_two_threads_watch_two_models_at_once() -> None:
         one.start()
     for one in threads:
         one.join()
-    assert not errors and nn.Module.__call__ is before
+    assert not errors and not any(map(has_traces, models))
     assert [len(one) for one in seen] == [8, 12]
 
 
@@ -136,13 +152,97 @@ def test_another_thread_is_not_watched() -> None:
     assert seen == []
 
 
-def test_many_watchers_end_in_any_order() -> None:
+def test_watchers_of_one_model_in_two_threads_end_in_any_order() -> None:
+    model = nn.ReLU()
+    began, may_end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with watching(model, *noted()[1:]):
+            began.set()
+            may_end.wait(20)
+
+    thread = threading.Thread(target=other)
+    with watching(model, *noted()[1:]):
+        thread.start()
+        assert began.wait(20)
+    assert has_traces(model)
+    may_end.set()
+    thread.join()
+    assert not has_traces(model)
+
+
+class Slow(nn.Module):
+    """Waits while it is traced, so that another thread runs meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.ReLU()
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.began.set()
+        assert self.may_end.wait(20)
+        return self.part(x)
+
+
+@pytest.mark.parametrize("first", ["tracer", "watcher"])
+def test_a_tracer_in_another_thread_and_a_watcher_begin_and_end_in_any_order(first: str) -> None:
     before = nn.Module.__call__
+    slow, graphs = Slow(), []
+    thread = threading.Thread(target=lambda: graphs.append(BlockTracer().trace(slow)))
+    model = nn.Sequential(nn.Tanh())
+    seen, enter, leave = noted()
     with ExitStack() as stack:
-        for _ in range(5):
-            _, enter, leave = noted()
-            stack.enter_context(watching(nn.ReLU(), enter, leave))
+        if first == "watcher":
+            stack.enter_context(watching(model, enter, leave))
+        thread.start()
+        assert slow.began.wait(20)
+        if first == "tracer":
+            stack.enter_context(watching(model, enter, leave))
+        assert torch.equal(model(X), X.tanh())
+        if first == "watcher":
+            stack.close()
+        slow.may_end.set()
+        thread.join()
+        assert torch.equal(model(X), X.tanh())
+    assert seen == ["+", "+0", "-0", "-"] * (1 if first == "watcher" else 2)
+    assert [node.op for node in graphs[0].nodes] == ["placeholder", "call_module", "output"]
+    assert nn.Module.__call__ is before and not has_traces(model)
+
+
+def test_outermost_calls_are_seen_around_layers_and_the_call_is_restored() -> None:
+    before = nn.Module.__call__
+    seen, enter, leave = noted()
+    outermost: list[Any] = []
+    model = nn.Sequential(nn.Tanh())
+    for _ in range(2):
+        with (
+            watching_outermost(outermost.append, lambda module, output: None),
+            watching(model, enter, leave),
+        ):
+            model(X)
+    assert outermost == [model] * 2 and seen == ["+", "+0", "-0", "-"] * 2
     assert nn.Module.__call__ is before
+
+
+def test_an_outermost_watcher_waits_for_the_end_of_a_trace_in_another_thread() -> None:
+    before = nn.Module.__call__
+    slow, seen = Slow(), []
+
+    def trace() -> None:
+        with TRACING:
+            BlockTracer().trace(slow)
+
+    thread = threading.Thread(target=trace)
+    thread.start()
+    assert slow.began.wait(20)
+    release = threading.Timer(0.1, slow.may_end.set)
+    release.start()
+    with watching_outermost(seen.append, lambda module, output: None):
+        assert slow.may_end.is_set()
+        slow.part(X)
+    thread.join()
+    assert seen == [slow.part] and nn.Module.__call__ is before
 
 
 def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
