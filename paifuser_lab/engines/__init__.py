@@ -9,10 +9,11 @@ from typing import Any
 from torch import nn
 
 from ..workload import Inputs
-from .engine import Engine
+from .engine import Enclosed, Engine
 from .nodes import EngineNode, NodeRecorder
 
 __all__ = [
+    "Enclosed",
     "Engine",
     "EngineNode",
     "NodeRecorder",

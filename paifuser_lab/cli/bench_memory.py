@@ -1,0 +1,26 @@
+"""`paifuser-lab bench memory`. Built on typer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .commands import Json, _show_bench, bench
+
+__all__ = ["bench"]
+
+
+@bench.command("memory")
+def bench_memory(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; eight of the zoo where none is named.")
+    ] = None,
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(help="Time for each model and batch.", min=0.1)] = 20.0,
+    threads: Annotated[int, typer.Option(help="Threads of a call.", min=1)] = 1,
+) -> None:
+    """Time calls with a memory pool and without one, and count their page faults and memory."""
+    from ..bench.memory import bench as measure
+
+    _show_bench(measure(tuple(names or ()), seconds=seconds, threads=threads), json)

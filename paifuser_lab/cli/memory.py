@@ -1,0 +1,101 @@
+"""`paifuser-lab memory`: the predicted peak of a model, or who held a GPU's memory in a snapshot;
+`bench memory-peak`: how right the predictions are. Built on typer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import FileError
+from .commands import Json, bench
+from .loading import Trust, load_model
+from .terminal import print_table
+
+SNAPSHOTS = (".pickle", ".pkl")
+
+
+def memory(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            help="A model's name, hf:TYPE, package.module:function, or a saved model's folder; or "
+            "a .pickle file of torch.cuda.memory._dump_snapshot, in which nothing is executed."
+        ),
+    ],
+    train: Annotated[
+        bool, typer.Option("--train", help="Of a step of training instead of a call.")
+    ] = False,
+    batch: Annotated[int | None, typer.Option(help="The batch size.", min=1)] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(help="A memory limit, such as '8 GB': the largest batch, and what helps."),
+    ] = None,
+    trust: Trust = False,
+    device: Annotated[
+        int | None,
+        typer.Option(help="Of a snapshot: the device; by default that with most events.", min=0),
+    ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(help="Of a snapshot: simulate its requests under other allocator settings."),
+    ] = True,
+    html: Annotated[
+        Path | None, typer.Option(help="Of a snapshot: write a report that works offline.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Predict the peak memory of a model without running it; or show who held memory in a snapshot,
+    why it ran out, and what other settings would reserve.
+    """
+    if subject.endswith(SNAPSHOTS):
+        _show_snapshot(Path(subject), device, html, json, replay=replay)
+        return
+    from ..memory import fits, predicted_peak
+
+    if html is not None or device is not None:
+        raise FileError(f"--html and --device are for a snapshot's file; {subject} is a model.")
+    work = load_model(subject, trust=trust)
+    predicted = (
+        predicted_peak(work, train, batch=batch)
+        if limit is None
+        else fits(work, train, limit, batch=batch)
+    )
+    typer.echo(str(predicted))
+    if json is not None:
+        predicted.save(json)
+
+
+def _show_snapshot(
+    path: Path, device: int | None, html: Path | None, json: Path | None, *, replay: bool
+) -> None:
+    from .._files import write_text
+    from ..figures.snapshot_page import snapshot_report
+    from ..memory.snapshots import memory_snapshot
+
+    record = memory_snapshot(path, device=device, replay=replay)
+    typer.echo(str(record))
+    if json is not None:
+        record.save(json)
+    if html is not None:
+        write_text(html, snapshot_report(record))
+        typer.echo(f"report in {html}")
+
+
+@bench.command("memory-peak")
+def bench_memory_peak(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; the whole zoo where none is named.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Compare predicted peaks of memory with measured ones."""
+    from ..bench.memory_peak import bench as measure
+
+    measured = measure(tuple(names or ()))
+    print_table(measured.title, measured.table())
+    typer.echo(measured.summary)
+    if json is not None:
+        measured.save(json)

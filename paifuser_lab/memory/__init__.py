@@ -1,0 +1,26 @@
+"""Memory: what a call holds and why, how little it could hold, and less of it held.
+
+    lab.fits(work, train=True, limit="8 GB")        # a limit, and what would make more fit
+    with lab.memory_pool(limit="2 GB"): ...         # what is freed stays for the next request
+
+limits           a safe share of what is free; out-of-memory errors
+fit              whether a workload fits into a limit, the largest batch, what would make more fit
+remedies         the changes that let more fit, each with its predicted peak
+predict          the peak of a call or a training step, predicted with fake tensors
+pools            the allocator keeps what will be asked for again, with a limit and statistics
+snapshots        torch's memory snapshots: read without executing them, analysed, replayed
+lifetimes        one run as buffers: who makes each, who touches it last, when it is released
+spans            a buffer as packing sees it: a size and a lifetime
+packing          buffers packed into one arena by best fit, and the least that they need
+integer_program  the smallest arena of few buffers, proven
+planning         the plan of a workload's memory against what torch's allocator held
+sole_readers     values that only one layer reads whatever the input, from the blocks' graphs
+reuse            activations that write over their input where nobody else reads it
+"""
+
+from __future__ import annotations
+
+from .fit import fits
+from .predict import Predictor, predicted_peak
+
+__all__ = ["Predictor", "fits", "predicted_peak"]

@@ -1,0 +1,164 @@
+"""The pool on a CPU: the GNU C library's heap keeps what is freed, for the whole process.
+
+Several pools can be in force: the smallest of their limits holds, and when the last one is left,
+the thresholds are as before and the pages that were kept are given back. Not so the heap's address
+range, where something small is still alive above a hole: a later buffer that fits in the hole is
+served from it, and stays there, also without a pool. So what a pool has changed can outlast it, and
+a turn without it in a comparison can fault less than a process that never had one.
+
+Only in the main thread is everything kept: other threads have heaps of at most 64 MB, so that their
+larger buffers are still mapped one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from threading import Lock
+
+from ...errors import PoolError
+from ...measure import page_faults, resident_bytes
+from ...records import MemoryPoolUse
+from .glibc import Glibc, keeping, load_library, obstacle, usual
+from .pool import MemoryPool
+
+
+class Heap:
+    """The process's heap, and the pools that are in force in it."""
+
+    def __init__(self, allocator: Glibc) -> None:
+        self.allocator = allocator
+        self._usual = usual()
+        self._lock = Lock()
+        self._uses: Counter[HeapPool] = Counter()
+        self._emptied_bytes = 0  # free bytes whose pages a trim has given back
+
+    def enter(self, pool: HeapPool) -> None:
+        """Let a pool be in force once more."""
+        with self._lock:
+            self._uses[pool] += 1
+            if self._uses[pool] == 1:
+                self.allocator.set(keeping(self._limit))
+
+    def leave(self, pool: HeapPool, *, trim: bool) -> None:
+        """Let a pool be in force once less."""
+        with self._lock:
+            self._uses[pool] -= 1
+            if self._uses[pool] > 0:
+                return
+            del self._uses[pool]
+            self.allocator.set(keeping(self._limit) if self._uses else self._usual)
+            if trim and not self._uses:
+                self._trim()
+
+    def trim(self) -> None:
+        """Give what is kept back to the kernel."""
+        with self._lock:
+            self._trim()
+
+    def trim_past(self, limit_bytes: int | None) -> bool:
+        """Trim if more than a limit is kept; whether it was."""
+        with self._lock:
+            kept = self._kept_bytes() if limit_bytes is not None else None
+            if kept is None or limit_bytes is None or kept <= limit_bytes:
+                return False
+            self._trim()
+            return True
+
+    def kept_bytes(self) -> int | None:
+        """What is free and has pages; None before glibc 2.33. Holes that a trim has emptied are not
+        counted, also where they are in use again, so that it can be too small by these.
+        """
+        with self._lock:
+            return self._kept_bytes()
+
+    def held_bytes(self) -> int | None:
+        """What is allocated and not freed; None before glibc 2.33."""
+        now = self.allocator.statistics()
+        return None if now is None else int(now.uordblks + now.hblkhd)
+
+    @property
+    def _limit(self) -> int | None:
+        limits = [pool.limit_bytes for pool in self._uses if pool.limit_bytes is not None]
+        return min(limits, default=None)
+
+    def _trim(self) -> None:
+        self.allocator.trim()
+        now = self.allocator.statistics()
+        self._emptied_bytes = 0 if now is None else now.fordblks
+
+    def _kept_bytes(self) -> int | None:
+        now = self.allocator.statistics()
+        if now is None:
+            return None
+        self._emptied_bytes = min(self._emptied_bytes, now.fordblks)
+        return int(now.fordblks - self._emptied_bytes)
+
+
+@cache
+def heap_obstacle() -> str:
+    """Why there is no pool on this machine's CPU; empty if there is one."""
+    return obstacle(load_library())
+
+
+@cache
+def process_heap() -> Heap:
+    """The heap of this process."""
+    return Heap(Glibc(load_library()))
+
+
+class HeapPool(MemoryPool):
+    """Freed memory of the CPU is kept up to a limit; see `MemoryPool`."""
+
+    def __init__(
+        self, name: str = "", limit_bytes: int | None = None, *, heap: Heap | None = None
+    ) -> None:
+        super().__init__(name, limit_bytes)
+        if heap is None and (reason := heap_obstacle()):
+            raise PoolError(
+                f"A memory pool on a CPU needs the GNU C library's allocator, and {reason}; leave "
+                "the pool out here."
+            )
+        self._heap = process_heap() if heap is None else heap
+        self._faults = 0  # while it was in force, as far as it was left
+        self._faults_before: list[int] = []
+
+    @property
+    def statistics(self) -> MemoryPoolUse:
+        """What is allocated and kept now, and the page faults while the pool was in force."""
+        self._check()
+        running = self._faults_before[:1]
+        return MemoryPoolUse(
+            name=self.name,
+            device="cpu",
+            limit_bytes=self.limit_bytes,
+            is_in_force=bool(running),
+            held_bytes=self._heap.held_bytes(),
+            kept_bytes=self._heap.kept_bytes(),
+            resident_bytes=resident_bytes(),
+            page_faults=self._faults + sum((page_faults() or 0) - before for before in running),
+            trims=self.trims,
+        )
+
+    def trim(self) -> None:
+        """Give every free page back to the kernel, also those that were free before the pool."""
+        self.trims += 1
+        self._heap.trim()
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._faults_before.append(page_faults() or 0)
+            self._heap.enter(self)
+
+    def _end(self, *, trim: bool) -> None:
+        with self._lock:
+            self._heap.leave(self, trim=trim)
+            before = self._faults_before.pop()
+            if not self._faults_before:
+                self._faults += (page_faults() or 0) - before
+        self._check()
+
+    def _check(self) -> None:
+        """Trim if more than the limit is kept."""
+        if self._heap.trim_past(self.limit_bytes):
+            self.trims += 1

@@ -1,0 +1,246 @@
+"""Predict the peak of a call or training step of a workload, at any batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import islice
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from ...arguments import check_count
+from ...errors import MeasureError, PaifuserError, first_line
+from ...machine.host import threads
+from ...measure.flops import counter
+from ...model.watch import watching
+from ...records import Held, PeakBytes, PredictedPeak, StepOptions
+from ...records.predicted_peak import MAX_LAYERS
+from ...workload import Derived, Inputs, Workload, outside_inference, workload_of
+from ...workload.batching import example_batch
+from ...workload.data import first_batches
+from ...workload.seeding import preserve_rng
+from .fake import fake_inputs, fake_model, fake_target
+from .ledger import OPTIMIZER, Ledger, Peak
+from .step import BACKWARD, FORWARD, Observer, Subject, run
+from .workspace import workspace_of
+
+BY_BACKWARD = "the backward pass"
+NOTES = {
+    "cpu": "Not in it: what oneDNN and MKL take from the system themselves, what the C library "
+    "keeps of freed memory, and Python and torch.",
+    "cuda": "Not in it: workspace of cuDNN and cuBLAS, fragmentation, and the CUDA context.",
+}
+
+
+def predicted_peak(
+    subject: Workload | Derived, train: bool = False, *, batch: int | None = None, **options: Any
+) -> PredictedPeak:
+    """Predict the peak memory of one call, or of one step of training, without running it.
+
+    The batch is that of the example inputs unless another is given. Options are the fields of
+    `StepOptions`: precision, optimizer, momentum, implementation, checkpoint.
+    """
+    work = workload_of(subject)
+    predictor = Predictor(subject, options_of(train=train, **options))
+    return predictor.peak(example_batch(work) if batch is None else batch)
+
+
+def options_of(**options: Any) -> StepOptions:
+    """The options of a step; an invalid one is refused in a sentence."""
+    try:
+        return StepOptions(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise MeasureError(
+            f"{name}={first['input']!r} is no option of a step: {first['msg']}; there are "
+            f"{', '.join(name for name in StepOptions.model_fields)}."
+        ) from error
+
+
+class Predictor:
+    """Predicts peaks of one workload with the same options; each batch is predicted once."""
+
+    @outside_inference
+    def __init__(self, subject: Workload | Derived, options: StepOptions) -> None:
+        self.work, self.options = workload_of(subject), options
+        self._threads = None if isinstance(subject, Workload) else subject.own_threads
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._peaks: dict[int, PredictedPeak] = {}
+        # The optimizer's own step is the same for every batch: it is run once.
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._last_update: Peak | None = None
+        inputs, target, self._example = example_of(self.work, options)
+        with self._explained(""):
+            model = fake_model(self.work.model, self._mode)
+            self._inputs = fake_inputs(inputs, self._mode)
+            self._target = fake_target(target, self._mode)
+            with self._mode:
+                subject_ = Subject(model, self._inputs, self.work.loss, self._target, options)
+                self._subject = subject_.prepare()
+
+    def peak(self, batch: int) -> PredictedPeak:
+        """The predicted peak at a batch size."""
+        check_count("batch", batch)
+        if batch not in self._peaks:
+            self._peaks[batch] = self._predicted(batch)
+        return self._peaks[batch]
+
+    def peak_bytes(self, batch: int) -> int | None:
+        """The predicted bytes at a batch size; None where they cannot be predicted."""
+        try:
+            return self.peak(batch).peak_bytes
+        except PaifuserError:
+            return None
+
+    def flops(self, batch: int) -> int:
+        """The FLOPs of the call, or of a step of training, at a batch size."""
+        self.peak(batch)  # makes the optimizer's state, after which a run is one step
+        with counter() as counted:
+            self._run(batch, Ledger(lambda *call: 0))
+        return int(counted.get_total_flops())
+
+    @outside_inference
+    def _predicted(self, batch: int) -> PredictedPeak:
+        ledger = Ledger(workspace_of)
+        self._run(batch, ledger)
+        if self._last_update is not None and OPTIMIZER not in ledger.peaks:
+            inputs = ledger.peaks[FORWARD].held.get("inputs", 0)
+            ledger.peaks[OPTIMIZER] = self._last_update.with_inputs(inputs)
+        self._last_update = ledger.peaks.get(OPTIMIZER)
+        peak = max(ledger.peaks.values(), key=lambda peak: peak.total)
+        device = self.work.device.type
+        layers = sorted(peak.layers.items(), key=lambda item: -item[1])[:MAX_LAYERS]
+        held = {
+            f"{name.replace(' ', '_')}_bytes": count for name, count in peak.held.items() if count
+        }
+        return PredictedPeak(
+            workload=self.work.name,
+            device=device,
+            batch=batch,
+            options=self.options,
+            held=PeakBytes(**held),
+            moment=peak.moment,
+            layers=tuple(
+                Held(layer=layer, kind="activations", held_bytes=count)
+                for layer, count in layers
+                if count
+            ),
+            note=NOTES.get(device, ""),
+        )
+
+    def _run(self, batch: int, ledger: Ledger) -> None:
+        """Run the step without values, observed by the ledger."""
+        with self._explained(f" at a batch of {batch}"), ExitStack() as stack:
+            stack.enter_context(preserve_rng(self.work.device))
+            stack.enter_context(threads(self._threads) if self._threads else nullcontext())
+            stack.enter_context(self._mode)
+            subject = self._with_batch(batch)
+            ledger.enter_storages("weights", _weights(subject.model))
+            ledger.enter_storages("optimizer state", self._optimizer_state())
+            ledger.enter_storages("inputs", subject.tensors)
+            for handle in _gradient_hooks(subject.model, ledger):
+                stack.callback(handle.remove)
+            stack.enter_context(_layers(subject.model, ledger))
+            stack.enter_context(ledger)
+            self._optimizer = run(subject, _observer(ledger), self._optimizer)
+
+    def _optimizer_state(self) -> list[Any]:
+        """The state that the optimizer has kept since the first prediction."""
+        states = self._optimizer.state.values() if self._optimizer is not None else ()
+        return [value for state in states for value in state.values()]
+
+    def _with_batch(self, batch: int) -> Subject:
+        """The subject with inputs and target of this batch; every tensor whose first dimension is
+        the example's is resized.
+        """
+
+        def resized(tensor: Tensor) -> Tensor:
+            if not tensor.ndim or tensor.shape[0] != self._example:
+                return tensor.clone()
+            is_last = tensor.ndim == 4 and not tensor.is_contiguous()
+            layout = torch.channels_last if is_last else torch.contiguous_format
+            return torch.empty(
+                (batch, *tensor.shape[1:]),
+                dtype=tensor.dtype,
+                device=tensor.device,
+                memory_format=layout,
+            )
+
+        subject = self._subject
+        target = pytree.tree_map_only(Tensor, resized, subject.target)
+        return Subject(
+            subject.model, subject.inputs.map(resized), subject.loss, target, subject.options
+        )
+
+    @contextmanager
+    def _explained(self, where: str) -> Iterator[None]:
+        """Wrap whatever a model raises on fake tensors into a sentence."""
+        try:
+            yield
+        except PaifuserError as error:
+            raise MeasureError(f"{self.work.name}: {error}") from error
+        except Exception as error:
+            raise MeasureError(
+                f"The memory of {self.work.name}{where} cannot be predicted without running it "
+                f"({type(error).__name__}: {first_line(error).rstrip('.')}); measure it with "
+                "profiler.memory_timeline(work)."
+            ) from error
+
+
+def example_of(work: Workload, options: StepOptions) -> tuple[Inputs, Any, int]:
+    """The inputs, the target and their batch: a batch of the train data for a step of training with
+    a loss, else the example inputs.
+    """
+    example_batch(work)
+    if not options.train or work.loss is None or work.train is None:
+        return work.inputs, None, example_batch(work)
+    batches = islice(first_batches(work.train, work.device, "train data"), 1)
+    inputs, target = next(batches, (work.inputs, None))
+    sizes = [tensor.shape[0] for tensor in inputs.tensors if tensor.ndim]
+    return inputs, target, sizes[0] if sizes else 1
+
+
+def _weights(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _gradient_hooks(model: nn.Module, ledger: Ledger) -> list[Any]:
+    """Count the gradient of each weight as one when it is there."""
+
+    def enter(weight: Tensor) -> None:
+        ledger.enter_storages("gradients", [weight.grad])
+
+    return [
+        weight.register_post_accumulate_grad_hook(enter)  # type: ignore[no-untyped-call]
+        for weight in model.parameters()
+        if weight.requires_grad
+    ]
+
+
+def _observer(ledger: Ledger) -> Observer:
+    def enter(phase: str) -> None:
+        ledger.begin(
+            phase, is_anew=phase == FORWARD, layer=BY_BACKWARD if phase == BACKWARD else ""
+        )
+
+    return Observer(enter, lambda tensors: ledger.enter_storages("optimizer state", tensors))
+
+
+@contextmanager
+def _layers(model: nn.Module, ledger: Ledger) -> Iterator[None]:
+    """Tell the ledger which layer is running."""
+
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        ledger.layer_path.append(layer)
+
+    def leave(layer: str, output: Any) -> None:
+        ledger.layer_path.pop()
+
+    with watching(model, enter, leave):
+        yield

@@ -1,0 +1,161 @@
+"""One call, or steps of training: the same code on real tensors, to measure, and on fake ones, to
+predict. Built on torch.optim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ...errors import MeasureError
+from ...records import StepOptions
+from ...workload import Inputs
+from .blocks import checkpoint_layers
+from .ledger import OPTIMIZER
+
+CALL, FORWARD, BACKWARD = "the call", "the forward pass", "the backward pass"
+STEPS = 2  # the optimizer makes its state in the first one
+LEARNING_RATE = 1e-6
+IMPLEMENTATIONS: dict[str | None, dict[str, Any]] = {
+    None: {},
+    "for-loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+Loss = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model of its own, which is changed, with inputs and, for training, a loss and a target."""
+
+    model: nn.Module
+    inputs: Inputs
+    loss: Loss | None
+    target: Any
+    options: StepOptions
+
+    def prepare(self) -> Subject:
+        """The model in the options' mode, precision and checkpoints."""
+        self.model.train(self.options.train)
+        checkpoint_layers(self.model, self.options.checkpoint)
+        if self.options.precision != "bf16":
+            return self
+        _convert(self.model)
+        inputs = self.inputs.map(_to_bf16)
+        return Subject(self.model, inputs, self.loss, self.target, self.options)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors of inputs and target."""
+        return [*self.inputs.tensors, *pytree.tree_leaves(self.target)]
+
+
+@dataclass
+class Observer:
+    """Called by a step: when a phase begins, and when the optimizer has made its state."""
+
+    enter: Callable[[str], None] = lambda phase: None
+    optimizer_state: Callable[[Iterable[Any]], None] = lambda tensors: None
+
+
+def run(
+    subject: Subject, observer: Observer, optimizer: torch.optim.Optimizer | None = None
+) -> torch.optim.Optimizer | None:
+    """One call without gradients, or two steps of training: the second has optimizer state.
+
+    With the optimizer of an earlier run, only the gradients of one more step.
+    """
+    if not subject.options.train:
+        observer.enter(CALL)
+        with torch.no_grad(), _autocast(subject):
+            subject.inputs(subject.model)
+        return None
+    steps = STEPS if optimizer is None else 0
+    optimizer = optimizer or _optimizer(subject)
+    for _ in range(steps):
+        _gradients(subject, optimizer, observer)
+        _update(optimizer, observer)
+    if not steps:
+        _gradients(subject, optimizer, observer)
+    optimizer.zero_grad(set_to_none=True)
+    return optimizer
+
+
+def _gradients(subject: Subject, optimizer: torch.optim.Optimizer, observer: Observer) -> None:
+    """Compute the gradients of all weights."""
+    optimizer.zero_grad(set_to_none=True)
+    observer.enter(FORWARD)
+    with torch.enable_grad():
+        with _autocast(subject):
+            loss = _loss(subject)
+        observer.enter(BACKWARD)
+        torch.autograd.backward(loss)
+
+
+def _update(optimizer: torch.optim.Optimizer, observer: Observer) -> None:
+    """Change the weights by their gradients."""
+    observer.enter(OPTIMIZER)
+    optimizer.step()
+    observer.optimizer_state(
+        value for state in optimizer.state.values() for value in state.values()
+    )
+
+
+def _loss(subject: Subject) -> Tensor:
+    """The workload's loss; without one, the sum of all outputs that have a gradient."""
+    output = subject.inputs(subject.model)
+    if subject.loss is not None and subject.target is not None:
+        return subject.loss(output, subject.target)
+    leaves = [
+        leaf.float().sum()
+        for leaf in pytree.tree_leaves(output)
+        if isinstance(leaf, Tensor) and leaf.requires_grad
+    ]
+    if not leaves:
+        raise MeasureError(
+            "no output depends on a weight that can be trained, so there is no training step."
+        )
+    return torch.stack(leaves).sum()
+
+
+def _autocast(subject: Subject) -> Any:
+    device = next((leaf.device.type for leaf in subject.model.parameters()), "cpu")
+    is_on = subject.options.precision == "amp-bf16"
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=is_on)
+
+
+def _optimizer(subject: Subject) -> torch.optim.Optimizer:
+    """The optimizer of the weights that can be trained."""
+    weights = [weight for weight in subject.model.parameters() if weight.requires_grad]
+    if not weights:
+        raise MeasureError("none of its weights can be trained; set requires_grad on some.")
+    options = subject.options
+    chosen: dict[str, Any] = IMPLEMENTATIONS[options.implementation]
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(weights, lr=LEARNING_RATE, momentum=options.momentum, **chosen)
+    return torch.optim.AdamW(weights, lr=LEARNING_RATE, **chosen)
+
+
+def _convert(model: nn.Module) -> None:
+    """Give a model bf16 weights and buffers; `Module.to` does not take fake ones."""
+    known: dict[int, Any] = {}
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                values = known.setdefault(
+                    id(weight), nn.Parameter(_to_bf16(weight.detach()), weight.requires_grad)
+                )
+                module._parameters[name] = values
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = known.setdefault(id(buffer), _to_bf16(buffer))
+
+
+def _to_bf16(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor

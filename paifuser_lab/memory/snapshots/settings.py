@@ -1,0 +1,144 @@
+"""The allocator's settings, named and meant as torch documents PYTORCH_CUDA_ALLOC_CONF.
+
+max_split_size_mb           blocks of at least this size are not split
+roundup_power2_divisions    requests are rounded up to a division between powers of two
+garbage_collection_threshold
+                            past this share of the limit, old free segments are given back
+                            before more is taken from the device
+expandable_segments         one segment a stream and pool, which grows and shrinks by pages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import FileError
+
+MIB = 1 << 20
+SMALLEST_BYTES = 512
+SMALL_REQUEST_BYTES = MIB  # requests up to this size come from small segments
+SMALL_SEGMENT_BYTES = 2 * MIB
+LARGE_SEGMENT_BYTES = 20 * MIB
+WHOLE_SEGMENT_FROM_BYTES = 10 * MIB  # larger requests get a segment of their own size
+ROUNDED_SEGMENT_BYTES = 2 * MIB
+LEAST_SPLIT_MB = 20
+DIVISION_CLASSES_MB = tuple(1 << power for power in range(17))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the simulated allocator; the defaults are torch's."""
+
+    max_split_size_mb: int | None = None
+    expandable_segments: bool = False
+    garbage_collection_threshold: float = 0.0
+    # a number for all sizes, or pairs of (size in MB, number) as torch has them
+    roundup_power2_divisions: int | tuple[tuple[int, int], ...] = 0
+
+    def __post_init__(self) -> None:
+        if self.max_split_size_mb is not None and self.max_split_size_mb <= LEAST_SPLIT_MB:
+            raise FileError(
+                f"max_split_size_mb is {self.max_split_size_mb}; torch takes only sizes above "
+                f"{LEAST_SPLIT_MB}."
+            )
+        if not 0 <= self.garbage_collection_threshold < 1:
+            raise FileError(
+                f"garbage_collection_threshold is {self.garbage_collection_threshold}; give a "
+                "share between 0 and 1."
+            )
+        for count in self._divisions():
+            if count < 0 or count & (count - 1):
+                raise FileError(
+                    f"roundup_power2_divisions is {count}; torch takes only powers of two."
+                )
+
+    @classmethod
+    def of_snapshot(cls, recorded: Mapping[str, Any]) -> Settings:
+        """The settings that a snapshot was recorded under; defaults where it has none."""
+        split = _number(recorded.get("max_split_size"), -1)
+        threshold = _number(recorded.get("garbage_collection_threshold"), 0.0)
+        divisions = recorded.get("roundup_power2_divisions")
+        megabytes = int(split) // MIB
+        return cls(
+            max_split_size_mb=megabytes if LEAST_SPLIT_MB < megabytes < 1 << 40 else None,
+            expandable_segments=bool(recorded.get("expandable_segments", False)),
+            garbage_collection_threshold=threshold if 0 <= threshold < 1 else 0.0,
+            roundup_power2_divisions=_pairs(divisions) if isinstance(divisions, dict) else 0,
+        )
+
+    def rounded(self, size: int) -> int:
+        """The size that a request is rounded up to."""
+        size = max(size, 1)
+        divisions = self._divisions_for(size)
+        if divisions > 1 and size > SMALLEST_BYTES * divisions:
+            lower = 1 << (size.bit_length() - 1)
+            step = max(1, lower // divisions)
+            return lower + -(-(size - lower) // step) * step
+        return -(-size // SMALLEST_BYTES) * SMALLEST_BYTES
+
+    def segment_bytes(self, size: int) -> int:
+        """The size of the segment taken from the device for a rounded request."""
+        if size <= SMALL_REQUEST_BYTES:
+            return SMALL_SEGMENT_BYTES
+        if size < WHOLE_SEGMENT_FROM_BYTES:
+            return LARGE_SEGMENT_BYTES
+        return -(-size // ROUNDED_SEGMENT_BYTES) * ROUNDED_SEGMENT_BYTES
+
+    @property
+    def max_split_bytes(self) -> int | None:
+        """The size from which blocks are not split."""
+        return None if self.max_split_size_mb is None else self.max_split_size_mb * MIB
+
+    def _divisions(self) -> tuple[int, ...]:
+        given = self.roundup_power2_divisions
+        return (given,) if isinstance(given, int) else tuple(count for _, count in given)
+
+    def _divisions_for(self, size: int) -> int:
+        given = self.roundup_power2_divisions
+        if isinstance(given, int):
+            return given
+        megabytes = min(1 << max(0, (size // MIB).bit_length() - 1), DIVISION_CLASSES_MB[-1])
+        return dict(given).get(megabytes, 0)
+
+    def __str__(self) -> str:
+        """As PYTORCH_CUDA_ALLOC_CONF takes them."""
+        parts = []
+        if self.expandable_segments:
+            parts.append("expandable_segments:True")
+        if self.max_split_size_mb is not None:
+            parts.append(f"max_split_size_mb:{self.max_split_size_mb}")
+        if self.garbage_collection_threshold:
+            parts.append(f"garbage_collection_threshold:{self.garbage_collection_threshold:g}")
+        given = self.roundup_power2_divisions
+        if isinstance(given, int) and given > 1:
+            parts.append(f"roundup_power2_divisions:{given}")
+        elif not isinstance(given, int) and given:
+            pairs = ",".join(f"{size}:{count}" for size, count in given)
+            parts.append(f"roundup_power2_divisions:[{pairs}]")
+        return ",".join(parts) or "default"
+
+
+def _number(value: Any, otherwise: float) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < 1 << 63 else otherwise
+
+
+def _pairs(divisions: dict[Any, Any]) -> tuple[tuple[int, int], ...] | int:
+    """The divisions of a snapshot, which names sizes in MB by text; those that do nothing are
+    left out.
+    """
+    pairs = tuple(
+        (int(size), count)
+        for size, count in divisions.items()
+        if isinstance(size, str)
+        and len(size) < 6
+        and size.isascii()
+        and size.isdigit()
+        and int(size) in DIVISION_CLASSES_MB
+        and isinstance(count, int)
+        and count > 1
+        and not count & (count - 1)
+    )
+    return pairs if pairs else 0

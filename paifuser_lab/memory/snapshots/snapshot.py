@@ -1,0 +1,127 @@
+"""What a snapshot holds: its segments and blocks, and the events before it, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy
+
+from .stacks import Stacks
+
+# what an event did, as torch names it; the index is its code in a trace's column
+ACTIONS = (
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "oom",
+    "snapshot",
+    "other",
+)
+CODES = {name: code for code, name in enumerate(ACTIONS)}
+ALLOC, FREE_REQUESTED, FREE_COMPLETED = 0, 1, 2
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM = 3, 4, 5, 6, 7
+OTHER = len(ACTIONS) - 1
+
+
+class Block(NamedTuple):
+    """A block of a segment when the snapshot was taken."""
+
+    address: int
+    size: int
+    requested: int
+    is_free: bool
+    stack: int
+
+
+class Segment(NamedTuple):
+    """A range of addresses that the allocator holds."""
+
+    device: int
+    address: int
+    size: int
+    stream: int
+    is_large: bool
+    is_expandable: bool
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The events of one device in order, as columns."""
+
+    action: numpy.ndarray  # codes of ACTIONS
+    address: numpy.ndarray  # free bytes on the device where the action is `oom`
+    size: numpy.ndarray
+    stream: numpy.ndarray
+    time_us: numpy.ndarray  # all 0 where the version of torch recorded none
+    stack: numpy.ndarray  # an index of `Snapshot.stacks`
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    def is_timed(self) -> bool:
+        return bool(self.time_us.any())
+
+    def times_ms(self) -> numpy.ndarray:
+        """Milliseconds since the first event; the number of the event if none has a time."""
+        if not self.is_timed:
+            return numpy.arange(len(self), dtype=float)
+        times: numpy.ndarray = (self.time_us - self.time_us[0]) / 1e3
+        return numpy.maximum.accumulate(times)
+
+    def before(self, event: int) -> Trace:
+        """The events before an event."""
+        return Trace(*(getattr(self, name)[:event] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A memory snapshot as plain data."""
+
+    name: str
+    segments: tuple[Segment, ...]
+    traces: tuple[Trace, ...]  # by device
+    stacks: Stacks
+    settings: Mapping[str, Any]
+
+    def device(self, wanted: int | None = None) -> int:
+        """The device, or the one with most events and reserved memory."""
+        reserved = dict.fromkeys(range(len(self.traces)), 0)
+        for segment in self.segments:
+            reserved[segment.device] = reserved.get(segment.device, 0) + segment.size
+        if wanted is not None:
+            return wanted
+        return max(reserved, key=lambda device: (self._events(device), reserved[device]), default=0)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The devices of which the snapshot holds anything."""
+        traced = {device for device in range(len(self.traces)) if len(self.traces[device])}
+        return tuple(sorted(traced | {segment.device for segment in self.segments}))
+
+    def _events(self, device: int) -> int:
+        return len(self.traces[device]) if device < len(self.traces) else 0
+
+    def trace(self, device: int) -> Trace:
+        """The events of a device."""
+        return self.traces[device] if self._events(device) else no_events()
+
+    def segments_of(self, device: int) -> list[Segment]:
+        """The segments of a device by address."""
+        return sorted(
+            (segment for segment in self.segments if segment.device == device),
+            key=lambda segment: segment.address,
+        )
+
+
+def no_events() -> Trace:
+    """A trace without events."""
+    empty = numpy.zeros(0, numpy.int64)
+    return Trace(empty, empty, empty, empty, empty, empty)

@@ -1,0 +1,108 @@
+"""What a memory pool holds and keeps, and what it has spared so far."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from .record import Record
+from .text import counted, html_table, readable_bytes, readable_share, text_table
+
+
+class MemoryPoolUse(Record):
+    """A pool at one moment, in bytes; None where the allocator does not tell.
+
+    `held_bytes` are given out to tensors, `kept_bytes` are free and stay for the next request.
+    Counts of page faults and trims are over the time in which the pool was in force.
+    """
+
+    name: str = ""
+    device: str
+    limit_bytes: int | None = None
+    is_hard: bool = False
+    is_in_force: bool = False
+    held_bytes: int | None = None
+    kept_bytes: int | None = None
+    requested_bytes: int | None = None
+    largest_free_bytes: int | None = None
+    resident_bytes: int | None = None
+    page_faults: int | None = None
+    trims: int = 0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.largest_free_bytes or 0) > (self.kept_bytes or 0):
+            raise ValueError("the largest free block is larger than all that is free")
+        return self
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """What the pool has of the device: held and kept."""
+        if self.held_bytes is None or self.kept_bytes is None:
+            return None
+        return self.held_bytes + self.kept_bytes
+
+    @property
+    def fragmentation(self) -> float | None:
+        """The share of the free memory that is not in its largest block; 0 if nothing is free."""
+        if self.largest_free_bytes is None or self.kept_bytes is None:
+            return None
+        return 1 - self.largest_free_bytes / self.kept_bytes if self.kept_bytes else 0.0
+
+    @property
+    def rounding(self) -> float | None:
+        """The share of what is held that was not requested: blocks are rounded up."""
+        if self.requested_bytes is None or self.held_bytes is None:
+            return None
+        return 1 - self.requested_bytes / self.held_bytes if self.held_bytes else 0.0
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether more is kept than the limit (on CUDA: held and kept)."""
+        size = self.kept_bytes if self.device == "cpu" else self.reserved_bytes
+        return self.limit_bytes is not None and size is not None and size > self.limit_bytes
+
+    @property
+    def title(self) -> str:
+        """The pool's name, its device and whether it is in force, in a line."""
+        name = f"memory pool '{self.name}'" if self.name else "memory pool"
+        return f"{name} on {self.device} · {'in force' if self.is_in_force else 'not in force'}"
+
+    @property
+    def sentence(self) -> str:
+        """What is kept, against the limit."""
+        limit = "no limit" if self.limit_bytes is None else f"{readable_bytes(self.limit_bytes)}"
+        kind = "hard limit" if self.is_hard else "limit"
+        against = limit if self.limit_bytes is None else f"a {kind} of {limit}"
+        over = ", which is exceeded" if self.is_over_limit else ""
+        kept = "an unknown amount" if self.kept_bytes is None else readable_bytes(self.kept_bytes)
+        return f"Keeps {kept} for the next request, with {against}{over}."
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each known figure."""
+        sizes = {
+            "held": self.held_bytes,
+            "kept": self.kept_bytes,
+            "requested": self.requested_bytes,
+            "largest free block": self.largest_free_bytes,
+            "resident in the process": self.resident_bytes,
+        }
+        shares = {"fragmentation": self.fragmentation, "lost to rounding": self.rounding}
+        figures = {name: readable_bytes(size) for name, size in sizes.items() if size is not None}
+        figures |= {
+            name: readable_share(share) for name, share in shares.items() if share is not None
+        }
+        if self.page_faults is not None:
+            figures["page faults"] = f"{self.page_faults:,}"
+        figures["trimmed"] = counted(self.trims, "time")
+        return [{"memory": name, "now": figure} for name, figure in figures.items()]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, self.sentence, *text_table(self.table(), ("memory",))])
+
+    def __repr__(self) -> str:
+        return f"MemoryPoolUse({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, self.sentence), self.table(), ("memory",))

@@ -1,0 +1,206 @@
+"""A snapshot of CUDA's memory: by category over time, its segments at a moment, who held what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pydantic import model_validator
+
+from .record import Record
+from .replay import OutOfMemory, Replay
+from .text import counted, html_table, readable_bytes, readable_share, text_table
+
+if TYPE_CHECKING:
+    import pandas
+
+MAX_ROWS = 15
+_WORDS = ("call site", "category")
+
+
+class SiteMemory(Record):
+    """The memory that one call site holds at a moment."""
+
+    site: str
+    category: str
+    blocks: int
+    held_bytes: int
+
+
+class SnapshotMap(Record):
+    """The segments of a moment and the blocks in them, as columns.
+
+    `block_segment` is an index of the segments, `block_site` one of `sites`, `block_category` one
+    of `categories`. What no block covers is free.
+    """
+
+    moment: str
+    time_ms: float
+    segment_bytes: tuple[int, ...] = ()
+    segment_allocated_bytes: tuple[int, ...] = ()
+    segment_stream: tuple[int, ...] = ()
+    segment_is_large: tuple[bool, ...] = ()
+    segment_is_expandable: tuple[bool, ...] = ()
+    sites: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    block_segment: tuple[int, ...] = ()
+    block_offset_bytes: tuple[int, ...] = ()
+    block_bytes: tuple[int, ...] = ()
+    block_site: tuple[int, ...] = ()
+    block_category: tuple[int, ...] = ()
+    blocks_left_out: int = 0
+    requested_bytes: int = 0
+    free_bytes: int = 0
+    largest_free_bytes: int = 0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        segments = (self.segment_bytes, self.segment_allocated_bytes, self.segment_stream,
+                    self.segment_is_large, self.segment_is_expandable)  # fmt: skip
+        blocks = (self.block_segment, self.block_offset_bytes, self.block_bytes,
+                  self.block_site, self.block_category)  # fmt: skip
+        if any(len(set(map(len, columns))) != 1 for columns in (segments, blocks)):
+            raise ValueError("the columns of its segments or blocks differ in length")
+        for column, count in (
+            (self.block_segment, len(self.segment_bytes)),
+            (self.block_site, len(self.sites)),
+            (self.block_category, len(self.categories)),
+        ):
+            if not all(0 <= index < count for index in column):
+                raise ValueError("a block belongs to a segment, site or category not listed")
+        return self
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The bytes of all segments."""
+        return sum(self.segment_bytes)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The bytes of all blocks."""
+        return sum(self.segment_allocated_bytes)
+
+    @property
+    def fragmentation(self) -> float:
+        """The share of free memory that is not in the largest free piece."""
+        return 1 - self.largest_free_bytes / self.free_bytes if self.free_bytes else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Reserved, allocated and free memory, and how fragmented it is."""
+        rounding = max(0, self.allocated_bytes - self.requested_bytes)
+        return (
+            f"{self.moment}: {readable_bytes(self.reserved_bytes)} in "
+            f"{counted(len(self.segment_bytes), 'segment')}, "
+            f"{readable_bytes(self.allocated_bytes)} of it allocated "
+            f"({readable_bytes(rounding)} by rounding up) and {readable_bytes(self.free_bytes)} "
+            f"free, the largest piece {readable_bytes(self.largest_free_bytes)}: fragmentation "
+            f"{readable_share(self.fragmentation)}."
+        )
+
+
+class MemorySnapshot(Record):
+    """What a snapshot tells of one device. Columns of `time_ms`, thinned where there are many
+    events, keep the peaks; `held_bytes` has a column for each category.
+    """
+
+    name: str
+    device: int
+    devices: tuple[int, ...] = ()
+    events: int = 0
+    is_timed: bool = True  # otherwise `time_ms` numbers the events
+    settings: str = ""
+    categories: tuple[str, ...] = ()
+    time_ms: tuple[float, ...] = ()
+    held_bytes: tuple[tuple[int, ...], ...] = ()
+    reserved_bytes: tuple[int, ...] = ()
+    peak_ms: float = 0.0
+    peak_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    at_peak: tuple[SiteMemory, ...] = ()
+    blocks_at_peak: int = 0
+    maps: tuple[SnapshotMap, ...] = ()
+    replay: Replay | None = None
+    out_of_memory: OutOfMemory | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        columns = (self.reserved_bytes, *self.held_bytes)
+        if any(len(column) != len(self.time_ms) for column in columns):
+            raise ValueError("the columns of its timeline differ in length")
+        if len(self.held_bytes) != len(self.categories):
+            raise ValueError(
+                f"{len(self.categories)} categories have {len(self.held_bytes)} columns"
+            )
+        return self
+
+    @property
+    def unit(self) -> str:
+        """The unit of `time_ms`."""
+        return "ms" if self.is_timed else "events"
+
+    @property
+    def title(self) -> str:
+        """The file, the device and the peaks, in a line."""
+        return (
+            f"{self.name}, device {self.device} · {readable_bytes(self.peak_bytes)} allocated and "
+            f"{readable_bytes(self.peak_reserved_bytes)} reserved at the peak"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """A sentence on who holds the peak."""
+        if not self.at_peak:
+            return "Nothing is allocated in this snapshot."
+        largest = self.at_peak[0]
+        share = largest.held_bytes / self.peak_bytes if self.peak_bytes else 0.0
+        when = f" {self.peak_ms:.4g} {self.unit} after its first event" if self.events else ""
+        return (
+            f"Most is allocated{when}: {counted(self.blocks_at_peak, 'block')}. Most of it, "
+            f"{readable_bytes(largest.held_bytes)} ({readable_share(share)}), was allocated at "
+            f"{largest.site} ({largest.category})."
+        )
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The lines above its table."""
+        return (self.title, self.sentence, *(moment.sentence for moment in self.maps))
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per moment of the timeline, a column per category."""
+        import pandas
+
+        columns = {"time_ms": self.time_ms, "reserved_bytes": self.reserved_bytes}
+        held = dict(zip(self.categories, self.held_bytes, strict=True))
+        return pandas.DataFrame(columns | held)
+
+    def table(self) -> list[dict[str, str]]:
+        """The call sites that hold most at the peak, as text."""
+        whole = max(1, self.peak_bytes)
+        return [
+            {
+                "call site": row.site,
+                "category": row.category,
+                "blocks": str(row.blocks),
+                "held": readable_bytes(row.held_bytes),
+                "share": readable_share(row.held_bytes / whole),
+            }
+            for row in self.at_peak[:MAX_ROWS]
+        ]
+
+    def __str__(self) -> str:
+        parts = [*self.captions, *text_table(self.table(), _WORDS)]
+        for other in (self.out_of_memory, self.replay):
+            if other is not None:
+                parts += ["", str(other)]
+        return "\n".join(parts)
+
+    def __repr__(self) -> str:
+        return f"MemorySnapshot({self.name}: {readable_bytes(self.peak_bytes)} at the peak)"
+
+    def _repr_html_(self) -> str:
+        tables = [html_table(self.captions, self.table(), _WORDS)]
+        tables += [
+            other._repr_html_() for other in (self.out_of_memory, self.replay) if other is not None
+        ]
+        return "".join(tables)

@@ -1,0 +1,265 @@
+"""The peak memory of a call or a training step by category, predicted, and whether a limit holds
+it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from .memory import Held
+from .record import Record
+from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .workload_name import AboutWorkload
+
+if TYPE_CHECKING:
+    import pandas
+
+Category = Literal["weights", "gradients", "optimizer state", "activations", "workspace", "inputs"]
+MAX_LAYERS = 10
+_WORDS = ("category", "what it is", "change", "how", "layer")
+ABOUT: dict[str, str] = {
+    "weights": "parameters and buffers",
+    "gradients": "of the weights",
+    "optimizer state": "what the optimizer keeps for each weight",
+    "activations": "outputs of operators, and their gradients",
+    "workspace": "what operators and the optimizer free before they end",
+    "inputs": "example inputs and targets",
+}
+
+
+class StepOptions(Record):
+    """What the memory of a call or of a training step depends on, beside model and batch.
+
+    `implementation` is the optimizer's, in torch's words; None is torch's choice for the device.
+    `precision` is a format of the weights and inputs, or autocast (`amp-bf16`). `checkpoint` has
+    the layers whose activations are computed again in the backward pass.
+    """
+
+    train: bool = False
+    precision: Literal["fp32", "bf16", "amp-bf16"] = "fp32"
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    implementation: Literal["for-loop", "foreach", "fused"] | None = None
+    checkpoint: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts: list[str] = [] if self.precision == "fp32" else [self.precision]
+        if not self.train:
+            return ", ".join(["inference", *parts])
+        parts.insert(0, f"{self.implementation or ''} {self.optimizer}".strip())
+        if self.checkpoint:
+            parts.append(f"{counted(len(self.checkpoint), 'layer')} checkpointed")
+        return ", ".join(["training", *parts])
+
+
+class PeakBytes(Record):
+    """The bytes held at the peak by each category."""
+
+    weights_bytes: int = Field(default=0, ge=0)
+    gradients_bytes: int = Field(default=0, ge=0)
+    optimizer_state_bytes: int = Field(default=0, ge=0)
+    activations_bytes: int = Field(default=0, ge=0)
+    workspace_bytes: int = Field(default=0, ge=0)
+    inputs_bytes: int = Field(default=0, ge=0)
+
+    @property
+    def by_category(self) -> dict[str, int]:
+        """The bytes of each category by its name."""
+        return {
+            name.removesuffix("_bytes").replace("_", " "): count
+            for name, count in self.model_dump().items()
+        }
+
+    @property
+    def total_bytes(self) -> int:
+        """The sum over all categories."""
+        return sum(self.by_category.values())
+
+
+class PredictedPeak(Record):
+    """The peak of one call, or of one training step, before it is run."""
+
+    workload: AboutWorkload
+    device: str
+    batch: int = Field(ge=1)
+    options: StepOptions
+    held: PeakBytes
+    moment: str
+    layers: tuple[Held, ...] = ()
+    note: str = ""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes at the peak: everything that torch allocates, weights and inputs included."""
+        return self.held.total_bytes
+
+    @property
+    def title(self) -> str:
+        """The workload, what is run, and the peak, in a line."""
+        return (
+            f"{self.workload}, {self.options}, batch {self.batch} on {self.device}: "
+            f"{readable_bytes(self.peak_bytes)} at the peak, predicted"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """When the peak is, and what holds most of it."""
+        name, count = max(self.held.by_category.items(), key=lambda item: item[1])
+        most = self.layers[0] if self.layers else None
+        where = (
+            f"; of the activations, the largest part is of {most.layer or 'the model itself'}, "
+            f"{readable_bytes(most.held_bytes)}"
+            if most and most.held_bytes
+            else ""
+        )
+        share = readable_share(count / self.peak_bytes) if self.peak_bytes else "0%"
+        return f"The peak is in {self.moment}: {share} of it is {name}{where}."
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per category."""
+        import pandas
+
+        return pandas.DataFrame(
+            {"held_bytes": self.held.by_category.values()}, index=list(self.held.by_category)
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per category, as text, and their sum."""
+        rows = [
+            {
+                "category": name,
+                "held": readable_bytes(count),
+                "share": f"{count / max(1, self.peak_bytes):.1%}",
+                "what it is": ABOUT[name],
+            }
+            for name, count in self.held.by_category.items()
+        ]
+        total = {"category": "all", "held": readable_bytes(self.peak_bytes), "share": "100.0%"}
+        return [*rows, {**total, "what it is": ""}]
+
+    def __str__(self) -> str:
+        lines = [self.title, *text_table(self.table(), _WORDS), self.sentence]
+        return "\n".join([*lines, self.note] if self.note else lines)
+
+    def __repr__(self) -> str:
+        return f"PredictedPeak({self.workload}: {readable_bytes(self.peak_bytes)})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, self.sentence), self.table(), _WORDS)
+
+
+class FitRemedy(Record):
+    """A change that lets more fit: its peak at the same batch, and the largest batch with it.
+
+    `more_flops` is the share of FLOPs that it adds to a step; None where its time is unknown.
+    """
+
+    change: str
+    how: str
+    options: StepOptions
+    batch: int = Field(ge=1)
+    peak_bytes: int = Field(ge=0)
+    largest_batch: int | None = None
+    more_flops: float | None = None
+
+
+class Fit(Record):
+    """Whether a call or a training step fits into a memory limit, and what would make more fit.
+
+    `largest_batch` is the largest that fits; None if not even the smallest that the model takes
+    does. `is_open` means that larger ones than those tried fit as well.
+    """
+
+    predicted: PredictedPeak
+    limit_bytes: int = Field(ge=1)
+    largest_batch: int | None = None
+    is_open: bool = False
+    remedies: tuple[FitRemedy, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.is_within
+
+    @property
+    def workload(self) -> str:
+        """The name of the workload."""
+        return self.predicted.workload
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the predicted peak is within the limit."""
+        return self.predicted.peak_bytes <= self.limit_bytes
+
+    @property
+    def title(self) -> str:
+        """Whether it fits, in a line."""
+        peak = self.predicted
+        verb = "fits" if self.is_within else "does not fit"
+        return (
+            f"{peak.workload}, {peak.options}, batch {peak.batch} on {peak.device} {verb}: "
+            f"{readable_bytes(peak.peak_bytes)} of {readable_bytes(self.limit_bytes)}"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The largest batch that fits."""
+        if self.largest_batch is None:
+            return "No batch fits into the limit."
+        if self.is_open:
+            return f"A batch of {self.largest_batch} fits too; no larger one was tried."
+        return f"The largest batch that fits is {self.largest_batch}."
+
+    @property
+    def largest(self) -> str:
+        """The largest batch as text."""
+        return _batch(self.largest_batch, is_open=self.is_open)
+
+    def table(self) -> list[dict[str, str]]:
+        """The peak by category, as text."""
+        return self.predicted.table()
+
+    def remedy_table(self) -> list[dict[str, str]]:
+        """What would make more fit: a row per change, as text."""
+        return [
+            {
+                "change": remedy.change,
+                "peak": readable_bytes(remedy.peak_bytes),
+                "saves": readable_bytes(self.predicted.peak_bytes - remedy.peak_bytes),
+                "fits": "yes" if remedy.peak_bytes <= self.limit_bytes else "no",
+                "largest batch": _batch(remedy.largest_batch, is_open=False),
+                "time": "not known"
+                if remedy.more_flops is None
+                else f"{remedy.more_flops:+.0%} FLOPs",
+                "how": remedy.how,
+            }
+            for remedy in self.remedies
+        ]
+
+    def __str__(self) -> str:
+        parts = [self.title, *text_table(self.table(), _WORDS), self.predicted.sentence]
+        parts += [self.sentence]
+        if self.remedies:
+            parts += ["", "What would make more fit:"]
+            parts += text_table(self.remedy_table(), _WORDS)
+        return "\n".join([*parts, self.predicted.note] if self.predicted.note else parts)
+
+    def __repr__(self) -> str:
+        return f"Fit({self.title})"
+
+    def _repr_html_(self) -> str:
+        captions = (self.title, self.predicted.sentence, self.sentence)
+        first = html_table(captions, self.table(), _WORDS)
+        if not self.remedies:
+            return first
+        return first + html_table(
+            ("What would make more fit",),
+            self.remedy_table(),
+            _WORDS,
+            lambda row: row["fits"] == "yes",
+        )
+
+
+def _batch(batch: int | None, *, is_open: bool) -> str:
+    return "none" if batch is None else f"{batch} or more" if is_open else str(batch)

@@ -1,0 +1,53 @@
+"""The bench of predicted peaks: rows, ratios, failures and a process of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from paifuser_lab.bench import resident
+from paifuser_lab.bench.memory_peak import MemoryPeakBench, PeakRow, bench
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.records import PeakBytes, StepOptions
+
+CALL = ((StepOptions(), 2),)
+
+
+def test_models_are_predicted_and_measured_and_a_failure_is_recorded(tmp_path):
+    measured = bench(("vit-s-tiny", "no-such-model"), settings=CALL, is_resident=False)
+    assert "no-such-model" in measured.failures
+    (row,) = measured.rows
+    assert row.ratio == row.held.total_bytes / row.measured_bytes
+    assert row.ratio == pytest.approx(1.0, abs=0.1)
+    (shown,) = measured.table()
+    assert shown["model"] == "vit-s-tiny" and shown["resident"] == "–"
+    assert "1 of 1 within 10%" in measured.summary and "no-such-model" in measured.summary
+    assert MemoryPeakBench.load(measured.save(tmp_path / "bench.json")) == measured
+
+
+def test_a_prediction_that_is_off_is_counted_as_off():
+    row = PeakRow(
+        model="net",
+        options=StepOptions(train=True),
+        batch=8,
+        held=PeakBytes(weights_bytes=120),
+        measured_bytes=100,
+        resident_bytes=150,
+    )
+    measured = MemoryPeakBench(machine="a machine", threads=1, rows=(row,))
+    assert row.outside_bytes == 50 and measured.table()[0]["of"] == "training, batch 8"
+    assert measured.summary.startswith("0 of 1 within 10%; ratios from 1.200")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")
+def test_a_process_of_its_own_takes_at_least_weights_and_inputs():
+    count = resident.resident_bytes("unet-tiny", StepOptions(), 64, 1)
+    inputs = 64 * 3 * 64 * 64 * 4
+    assert inputs < count < 100 * inputs
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")
+def test_a_process_that_fails_says_why():
+    with pytest.raises(MeasureError, match=r"no-such-model fails in a process of its own: .*named"):
+        resident.resident_bytes("no-such-model", StepOptions(), 1, 1)

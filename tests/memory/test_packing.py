@@ -1,0 +1,142 @@
+"""Packing: no two live buffers overlap, no packing beats the lower bound, and best fit is never
+better than the integer program's optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paifuser_lab.memory import packing
+from paifuser_lab.memory.integer_program import smallest_arena
+from paifuser_lab.memory.packing import best_fit, lower_bound, pack
+from paifuser_lab.memory.spans import Span
+
+
+def spans(longest: int, size: int = 50) -> st.SearchStrategy[list[Span]]:
+    one = st.builds(
+        lambda size, begin, length: Span(size, begin, begin + length),
+        st.integers(1, size),
+        st.integers(0, 10),
+        st.integers(0, 5),
+    )
+    return st.lists(one, max_size=longest)
+
+
+def height_of(buffers: Sequence[Span], offsets: Sequence[int]) -> int:
+    return max((at + one.size for one, at in zip(buffers, offsets, strict=True)), default=0)
+
+
+def check_apart(buffers: Sequence[Span], offsets: Sequence[int]) -> None:
+    assert len(offsets) == len(buffers) and all(at >= 0 for at in offsets)
+    for (one, at), (other, beside) in combinations(zip(buffers, offsets, strict=True), 2):
+        if set(range(one.begin, one.end + 1)) & set(range(other.begin, other.end + 1)):
+            assert at + one.size <= beside or beside + other.size <= at
+
+
+def alive(buffers: Sequence[Span], step: int) -> int:
+    return sum(one.size for one in buffers if one.begin <= step <= one.end)
+
+
+@settings(max_examples=150, deadline=None)
+@given(spans(40))
+def test_best_fit_keeps_live_buffers_apart_and_never_beats_the_lower_bound(buffers):
+    bound = lower_bound(buffers)
+    assert bound == max((alive(buffers, step) for step in range(20)), default=0)
+    packed = pack(buffers, seconds=0.2)
+    check_apart(buffers, packed.offsets)
+    assert packed.height == height_of(buffers, packed.offsets) >= bound
+    assert packed.best_fit >= packed.height
+    assert packed.is_optimal or packed.height > bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(6)), spans(6).filter(lambda buffers: len(buffers) == 6))
+def test_best_fit_keeps_live_buffers_apart_in_any_order(order, buffers):
+    offsets = best_fit(buffers, order)
+    check_apart(buffers, offsets)
+    assert height_of(buffers, offsets) >= lower_bound(buffers)
+
+
+def exhaustive(buffers: Sequence[Span]) -> int:
+    """The smallest arena: some order of placing each on those below it gives it."""
+    smallest = sum(one.size for one in buffers)
+    for order in permutations(range(len(buffers))):
+        offsets: dict[int, int] = {}
+        for index in order:
+            offsets[index] = max(
+                (at + buffers[other].size for other, at in offsets.items()
+                 if buffers[other].meets(buffers[index])),
+                default=0,
+            )  # fmt: skip
+        smallest = min(smallest, height_of(buffers, [offsets[i] for i in range(len(buffers))]))
+    return smallest
+
+
+@settings(max_examples=40, deadline=None)
+@given(spans(5, size=9).filter(bool))
+def test_the_integer_program_finds_the_smallest_arena(buffers):
+    total = sum(one.size for one in buffers)
+    found = smallest_arena(buffers, at_least=lower_bound(buffers), at_most=total, seconds=20)
+    assert found is not None and found.is_proven
+    check_apart(buffers, found.offsets)
+    assert height_of(buffers, found.offsets) == exhaustive(buffers)
+
+
+@settings(max_examples=40, deadline=None)
+@given(spans(9))
+def test_best_fit_is_never_better_than_the_optimum(buffers):
+    packed = pack(buffers, seconds=20)
+    check_apart(buffers, packed.offsets)
+    assert packed.is_optimal
+    assert lower_bound(buffers) <= packed.height <= packed.best_fit
+    assert (packed.method == "integer program") == (packed.height < packed.best_fit)
+
+
+# best fit by size and by lifetime both leave a gap here
+HARD = [Span(3, 2, 4), Span(3, 2, 2), Span(1, 3, 4), Span(3, 0, 2), Span(5, 3, 4)]
+
+
+def test_a_smaller_arena_of_the_integer_program_is_taken():
+    packed = pack(HARD)
+    assert packed.method == "integer program" and packed.is_optimal
+    assert (packed.height, packed.best_fit) == (9, 11)
+    check_apart(HARD, packed.offsets)
+
+
+def test_sizes_with_a_common_factor_keep_it():
+    large = [Span(one.size * 65_536, one.begin, one.end) for one in HARD]
+    assert pack(large).height == 65_536 * pack(HARD).height
+
+
+def test_only_few_buffers_are_packed_by_the_integer_program(monkeypatch):
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("too many for it")
+
+    many = [*HARD, *(Span(1, 30 + index, 30 + index) for index in range(61 - len(HARD)))]
+    monkeypatch.setattr(packing, "smallest_arena", refuse)
+    assert pack(many).method != "integer program" and not pack(many).is_optimal
+    with pytest.raises(AssertionError, match="too many"):
+        pack(many[:-1])
+
+
+def test_without_time_the_best_fit_is_kept_and_nothing_is_claimed(monkeypatch):
+    monkeypatch.setattr(packing, "smallest_arena", lambda *args, **kwargs: None)
+    packed = pack(HARD)
+    assert packed.height == packed.best_fit and not packed.is_optimal
+
+
+def test_the_smallest_gap_that_fits_is_taken():
+    below, above = Span(10, 0, 0), Span(5, 0, 9)
+    placed = [Span(20, 0, 9), below, above, Span(7, 0, 0), Span(5, 0, 9)]
+    offsets = best_fit([*placed, Span(6, 5, 5)], range(6))
+    # free beside the long-lived ones: 20 to 30 and 35 to 42; the second is the tighter
+    assert offsets[:5] == (0, 20, 30, 35, 42) and offsets[5] == 35
+
+
+def test_nothing_needs_no_arena():
+    assert (pack([]).height, pack([]).offsets, pack([]).is_optimal) == (0, (), True)
