@@ -95,7 +95,8 @@ def _ranked_offers(candidates: Candidates, profile: Profile, state: State) -> li
                 "label": row.label,
                 "step": main[0],
                 "saves_ms": saves,
-                "basis": "measured",
+                # the click adds the step to a recipe that it was not measured with
+                "basis": "measured alone" if len(state.recipe) else "measured",
                 "why": f"{row.why}: {row.sentence}",
                 "is_taken": is_taken,
             }

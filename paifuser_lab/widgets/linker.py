@@ -172,6 +172,7 @@ def _entry(section: Section) -> str:
         "title": section.title,
         "tab": section.tab or section.name,
         "place": section.place,
+        "hint": section.hint,
         "isWide": section.is_wide,
         "isAlwaysShown": section.is_always_shown,
     }

@@ -76,9 +76,7 @@ class Presenter:
         views: dict[str, Any] = {}
         for section in sections():
             name, sources = section.name, section.sources_in(state)
-            if section.is_kept_while_busy and state.is_busy:
-                data = self._views.get(name)
-            elif all(source is None for source in sources):
+            if all(source is None for source in sources):
                 data = None
             else:
                 data = self.once(f"view {name}", partial(self._packed, section, *sources), *sources)
@@ -244,9 +242,13 @@ def _threads(state: State) -> int | None:
 
 
 def refused(state: State) -> str | None:
-    """Why the current variant exceeds its recipe's limit; None if it does not."""
+    """Why the current variant exceeds its recipe's limit, or could not be measured; None if
+    neither is so.
+    """
     now = current(state.comparison) if state.comparison and len(state.recipe) else None
-    return now.refused if now else None
+    if now is None or not now.failure:
+        return now.refused if now else None
+    return f"it could not be measured: {now.failure}"
 
 
 def _figure(

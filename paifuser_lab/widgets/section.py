@@ -70,6 +70,8 @@ class Section:
     """The widget of a record alone, if something can be chosen in it."""
     title: str = ""
     """Its heading in the workbench; '' if the workbench does not show it."""
+    hint: str = ""
+    """The exact term for what it is about, as a tooltip."""
     tab: str = ""
     """The tab that contains it: layers, options, results or machine; '' for a tab of its own."""
     place: str = ""
@@ -82,8 +84,6 @@ class Section:
     """Whether it is about the whole model, and replaces the layer details."""
     is_always_shown: bool = False
     """Whether it is shown before its record is known, since it has the button that requests it."""
-    is_kept_while_busy: bool = False
-    """Whether its data stay unchanged while the worker is busy."""
     record_name: str = ""
     """The name of its record in the state; '' if that is the section's name."""
     sources: Callable[[State], tuple[Any, ...]] | None = None

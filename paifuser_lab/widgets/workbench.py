@@ -117,6 +117,7 @@ class Workbench(Panel):
         work = workload_of(work)
         _replace_earlier(work)
         self._shown_profile: Profile | None = None
+        self._noted_of: Recipe | None = None  # the recipe that `code` and `saved` are of
         release_after_cells()
         self.session = Session(work, rounds=rounds, seconds=seconds)
         weakref.finalize(self, self.session.close)
@@ -225,9 +226,9 @@ class Workbench(Panel):
         views = self.presenter.views(state)
         if views is not None:
             self.views = views
-        self.state = self.presenter.state(state) | {
-            key: self.state[key] for key in ("code", "saved") if key in self.state
-        }
+        notes = ("code", "saved") if state.recipe == self._noted_of else ()
+        kept = {key: self.state[key] for key in notes if key in self.state}
+        self.state = self.presenter.state(state) | kept
 
     @traitlets.observe("selected")
     def _on_selected(self, change: Any = None) -> None:
@@ -272,7 +273,7 @@ class Workbench(Panel):
             ),
             "undo": lambda request: session.undo(),
             "redo": lambda request: session.redo(),
-            "stop": lambda request: session.stop(),
+            "stop": lambda request: session.stop(request.get("query")),
             "measure": lambda request: session.measure_again(),
             "wait_for_quiet": lambda request: session.measure_again(when_quiet=True),
             "dismiss": lambda request: session.set_error(None),
@@ -284,10 +285,13 @@ class Workbench(Panel):
         return handlers
 
     def _save(self) -> None:
+        """Save the recipe; if that fails, the page is not told of an earlier file."""
+        self.state = {key: value for key, value in self.state.items() if key != "saved"}
         path = self.recipe.save(Path("recipe.yaml"))
         self._add_to_state(saved=path.name)
 
     def _add_to_state(self, **notes: str) -> None:
+        self._noted_of = self.recipe
         self.state = self.state | notes
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 import paifuser_lab as lab
 from paifuser_lab.measure import MachineWatch
+from paifuser_lab.records import Candidate, Candidates
 from paifuser_lab.records.quality import BusyProcess, Quality
 from torch import nn
 
@@ -43,6 +44,30 @@ bench = lab.Workbench(work, rounds=3, seconds=0.5)
 bench.wait(120)
 bench.recipe = lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}])
 bench.wait(120)
+
+def candidate(label, status, speedup, low, high, word, tone, **more):
+    return Candidate(
+        label=label, steps=({"backend": {"name": "onnxruntime"}},), why="joins layers into one",
+        status=status, latency_ms=10 / speedup, before_ms=10.0, speedup=speedup,
+        interval=(low, high), word=word, tone=tone, relative_error=0.0123, size_bytes=123456,
+        **more,
+    )
+
+reason = "its output differs by 0.0123, more than the 0.01 that the search allows"
+bench.candidates = Candidates(
+    workload="a_network_with_a_long_name", goal="latency", metric_drop=0.01, may_train=False,
+    seconds=60, took_s=59, machine="this one", planned=5, is_done=True, rows=(
+        candidate("ONNX Runtime", "measured", 4.9, 4.3, 5.4, "faster", "good", rank=1),
+        candidate("Inductor", "measured", 13.4, 12.3, 14.5, "not told", "untold", rank=2),
+        candidate("int8 in 14 layers", "outside the limits", 2.0, 1.9, 2.1, "faster", "good",
+                  reason=reason, allow={"metric_drop": 0.013}),
+        candidate("Half of the channels", "outside the limits", 1.0, 0.9, 1.1, "no difference",
+                  "even", reason=reason),
+        Candidate(label="OpenVINO", steps=({"backend": {"name": "openvino"}},), why="joins layers",
+                  status="refused", reason="OpenVINO cannot convert a layer of this model, since "
+                  "its operator has no counterpart there; take another engine for it."),
+    ),
+)
 bench
 """.strip()
 BUSY = """
@@ -81,6 +106,13 @@ def each_view(page: Any, frame: Any) -> Any:
     page.wait_for_timeout(300)
     yield "a chosen layer"
     page.keyboard.press("Escape")
+    frame.focus()
+    page.keyboard.press("f")
+    sheet = frame.get_by_role("dialog", name="Make it faster")
+    sheet.get_by_text("5 of 5 candidates measured in 59 s").wait_for()
+    yield "the sheet"
+    page.keyboard.press("Escape")
+    sheet.wait_for(state="hidden")
 
 
 @pytest.mark.parametrize("theme", audit.THEMES)
@@ -188,10 +220,14 @@ def test_on_a_busy_machine_nothing_is_claimed_and_waiting_is_the_first_button(
             keep(shown, f"frame-busy-{theme[-5:].strip()}-{view}")
             coloured = frame.locator(".pf-headline, .pf-pages").locator(
                 ".pf-verdict.pf-good:visible, .pf-verdict.pf-bad:visible, "
-                "[data-tone=good]:visible, [data-tone=bad]:visible"
+                ".pf-here.pf-tone-good:visible, .pf-here.pf-tone-bad:visible"
             )
             assert coloured.count() == 0, view
-            assert frame.locator(".pf-primary:visible").all_inner_texts() == ["Wait for quiet"]
+            if view == "Results":
+                assert frame.locator(".pf-result.pf-here.pf-tone-untold:visible").count() == 1
+            primary = frame.locator(".pf-primary:visible").all_inner_texts()
+            expected = ["Wait for quiet", *(["Apply"] if view == "the sheet" else [])]
+            assert primary == expected, view
             assert audit.cut_text(frame) + audit.faint_text(frame) == [], view
     times = frame.locator(".pf-rows .pf-is-now:visible").all_inner_texts()
     assert all(text in ("joined", "–", "0") or text.startswith("≈ ") for text in times)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError
 from paifuser_lab.planner import search
 from paifuser_lab.planner.candidates import Change
-from paifuser_lab.records import Candidate, Candidates
+from paifuser_lab.records import Candidate, Candidates, Limit
 from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed, sections
 from paifuser_lab.widgets.tabs.faster import recipe_of
@@ -89,12 +91,21 @@ def test_options_that_cannot_be_used_start_nothing(bench):
     assert not bench.session.state.is_busy and bench.candidates is None
 
 
-def test_a_search_returns_at_once_and_can_be_stopped(bench):
+def test_a_search_returns_at_once_and_can_be_stopped(bench, monkeypatch):
+    begun, real = threading.Event(), search.compare
+
+    def endless(*given, should_stop, **named):
+        begun.set()
+        while not should_stop():
+            time.sleep(0.01)
+        return real(*given, should_stop=should_stop, **named)
+
+    monkeypatch.setattr(search, "compare", endless)
     bench.faster(seconds=600)
-    bench.session.stop()
-    began = time.monotonic()
+    assert begun.wait(TIMEOUT_S) and bench.session.state.status == "searching"
+    bench.requests = [{"do": "stop", "query": "faster", "id": 1}]
     state = bench.wait(TIMEOUT_S)
-    assert not state.is_busy and time.monotonic() - began < TIMEOUT_S
+    assert not state.is_busy and state.error is None and bench.candidates.is_interrupted
 
 
 def test_a_candidate_becomes_a_recipe_with_its_reason_and_the_limit_of_the_search():
@@ -104,6 +115,14 @@ def test_a_candidate_becomes_a_recipe_with_its_reason_and_the_limit_of_the_searc
     assert [step.kind for step in recipe] == ["fold", "layout"]
     assert all(step.why == f"because; {sentence}" for step in recipe)
     assert recipe.limit.metric_drop == 0.2 and recipe.workload == "small"
+
+
+def test_a_candidate_that_was_allowed_is_within_the_limit_of_its_recipe():
+    without_labels = candidate("Half", {"layout": {}}, relative_error=0.25)
+    limit = recipe_of(candidates(without_labels), "Half", "small").limit
+    assert limit.output_error == 0.25
+    with_labels = candidate("Half", {"layout": {}}, relative_error=0.25, metric_lost=0.03)
+    assert recipe_of(candidates(with_labels), "Half", "small").limit == Limit(metric_drop=0.03)
 
 
 def test_only_what_was_measured_can_be_applied():
@@ -126,7 +145,6 @@ def test_the_sheet_is_declared_over_the_body():
 
 
 def test_chips_are_the_measured_ranking_once_there_is_one(bench):
-    before = {offer["label"] for offer in offers(bench.session.state)}
     found = candidates(
         candidate("Channels last", LAYOUT, speedup=4.0, rank=1),
         candidate("Fold", FOLD, speedup=2.0, rank=2),
@@ -139,4 +157,5 @@ def test_chips_are_the_measured_ranking_once_there_is_one(bench):
     total = bench.session.state.profile.total_ms
     saves = [offer["saves_ms"] for offer in shown]
     assert saves == pytest.approx([0.75 * total, 0.5 * total])
-    assert before != {"Channels last", "Fold"}
+    chosen = replace(bench.session.state, recipe=lab.Recipe([FOLD]))
+    assert [offer["basis"] for offer in offers(chosen)] == ["measured alone"] * 2

@@ -4,6 +4,7 @@ places without widgets.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy
@@ -15,7 +16,7 @@ import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.records.quality import Quality
 from paifuser_lab.widgets.details import as_measured, layer_details
-from paifuser_lab.widgets.presenter import quality
+from paifuser_lab.widgets.presenter import quality, refused, story
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
@@ -109,6 +110,17 @@ def test_the_strip_says_so_where_only_the_layers_were_timed_on_a_busy_machine(ma
     rough = shown(0.5)
     assert (rough["state"], rough["label"]) == ("quiet", "Quiet, layers are rough")
     assert ["while layers were timed", "others took 50%"] in rough["reasons"]
+    assert "layers add up to" in [name for name, _ in rough["reasons"]]
+
+
+def test_a_recipe_that_could_not_be_measured_says_why(make_bench):
+    state = make_bench().session.state
+    steps = ("fold batch-norm",)
+    failed = lab.Measurement(name="fold", steps=steps, threads=1, failure="RuntimeError: no")
+    compared = state.comparison.model_copy(update={"rows": (*state.comparison.rows, failed)})
+    shown = replace(state, recipe=lab.Recipe(["fold"]), comparison=compared)
+    assert refused(shown) == "it could not be measured: RuntimeError: no"
+    assert story(shown)["sentence"] == "not measured" and refused(state) is None
 
 
 def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):
@@ -119,18 +131,20 @@ def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):
 
 
 def test_every_record_with_a_view_has_static_html(profile):
-    for record in (
-        profile,
-        profile.roofline,
-        profiler.explain(profile),
-        lab.hardware(),
-        profiler.side_by_side(profile, profile),
+    for record, has_figure in (
+        (profile, True),
+        (profile.roofline, True),
+        (profiler.explain(profile), False),
+        (lab.hardware(), True),
+        (profiler.side_by_side(profile, profile), True),
     ):
         panel = lab.show(record)
         data, _ = panel._repr_mimebundle_()
-        assert "application/vnd.jupyter.widget-view+json" in data and (
-            "<svg" in data["text/html"] or "<" in data["text/html"]
-        )
+        shown = data["text/html"]
+        assert "application/vnd.jupyter.widget-view+json" in data
+        assert ('src="data:image/png;base64,' in shown) is has_figure
+        words = re.sub(r"<[^>]*>", "", shown)
+        assert len(words) > 20, "its figures as text, beside the picture"
         panel.close()
     assert lab.show(profile).figure().png().startswith(b"\x89PNG")
 
@@ -281,6 +295,20 @@ def test_the_recipe_can_be_saved_and_copied_and_set_from_python(make_bench):
     assert lab.Recipe.load(bench.state["saved"]) == lab.Recipe(["fold"])
     assert "lab.Recipe" in bench.state["code"]
     assert bench.wait(TIMEOUT_S).comparison["fold batch-norm"].latency_ms > 0
+
+
+def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, tmp_path):
+    bench = make_bench()
+    send(bench, {"do": "choose", "step": {"fold": {}}}, {"do": "code"}, {"do": "save"})
+    bench.wait(TIMEOUT_S)
+    assert "fold" in bench.state["code"] and bench.state["saved"] == "recipe.yaml"
+    send(bench, {"do": "undo"})
+    assert "code" not in bench.state and "saved" not in bench.state
+    send(bench, {"do": "redo"}, {"do": "save"})
+    (tmp_path / "recipe.yaml").unlink()
+    (tmp_path / "recipe.yaml").mkdir()
+    send(bench, {"do": "save"})
+    assert bench.state["error"] and "saved" not in bench.state, "an earlier file is not this one"
 
 
 def test_selecting_a_layer_shows_its_facts_and_reasons(make_bench):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab.records import ResultRow, Results
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.records import Origin, ResultRow, Results
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.models import Small, images
@@ -63,6 +66,14 @@ def test_a_row_is_packed_with_pythons_verdict():
     assert packed_results(None) is None
 
 
+def test_a_pair_with_a_failed_row_has_no_effect():
+    failed = ResultRow(number=2, label="openvino", failure="not installed")
+    rows = (ResultRow(number=0, label="As it came", latency_ms=10.0), row(1, 5.0, (1.9, 2.1)))
+    results = Results(workload="net", machine="m", rows=(*rows, failed))
+    assert packed_results(results, (2, 1))["pair"]["effect"] == ""
+    assert packed_results(results, (0, 1))["pair"]["effect"].startswith("2.0 × faster")
+
+
 def test_a_comparison_is_packed_with_its_verdicts():
     rows = tuple(
         lab.Measurement(name=name, threads=1, latency_ms=ms, speedup=4 / ms, speedup_interval=ends)
@@ -115,14 +126,45 @@ def test_a_report_and_a_folder_are_written_and_named(tried, tmp_path):
     page = (tmp_path / "small-results.html").read_text()
     assert "fold batch-norm" in page and "lab.Recipe(" in page and "<svg" in page
     state = send(tried, do="save_folder")
-    assert state.error is None and tried.state["taken"].startswith("saved: lab.load(")
+    assert state.error is None
+    assert tried.state["taken"] == 'saved: lab.load("small-faster", work=original) opens it'
     assert lab.Recipe.load(tmp_path / "small-faster" / "recipe.yaml") == tried.recipe
+    assert '"rounds"' in (tmp_path / "small-faster" / "report.json").read_text()
+    opened = lab.load("small-faster", work=tried.session.work)
+    assert weights_hash(opened.model) == tried.variant.weights_hash
+
+
+def test_a_folder_that_names_its_original_is_opened_without_it(tried):
+    tried.session._own.origin = Origin(name="resnet18-digits-tiny")
+    assert send(tried, do="save_folder").error is None
+    assert tried.state["taken"] == 'saved: lab.load("small-faster") opens it'
+
+
+def test_a_folder_waits_for_the_worker_and_is_of_the_recipe_that_was_shown(
+    tried, tmp_path, monkeypatch
+):
+    shown = tried.recipe
+    with monkeypatch.context() as patch:
+        patch.setattr(tried.session, "_start", lambda: None)  # the worker is busy elsewhere
+        send(tried, do="save_folder")
+        assert tried.state["queries"]["save_folder"]["is_waiting"]
+        assert not (tmp_path / "small-faster").exists()
+    assert send(tried, do="undo").error is None
+    assert lab.Recipe.load(tmp_path / "small-faster" / "recipe.yaml") == shown != tried.recipe
+
+
+def test_no_folder_is_saved_of_a_recipe_that_is_not_applied_yet(tried, tmp_path, monkeypatch):
+    monkeypatch.setattr(tried.session, "_start", lambda: None)  # the worker is busy elsewhere
+    tried.session.choose({"precision": {"default": "bf16"}})
+    assert "is not applied yet" in send(tried, do="save_folder").error
+    assert not tried.session.state.queued and not (tmp_path / "small-faster").exists()
 
 
 def test_text_from_a_model_is_escaped_in_the_report():
     results = Results(workload=NAME, machine="m", rows=(row(0, 5.0, (1.9, 2.1)),))
     page = report_page(results, lab.Recipe(["fold"]))
     assert "<img" not in page and "&lt;img" in page
+    assert "default-src 'none'" in html.unescape(page) and "prefers-color-scheme: dark" in page
 
 
 def test_the_record_has_a_widget_of_its_own():

@@ -164,6 +164,14 @@ def test_every_section_of_the_workbench_names_one_of_its_four_tabs():
     assert places <= {"", "segment", "beside", "sheet"}
 
 
+def test_every_option_has_its_exact_term_as_a_tooltip():
+    module, _ = linker.front_end("workbench")
+    segments = [section for section in sections() if section.place == "segment"]
+    assert segments
+    for section in segments:
+        assert section.hint and f'"hint": "{section.hint}"' in module, section.name
+
+
 def test_a_model_without_attention_is_not_offered_it(bench):
     assert bench.state["absent"] == {"attention": "none in this model"}
 

@@ -17,6 +17,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab._files import asset
 from paifuser_lab.recipe import Recipe
+from paifuser_lab.records.quality import Quality
 from paifuser_lab.session.queries import QUERIES
 from paifuser_lab.widgets.section import sections
 
@@ -102,6 +103,15 @@ def test_the_page_reads_every_field_of_the_state_that_python_sends(bench):
 def test_every_status_in_the_page_belongs_to_the_session_or_a_query():
     compared = set(re.findall(r'status (?:===|!==|\?\?) "(\w+)"', modules()))
     assert compared and compared <= SESSION_STATUSES | {query.status for query in QUERIES.values()}
+
+
+def test_every_reason_for_trust_has_its_exact_meaning_as_a_tooltip():
+    figures = ("others_share", "waited_share", "spread", "rows_share", "clock_share")
+    reasons = Quality(**dict.fromkeys(figures, 1.0)).reasons
+    page = asset("widgets/workbench/trust_strip.js").read_text()
+    explained = set(re.findall(r'^  "([\w ]+)": "', page, re.M))
+    assert len(reasons) == len(figures)
+    assert {name for name, _ in reasons} | {"while layers were timed"} == explained
 
 
 def test_every_view_that_the_page_reads_is_a_section():

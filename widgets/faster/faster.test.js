@@ -9,6 +9,7 @@ import {
   lossText,
   rowAfter,
   searchStatus,
+  sheetStatus,
   speedTexts,
   splitRows,
 } from "./layout.js";
@@ -86,7 +87,9 @@ test("a loss has a sign and is in points; without data it is the output error", 
   assert.equal(lossText(row({ metric_lost: -0.002 })), "+0.2");
   assert.equal(lossText(row({ metric_lost: 0.00001 })), "0.0");
   assert.equal(lossText(row({ relative_error: 0.0123 })), "0.012");
-  assert.equal(lossHead(data([row({ metric_lost: 0 })])), "Accuracy");
+  const lossy = data([row({ metric_lost: 0 })], { metric_name: "top1" });
+  assert.equal(lossHead(lossy), "Top1, points lost or won");
+  assert.match(lossHead({ ...lossy, metric_name: null }), /^Metric, points/);
   assert.equal(lossHead(data([row()])), "Output differs by");
 });
 
@@ -107,6 +110,16 @@ test("the status says how far the search is, and whether it was stopped", () => 
   assert.equal(searchStatus(shown, true), "1 of 8 candidates so far · 12 s of 60 s");
   assert.equal(searchStatus(shown, false), "1 of 8 candidates measured in 12 s");
   assert.match(searchStatus({ ...shown, is_interrupted: true }, false), /stopped$/);
+});
+
+test("the sheet says whether the search waits, has begun, or is over", () => {
+  const found = data([row()], { took_s: 60, is_interrupted: true });
+  assert.match(sheetStatus("waiting", found, true), /begins when the current measurement is done/);
+  assert.match(sheetStatus("running", null, false), /first candidates are being measured/);
+  assert.match(sheetStatus("running", found, true), /first candidates are being measured/);
+  assert.match(sheetStatus("running", found, false), /1 of 8 candidates so far/);
+  assert.match(sheetStatus("idle", found, true), /measured in 60 s, stopped$/);
+  assert.match(sheetStatus("idle", null, false), /press Search/, "it was stopped, or it failed");
 });
 
 test("arrow keys move by a row and stay within the list", () => {

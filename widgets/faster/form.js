@@ -2,6 +2,7 @@
 
 import { fresh, h } from "../shared/dom.js";
 import { rovingTabindex } from "../shared/roving_tabindex.js";
+import { metricWord } from "./layout.js";
 
 /** @typedef {{ goal: string, metric_drop: number, may_train: boolean, seconds: number }} Choice */
 
@@ -22,6 +23,7 @@ export class SearchForm {
     /** @type {Choice} */
     this.choice = { goal: "latency", metric_drop: 0.01, may_train: false, seconds: 60 };
     this.hasMetric = false;
+    this.metricName = /** @type {string | null} */ (null);
     this.isSearching = false;
     this.goal = segments("Goal", GOALS, (name) => this.set({ goal: name }));
     this.train = segments("May it train?", ANSWERS, (name) =>
@@ -59,9 +61,13 @@ export class SearchForm {
     this.set({ metric_drop: Math.min(1, this.hasMetric ? value / 100 : value) });
   }
 
-  /** @param {{ can_train: boolean, has_metric: boolean }} facts @param {boolean} isSearching */
+  /**
+   * @param {{ can_train: boolean, has_metric: boolean, metric_name: string | null }} facts
+   * @param {boolean} isSearching
+   */
   follow(facts, isSearching) {
     this.hasMetric = facts.has_metric;
+    this.metricName = facts.metric_name;
     this.isSearching = isSearching;
     this.train.element.hidden = !facts.can_train;
     this.draw();
@@ -75,7 +81,8 @@ export class SearchForm {
   draw() {
     this.goal.show(this.choice.goal);
     this.train.show(this.choice.may_train ? "yes" : "no");
-    fresh(this.lossName, this.hasMetric ? "Accuracy I can lose, points" : "Output may differ by");
+    const metric = `${metricWord(this.metricName)} I can lose, points`;
+    fresh(this.lossName, this.hasMetric ? metric : "Output may differ by");
     const drop = this.choice.metric_drop;
     if (document.activeElement !== this.loss)
       this.loss.value = String(Number((this.hasMetric ? 100 * drop : drop).toPrecision(3)));
@@ -97,9 +104,10 @@ function field(min, step) {
 function segments(label, names, choose) {
   const box = h("div", { class: "pf-segmented", role: "radiogroup", "aria-label": label });
   const stopAt = rovingTabindex(box, "button");
-  const buttons = names.map(([name, text]) =>
-    h("button", { type: "button", role: "radio", onclick: () => choose(name) }, text),
-  );
+  const buttons = names.map(([name, text]) => {
+    const take = () => choose(name);
+    return h("button", { type: "button", role: "radio", onclick: take, onfocus: take }, text);
+  });
   fresh(box, ...buttons);
   return {
     element: h("div", { class: "pf-faster-field" }, h("span", {}, label), box),

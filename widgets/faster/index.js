@@ -2,10 +2,12 @@
 
 import { SearchForm } from "./form.js";
 import { candidateTable } from "./list.js";
-import { rowAfter, searchStatus } from "./layout.js";
-import { fresh, h } from "../shared/dom.js";
+import { rowAfter, sheetStatus } from "./layout.js";
+import { fresh, h, set } from "../shared/dom.js";
+import { askingOf } from "../shared/question.js";
 
-const SEARCHING = "searching";
+const SEARCH = { query: "faster", request: "faster" };
+const FOLLOWS = ["state", "requests", "served"];
 
 /** @type {import("../shared/host.js").MakeView} */
 export function faster(root, host, model) {
@@ -19,10 +21,15 @@ class FasterView {
     this.model = model;
     this.data = /** @type {import("./layout.js").CandidatesData | null} */ (null);
     this.wasAsked = false;
+    this.phase = /** @type {"idle" | "waiting" | "running" | ""} */ ("");
+    /** The stamp of what an earlier search found. @type {number | undefined} */
+    this.old = undefined;
+    this.hasRecipe = false;
+    this.told = "";
     this.canAct = Boolean(host.close);
     this.form = new SearchForm(
       (choice) => this.search(choice),
-      () => host.ask({ do: "stop" }),
+      () => host.ask({ do: "stop", query: SEARCH.query }),
     );
     this.form.element.hidden = !this.canAct;
     this.status = h("p", { class: "pf-faster-status", "aria-live": "polite" });
@@ -34,43 +41,60 @@ class FasterView {
       h("div", { class: "pf-faster" }, this.form.element, this.status, this.note, this.list),
     );
     this.onState = () => this.drawState();
-    model?.on("change:state", this.onState);
+    for (const name of FOLLOWS) model?.on(`change:${name}`, this.onState);
   }
 
   /** @param {any} data packed candidates; {} before there are any */
   show(data) {
     this.data = data?.rows ? data : null;
-    if (this.data && !this.isSearching) this.form.set(chosen(this.data));
+    if (this.data && this.asking === "idle") this.form.set(chosen(this.data));
     this.drawState();
     this.drawRows();
-    if (!this.data && this.canAct && !this.wasAsked) this.search(this.form.choice);
+    const isNew = !this.data && !this.wasAsked && this.asking === "idle";
+    if (isNew && this.canAct) this.search(this.form.choice);
   }
 
   destroy() {
-    this.model?.off("change:state", this.onState);
+    for (const name of FOLLOWS) this.model?.off(`change:${name}`, this.onState);
   }
 
   get state() {
     return this.model?.get("state") ?? {};
   }
 
-  get isSearching() {
-    return this.state.status === SEARCHING;
+  /** Whether the search waits for its turn, runs, or neither. */
+  get asking() {
+    return (this.model && askingOf(this.model, SEARCH)?.phase) || "idle";
   }
 
   /** @param {import("./form.js").Choice} choice */
   search(choice) {
     this.wasAsked = true;
     this.host.ask({ do: "faster", ...choice });
-    fresh(this.status, "The search begins when the current measurement is done.");
+    this.drawState();
   }
 
   drawState() {
     const state = this.state;
-    const facts = { can_train: Boolean(state.can_train), has_metric: Boolean(state.has_metric) };
-    this.form.follow(facts, this.isSearching);
+    const phase = this.asking;
+    if (this.phase === "idle" && phase !== "idle") this.old = this.data?.stamp;
+    this.phase = phase;
+    const isOld = this.old !== undefined && this.data?.stamp === this.old;
+    const status = sheetStatus(phase, this.data, isOld);
+    const hasRecipe = Boolean(state.recipe?.length);
+    if (hasRecipe !== this.hasRecipe) {
+      this.hasRecipe = hasRecipe;
+      this.drawRows();
+    }
+    const facts = [Boolean(state.can_train), Boolean(state.has_metric), state.metric_name];
+    const key = JSON.stringify([facts, phase, status, Boolean(this.data), this.data?.note]);
+    if (key === this.told) return;
+    this.told = key;
+    const [can_train, has_metric, metric_name] = facts;
+    this.form.follow({ can_train, has_metric, metric_name }, phase !== "idle");
     this.form.name(Boolean(this.data));
-    if (this.data) fresh(this.status, searchStatus(this.data, this.isSearching));
+    set(this.status, { "aria-busy": String(phase === "running") }); // its end is announced
+    fresh(this.status, status);
     fresh(this.note, this.data?.note ?? "");
   }
 
@@ -80,7 +104,8 @@ class FasterView {
     const held = this.list.contains(focused) ? rowOf(focused)?.dataset.label : undefined;
     const isButton = focused?.tagName === "BUTTON";
     if (!this.data) return void fresh(this.list);
-    fresh(this.list, candidateTable(this.data, this.canAct ? this.actions() : null));
+    const act = this.canAct ? this.actions() : null;
+    fresh(this.list, candidateTable(this.data, act, this.hasRecipe));
     const row = this.rows().find((other) => other.dataset.label === held);
     this.stopAt(row ?? this.rows()[0] ?? null);
     const target = isButton ? row?.querySelector("button") : row;

@@ -1,6 +1,6 @@
 /** What the list of candidates shows: bars on one scale, and its texts. Verdicts come from Python. */
 
-import { readableBytes } from "../shared/format.js";
+import { ratioText, readableBytes } from "../shared/format.js";
 
 /**
  * @typedef {{
@@ -13,6 +13,7 @@ import { readableBytes } from "../shared/format.js";
  * @typedef {{
  *   goal: string, metric_drop: number, may_train: boolean, seconds: number, took_s: number,
  *   planned: number, is_done: boolean, is_interrupted: boolean, note: string,
+ *   metric_name: string | null, stamp?: number,
  *   baseline_size_bytes: number | null, baseline_peak_bytes: number | null, rows: CandidateRow[],
  * }} CandidatesData
  * @typedef {{ now: number, from: number | null, to: number | null, before: number }} Bar
@@ -72,12 +73,7 @@ export function speedTexts(row) {
   const isSure = row.tone === "good" || row.tone === "bad";
   const range = [row.low, row.high].map((end) => ratioText(end, row.speedup ?? 1)).join("–");
   if (row.word === "not told") return [`≈ ${range} ×`, "cannot be told"];
-  return [`${ratioText(row.speedup, row.speedup)} ×`, isSure ? range : row.word];
-}
-
-/** As many decimals as a speed-up deserves. @param {number} value @param {number} like */
-export function ratioText(value, like) {
-  return value.toFixed(like < 2 ? 2 : like < 100 ? 1 : 0);
+  return [`${ratioText(row.speedup)} ×`, isSure ? range : row.word];
 }
 
 /** The loss in points, or without labelled data the output error. @param {CandidateRow} row */
@@ -96,7 +92,13 @@ export function lossText(row) {
 
 /** What the head of the column of losses is called. @param {CandidatesData} data */
 export function lossHead(data) {
-  return data.rows.some((row) => row.metric_lost !== null) ? "Accuracy" : "Output differs by";
+  if (data.rows.every((row) => row.metric_lost === null)) return "Output differs by";
+  return `${metricWord(data.metric_name)}, points lost or won`;
+}
+
+/** The metric with a capital letter. @param {string | null | undefined} name */
+export function metricWord(name) {
+  return name ? name.slice(0, 1).toUpperCase() + name.slice(1) : "Metric";
 }
 
 /** @param {CandidateRow} row */
@@ -110,6 +112,17 @@ export function allowText(row) {
   if (row.allow.may_train) return "Allow training";
   const drop = row.allow.metric_drop;
   return `Allow ${Number((row.metric_lost === null ? drop : 100 * drop).toPrecision(2))}`;
+}
+
+/**
+ * What the sheet says of its search.
+ * @param {"idle" | "waiting" | "running"} phase @param {CandidatesData | null} data
+ * @param {boolean} isOld whether the data are of an earlier search
+ */
+export function sheetStatus(phase, data, isOld) {
+  if (phase === "waiting") return "The search begins when the current measurement is done.";
+  if (phase === "running" && (!data || isOld)) return "The first candidates are being measured …";
+  return data ? searchStatus(data, phase === "running") : "Nothing is measured yet: press Search.";
 }
 
 /** How far the search is. @param {CandidatesData} data @param {boolean} isSearching */

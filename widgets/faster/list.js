@@ -1,7 +1,7 @@
 /** The rows of the candidates: rank, change and why, bar, figures, and what can be done with it. */
 
 import { h } from "../shared/dom.js";
-import { readableMs } from "../shared/format.js";
+import { threeDigits } from "../shared/format.js";
 import { allowText, barOf, lossHead, lossText, sizeText, speedTexts, splitRows } from "./layout.js";
 
 /** @typedef {import("./layout.js").CandidateRow} CandidateRow */
@@ -13,11 +13,14 @@ const WIDE = { colspan: "8", class: "pf-faster-part" };
 /**
  * The table of candidates; without `act` there is nothing to press.
  * @param {CandidatesData} data @param {{ apply: Act, allow: Act } | null} act
+ * @param {boolean} hasRecipe whether applying one replaces steps
  */
-export function candidateTable(data, act) {
+export function candidateTable(data, act, hasRecipe = false) {
   const { ranked, others } = splitRows(data);
-  const heads = ["", "Change", "Dashed: as it came", "ms", "Faster, likely", lossHead(data)];
-  const head = [...heads, "Size", ""].map((name) => h("th", { scope: "col" }, name));
+  const first = ["", "Change", "Dashed: as it came", "ms", "Times as fast (likely)"];
+  const head = [...first, lossHead(data), "Size", ""].map((name) =>
+    h("th", { scope: "col" }, name),
+  );
   const part = others.length
     ? [h("tr", {}, h("th", { ...WIDE, scope: "colgroup" }, "Outside your limits, or lost"))]
     : [];
@@ -28,15 +31,18 @@ export function candidateTable(data, act) {
     h(
       "tbody",
       {},
-      ...ranked.map((row) => candidateRow(row, data, act)),
+      ...ranked.map((row) => candidateRow(row, data, act, hasRecipe)),
       ...part,
-      ...others.map((row) => candidateRow(row, data, act)),
+      ...others.map((row) => candidateRow(row, data, act, hasRecipe)),
     ),
   );
 }
 
-/** @param {CandidateRow} row @param {CandidatesData} data @param {any} act */
-function candidateRow(row, data, act) {
+/**
+ * @param {CandidateRow} row @param {CandidatesData} data @param {any} act
+ * @param {boolean} hasRecipe
+ */
+function candidateRow(row, data, act, hasRecipe) {
   const [speed, range] = speedTexts(row);
   const place = { "data-label": row.label, tabindex: "-1", "data-tone": row.tone };
   return h(
@@ -53,11 +59,11 @@ function candidateRow(row, data, act) {
       h("small", {}, row.reason || row.why),
     ),
     h("td", { class: "pf-bar-cell" }, barElement(row, data)),
-    h("td", {}, readableMs(row.latency_ms)),
-    h("td", {}, speed, h("small", {}, range)),
+    h("td", {}, threeDigits(row.latency_ms)),
+    h("td", { title: `${speed} ${range}`.trim() }, speed, h("small", {}, range)),
     h("td", {}, lossText(row)),
     h("td", {}, sizeText(row)),
-    h("td", { class: "pf-act-cell" }, act ? actionOf(row, act) : row.status),
+    h("td", { class: "pf-act-cell" }, act ? actionOf(row, act, hasRecipe) : row.status),
   );
 }
 
@@ -80,18 +86,23 @@ function barElement(row, data) {
   );
 }
 
-/** @param {CandidateRow} row @param {{ apply: Act, allow: Act }} act */
-function actionOf(row, act) {
+/**
+ * @param {CandidateRow} row @param {{ apply: Act, allow: Act }} act @param {boolean} hasRecipe
+ */
+function actionOf(row, act, hasRecipe) {
   if (row.rank !== null) {
     const primary = row.rank === 1 ? " pf-primary" : "";
-    return button("Apply", `pf-button${primary}`, () => act.apply(row));
+    const hint = hasRecipe ? "replaces the recipe; undo returns" : "";
+    return button("Apply", `pf-button${primary}`, hint, () => act.apply(row));
   }
   const label = allowText(row);
-  if (label) return button(label, "pf-button", () => act.allow(row));
-  return h("span", { class: "pf-verdict" }, row.word === "slower" ? "slower" : row.status);
+  if (label) return button(label, "pf-button", "search again with it", () => act.allow(row));
+  const word = row.word === "slower" ? "slower" : row.status;
+  return h("span", { class: "pf-verdict", title: row.reason || word }, word);
 }
 
-/** @param {string} label @param {string} name @param {() => void} press */
-function button(label, name, press) {
-  return h("button", { type: "button", tabindex: "-1", class: name, onclick: press }, label);
+/** @param {string} label @param {string} name @param {string} title @param {() => void} onclick */
+function button(label, name, title, onclick) {
+  const properties = { type: "button", tabindex: "-1", class: name, title: title || null, onclick };
+  return h("button", properties, label);
 }

@@ -2,7 +2,13 @@
 
 import { boundSign, boundWord, exactBound } from "./bounds.js";
 import { fresh, h } from "../shared/dom.js";
-import { readableBytes, readableCount, readablePercent, threeDigits } from "../shared/format.js";
+import {
+  ratioText,
+  readableBytes,
+  readableCount,
+  readablePercent,
+  threeDigits,
+} from "../shared/format.js";
 import { isBranch, ownName } from "../shared/tree.js";
 import { isJoined, numberAt, whyUnknown } from "../shared/unpack.js";
 
@@ -291,11 +297,6 @@ function drawUnknown(cell, text, why) {
   cell.classList.add("pf-nothing");
   cell.textContent = text;
   cell.title = why;
-}
-
-/** 1.311 → "1.31", 4.87 → "4.9", 211.4 → "211". @param {number} times */
-export function ratioText(times) {
-  return times.toFixed(times < 2 ? 2 : times < 100 ? 1 : 0);
 }
 
 /** @type {WeakMap<LayerTable, number>} */

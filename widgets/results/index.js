@@ -3,26 +3,19 @@
 import { onWidth } from "../shared/chart.js";
 import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
-import { isInScatter, marksAfter, pairFigures } from "./rows.js";
+import { showPress } from "../shared/press.js";
+import { askingOf } from "../shared/question.js";
+import { isInScatter, marksAfter, marksWith, pairFigures } from "./rows.js";
 import { resultsScatter } from "./scatter.js";
 import { capitalised, replaceTable, resultsTable } from "./table.js";
 
 /** @typedef {import("./rows.js").ResultsData} ResultsData */
 /** @typedef {import("./rows.js").Result} Result */
 
+const SAVE_FOLDER = { query: "save_folder", request: "save_folder" };
 const FOLLOWS = ["state", "requests", "served"];
 /** What a chosen recipe can be taken along as. */
 const TAKE = [
-  {
-    ask: "code",
-    label: "Copy code",
-    hint: "Python that makes the same model",
-  },
-  {
-    ask: "save",
-    label: "Save recipe",
-    hint: "a file that runs without this page",
-  },
   {
     ask: "save_folder",
     label: "Save folder",
@@ -57,7 +50,16 @@ class ResultsView {
     this.table = h("div", { class: "pf-results-rows" });
     this.pair = h("div", { class: "pf-results-pair", role: "status" });
     this.plot = h("div", { class: "pf-plot" });
-    this.take = h("div", { class: "pf-results-take" });
+    this.taking = h("p", { class: "pf-note" });
+    this.taken = h("p", { class: "pf-note", role: "status" });
+    this.takes = new Map(TAKE.map(({ ask, label }) => [ask, this.takeButton(ask, label)]));
+    this.take = h(
+      "div",
+      { class: "pf-results-take" },
+      this.taking,
+      h("div", { class: "pf-results-buttons" }, ...this.takes.values()),
+      this.taken,
+    );
     this.whole = h(
       "div",
       { class: "pf-results-both" },
@@ -92,8 +94,6 @@ class ResultsView {
   /** @param {ResultsData} data */
   show(data) {
     this.data = data?.rows ? data : null;
-    if (this.data?.pair && this.marks.length !== 1)
-      this.marks = [this.data.pair.first, this.data.pair.second];
     this.drawn = "";
     this.follow();
     this.drawScatter(this.plot.clientWidth);
@@ -112,9 +112,11 @@ class ResultsView {
   /** Redraw what a request or the state changed. */
   follow() {
     const going = this.asked("go_back").at(-1)?.number ?? null;
-    const { status, code, saved, taken } = this.state ?? {};
-    const waiting = TAKE.map(({ ask }) => this.asked(ask).length > 0);
-    const key = JSON.stringify([going, this.marks, status, code, saved, taken, waiting]);
+    const pair = this.data?.pair ?? null;
+    this.marks = marksWith(this.marks, pair, this.asked("compare_results").length > 0);
+    if (this.state) this.drawTake();
+    const { status } = this.state ?? {};
+    const key = JSON.stringify([going, this.marks, this.data ? "" : status]);
     if (key === this.drawn) return;
     this.drawn = key;
     this.whole.hidden = !this.data;
@@ -132,7 +134,7 @@ class ResultsView {
       }),
     );
     this.drawPair(isInBench);
-    fresh(this.take, ...(isInBench ? this.takeAlong() : []));
+    this.take.hidden = !isInBench;
   }
 
   /** @param {string | undefined} status */
@@ -199,31 +201,30 @@ class ResultsView {
     return pair && pair.first === this.marks[0] && pair.second === this.marks[1];
   }
 
-  takeAlong() {
-    const { code, saved, taken } = this.state;
-    const { current, rows } = /** @type {ResultsData} */ (this.data);
-    const canTake = current !== null && current > 0;
-    const name = rows.find((row) => row.number === current)?.number;
-    const buttons = TAKE.map(({ label, ask: request, hint }) =>
-      h(
-        "button",
-        {
-          type: "button",
-          class: `pf-step${this.asked(request).length ? " pf-asked" : ""}`,
-          title: canTake || request === "report" ? hint : "choose a recipe first",
-          "aria-disabled": String(!canTake && request !== "report"),
-          onclick: () => (canTake || request === "report") && this.host.ask({ do: request }),
-        },
-        label,
-      ),
-    );
-    const notes = [taken, saved && `saved: ${saved}`].filter(Boolean);
-    return [
-      h("p", { class: "pf-note" }, `Take it with you${canTake ? `: ${name}, here now` : ""}`),
-      h("div", { class: "pf-results-buttons" }, ...buttons),
-      h("p", { class: "pf-note", role: "status" }, notes.join(" · ")),
-      code ? h("pre", { class: "pf-results-code", tabindex: "0" }, code) : null,
-    ];
+  /** @param {string} request */
+  canTake(request) {
+    return request === "report" || Boolean(this.data?.current);
+  }
+
+  /** @param {string} request @param {string} label */
+  takeButton(request, label) {
+    const onclick = () => this.canTake(request) && this.host.ask({ do: request });
+    return h("button", { type: "button", class: "pf-step", onclick }, label);
+  }
+
+  /** The buttons stay, so that the pressed one keeps the focus. */
+  drawTake() {
+    const current = this.data?.current;
+    const isSaving = (askingOf(this.model, SAVE_FOLDER)?.phase ?? "idle") !== "idle";
+    for (const { ask: request, hint } of TAKE) {
+      const button = /** @type {HTMLElement} */ (this.takes.get(request));
+      const can = this.canTake(request);
+      const isAsked = this.asked(request).length > 0 || (request === "save_folder" && isSaving);
+      showPress(button, can, isAsked);
+      button.title = can ? hint : "choose a recipe first";
+    }
+    write(this.taking, `Take it with you${current ? `: ${current}, here now` : ""}`);
+    write(this.taken, isSaving ? "the folder is being saved …" : this.state.taken);
   }
 
   /** @param {number} width */
@@ -243,7 +244,7 @@ class ResultsView {
 function pairTable(first, second, data, pair) {
   const worth = data.metric ? capitalised(data.metric) : "Outputs differ by";
   const names = ["Compare", "Latency", "Faster than A", worth, "Size", "Peak memory"];
-  const effect = pair ? (pair.effect === "not measured" ? "–" : pair.effect) : "…";
+  const effect = pair ? pair.effect || "–" : "…";
   const line = (/** @type {Result} */ row, /** @type {string} */ letter) => {
     const figures = pairFigures(row, first, data.metric);
     const isFirst = row === first;
@@ -276,6 +277,14 @@ function pairTable(first, second, data, pair) {
     ),
     h("tbody", { role: "rowgroup" }, line(first, "A"), line(second, "B")),
   );
+}
+
+/**
+ * Set a text if it is another one: what is written is announced.
+ * @param {HTMLElement} box @param {string} text
+ */
+function write(box, text) {
+  if (box.textContent !== text) fresh(box, text);
 }
 
 /** @param {string} text @param {boolean} isMoreBetter */

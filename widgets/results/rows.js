@@ -66,6 +66,16 @@ export function marksAfter(marks, number) {
   return [...marks.slice(0, 1), number];
 }
 
+/**
+ * The marks that fit the pair that Python compared, in this view or in another of the same bench.
+ * @param {number[]} marks @param {ResultPair | null} pair @param {boolean} isAsked whether Python
+ * has yet to answer
+ */
+export function marksWith(marks, pair, isAsked) {
+  if (isAsked || marks.length === 1) return marks;
+  return pair ? [pair.first, pair.second] : [];
+}
+
 /** The figures of two rows beside each other. @param {Result} row @param {Result} first @param {string} metric */
 export function pairFigures(row, first, metric) {
   const isFirst = row === first;

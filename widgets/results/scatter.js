@@ -27,6 +27,7 @@ export function resultsScatter(width, data, point) {
       { x: right, y: bottom + 31, class: "pf-tick pf-end" },
       "latency, ms, on a ratio scale",
     ),
+    s("text", { x: 2, y: 11, class: "pf-tick" }, data.metric || "closeness (1 − output error)"),
   ];
   const ranges = dots.map(
     ({ row, y }) =>

@@ -72,7 +72,7 @@ function resultRow(row, data, scale, choices) {
     h("td", { role: "gridcell", class: "pf-of-number" }, row.number),
     choices.isInBench &&
       h("td", { role: "gridcell", class: "pf-of-mark" }, markButton(row, choices)),
-    h("th", { role: "rowheader", scope: "row", class: "pf-names", title: row.whole }, row.label),
+    nameCell(row),
     ...figures(row, data, scale),
     choices.isInBench &&
       h("td", { role: "gridcell", class: "pf-of-action" }, action(row, isCurrent, choices)),
@@ -88,6 +88,22 @@ function resultRow(row, data, scale, choices) {
       title: row.sentence,
     },
     ...cells,
+  );
+}
+
+/** The name; a refusal stands before it where there is no room for the bar. @param {Result} row */
+function nameCell(row) {
+  const refused = row.refused && `refused: ${row.refused}`;
+  return h(
+    "th",
+    {
+      role: "rowheader",
+      scope: "row",
+      class: "pf-names",
+      title: [row.whole, refused].filter(Boolean).join("\n"),
+    },
+    refused && h("b", { class: "pf-if-narrow" }, "refused: "),
+    row.label,
   );
 }
 

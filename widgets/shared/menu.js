@@ -26,7 +26,10 @@ export function menu(label, items) {
   }
 
   button.addEventListener("click", () => show(list.hasAttribute("hidden")));
-  list.addEventListener("click", () => show(false));
+  list.addEventListener("click", () => {
+    show(false);
+    button.focus();
+  });
   element.addEventListener("keydown", (event) => {
     if (list.hidden || event.key !== "Escape") return;
     event.preventDefault();

@@ -26,8 +26,16 @@ export function askingOf(model, { query, request }) {
     seconds: known.seconds,
     done: known.is_running ? state.done : 0,
     total: known.is_running ? state.total : 0,
-    isStopping: asked.includes("stop"),
+    isStopping: unserved(model).some((open) => isStopOf(open, query)),
   };
+}
+
+/**
+ * Whether a request stops a query, alone or with all others.
+ * @param {any} open @param {string} query
+ */
+function isStopOf(open, query) {
+  return open.do === "stop" && (open.query ?? query) === query;
 }
 
 /** @param {number} seconds @param {boolean} isKnown */
@@ -66,8 +74,8 @@ export class Question {
     );
     this.button = h("button", { type: "submit", class: "pf-button" });
     this.bar = h("progress", { "aria-label": "progress of this answer" });
-    this.far = h("span", { class: "pf-note", role: "status" });
-    const stop = () => ask({ do: "stop" });
+    this.far = h("span", { class: "pf-note" }); // not announced: it changes each second
+    const stop = () => ask({ do: "stop", query: text.query });
     const title = "stop; what was found until now is kept";
     this.stop = h("button", { type: "button", class: "pf-stop", title, onclick: stop }, "Stop");
     const row = [...fields, this.button, this.bar, this.far, this.stop];

@@ -8,7 +8,10 @@ const TEXT = { query: "sensitivity", request: "sensitivity" };
 function modelOf(query, asked = [], more = {}) {
   const traits = {
     state: query && { queries: { sensitivity: query }, done: 7, total: 20, ...more },
-    requests: asked.map((name, index) => ({ do: name, id: index + 3 })),
+    requests: asked.map((entry, index) => {
+      const [name, stopped] = entry.split(" ");
+      return { do: name, query: stopped, id: index + 3 };
+    }),
     served: 2,
   };
   return { get: (/** @type {keyof traits} */ name) => traits[name] };
@@ -34,6 +37,9 @@ test("a query that is asked for waits at once, and then says how far it is", () 
   assert.equal(running?.isStopping, false);
   const stopping = askingOf(modelOf({ ...known, is_running: true }, ["stop"]), TEXT);
   assert.equal(stopping?.isStopping, true);
+  const isStopping = (/** @type {string} */ name) =>
+    askingOf(modelOf({ ...known, is_waiting: true }, [`stop ${name}`]), TEXT)?.isStopping;
+  assert.deepEqual(["sensitivity", "memory"].map(isStopping), [true, false]);
 });
 
 test("a job past its seconds does not say more than it has, one without a total no number", () => {

@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { levelsOf, timeParts } from "../layers/time_layout.js";
-import { layerColumns, ratioText, runsAsText } from "../layers/columns.js";
+import { layerColumns, runsAsText } from "../layers/columns.js";
 import { fittedName } from "../shared/fitted_name.js";
-import { threeDigits } from "../shared/format.js";
+import { ratioText, threeDigits } from "../shared/format.js";
 import { isJoined, unpackedProfile, whyUnknown } from "../shared/unpack.js";
-import { storyPieces } from "./headline.js";
+import { isAsItCame, storyPieces } from "./headline.js";
 import { fittingCount } from "./overflow.js";
 import { coresText } from "./quality_panel.js";
+import { lineText } from "./status_line.js";
 import { segmentsOf, tabsOf } from "./tab_plan.js";
 import { reasonsOf, trustLabel, trustOf } from "./trust_strip.js";
 
@@ -73,6 +74,22 @@ test("the sentence is split into times, verdict and likely range", () => {
   assert.deepEqual(storyPieces("4.50 ms"), { before: "", now: "4.50 ms", verdict: "", likely: "" });
 });
 
+test("figures are of the model as it came only while no step is applied", () => {
+  const fold = { label: "fold" };
+  assert.equal(isAsItCame([]), true);
+  assert.equal(isAsItCame([{ ...fold, isPending: true }]), true);
+  assert.equal(isAsItCame([fold]), false, "also where its measurement failed");
+  assert.equal(isAsItCame([{ ...fold, isLeaving: true }]), false);
+});
+
+test("a word is said before the running job, and alone once nothing runs", () => {
+  const job = { status: "profiling", doing: "net" };
+  assert.equal(lineText(job, "copied", true), "copied · profiling: net");
+  assert.equal(lineText(job, "copied", false), "profiling: net");
+  assert.equal(lineText(job, "", true), "profiling: net");
+  assert.equal(lineText({ status: "idle", doing: "" }, "copied", false), "copied");
+});
+
 test("the strip tells the state, its reasons and how it was measured", () => {
   const state = /** @type {any} */ ({
     quality: { state: "busy", label: "Busy: the verdict waits", reasons: [["others took", "46%"]] },
@@ -119,7 +136,11 @@ test("a number has three digits, and zeros are kept", () => {
     "0.0079",
     "< 0.0001",
   ]);
-  assert.deepEqual([1.311, 4.87, 211.4].map(ratioText), ["1.31", "4.9", "211"]);
+  assert.deepEqual(
+    [1.311, 4.87, 211.4].map((times) => ratioText(times)),
+    ["1.31", "4.9", "211"],
+  );
+  assert.equal(ratioText(1.311, 4.87), "1.3");
 });
 
 test("a name is cut in its middle no further than its room asks for", () => {

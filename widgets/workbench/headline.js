@@ -13,7 +13,7 @@ const FIGURES = {
   memory: ["Peak memory", "the most that a run holds at once"],
   size: ["Size", "the weights as a file"],
   parameters: ["Weights", "the number of parameters"],
-  "output error": ["Outputs differ by at most", "relative L2 distance from the baseline's outputs"],
+  "output error": ["Outputs differ by", "relative L2 distance from the baseline's outputs"],
 };
 
 const IN_TITLE = new Set(["latency", "parameters"]);
@@ -31,26 +31,30 @@ export function headline(primary) {
   const who = h("div", { class: "pf-who" }, name, about);
   const element = h("header", { class: "pf-headline" }, who, middle, primary);
   let told = "";
+  let drawn = "";
   return {
     element,
     show(state) {
-      fresh(name, state.workload);
-      set(name, state.workload);
-      fresh(about, aboutText(state));
-      set(about, aboutText(state));
-      const key = JSON.stringify([state.story, state.status, trustOf(state)]);
+      write(name, state.workload);
+      write(about, aboutText(state));
+      const parts = [state.story, firstWords(state), isAsItCame(state.recipe), trustOf(state)];
+      const key = JSON.stringify(parts);
+      sentence.setAttribute("aria-busy", String(state.is_partial)); // its end is announced
       if (key !== told) fresh(sentence, ...storyParts(state));
       told = key;
       element.classList.toggle("pf-partial", state.is_partial);
       const shown = state.figures.filter(isShown);
-      fresh(figures, ...shown.map(drawFigure));
+      if (JSON.stringify(shown) !== drawn) fresh(figures, ...shown.map(drawFigure));
+      drawn = JSON.stringify(shown);
     },
   };
 }
 
-/** @param {HTMLElement} element @param {string} title */
-function set(element, title) {
-  element.title = title;
+/** @param {HTMLElement} element @param {string} text also its tooltip, as it may be cut */
+function write(element, text) {
+  if (element.title === text) return;
+  fresh(element, text);
+  element.title = text;
 }
 
 /** @param {Expected} state */
@@ -79,7 +83,7 @@ function storyParts(state) {
   const { story } = state;
   if (!story?.sentence) return [h("span", { class: "pf-story-first" }, firstWords(state))];
   const { before, now, verdict, likely } = storyPieces(story.sentence);
-  const asItCame = before ? "" : "as it came";
+  const asItCame = !before && isAsItCame(state.recipe) ? "as it came" : "";
   const isRough = !["", "quiet"].includes(trustOf(state));
   const isUntold = isRough || story.tone === "untold";
   return [
@@ -93,6 +97,14 @@ function storyParts(state) {
     verdict && h("em", { class: `pf-verdict pf-${story.tone}`, title: story.sentence }, verdict),
     (likely || asItCame) && h("small", { title: "the 95% interval" }, likely || asItCame),
   ];
+}
+
+/**
+ * Whether the figures are of the unchanged model.
+ * @param {import("./expected.js").Chip[]} recipe
+ */
+export function isAsItCame(recipe) {
+  return recipe.every((chip) => chip.isPending);
 }
 
 /** @param {Expected} state */

@@ -101,9 +101,11 @@ class Bench {
       this.footer.element,
     );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
+    for (const part of [this.tabs.bar, this.table.tools])
+      part.addEventListener("click", () => this.sheet?.close(), true);
     this.tabs.pages.addEventListener("keydown", (event) => this.onEnter(event), true);
     this.primary.addEventListener("click", () => this.sheet?.toggle());
-    this.detail.close.addEventListener("click", () => this.setDrawer("closed"));
+    this.detail.close.addEventListener("click", () => this.closeDrawer());
     this.setDrawer("auto");
     root.append(this.element);
     this.drawState();
@@ -287,15 +289,23 @@ class Bench {
     else if (key === "?") this.help.toggle();
     else if (key === "f" && this.sheet) this.sheet.toggle();
     else if (key === "w") this.strip.wait();
-    else if (key === "Escape") return this.help.close() || this.closeDrawer();
+    else if (key === "Escape") return this.help.close() || this.closeSheet() || this.closeDrawer();
     else if (/^[1-9]$/.test(key)) return this.openTab(Number(key));
     else return false;
     return true;
   }
 
+  closeSheet() {
+    const isOpen = Boolean(this.sheet?.isOpen);
+    this.sheet?.close();
+    return isOpen;
+  }
+
   closeDrawer() {
     const isOpen = this.main.dataset.drawer !== "closed";
+    const hadFocus = this.detail.element.contains(document.activeElement);
     this.setDrawer("closed");
+    if (hadFocus && !this.detail.element.getClientRects().length) this.element?.focus();
     return isOpen;
   }
 

@@ -51,6 +51,11 @@ export function overflowing(list) {
     fresh(more, count ? `+${items.length - count} more` : all);
   }
 
+  /** Clicks beside what lies open close it. @param {Event} event */
+  function onOutside(event) {
+    if (!element.contains(/** @type {Node | null} */ (event.target))) open(false);
+  }
+
   more.addEventListener("click", () => open(!element.classList.contains("pf-all-chips")));
   element.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !element.classList.contains("pf-all-chips")) return;
@@ -58,5 +63,18 @@ export function overflowing(list) {
     open(false);
     more.focus();
   });
-  return { element, fit, destroy: onWidth(element, fit) };
+  element.addEventListener("focusout", (event) => {
+    const next = /** @type {Node | null} */ (event.relatedTarget);
+    if (next && !element.contains(next)) open(false);
+  });
+  document.addEventListener("pointerdown", onOutside);
+  const release = onWidth(element, fit);
+  return {
+    element,
+    fit,
+    destroy() {
+      release();
+      document.removeEventListener("pointerdown", onOutside);
+    },
+  };
 }

@@ -60,9 +60,11 @@ export class Sheet {
 
   close() {
     if (!this.isOpen) return;
+    const { activeElement } = document;
+    const isLost = this.element.contains(activeElement) || activeElement === document.body;
     this.element.hidden = true;
     this.onToggle(false);
-    this.returnTo?.focus();
+    if (isLost) this.returnTo?.focus(); // else it is where the mouse has put it
   }
 
   toggle() {

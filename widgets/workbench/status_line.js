@@ -20,13 +20,27 @@ const DOINGS = {
   fusing: "looking at",
   attending: "looking at",
   recalling: "looking at",
+  saving: "saving",
   waiting: "waiting for quiet",
 };
+
+const WORD_MS = 4000;
 
 /** The running job as text; "" when idle. @param {{ status: string, doing: string }} state */
 export function doingText(state) {
   if (state.status === "idle") return "";
   return [DOINGS[state.status] ?? state.status, state.doing].filter(Boolean).join(": ");
+}
+
+/**
+ * A word of the page, and the running job.
+ * @param {{ status: string, doing: string }} state @param {string} word
+ * @param {boolean} isRecent whether the word was said a moment ago
+ */
+export function lineText(state, word, isRecent) {
+  const doing = doingText(state);
+  if (!doing) return word;
+  return isRecent && word ? `${word} · ${doing}` : doing;
 }
 
 /** The progress: "12 of 30"; "" if unknown. @param {{ done: number, total: number }} state */
@@ -37,7 +51,7 @@ export function farText(state) {
 /**
  * @param {() => void} onStop
  * @returns {{ element: HTMLElement, show: (state: Expected) => void, say: (text: string) => void }}
- * `say`: a word that stays until the next
+ * `say`: a word that stays until the next job; before a running one it stands for four seconds
  */
 export function statusLine(onStop) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": "progress" }));
@@ -54,16 +68,24 @@ export function statusLine(onStop) {
     "Stop",
   );
   let word = "";
-  let isBusy = false;
+  let isRecent = false;
+  let shown = { status: "idle", doing: "" };
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+
+  function write() {
+    const text = lineText(shown, word, isRecent);
+    if (doing.textContent !== text) fresh(doing, text);
+    doing.title = text;
+  }
 
   return {
     element: h("div", { class: "pf-status" }, bar, doing, far, stop),
     show(state) {
-      if (state.status !== "idle") word = "";
-      isBusy = state.status !== "idle";
-      const text = doingText(state) || word;
-      if (doing.textContent !== text) fresh(doing, text);
-      doing.title = text;
+      const isBusy = state.status !== "idle";
+      if (isBusy && !isRecent) word = "";
+      shown = { status: state.status, doing: state.doing };
+      write();
       fresh(far, isBusy ? farText(state) : "");
       setBar(bar, state);
       bar.classList.toggle("pf-still", !isBusy);
@@ -72,8 +94,13 @@ export function statusLine(onStop) {
     },
     say(text) {
       word = text;
-      if (isBusy) return;
-      fresh(doing, word);
+      isRecent = true;
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        isRecent = false;
+        write();
+      }, WORD_MS);
+      write();
     },
   };
 }

@@ -4,7 +4,7 @@
  * A section as Python declares it. Sections with the place "segment" exclude each other; those that
  * are "beside" stand on the right, the others below each other; a "sheet" is in no tab.
  * @typedef {{
- *   name: string, title: string, tab: string, place: string, isWide: boolean,
+ *   name: string, title: string, tab: string, place: string, hint: string, isWide: boolean,
  *   isAlwaysShown: boolean, make: import("../shared/host.js").MakeView,
  * }} Section
  * @typedef {{

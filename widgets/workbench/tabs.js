@@ -157,7 +157,8 @@ export class BenchTabs {
       this.segment.set(tab.name, section.name);
       this.open(tab.name);
     };
-    const attributes = { role: "radio", type: "button", "data-tab": section.name };
+    const title = section.hint || null;
+    const attributes = { role: "radio", type: "button", "data-tab": section.name, title };
     return h("button", { ...attributes, onclick: choose, onfocus: choose }, section.title);
   }
 

@@ -31,6 +31,7 @@ export function trustStrip(ask) {
   const element = h("section", { class: "pf-trust", "aria-label": "how far to trust the numbers" });
   element.append(spoken, reasons, spark, ways);
   let told = "";
+  let drawn = "";
 
   return {
     element,
@@ -41,8 +42,10 @@ export function trustStrip(ask) {
       element.dataset.trust = kind;
       if (text !== told) fresh(label, text);
       told = text;
-      sign.textContent = SIGNS[kind] ?? "–";
-      fresh(reasons, ...reasonsOf(shown).map(drawReason));
+      if (sign.textContent !== (SIGNS[kind] ?? "–")) fresh(sign, SIGNS[kind] ?? "–");
+      const given = reasonsOf(shown);
+      if (JSON.stringify(given) !== drawn) fresh(reasons, ...given.map(drawReason));
+      drawn = JSON.stringify(given);
       const isTroubled = kind === "busy" || kind === "unusable";
       for (const way of [wait, measure]) way.hidden = !isTroubled || shown.waiting;
       wait.classList.toggle("pf-asked", shown.asked.has("wait_for_quiet"));
@@ -73,9 +76,21 @@ export function reasonsOf(state) {
   return [...(state.quality?.reasons ?? []), ...how, ["", state.machine]];
 }
 
+/** What a reason means exactly, by how Python begins it. @type {Record<string, string>} */
+const EXACT = {
+  "others took": "CPU contention: share of the cores' time that other processes used",
+  "calls waited": "share of a call in which the process had less than one core",
+  "rounds agree within": "half of the middle 90% of the rounds, over their median",
+  "layers add up to": "sum of the profile's rows over the latency measured without hooks",
+  "the clock ran at": "clock frequency over the processor's highest",
+  "while layers were timed": "the profile was taken at another moment than the comparison",
+};
+
 /** @param {[string, string]} reason */
 function drawReason([name, value]) {
-  return value ? h("li", {}, name && `${name} `, name ? h("b", {}, value) : value) : null;
+  if (!value) return null;
+  const parts = [name && `${name} `, name ? h("b", {}, value) : value];
+  return h("li", { title: EXACT[name] ?? null }, ...parts);
 }
 
 /** @param {string} text @param {string} title @param {() => void} onclick */

@@ -183,6 +183,7 @@ SECTION = Section(
     pack=packed_allocation,
     panel=AllocationPanel,
     title="Best mixtures",
+    hint="mixed-precision allocation, Pareto frontier",
     tab="options",
     place="segment",
     absent=no_weights,

@@ -214,6 +214,7 @@ SECTION = Section(
     pack=packed_attention,
     panel=AttentionPanel,
     title="Attention",
+    hint="sparse attention: top-k, block, window",
     tab="options",
     place="segment",
     absent=no_attention,

@@ -55,8 +55,18 @@ def recipe_of(candidates: Candidates | None, label: str, work_name: str) -> Reci
         for step in row.steps
         for kind, options in step.items()
     ]
-    drop = max(candidates.metric_drop, row.metric_lost or 0.0)
-    return Recipe(steps, workload=work_name, limit=Limit(metric_drop=min(1.0, drop)))
+    return Recipe(steps, workload=work_name, limit=_limit(candidates.metric_drop, row))
+
+
+def _limit(allowed: float, row: Candidate) -> Limit:
+    """The limit of the search, widened to what this candidate loses: the person has seen it.
+
+    Without labelled data the search's limit is one of the output error.
+    """
+    if row.metric_lost is not None:
+        return Limit(metric_drop=min(1.0, max(allowed, row.metric_lost)))
+    error = max(Limit().output_error, allowed, row.relative_error or 0.0)
+    return Limit(metric_drop=allowed, output_error=error)
 
 
 def _why(row: Candidate) -> str:
@@ -79,11 +89,12 @@ def _apply(bench: Bench, request: Request) -> None:
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
-    """Whether there are data to lose accuracy on and to train with."""
+    """Whether there are data to train with, and what is measured on the test data, if anything."""
     work = context.work
     return {
         "can_train": work.train is not None,
         "has_metric": work.metric is not None and work.test is not None,
+        "metric_name": work.metric_name,
     }
 
 

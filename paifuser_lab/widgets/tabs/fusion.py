@@ -190,6 +190,7 @@ SECTION = Section(
     record_name="fusions",
     pack=_pack,
     title="Joined layers",
+    hint="operator fusion",
     tab="options",
     place="segment",
     is_wide=True,

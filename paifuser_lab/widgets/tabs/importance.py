@@ -276,6 +276,7 @@ SECTION = Section(
     pack=packed_importance,
     panel=ImportancePanel,
     title="Channels",
+    hint="importance (saliency); structured pruning",
     tab="options",
     place="segment",
     absent=no_weights,

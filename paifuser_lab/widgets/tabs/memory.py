@@ -40,6 +40,7 @@ SECTION = Section(
     pack=packed_memory,
     sources=lambda state: (memory_now(state),),
     title="Memory",
+    hint="allocations of one call over time",
     tab="options",
     place="segment",
     is_wide=True,

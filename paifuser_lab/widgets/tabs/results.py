@@ -10,10 +10,12 @@ from typing import Any
 from ..._files import write_text
 from ...errors import MeasureError
 from ...figures import figure
+from ...figures.page import offline_page
 from ...profiler import side_by_side
 from ...recipe import Recipe
 from ...records import ResultPair, ResultRow, Results
 from ...records.text import readable_ms, readable_ratio
+from ...session.queries import SAVE_FOLDER
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 
@@ -75,7 +77,7 @@ def _packed_pair(pair: ResultPair) -> dict[str, Any]:
         "second": pair.second.number,
         "word": pair.verdict.word,
         "tone": pair.verdict.tone,
-        "effect": pair.verdict.sentence.rpartition(" ms · ")[2],
+        "effect": pair.verdict.sentence.rpartition(" ms · ")[2] if pair.speedup else "",
         "difference": pair.difference,
         "layers": pair.first.has_profile and pair.second.has_profile,
     }
@@ -104,13 +106,12 @@ def go_back(bench: Bench, request: Request) -> None:
 
 
 def save_folder(bench: Bench, request: Request) -> None:
-    """Save the model with the chosen recipe in a folder from which it can be loaded."""
+    """Have the worker save the model with the chosen recipe as a folder: no round is disturbed."""
     state = bench.session.state
     if state.variant is None or state.variant.recipe != state.recipe:
         raise MeasureError("The recipe is not applied yet; save the folder once it is.")
-    folder = Path(f"{_file_name(state)}-faster")
-    state.variant.save(folder, state.comparison)
-    bench.session.show(TAKEN, f'saved: lab.load("{folder.name}") opens it')
+    folder = f"{_file_name(state)}-faster"
+    bench.session.query(SAVE_FOLDER.name, recipe=state.recipe, folder=folder)
 
 
 def save_report(bench: Bench, request: Request) -> None:
@@ -125,18 +126,15 @@ def save_report(bench: Bench, request: Request) -> None:
 
 def report_page(results: Results, recipe: Recipe) -> str:
     """Everything tried as an HTML page: the figure, the table, the recipe and its code."""
-    title = html.escape(results.title)
     parts = [
-        f"<h1>{title}</h1>",
-        figure(results).svg(),
+        f"<h1>{html.escape(results.title)}</h1>",
+        f"<figure>{figure(results).svg()}</figure>",
         results._repr_html_(),
         f"<h2>The chosen recipe: {html.escape(recipe.label)}</h2>",
         f"<pre>{html.escape(recipe.to_text())}</pre>",
         f"<pre>{html.escape(recipe.as_code())}</pre>",
     ]
-    style = "body{font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{style}</style>'
-    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+    return offline_page(results.title, "".join(parts))
 
 
 def _file_name(state: State) -> str:
@@ -164,4 +162,5 @@ SECTION = Section(
         "save_folder": save_folder,
         "report": save_report,
     },
+    queries=(SAVE_FOLDER,),
 )

@@ -126,6 +126,7 @@ SECTION = Section(
     pack=packed_sensitivity,
     panel=SensitivityPanel,
     title="Formats",
+    hint="sensitivity: rise of the loss when one layer is rounded",
     tab="options",
     place="segment",
     absent=no_weights,
