@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .attention import attention_cost
     from .figures import figure
     from .fusion import fusions
+    from .memory import fits
+    from .memory.pools import memory_pool
     from .planner import plan
     from .profiler import profile
     from .pruning.targets import staircase
@@ -60,11 +62,13 @@ __all__ = [
     "attention_cost",
     "compare",
     "figure",
+    "fits",
     "fusions",
     "gradually",
     "hardware",
     "importance",
     "load",
+    "memory_pool",
     "models",
     "plan",
     "profile",
@@ -77,9 +81,11 @@ __all__ = [
 _LAZY = {
     "attention_cost": "attention",
     "figure": "figures",
+    "fits": "memory",
     "fusions": "fusion",
     "gradually": "recipe.rounds",
     "importance": "saliency",
+    "memory_pool": "memory.pools",
     "plan": "planner",
     "profile": "profiler",
     "quantize_model": "variant.quantize",

@@ -1,8 +1,9 @@
-"""Validate numbers and devices passed by the caller before anything runs. Built on torch."""
+"""Validate numbers, sizes and devices passed by the caller before anything runs. Built on torch."""
 
 from __future__ import annotations
 
 import math
+import re
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,6 +12,10 @@ import torch
 from .errors import MeasureError, PaifuserError, WorkloadError, first_line
 
 MAX_THREADS = 1024
+DECIMAL = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "k", "M", "G", "T"))}
+BINARY = {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)}
+UNITS = {"": 1, **DECIMAL, **BINARY}
+SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def check_count(
@@ -42,6 +47,29 @@ def check_seconds(value: Any, *, may_be_zero: bool = True) -> None:
         raise MeasureError(
             f"seconds={value!r} leaves no time to measure; give a number, {allowed}."
         )
+
+
+def bytes_of(size: int | str) -> int:
+    """2_000_000_000, '2 GB' or '1.5 GiB' as a number of bytes."""
+    units = {name.casefold(): factor for name, factor in UNITS.items()}
+    match = SIZE.fullmatch(size) if isinstance(size, str) else None
+    if isinstance(size, int) and not isinstance(size, bool):
+        count = size
+    elif (
+        match
+        and match[2].casefold() in units
+        and math.isfinite(number := float(match[1]) * units[match[2].casefold()])
+    ):
+        count = int(number)
+    else:
+        known = ", ".join(name for name in UNITS if name)
+        raise MeasureError(
+            f"A memory limit of {size!r} cannot be read; give bytes as an int, or a number and one "
+            f"of {known}."
+        )
+    if count < 1:
+        raise MeasureError(f"A memory limit of {size!r} holds nothing; give at least one byte.")
+    return count
 
 
 def device_of(name: str | torch.device) -> torch.device:

@@ -10,6 +10,7 @@
     ├── MeasureError           something could not be measured
     │   └── DataError          a batch of the data cannot be read or used (a StepError, too)
     ├── KernelError            a CUDA kernel does not compile or load, or got invalid arguments
+    ├── PoolError              a memory pool cannot be had here, or is used twice
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
@@ -62,6 +63,10 @@ class DataError(StepError, MeasureError):
 
 class KernelError(PaifuserError):
     """A CUDA kernel does not compile, does not load, or got invalid arguments."""
+
+
+class PoolError(PaifuserError):
+    """A memory pool cannot be had here, has an impossible limit, or is used twice."""
 
 
 class MissingExtraError(PaifuserError):

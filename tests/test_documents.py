@@ -26,6 +26,7 @@ WITH_CODE = [name for name, text in TEXTS.items() if "```python" in text]
 # Small models instead of full ones, with fewer seconds, rounds and epochs; no code is left out.
 SMALL = {
     'lab.load("resnet18")': 'lab.load("resnet18-tiny")',
+    'lab.load("mobilenetv2", batch=8)': 'lab.load("mobilenetv2-tiny", batch=8)',
     'lab.load("resnet18-digits")': 'few_data(lab.load("resnet18-digits-tiny", trained=False))',
     '"segvit-maps"': '"segvit-tiny"',
     "lab.compare(work, variant)": "lab.compare(work, variant, rounds=2)",
@@ -138,6 +139,12 @@ def check_engines(names: dict[str, Any]) -> None:
     assert Path("model.onnx").stat().st_size > 0
 
 
+def check_memory(names: dict[str, Any]) -> None:
+    assert names["pool"].statistics.trims == 1
+    (row,) = (row for row in names["compared"].rows if "memory pool" in row.name)
+    assert any("page faults a call without it" in note for note in row.notes)
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": check_readme,
     "workbench.md": check_workbench,
@@ -148,6 +155,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "fusion.md": check_fusion,
     "attention.md": check_attention,
     "engines.md": check_engines,
+    "memory.md": check_memory,
 }
 
 

@@ -30,7 +30,7 @@ FLOORS = [
     {"pipeline", "variant"},
     {"recipe"},
     {"profiler", "steps"},
-    {"attention", "engines"},
+    {"attention", "engines", "memory"},
     {"converter", "fusion", "pruning"},
     {"quantization"},
     {"kernels", "saliency"},
@@ -236,10 +236,14 @@ TABLES_OF_CONTENTS = (
     "kernels",
     "machine",
     "comparison",
+    "memory",
+    "memory/snapshots",
+    "memory/pools",
     "bench",
     "bench/kernels",
     "bench/prune_zoo",
     "bench/recipes",
+    "memory/predict",
 )
 
 

@@ -8,6 +8,7 @@ builds            how long building a variant takes, with empty and filled cache
 precision         lower precision against fp32 in every engine and against other quantizers
 quantized_peers   those other quantizers
 int4              linear layers of a Llama-like model in int4
+memory            calls with a memory pool and without one: time, page faults, resident memory
 profile           the overhead of profiling, and whether the rows add up to the latency
 flops             our FLOPs against torch's
 trust             verdicts on a quiet and on a busy machine
@@ -22,6 +23,9 @@ sensitivity       predicted sensitivity against measured losses
 hessian_peer      the trace of each layer's Hessian, against PyHessian
 recipes           random recipes: undo, hashes, saved folders
 experiments       small experiments behind single statements of the README
+memory            the parts of the memory bench
+memory_peak       predicted peaks against measured ones
+resident          the resident bytes of a call in a process of its own
 kernels           CUDA kernels: exactness, and time against torch
 widgets           a widget in a real JupyterLab: create, paint, click
 probe             the panel of that benchmark, with time stamps

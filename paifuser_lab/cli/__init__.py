@@ -1,5 +1,5 @@
 """The command `paifuser-lab`, also `python -m paifuser_lab.cli`. `program` has the commands,
-`commands` and `documents` the benches, `terminal` prints.
+`commands`, `bench_memory` and `documents` the benches, `terminal` prints.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import bench
+from .bench_memory import bench
 
 __all__ = ["bench"]
 

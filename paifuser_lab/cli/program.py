@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +12,8 @@ from .._files import asset, notebook_file
 from ..errors import PaifuserError
 from .documents import bench
 from .jupyterlab import command, copy_notebooks, environment
+from .loading import Name, Trust, load_model
+from .memory import memory
 from .terminal import console, escaped, print_table
 from .tune_kernels import tune_kernels
 
@@ -25,22 +25,11 @@ app = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 app.command("tune-kernels")(tune_kernels)
+app.command("memory")(memory)
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")
-]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust", help="Call a function that a file names, such as a saved folder's original."
-    ),
-]
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="A model's name, hf:TYPE, package.module:function, or a saved model's folder."
-    ),
 ]
 
 
@@ -131,7 +120,7 @@ def profile(
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
     from .. import profiler
 
-    work = _load(model, trust=trust, batch=batch)
+    work = load_model(model, trust=trust, batch=batch)
     result = profiler.profile(work, backward=backward, seconds=seconds)
     layers = [layer] if layer else ["", *(row.layer for row in result.costliest(3) if row.layer)]
     explained = [profiler.explain(result, name) for name in layers]
@@ -175,7 +164,7 @@ def plan(
     """Choose a recipe for this hardware and say why."""
     from ..planner import plan as choose
 
-    recipe = choose(_load(model, trust=trust), seconds=seconds, max_error=max_error)
+    recipe = choose(load_model(model, trust=trust), seconds=seconds, max_error=max_error)
     if recipe.evidence is not None:
         print_table(recipe.evidence.title, recipe.evidence.table())
     typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
@@ -267,18 +256,6 @@ def sweep_(
     raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
 
 
-def _load(model: str, *, trust: bool, **options: Any) -> Any:
-    """Load the named model; functions that the user names or trusts may be in the current
-    folder.
-    """
-    from ..variant.open import load
-    from ..workload.trust import names_function
-
-    if trust or names_function(model):
-        sys.path.insert(0, os.getcwd())
-    return load(model, trust=trust, **options)
-
-
 def _print_run(run: Any) -> None:
     """A line a run of a sweep: its figures, or what went wrong."""
     if run.failure:
@@ -302,5 +279,5 @@ def _run_notebook(name: str, out: Path, parameters: dict[str, Any], *, replace: 
 
     run_notebook(asset(name), out, parameters, replace=replace, on_stage=typer.echo)
     comparison = Comparison.load(out / "report.json")
-    print_table("\n".join(comparison.captions), comparison.table())
+    print_table(comparison.captions, comparison.table())
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")

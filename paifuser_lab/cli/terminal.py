@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -12,14 +13,16 @@ import typer
 TEXT_COLUMNS = ("name", "recipe", "model", "device", "note", "best", "layer", "kind", "bound by")
 
 
-def print_table(title: str, rows: list[dict[str, str]]) -> None:
-    """Print a table with a row per dict, as wide as the terminal; numbers are aligned to the
-    right.
+def print_table(captions: str | Sequence[str], rows: list[dict[str, str]]) -> None:
+    """Print a table with a row per dict below its title and other captions, as wide as the
+    terminal; numbers are aligned to the right.
     """
     from ..records.text import terminal_width, text_table
 
     width = terminal_width()
-    typer.echo("\n".join([*textwrap.wrap(title, width), *text_table(rows, TEXT_COLUMNS, width)]))
+    captions = [captions] if isinstance(captions, str) else captions
+    lines = [line for caption in captions for line in textwrap.wrap(caption, width)]
+    typer.echo("\n".join([*lines, *text_table(rows, TEXT_COLUMNS, width)]))
 
 
 def console(*, stderr: bool = False) -> Any:

@@ -78,8 +78,10 @@ def compare(
             quality = quality_of(work, watch, samples, fastest, with_processes=False)
             on_round(done, rows_so_far(work, baselines, contenders, samples, quality))
 
+    without_pools = [twin for item in contenders if (twin := item.without_pool) is not None]
+    timed = [*baselines, *contenders, *without_pools]
     samples, quality, is_interrupted = _time_until_useful(
-        [*baselines, *contenders], baselines, work, (rounds, seconds), should_stop, report
+        timed, baselines, work, (rounds, seconds), should_stop, report
     )
     fastest = fastest_of(baselines, samples)
     rows: list[Measurement] = []
@@ -96,11 +98,10 @@ def compare(
         )
         baseline_metric = row.metric if contender is fastest else baseline_metric
         is_interrupted |= is_stopped
-        reason = (
-            refusal(contender.variant, row, baseline_metric, should_stop)
-            if contender.variant and not row.failure and not is_interrupted
-            else None
-        )
+        reason = None
+        if contender.variant and not row.failure and not is_interrupted:
+            with keep_when_stopped():  # the search for the layers at fault may be long
+                reason = refusal(contender.variant, row, baseline_metric, should_stop)
         rows.append(row.model_copy(update={"refused": reason}))
     return Comparison(
         workload=work.name,
@@ -153,7 +154,8 @@ def _time(
         for model in {id(item.model): item.model for item in contenders}.values():
             stack.enter_context(running(model))
         candidates = [
-            Candidate(item.key, _call(item, work), item.threads, work.device) for item in contenders
+            Candidate(item.key, _call(item, work), item.threads, work.device, item.around)
+            for item in contenders
         ]
         with keep_when_stopped(lambda: bool(samples)) as ending:
             for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import nn
@@ -26,11 +27,27 @@ class Contender:
     module: nn.Module
     threads: int
     variant: Variant | None = None
+    is_without_pool: bool = False
+    """Whether the variant's memory pool is out of force, to see what it changes; it is no row."""
 
     @property
     def key(self) -> str:
         """The name with the number of threads, which tells apart runs of the same model."""
-        return f"{self.name} · {self.threads} threads"
+        without = " · without its memory pool" if self.is_without_pool else ""
+        return f"{self.name} · {self.threads} threads{without}"
+
+    def around(self) -> AbstractContextManager[object]:
+        """What is in force while it is timed."""
+        pool = self.variant.pool if self.variant else None
+        if pool is None:
+            return nullcontext()
+        return pool.suspended() if self.is_without_pool else pool.held()
+
+    @property
+    def without_pool(self) -> Contender | None:
+        """The same model without its memory pool; None if it has none."""
+        has_pool = self.variant is not None and self.variant.pool is not None
+        return replace(self, is_without_pool=True) if has_pool else None
 
 
 def labels(variant: Variant | None) -> tuple[str, ...]:

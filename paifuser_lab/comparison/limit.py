@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -131,11 +129,9 @@ def _error_of(variant: Variant) -> float:
 
 
 def _trial(work: Workload) -> Workload:
-    """A copy of the workload with its own variant cache: trials evict nothing that undo needs, and
-    their models are freed with it.
-    """
-    trial = copy.copy(work)
-    trial.variants = OrderedDict(work.variants)
+    """The workload for trials, which begin from what is cached."""
+    trial = work.for_trials()
+    trial.variants.update(work.variants)
     return trial
 
 

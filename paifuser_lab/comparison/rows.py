@@ -30,6 +30,14 @@ NO_GAIN = {
     "no difference": "no faster than the baseline, within the interval",
 }
 
+POOL_EFFECTS = {
+    "": "was not compared",
+    "faster": "helps",
+    "slower": "costs time: leave it out",
+    "no difference": "makes no difference: leave it out",
+    "not told": "may help or not, which a busy machine does not show",
+}
+
 
 def rows_so_far(
     work: Workload,
@@ -159,7 +167,12 @@ def _row(
         metric=work.evaluate(contender.model) if with_metric else None,
         build_s=variant.build_s if variant else None,
         weights_hash=weights_hash(contender.module),
-        notes=(*variant.notes, *_no_gain_note(interval, quality)) if variant else (),
+        page_faults=timed.median_page_faults,
+        notes=(
+            *(variant.notes if variant else ()),
+            *_pool_note(contender, samples, quality),
+            *(_no_gain_note(interval, quality) if variant else ()),
+        ),
     )
 
 
@@ -182,6 +195,24 @@ def _peak(contender: Contender, work: Workload) -> int | None:
 def _flops(contender: Contender, work: Workload) -> int:
     with running(contender.module):
         return flops(contender.module, lambda module: work.inputs.clone()(module))
+
+
+def _pool_note(
+    contender: Contender, samples: dict[str, Samples], quality: Quality
+) -> tuple[str, ...]:
+    """A note on whether the variant's memory pool helps: against the same model without it."""
+    twin = contender.without_pool
+    if twin is None or twin.key not in samples:
+        return ()
+    without, timed = samples[twin.key], samples[contender.key]
+    speedup, interval = ratio_of_rounds(without, timed)
+    effect = POOL_EFFECTS[word_for(interval, quality)].format(speedup)
+    counts = (without.median_page_faults, timed.median_page_faults)
+    faults = "" if None in counts else "; {:,.0f} page faults a call without it, {:,.0f} with it"
+    return (
+        f"the memory pool {effect} ({speedup:.2f} ×, {interval[0]:.2f}–{interval[1]:.2f})"
+        f"{faults.format(*counts)}",
+    )
 
 
 def _no_gain_note(interval: tuple[float, float], quality: Quality) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ style            the themes, and `Drawing`, a figure that displays itself in a n
 sheet            a figure laid out in inches: columns of names, bars and numbers
 labels           positions of labels that do not overlap dots, lines or each other
 svg              a figure as SVG, with tooltips and colours that follow the theme
-page             a profile as one offline HTML page
+page             offline HTML pages, and that of a profile
 heat_scale       the colour scale of heat maps
 allocation       the Pareto frontier of formats
 attention_cost   sparse attention: error, latency and metric by share kept
@@ -16,10 +16,13 @@ fusion_map       which layers run fused
 hardware         a machine's ceilings
 importance       scores of channels
 memory           the memory timeline
+memory_snapshot  a memory snapshot: categories over time, segments at the peak
+memory_plan      buffers packed into one arena
 profile          time by layer, as an icicle
 results          everything tried in a session
 roofline         layers under the machine's ceilings
 sensitivity      layers by format, predicted and measured
+snapshot_page    a memory snapshot as one offline HTML page
 side_by_side     two profiles, layer by layer
 staircase        latency by number of channels
 trace            the summary of a trace
@@ -44,6 +47,8 @@ DRAWERS = {
     "FusionMap": ".fusion_map:draw",
     "Hardware": ".hardware:draw",
     "Importance": ".importance:draw",
+    "MemoryPlan": ".memory_plan:draw",
+    "MemorySnapshot": ".memory_snapshot:draw",
     "MemoryTimeline": ".memory:draw",
     "Profile": ".profile:draw",
     "Results": ".results:draw",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..records import Comparison, Measurement
 from .sheet import visible
-from .style import Drawing, Theme, blank
+from .style import Drawing, Theme, blank, end_label
 
 MAX_NAME = 90  # characters that fit over a bar
 
@@ -31,15 +31,7 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
             fontsize=8.5,
             parse_math=False,
         )
-        axes.annotate(
-            _label(row, comparison),
-            (max(latency, high), index),
-            (7, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=8.5,
-        )
+        end_label(axes, theme, _label(row, comparison), (max(latency, high), index))
     axes.set_yticks([])
     axes.set_ylim(len(rows) - 0.5, -0.8)
     axes.set_xlim(

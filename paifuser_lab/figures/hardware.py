@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import Hardware
-from .style import Drawing, blank
+from .style import Drawing, blank, end_label
 
 
 def draw(hardware: Hardware, *, dark: bool = False) -> Drawing:
@@ -23,15 +23,8 @@ def draw(hardware: Hardware, *, dark: bool = False) -> Drawing:
     drawing, axes, theme = blank(title, height=1.0 + 0.32 * len(known), dark=dark)
     axes.barh(list(known), list(known.values()), height=0.55, color=theme.main)
     for index, rate in enumerate(known.values()):
-        axes.annotate(
-            f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
-            (rate, index),
-            (5, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=8.5,
-        )
+        text = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+        end_label(axes, theme, text, (rate, index))
     axes.invert_yaxis()
     axes.set_xlim(0, max(known.values()) * 1.2)
     axes.set_xlabel("billion operations a second", color=theme.ink, fontsize=9)

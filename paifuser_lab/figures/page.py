@@ -1,4 +1,4 @@
-"""A profile as one offline HTML page without scripts, in the reader's light or dark theme."""
+"""Offline HTML pages without scripts, in the reader's light or dark theme; that of a profile."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ Fact = tuple[str, str, str]  # name, number, and text beside it
 
 # so that the browser loads and runs nothing, whatever the text of a model contains
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def offline_page(title: str, body: str) -> str:
+    """A body as a whole page that loads and runs nothing."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title>"
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
 
 
 def html_report(
@@ -40,14 +52,7 @@ def html_report(
         _section("Layers", profile_tree(profile)),
         _section("How it was measured", _measured(profile)),
     ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(heading)} · profile</title>"
-        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        f"<style>{STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
-    )
+    return offline_page(f"{heading} · profile", "".join(sections))
 
 
 def _header(profile: Profile, heading: str) -> str:

@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..records import ResultRow, Results
 from .sheet import visible
-from .style import Drawing, Theme, blank
+from .style import Drawing, Theme, blank, end_label
 
 MAX_NAME = 64  # characters over a bar
 ROW = 0.42  # inches
@@ -21,7 +21,7 @@ def draw(results: Results, *, dark: bool = False) -> Drawing:
     grid = GridSpec(2, 1, figure=drawing, height_ratios=[bars, 3.0])
     axes.set_subplotspec(grid[0, 0])
     _draw_bars(axes, results, theme)
-    if results.measured:
+    if any(row.is_within_limit for row in results.measured):
         _draw_scatter(
             drawing, drawing.add_subplot(grid[1, 0], facecolor=theme.paper), results, theme
         )
@@ -55,16 +55,7 @@ def _draw_bars(axes: Axes, results: Results, theme: Theme) -> None:
             parse_math=False,
         )
         end = max(latency, *(row.likely_ms or (0.0,)))
-        axes.annotate(
-            _words(row),
-            (end, index),
-            (7, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=8.5,
-            parse_math=False,
-        )
+        end_label(axes, theme, _words(row), (end, index))
     axes.set_yticks([])
     axes.set_ylim(len(results.rows) - 0.5, -0.8)
     ends = [max(row.latency_ms or 0.0, *(row.likely_ms or (0.0,))) for row in results.rows]
@@ -73,16 +64,20 @@ def _draw_bars(axes: Axes, results: Results, theme: Theme) -> None:
 
 
 def _draw_scatter(drawing: Drawing, axes: Axes, results: Results, theme: Theme) -> None:
+    known = {row.number: results.worth(row) for row in results.measured}
+    worth = {number: value for number, value in known.items() if value is not None}
     best = [results[number] for number in results.frontier]
     axes.plot(
         [row.latency_ms or 0.0 for row in best],
-        [results.worth(row) for row in best],
+        [worth[row.number] for row in best],
         color=theme.faint,
         linewidth=1.2,
         drawstyle="steps-post",
     )
     for row in results.measured:
-        place = row.latency_ms or 0.0, results.worth(row)
+        if not row.is_within_limit or row.number not in worth:  # refused, or without a metric
+            continue
+        place = row.latency_ms or 0.0, worth[row.number]
         is_filled = row.verdict.tone in ("good", "bad")
         (mark,) = axes.plot(
             [place[0]],

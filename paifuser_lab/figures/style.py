@@ -151,6 +151,20 @@ def theme_of(*, dark: bool) -> Theme:
     return DARK if dark else LIGHT
 
 
+def end_label(axes: Axes, theme: Theme, text: str, end: tuple[float, float]) -> None:
+    """Write a text behind the end of a bar; no part of it is read as a formula."""
+    axes.annotate(
+        text,
+        end,
+        (7, 0),
+        textcoords="offset points",
+        va="center",
+        color=theme.ink,
+        fontsize=8.5,
+        parse_math=False,
+    )
+
+
 def blank(title: str, *, height: float, dark: bool) -> tuple[Drawing, Axes, Theme]:
     """An empty figure of one column's width with one set of axes, without a frame."""
     theme = theme_of(dark=dark)

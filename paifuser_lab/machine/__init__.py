@@ -3,7 +3,6 @@
 machine      `lab.hardware()`: the description of this machine, measured once and kept
 host         the system's facts: processor, cores, caches, memory, and torch's number of threads
 ceilings     peak rates of computing and of memory, on the CPU and on CUDA devices
-openmp       releases the OpenMP threads of a thread that has finished
 contention   warnings for rates measured while other processes used the cores
 openmp       releases the OpenMP threads of the calling thread
 datasheets   published figures of devices that are not present

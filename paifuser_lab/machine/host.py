@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
@@ -121,7 +123,7 @@ def _isa(described: dict[str, str]) -> tuple[str, ...]:
 
 def usable_cores(root: Path = ROOT) -> tuple[int, int]:
     """The physical and logical cores that this process may use; a quota is rounded down."""
-    cpus = _own_cpus()
+    cpus = own_cpus()
     siblings = {
         _text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         for cpu in cpus
@@ -131,35 +133,73 @@ def usable_cores(root: Path = ROOT) -> tuple[int, int]:
     return min(physical, logical), logical
 
 
-def _own_cpus() -> list[int]:
+def own_cpus() -> list[int]:
     """The indices of the CPUs that this process may run on."""
     affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
     return list(affinity() if affinity else range(psutil.cpu_count() or 1))
 
 
 class CoreUse(NamedTuple):
-    """How long the cores have been busy, in seconds; two readings give the use in between."""
+    """How long the cores have been busy, in seconds; two readings give the use in between.
+
+    `other_threads_s`: the CPU time of each Python thread of this process but the one that measures.
+    """
 
     wall_s: float
     own_s: float
     busy_s: float
     cores: int
+    other_threads_s: dict[tuple[int, str], float] = {}
 
 
-def core_use() -> CoreUse:
-    """The busy time so far of the cores that this process may use, in all and by this process."""
-    own = set(_own_cpus())
+def core_use(thread: int | None = None) -> CoreUse:
+    """The busy time so far of the cores that this process may use, in all and by this process.
+
+    `thread`: the one that measures; the calling one where none is named.
+    """
+    own = set(own_cpus())
     cpus = [times for cpu, times in enumerate(psutil.cpu_times(percpu=True)) if cpu in own]
     # A guest's time is part of `user` as well; time that a hypervisor takes away counts as busy.
     skipped = ("idle", "iowait", "guest", "guest_nice")
     busy = sum(sum(times) - sum(getattr(times, name, 0.0) for name in skipped) for times in cpus)
-    return CoreUse(time.perf_counter(), time.process_time(), busy, len(cpus) or 1)
+    return CoreUse(
+        time.perf_counter(), time.process_time(), busy, len(cpus) or 1, _other_threads(thread)
+    )
+
+
+def _other_threads(thread: int | None) -> dict[tuple[int, str], float]:
+    """The CPU seconds of every Python thread but this one; none where the system does not tell.
+
+    Threads that torch made itself belong to the thread that called it, and are not listed.
+    """
+    thread = thread or threading.get_ident()
+    names = {
+        other.native_id: other.name for other in threading.enumerate() if other.ident != thread
+    }
+    with suppress(psutil.Error, OSError):
+        return {
+            (used.id, name): used.user_time + used.system_time
+            for used in psutil.Process().threads()
+            if (name := names.get(used.id)) is not None
+        }
+    return {}
+
+
+def thread_seconds(before: CoreUse, after: CoreUse) -> dict[str, float]:
+    """The CPU seconds between two readings of each other Python thread, by its name."""
+    spent: dict[str, float] = defaultdict(float)
+    for key, seconds in after.other_threads_s.items():
+        spent[key[1]] += seconds - before.other_threads_s.get(key, 0.0)
+    return spent
 
 
 def others_share(before: CoreUse, after: CoreUse) -> float:
-    """The share of the cores' time that other processes used between two readings."""
+    """The share of the cores' time between two readings that other processes used, and other
+    Python threads of this one: a notebook's cell beside the workbench's worker.
+    """
     others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
-    return max(0.0, others) / max((after.wall_s - before.wall_s) * after.cores, 1e-9)
+    others = max(0.0, others) + sum(thread_seconds(before, after).values())
+    return others / max((after.wall_s - before.wall_s) * after.cores, 1e-9)
 
 
 def _caches(root: Path, described: dict[str, str]) -> dict[str, int]:

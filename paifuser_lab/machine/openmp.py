@@ -12,6 +12,7 @@ import ctypes
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,10 +35,15 @@ def release_after_cells() -> None:
     """In a notebook, release the main thread's pool after each cell, so that a worker thread that
     measures meanwhile does not wait for its own threads.
     """
-    shell_module = sys.modules.get("IPython")
-    shell = shell_module.get_ipython() if shell_module is not None else None
+    shell = notebook_shell()
     if shell is not None and _after_cell not in shell.events.callbacks["post_run_cell"]:
         shell.events.register("post_run_cell", _after_cell)
+
+
+def notebook_shell() -> Any:
+    """The IPython shell that runs this process's cells; None in a script."""
+    module = sys.modules.get("IPython")
+    return module.get_ipython() if module is not None else None
 
 
 def _after_cell(result: object) -> None:

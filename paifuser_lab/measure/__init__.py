@@ -2,12 +2,14 @@
 
 timing    latency in turn, peak memory, output error
 flops     FLOPs of a call
+pages     page faults and resident bytes of this process
 watch     how quiet the machine was meanwhile
 threads   the number of threads that a workload is measured with
 """
 
 from __future__ import annotations
 
+from .pages import page_faults, peak_resident_bytes, resident_bytes, restart_peak
 from .threads import choose_threads, faster_threads
 from .timing import (
     FEWEST,
@@ -39,8 +41,12 @@ __all__ = [
     "in_turn",
     "output_error",
     "own_ms",
+    "page_faults",
     "peak_bytes",
+    "peak_resident_bytes",
     "ratio_of_rounds",
+    "resident_bytes",
+    "restart_peak",
     "rounds_in_turn",
     "spread",
     "timed_ms",

@@ -12,7 +12,7 @@ import gc
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from ..errors import MeasureError
 from ..machine import threads
 from .flops import counter
+from .pages import page_faults
 
 TURN_S = 0.03
 MAX_CALLS_PER_TURN = 50
@@ -42,12 +43,15 @@ Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A call without arguments to time, and the number of threads it runs with."""
+    """A call without arguments to time, the number of threads it runs with, and what is in force
+    around its turns; entering and leaving that is not timed.
+    """
 
     name: str
     call: Callable[[], Any]
     threads: int
     device: torch.device = torch.device("cpu")
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Samples:
     rounds_ms: list[float] = field(default_factory=list)
     calls_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
+    page_faults: list[float] = field(default_factory=list)  # of a call in each round
 
     @property
     def median_ms(self) -> float:
@@ -74,6 +79,11 @@ class Samples:
     @property
     def median_cpu_ms(self) -> float:
         return float(numpy.median(self.cpu_ms))
+
+    @property
+    def median_page_faults(self) -> float | None:
+        """The page faults of a call; None where the system does not count them."""
+        return float(numpy.median(self.page_faults)) if self.page_faults else None
 
 
 def rounds_in_turn(
@@ -241,7 +251,7 @@ def _tensors(output: Any) -> list[Tensor]:
 
 def _calls_per_turn(candidate: Candidate) -> int:
     """Warm up a candidate and return the number of calls that fill a turn."""
-    with torch.no_grad(), threads(candidate.threads):
+    with candidate.around(), torch.no_grad(), threads(candidate.threads):
         _timed(candidate)
         fastest = min(_timed(candidate)[0] for _ in range(3))
     return max(1, min(MAX_CALLS_PER_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
@@ -260,9 +270,12 @@ def _wait_until_quiet() -> None:
 
 def _take_turn(candidate: Candidate, calls: int, samples: Samples) -> None:
     _wait_until_quiet()
-    with torch.no_grad(), threads(candidate.threads):
+    with candidate.around(), torch.no_grad(), threads(candidate.threads):
         _timed(candidate)
+        faults = page_faults()
         taken = [_timed(candidate) for _ in range(calls)]
+        if faults is not None:
+            samples.page_faults.append(((page_faults() or 0) - faults) / calls)
     samples.calls_ms += [wall for wall, _ in taken]
     samples.rounds_ms.append(float(numpy.median([wall for wall, _ in taken])))
     samples.cpu_ms.append(sum(cpu for _, cpu in taken) / calls)

@@ -1,7 +1,10 @@
-"""Watch the machine during a measurement: what other processes took, and the clock's frequency."""
+"""Watch the machine during a measurement: what other processes and other threads of this one took,
+and the clock's frequency.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,7 +12,8 @@ from contextlib import suppress
 import numpy
 import psutil
 
-from ..machine.host import core_use, others_share
+from ..machine.host import core_use, others_share, own_cpus, thread_seconds
+from ..machine.openmp import notebook_shell
 from ..records import BusyProcess, Quality
 from ..records.quality import is_useless
 from .timing import Samples
@@ -22,7 +26,7 @@ MIN_ROUNDS = 5  # for a spread
 
 
 class MachineWatch:
-    """The machine's load since this object was made."""
+    """The machine's load since this object was made, by the thread that measures."""
 
     def __init__(self) -> None:
         self._processes = _cpu_seconds()
@@ -58,9 +62,13 @@ class MachineWatch:
         )
 
     def _busiest(self) -> tuple[BusyProcess, ...]:
-        """Other programs by the cores that they used, the busiest first."""
-        seconds = core_use().wall_s - self._before.wall_s
+        """Other programs and threads by the cores that they used, the busiest first."""
+        now = core_use()
+        seconds = now.wall_s - self._before.wall_s
         used: dict[str, list[float]] = defaultdict(list)
+        for name, spent_s in thread_seconds(self._before, now).items():
+            if spent_s / seconds >= MIN_CORES:
+                used[_thread_name(name)].append(spent_s / seconds)
         for key, (name, spent_s) in _cpu_seconds().items():
             cores = (spent_s - self._processes.get(key, (name, 0.0))[1]) / seconds
             if cores >= MIN_CORES:
@@ -70,6 +78,12 @@ class MachineWatch:
             BusyProcess(name=_counted(name, len(cores)), cores=round(sum(cores), 2))
             for name, cores in busiest
         )
+
+
+def _thread_name(name: str) -> str:
+    """A thread of this process as a person knows it."""
+    is_main = name == threading.main_thread().name
+    return "a cell of this notebook" if is_main and notebook_shell() else f"own thread '{name}'"
 
 
 def _counted(name: str, count: int) -> str:
@@ -95,7 +109,9 @@ def spread(rounds_ms: Sequence[float]) -> float | None:
 
 
 class Clock:
-    """The cores' clock rate, read when they have just been at work."""
+    """The highest clock rate of the process's cores, read when they have just been at work; a core
+    without work runs slower, and says nothing.
+    """
 
     def __init__(self) -> None:
         self._highest_mhz = 0.0
@@ -106,10 +122,11 @@ class Clock:
         The datasheet's highest rate is no measure: with all cores at work it is never reached.
         """
         with suppress(OSError, NotImplementedError, AttributeError):
-            rate = psutil.cpu_freq()
-            if rate is not None and rate.current > 0:
-                self._highest_mhz = max(self._highest_mhz, rate.current)
-                return float(rate.current / self._highest_mhz)
+            rates = dict(enumerate(psutil.cpu_freq(percpu=True)))
+            now = max((rates[cpu].current for cpu in own_cpus() if cpu in rates), default=0.0)
+            if now > 0:
+                self._highest_mhz = max(self._highest_mhz, now)
+                return float(now / self._highest_mhz)
         return None
 
 

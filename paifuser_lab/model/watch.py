@@ -38,8 +38,8 @@ def has_nan(output: Any) -> bool:
 
 
 def not_finite(reference: Any, output: Any) -> str | None:
-    """What is wrong in a model's output and not in the reference's: a NaN, or an infinity
-    elsewhere; None where nothing is.
+    """What is wrong in a model's output: a NaN, or an infinity where the reference has none; None
+    where nothing is.
     """
     if has_nan(output):
         return "a NaN"
@@ -94,7 +94,7 @@ def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
     input_had_nan: list[bool] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        input_had_nan.append(has_nan(args))
+        input_had_nan.append(has_nan((args, kwargs)))
 
     def leave(layer: str, output: Any) -> None:
         had_nan = input_had_nan.pop()

@@ -1,7 +1,7 @@
 """What may make a model faster or smaller here: each candidate is a few steps with their reason.
 
 `plan_candidates` lists what `plan` times against each other; `changes_for` what a search shows one
-by one, the most promising first.
+by one.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from typing import Any
 from torch import nn
 
 from ..machine import thread_choices
+from ..measure import peak_bytes
+from ..memory.pools import heap_obstacle
 from ..model.fold import plan_fold
 from ..model.graph import observe
 from ..quantization import saturates
-from ..records import Hardware, counted
+from ..records import Hardware, Limit, counted
 from ..workload import Workload, running
 
 MIN_SPEEDUP = 1.3  # a format is tried when the hardware computes this much faster in it
 MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
+WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # `plan` and a search have limits of their own
+MIN_POOL_BYTES = 32 << 20  # a memory pool is tried where a call holds more: glibc keeps less itself
 PRUNED_SHARES = (0.25, 0.5)  # of the channels, that a search tries to remove
 
 Choice = dict[str, dict[str, Any]]
@@ -61,6 +65,7 @@ def plan_candidates(
     ]
     layouts: list[list[Choice]] = [[], [{"layout": {}}]] if has_images(work) else [[]]
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+    pools: list[Choice] = [{"pool": {}}] if may_need_pool(work) else []
     candidates: list[list[Choice]] = []
     for count in counts:
         for name in formats:
@@ -73,6 +78,7 @@ def plan_candidates(
             )
             eager = [[*numbers, *layout] for layout in layouts]
             eager += [[*eager[-1], {"fuse": {}}]] if name is None else []
+            eager += [[*pools, *steps] for steps in eager[-1:] if pools]
             candidates += [
                 [*steps, _backend("eager", count)] for steps in eager if "eager" in engines
             ]
@@ -127,6 +133,15 @@ def int8_format(machine: Hardware, max_error: float) -> str | None:
     return "int8" if is_allowed and not saturates() else None
 
 
+def may_need_pool(work: Workload) -> bool:
+    """Whether calls hold so much on a CPU that its allocator gives some of it back each time."""
+    if work.device.type != "cpu" or heap_obstacle():
+        return False
+    with running(work.model):
+        inputs = work.inputs.clone()
+        return peak_bytes(lambda: inputs(work.model), work.device) > MIN_POOL_BYTES
+
+
 def has_images(work: Workload) -> bool:
     return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
         isinstance(module, nn.Conv2d) for module in work.model.modules()
@@ -144,18 +159,26 @@ class Change:
     is_smaller: bool = False
     """Whether it is meant to make the model smaller rather than faster."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it takes long to build: it trains, or compiles with a C++ compiler."""
+        return self.trains or any(
+            step.get("backend", {}).get("name") == "inductor" for step in self.steps
+        )
+
 
 def changes_for(
     work: Workload, machine: Hardware, *, may_train: bool, engines: tuple[str, ...]
 ) -> list[Change]:
-    """Everything that a search tries, the most promising first: engines, precision, pruning."""
+    """Everything that a search tries: engines, layouts, precision, pruning, threads."""
     folding = tuple(folding_of(work))
     folded = _plain(folding)
     changes = [
         *_engine_changes(work, machine, folded, engines),
         *_layout_changes(work, folding, folded),
+        *_memory_changes(work),
         *_precision_changes(work, machine, folded, engines),
-        *_pruned_changes(folded, engines, may_train=may_train),
+        *_pruned_changes(folded, may_train=may_train),
         *_thread_changes(work),
     ]
     return list({repr(change.steps): change for change in changes}.values())
@@ -218,6 +241,13 @@ def _layout_changes(
     return changes
 
 
+def _memory_changes(work: Workload) -> list[Change]:
+    if not may_need_pool(work):
+        return []
+    why = "large buffers are used again, and not faulted in page by page at each call"
+    return [Change("Keep freed memory", ({"pool": {}},), why)]
+
+
 def _precision_changes(
     work: Workload, machine: Hardware, folded: tuple[Choice, ...], engines: tuple[str, ...]
 ) -> list[Change]:
@@ -228,7 +258,7 @@ def _precision_changes(
             continue
         ratio = f"{rate / target.fp32_gflops:.1f} × the rate of fp32 here" if rate else ""
         why = ", ".join(part for part in ("half the bytes", ratio) if part)
-        changes.append(_in_format(name, folded, why, is_smaller=True))
+        changes.append(_in_format(name, folded, why))
     if target.int8_gops and not machine.accelerators:
         ratio = f"{target.int8_gops / target.fp32_gflops:.1f} × the rate of fp32 here"
         int8: tuple[Choice, ...] = (*folded, {"precision": {"default": "int8"}})
@@ -238,20 +268,18 @@ def _precision_changes(
             for engine, label in (("openvino", "OpenVINO"), ("onnxruntime", "ONNX Runtime"))
             if engine in engines and work.device.type == "cpu"
         ]
-        changes.append(_in_format("int8", folded, why, is_smaller=True))
+        changes.append(_in_format("int8", folded, why))
     why = "weights take a quarter of the bytes; products stay in fp32"
-    changes.append(_in_format("int8-weights", folded, why, is_smaller=True))
+    changes.append(_in_format("int8-weights", folded, why))
     return changes
 
 
-def _in_format(name: str, folded: tuple[Choice, ...], why: str, *, is_smaller: bool) -> Change:
+def _in_format(name: str, folded: tuple[Choice, ...], why: str) -> Change:
     steps = (*folded, {"precision": {"default": name}})
-    return Change(f"{name} everywhere", steps, why, is_smaller=is_smaller)
+    return Change(f"{name} everywhere", steps, why, is_smaller=True)
 
 
-def _pruned_changes(
-    folded: tuple[Choice, ...], engines: tuple[str, ...], *, may_train: bool
-) -> list[Change]:
+def _pruned_changes(folded: tuple[Choice, ...], *, may_train: bool) -> list[Change]:
     changes = []
     for share in PRUNED_SHARES:
         label = f"Keep {1 - share:.0%} of the channels"

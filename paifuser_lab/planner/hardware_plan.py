@@ -19,9 +19,15 @@ from ..machine.datasheets import inductor_obstacle
 from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, workload_of
-from .candidates import Choice, folding_of, half_format, has_images, plan_candidates
-
-TIE_RATIO = 0.97  # candidates within this ratio of the fastest are equal; the simplest is taken
+from .candidates import (
+    WIDE_OPEN,
+    Choice,
+    folding_of,
+    half_format,
+    has_images,
+    plan_candidates,
+)
+from .ranking import TIE_RATIO
 
 
 def plan(
@@ -48,7 +54,8 @@ def plan(
             [*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.name
         )
     candidates = [
-        Recipe([*folding, *rest]) for rest in plan_candidates(work, machine, max_error, allowed)
+        Recipe([*folding, *rest], limit=WIDE_OPEN)
+        for rest in plan_candidates(work, machine, max_error, allowed)
     ]
     measured = compare(work, *candidates, seconds=seconds, metric=False)
     by_label = {recipe.label: recipe for recipe in candidates}
@@ -133,6 +140,8 @@ def _reasons(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterabl
 
 def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
     base = measured[measured.baseline]
+    if kind == "pool" and (notes := [note for note in best.notes if "memory pool" in note]):
+        return notes[-1]
     if kind != "backend":
         count = sum(bool(row.steps) for row in measured.rows)
         return (

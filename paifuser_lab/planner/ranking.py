@@ -21,6 +21,8 @@ class Limits(Protocol):
     def metric_drop(self) -> Any: ...
     @property
     def may_train(self) -> Any: ...
+    @property
+    def can_train(self) -> bool: ...
 
 
 def with_status(row: Candidate, limits: Limits, baseline: Measurement | None) -> Candidate:
@@ -29,7 +31,8 @@ def with_status(row: Candidate, limits: Limits, baseline: Measurement | None) ->
         return row
     if (lost := _why_lost(row, limits.goal, baseline)) is not None:
         return row.model_copy(update={"status": "lost", "reason": lost, "allow": None})
-    if (loss := _loss(row)) > max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT):
+    allowed = max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT)
+    if not (loss := _loss(row)) <= allowed:  # NaN is no loss that could be allowed
         return row.model_copy(update=_shut_out(row, loss, limits))
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
 
@@ -97,14 +100,18 @@ def _shut_out(row: Candidate, loss: float, limits: Limits) -> dict[str, Any]:
     allowed = "none" if drop == 0 else f"{100 * drop:.3g}" if is_metric else f"{drop:.2g}"
     is_cut = any("prune" in step for step in row.steps)
     is_trained = any("distill" in step for step in row.steps)
-    needs_training = is_cut and not is_trained and not limits.may_train
+    needs_training = is_cut and not is_trained and limits.can_train and not limits.may_train
     until = " until trained, and training is off" if needs_training else f": you allow {allowed}"
-    allow = {"may_train": True} if needs_training else {"metric_drop": _rounded_up(loss)}
     return {
         "status": "outside the limits",
         "reason": f"{lost}{until}",
-        "allow": allow if needs_training or loss <= 1 else None,
+        "allow": {"may_train": True} if needs_training else _allowing(loss),
     }
+
+
+def _allowing(loss: float) -> dict[str, Any] | None:
+    """The limit that lets this loss in; None for one that no limit allows."""
+    return {"metric_drop": _rounded_up(loss)} if loss <= 1 else None
 
 
 def _rounded_up(loss: float) -> float:

@@ -6,9 +6,10 @@ leaders are then timed together in more rounds. `faster` yields the ranking afte
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
 from typing import Any, get_args
@@ -17,21 +18,31 @@ from ..arguments import check_seconds
 from ..comparison import compare
 from ..engines import available_engines
 from ..errors import MeasureError, PaifuserError, StoppedError, WorkloadError, first_line
-from ..machine import hardware
-from ..profiler.batches.inputs import example_batch, repeated
+from ..machine import hardware, threads
+from ..measure import faster_threads
+from ..profiler.expected import expected_of
 from ..recipe import Recipe
-from ..records import Candidate, Candidates, Comparison, Limit, Measurement, SearchGoal, counted
+from ..records import (
+    Candidate,
+    Candidates,
+    Comparison,
+    Measurement,
+    Profile,
+    SearchGoal,
+    counted,
+)
 from ..stopping import ShouldStop
 from ..variant import Variant, apply
+from ..variant.cache import keep
 from ..workload import Workload, workload_of
-from .candidates import Change, changes_for
+from ..workload.batching import example_batch, repeated
+from .candidates import WIDE_OPEN, Change, changes_for
 from .ranking import EXACT, ranked, with_status
 
 SCREEN_ROUNDS, LEADER_ROUNDS = 5, 20
 SCREEN_SHARE = 0.7  # of the seconds; the leaders have the rest
 LEADERS = 3
 THROUGHPUT_BATCH = 8  # times the example's batch
-WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # the search has limits of its own
 GOALS: tuple[str, ...] = get_args(SearchGoal)
 
 
@@ -43,6 +54,8 @@ class Options:
     metric_drop: Any = 0.01
     may_train: Any = False
     seconds: Any = 60.0
+    can_train: bool = False
+    """Whether the workload has data to train with."""
 
     def check(self, work: Workload) -> None:
         """Raise unless a search of this workload can use them."""
@@ -72,23 +85,35 @@ def faster(
     metric_drop: float = 0.01,
     may_train: bool = False,
     seconds: float = 60.0,
+    profile: Profile | None = None,
     should_stop: ShouldStop | None = None,
 ) -> Iterator[Candidates]:
     """The candidates measured so far, best first, after each measurement.
 
     `goal` is what is made small (or, for throughput, large); `metric_drop` the loss of the metric
-    that is allowed, without labelled data the relative error of the output. When `seconds` are
-    over, what was not measured is named in the note.
+    that is allowed, without labelled data the relative error of the output. What a `profile` of the
+    model predicts most of is tried first. When `seconds` are over, what was not measured is named
+    in the note.
     """
-    options = Options(goal, metric_drop, may_train, seconds)
-    options.check(work := workload_of(work))
+    work = workload_of(work)
+    options = Options(goal, metric_drop, may_train, seconds, can_train=work.train is not None)
+    options.check(work)
     changes = changes_for(work, hardware(), may_train=may_train, engines=available_engines())
-    return _Search(work, options, _goal_first(changes, goal), should_stop).run()
+    return _Search(work, options, _in_order(changes, goal, profile), should_stop).run()
 
 
-def _goal_first(changes: list[Change], goal: str) -> list[Change]:
-    """What makes a model smaller first, where that is the goal."""
-    return sorted(changes, key=lambda change: goal in ("size", "memory") and not change.is_smaller)
+def _in_order(changes: list[Change], goal: str, profile: Profile | None) -> list[Change]:
+    """What is for the goal first, what takes long to build last; then what is expected to leave
+    least of the time, where a profile tells.
+    """
+    is_small = goal in ("size", "memory")
+    left = {} if profile is None else {repr(e.kind.step): e.left_ms for e in expected_of(profile)}
+
+    def key(change: Change) -> tuple[bool, bool, float]:
+        known = [left[text] for step in change.steps if (text := repr(step)) in left]
+        return is_small and not change.is_smaller, change.is_slow, min(known, default=math.inf)
+
+    return sorted(changes, key=key)
 
 
 @dataclass
@@ -104,6 +129,7 @@ class _Search:
     baseline_metric: float | None = None
     batch: int | None = None
     is_stopped: bool = False
+    trial: Workload = field(init=False)
 
     @property
     def took_s(self) -> float:
@@ -111,6 +137,7 @@ class _Search:
 
     def run(self) -> Iterator[Candidates]:
         """Screen every change, then time the leaders again."""
+        self.trial = self.work.for_trials()
         timed = self._timed_work()
         yield self._record()
         for change in self.changes:
@@ -118,9 +145,11 @@ class _Search:
                 break
             if (row := self._screened(timed, change)) is not None:
                 self.rows[change.label] = row
+                self.variants = {label: self.variants[label] for label in self._leading()}
             yield self._record()
         if not self.is_stopped:
             yield from self._leaders(timed)
+        self._hand_over()
         yield self._record(is_done=True)
 
     def _is_over(self, share: float = 1.0) -> bool:
@@ -130,14 +159,14 @@ class _Search:
     def _timed_work(self) -> Workload:
         """The workload, for throughput with a larger batch where the model runs with one."""
         if self.options.goal != "throughput":
-            return self.work
+            return self.trial
         try:
             example = example_batch(self.work)
             larger = self.work.copied()
             larger.inputs = repeated(self.work.inputs, example, THROUGHPUT_BATCH * example)
             larger.output()
         except PaifuserError:  # a model of one batch size
-            return self.work
+            return self.trial
         self.batch = THROUGHPUT_BATCH * example
         return larger
 
@@ -148,7 +177,8 @@ class _Search:
         )
         try:
             recipe = Recipe(change.steps, workload=work.name, limit=WIDE_OPEN)
-            variant = apply(work, recipe, should_stop=partial(self._is_over, 1.0))
+            with threads(faster_threads(work)):  # of an engine without a number of its own
+                variant = apply(work, recipe, should_stop=partial(self._is_over, 1.0))
             row, compared = self._compared(work, {change.label: variant}, SCREEN_ROUNDS)
             if row.failure:
                 return refused.model_copy(update={"reason": row.failure})
@@ -162,6 +192,9 @@ class _Search:
         self.variants[change.label] = variant
         self.measured = self.measured or compared
         return candidate
+
+    def _leading(self) -> list[str]:
+        return [row.label for row in self._ranked() if row.rank is not None][:LEADERS]
 
     def _compared(
         self, work: Workload, variants: dict[str, Any], rounds: int
@@ -214,7 +247,7 @@ class _Search:
 
     def _leaders(self, work: Workload) -> Iterator[Candidates]:
         """Time the best candidates together in more rounds, and evaluate them."""
-        best = [row.label for row in self._ranked() if row.rank is not None][:LEADERS]
+        best = self._leading()
         if not best or self._is_over():
             return
         _, compared = self._compared(
@@ -226,8 +259,21 @@ class _Search:
         self.measured = compared
         yield self._record()
         for label in best:
-            if self.rows[label].metric is None and not self._is_over():
-                self.rows[label] = self._with_metric(self.rows[label], self.variants[label])
+            row = self.rows[label]
+            if row.metric is not None or self._is_over():
+                continue
+            try:
+                self.rows[label] = self._with_metric(row, self.variants[label])
+            except PaifuserError as error:
+                refused = {"status": "refused", "reason": first_line(error)}
+                self.rows[label] = row.model_copy(update=refused)
+
+    def _hand_over(self) -> None:
+        """Give the leaders' models to the workload's cache, so that one is applied at once."""
+        leaders = {self.variants[label].recipe.digest for label in self._leading()}
+        for key, variant in self.trial.variants.items():
+            if variant.recipe.digest in leaders:
+                keep(self.work.variants, key, replace(variant, work=self.work))
 
     def _ranked(self) -> tuple[Candidate, ...]:
         base = self.measured[self.measured.baseline] if self.measured else None

@@ -109,8 +109,8 @@ class Expected:
         change = "" if self.kind.is_exact else "; the output changes"
         return (
             f"{self.kind.effect}: {self.before_ms:.3g} ms are expected to become "
-            f"{self.left_ms:.3g}, likely {low:.3g}–{high:.3g}, as measured on "
-            f"{calibration().models} models{change}."
+            f"{self.left_ms:.3g}, usually {low:.3g}–{high:.3g} (by {calibration().models} models "
+            f"that were measured){change}."
         )
 
 

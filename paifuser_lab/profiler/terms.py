@@ -1,4 +1,9 @@
-"""Parts of a profile's time, in milliseconds, from which the effect of a step is predicted."""
+"""Parts of a profile's time, in milliseconds, from which the effect of a step is predicted.
+
+calls: the overhead of calling operators; products: layers that multiply; passes: layers that only
+move or transform data; fp32, bf16: the products' arithmetic at the machine's rate; alone: what the
+layers take with this step, timed by themselves; entry: one operator call, for entering an engine.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,8 @@ from ..records import Ceiling, LayerProfile, Profile
 Step = dict[str, dict[str, Any]]
 Rows = Sequence[LayerProfile]
 
-NORMALISED = ("Conv", "Linear")
+FOLDED_INTO = ("Conv", "Linear")  # kinds of layer, by how they begin
+FUSED_WITH = ("Conv2d", "Linear")
 # fused by a step with the layer before
 FUSED = ("ReLU", "ReLU6", "SiLU", "GELU", "Hardswish", "Hardsigmoid", "Sigmoid", "Tanh")
 
@@ -33,8 +39,11 @@ def is_foldable(profile: Profile, row: LayerProfile) -> bool:
     before = profile.get(row.reads_from[0])
     if before is None or max(before.calls, row.calls) > 1:
         return False
-    readers = [other.layer for other in profile if before.layer in other.reads_from]
-    return before.kind.startswith(NORMALISED) and readers == [row.layer]
+    return before.kind.startswith(FOLDED_INTO) and _only_reader(profile, before, row)
+
+
+def _only_reader(profile: Profile, before: LayerProfile, row: LayerProfile) -> bool:
+    return [other.layer for other in profile if before.layer in other.reads_from] == [row.layer]
 
 
 def is_fusable(profile: Profile, row: LayerProfile) -> bool:
@@ -42,9 +51,11 @@ def is_fusable(profile: Profile, row: LayerProfile) -> bool:
     if row.kind not in FUSED or len(row.reads_from) != 1:
         return False
     before = profile.get(row.reads_from[0])
-    return before is not None and (
-        before.kind.startswith(NORMALISED) or is_foldable(profile, before)
-    )
+    if before is None or not _only_reader(profile, before, row):
+        return False
+    if is_foldable(profile, before):
+        before = profile[before.reads_from[0]]
+    return before.kind in FUSED_WITH
 
 
 def work_ms(row: LayerProfile) -> float:

@@ -17,6 +17,11 @@ candidates       what a search for a faster model tried, ranked, each with its r
 explanation      why a layer is not faster: reasons, steps that would help, savings
 side_by_side     two profiles of one model, matched layer by layer
 memory           the memory that one call holds at each moment, by layer
+memory_snapshot  a snapshot of CUDA's memory: timeline, segment maps, who held the peak
+replay           recorded requests under other allocator settings; why memory ran out
+memory_plan      buffers packed into one arena, against what torch held
+memory_pool      what a memory pool holds and keeps
+predicted_peak   the predicted peak of a call or training step by category; whether it fits
 trace            the summary of a trace of torch's profiler
 batch_sweep      latency, throughput and memory by batch size
 checklist        the performance checklist: what passed, what failed, the remedy
@@ -54,9 +59,14 @@ from .importance import Importance, LayerImportance
 from .latency_table import ConversionLatency, LatencyTable, LayerLatency
 from .layer_profile import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
 from .memory import Held, MemoryTimeline
+from .memory_plan import MemoryPlan, PackedBuffer, PackingMethod
+from .memory_pool import MemoryPoolUse
+from .memory_snapshot import MemorySnapshot, SiteMemory, SnapshotMap
+from .predicted_peak import Fit, FitRemedy, PeakBytes, PredictedPeak, StepOptions
 from .profile import Point, Profile, Roofline
 from .quality import BusyProcess, Quality, Verdict, verdict
 from .record import Record
+from .replay import OutOfMemory, Remedy, Replay, ReplayRow
 from .results import ResultPair, ResultRow, Results
 from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
@@ -99,6 +109,8 @@ __all__ = [
     "CutWeights",
     "Estimate",
     "Explanation",
+    "Fit",
+    "FitRemedy",
     "Foretold",
     "Fusion",
     "FusionMap",
@@ -117,15 +129,26 @@ __all__ = [
     "Manifest",
     "Measurement",
     "Member",
+    "MemoryPlan",
+    "MemoryPoolUse",
+    "MemorySnapshot",
     "MemoryTimeline",
     "Method",
     "OperatorProfile",
     "Origin",
+    "OutOfMemory",
+    "PackedBuffer",
+    "PackingMethod",
+    "PeakBytes",
     "Point",
+    "PredictedPeak",
     "Profile",
     "Quality",
     "Reason",
     "Record",
+    "Remedy",
+    "Replay",
+    "ReplayRow",
     "ResultPair",
     "ResultRow",
     "Results",
@@ -135,9 +158,12 @@ __all__ = [
     "SearchGoal",
     "Sensitivity",
     "SideBySide",
+    "SiteMemory",
     "Sketch",
+    "SnapshotMap",
     "Staircase",
     "StaircaseTable",
+    "StepOptions",
     "StepReport",
     "Sweep",
     "SweepRun",

@@ -120,8 +120,7 @@ class Candidates(Record):
         """The candidates as text."""
         return [
             {
-                "": "" if row.rank is None else str(row.rank),
-                "change": row.label,
+                "change": row.label if row.rank is None else f"{row.rank}. {row.label}",
                 "ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
                 "effect": row.sentence.partition(" · ")[2] or "–",
                 "output error": "–" if row.relative_error is None else f"{row.relative_error:.1e}",

@@ -37,6 +37,9 @@ class Measurement(Record):
     best_ms: float | None = None
     spread_ms: tuple[float, float] | None = None
     cpu_ms: float | None = None
+    page_faults: float | None = Field(
+        default=None, description="memory pages that a call faults in; None if they are not counted"
+    )
     speedup: float | None = None
     speedup_interval: tuple[float, float] | None = None
     peak_bytes: int | None = None
@@ -86,7 +89,7 @@ class Comparison(Record):
     @property
     def best(self) -> Measurement:
         """The row with the highest speed-up within its limit; the baseline if no variant was
-        faster.
+        measured as faster. Whether it is faster beyond doubt says `verdict`.
         """
         return max(
             (row for row in self.rows if row.speedup is not None and not row.refused),
@@ -101,9 +104,8 @@ class Comparison(Record):
         rows = [
             row for row in self.rows if row.latency_ms is not None and row.size_bytes is not None
         ]
-        rows = [
-            row for row in rows if row.name == self.baseline or not row.name.startswith("baseline")
-        ]
+        other_baselines = {row.name for row in rows if row.name.startswith("baseline · ")}
+        rows = [row for row in rows if row.name not in other_baselines - {self.baseline}]
         if not rows:
             raise MeasureError(
                 f"No row of the comparison of {self.workload} has a latency and a size; let it run "

@@ -11,7 +11,7 @@ State = Literal["quiet", "busy", "unusable"]
 Word = Literal["", "faster", "slower", "no difference", "not told"]
 Tone = Literal["good", "bad", "even", "untold"]
 
-# Beyond these limits the machine was busy; `docs/workbench.md` says how they were found.
+# Beyond these limits the machine was busy; what they let through, `bench trust` measures.
 MAX_OTHERS = 0.10  # of the cores' time, by other processes
 MAX_WAITED = 0.05  # of the time of a call in which the process had less than one core
 MAX_SPREAD = 0.25  # half of the middle 90% of the rounds, over their median
@@ -145,9 +145,10 @@ def effect(
         return f"{readable_ratio(speedup)} × {word} · likely {low}–{high}"
     if word == "no difference":
         return f"no difference · likely {low}–{high} ×"
-    reason = (
-        "measured on a busy machine" if quality and not is_useless(interval) else "too uncertain"
-    )
+    is_busy = quality is not None and not quality.is_quiet and not is_useless(interval)
+    reason = "measured on a busy machine" if is_busy else "too uncertain"
+    if interval[0] == interval[1]:
+        return f"cannot be told: {low} ×, of a single round"
     return f"cannot be told: {low}–{high} ×, {reason}"
 
 
@@ -162,7 +163,8 @@ def word_for(interval: tuple[float, float], quality: Quality | None) -> Word:
 
 
 def _decided(interval: tuple[float, float], quality: Quality | None) -> tuple[Word, Tone]:
-    if is_useless(interval) or (quality is not None and not quality.is_quiet):
+    has_no_width = interval[0] == interval[1]  # of a single round
+    if has_no_width or is_useless(interval) or (quality is not None and not quality.is_quiet):
         return "not told", "untold"
     if interval[0] > 1:
         return "faster", "good"

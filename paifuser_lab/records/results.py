@@ -102,8 +102,10 @@ class Results(Record):
 
     @property
     def trade_off(self) -> TradeOff:
-        """The metric, or the closeness of the output, against the latency of each row."""
-        rows = self.measured
+        """The metric, or the closeness of the output, against the latency of each row that has
+        it.
+        """
+        rows = [(row, worth) for row in self.measured if (worth := self.worth(row)) is not None]
         if not rows:
             raise MeasureError(f"Nothing was measured of {self.workload}; measure it first.")
         return TradeOff(
@@ -114,9 +116,9 @@ class Results(Record):
                     name=str(row.number),
                     latency_ms=row.latency_ms or 0.0,
                     size_bytes=row.size_bytes or 0,
-                    worth=self.worth(row),
+                    worth=worth,
                 )
-                for row in rows
+                for row, worth in rows
             ),
         )
 
@@ -133,9 +135,11 @@ class Results(Record):
         unbeaten = trade_off.model_copy(update={"bargains": within}).unbeaten("latency_ms")
         return tuple(int(row.name) for row in unbeaten)
 
-    def worth(self, row: ResultRow) -> float:
-        """A row's metric if all rows have one, else 1 − its output error."""
-        return (row.metric or 0.0) if self._has_metric else 1 - (row.relative_error or 0.0)
+    def worth(self, row: ResultRow) -> float | None:
+        """A row's metric if any row has one (None where its measurement was stopped before that),
+        else 1 − its output error.
+        """
+        return row.metric if self._has_metric else 1 - (row.relative_error or 0.0)
 
     def pair(self, first: int, second: int) -> ResultPair:
         """Compare two rows: both were timed in turn with the unchanged model, so the ratio of
@@ -222,7 +226,7 @@ class Results(Record):
 
     @property
     def _has_metric(self) -> bool:
-        return all(row.metric is not None for row in self.measured)
+        return any(row.metric is not None for row in self.measured)
 
 
 _WORDS = ("recipe", "verdict", "note")

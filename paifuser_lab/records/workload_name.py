@@ -10,14 +10,14 @@ from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 class WorkloadName(str):
     """A name with the key of its workload, since several workloads may share a name, such as
-    `Sequential`. Only the name is saved.
+    `Sequential`; a variant has the key of its workload. Only the name is saved.
     """
 
     key: str
 
-    def __new__(cls, name: str) -> WorkloadName:
+    def __new__(cls, name: str, key: str = "") -> WorkloadName:
         workload_name = super().__new__(cls, name)
-        workload_name.key = uuid4().hex
+        workload_name.key = key or uuid4().hex
         return workload_name
 
 

@@ -44,8 +44,10 @@ class History:
         return bool(self._future)
 
     def push(self, recipe: Recipe) -> bool:
-        """Choose a recipe and clear the redo list; False if it is already the current one."""
-        if recipe == self.current:
+        """Choose a recipe and clear the redo list; False if it is already the current one, with
+        the same limit.
+        """
+        if recipe == self.current and recipe.limit == self.current.limit:
             return False
         self._past.append(recipe)
         self._future.clear()

@@ -33,8 +33,8 @@ SECONDS = 10.0
 QUICK_ROUNDS, QUICK_S = 5, 1.0  # for the first figure
 PROFILE_S = 2.0  # for the timed runs of a profile
 NEVER_QUIET = (
-    "The machine did not become quiet within two minutes: other processes took {share:.0%} of the "
-    "cores at the end; close some and wait again, or measure as it is."
+    "The machine did not become quiet within two minutes: others took up to {share:.0%} of the "
+    "cores in the last seconds; close some and wait again, or measure as it is."
 )
 
 
@@ -50,12 +50,13 @@ class SessionJobs(StateWorker):
         self._profiles = RecordCache[Profile](self._history)
         self.tried = Tried(self._history.first, self._profiles)
         self._version = 0  # of the last choice; work on an older version stops
+        self._is_again = False  # to be measured though it was; the known figures stay until then
         self._is_waiting = False  # for a quiet machine, to measure again
         self._has_choice = True  # to apply and measure; the unchanged model comes first
         # the queries to run: seconds and options of each
         self._queries: dict[str, tuple[float, dict[str, Any]]] = {}
         self._records: dict[str, Any] = dict.fromkeys(RECORDS)
-        kept = kept_profile(work)
+        self._kept = kept = kept_profile(work)
         first = State(self._history.first, baseline=kept, profile=kept, status="applying")
         super().__init__(first, name=f"session of {work.name}")
         wake_profiler()
@@ -66,19 +67,21 @@ class SessionJobs(StateWorker):
     def _has_jobs(self) -> bool:
         return self._has_choice or bool(self._queries)
 
-    def _request_update(self) -> None:
+    def _request_update(self, *, again: bool = False, when_quiet: bool = False) -> None:
         """Show what is known of the current recipe at once, and start the worker for the rest."""
         recipe = self._history.current
         self._version += 1
-        self._has_choice = True
+        self._has_choice, self._is_again, self._is_waiting = True, again, when_quiet
+        if self.tried.has_other_limit(recipe):
+            self._comparisons.drop(recipe)  # it says whether the recipe keeps its limit
         known = self._comparisons.get(recipe)
         self._set(
             State(
                 recipe,
                 self._kept_variant(recipe),
                 known,
-                self._profiles.get(self._history.first),
-                self._profiles.get(recipe),
+                self._baseline,
+                self._profiles.get(recipe) if len(recipe) else self._baseline,
                 **known_records(self._records),
                 status="waiting" if self._is_waiting else "applying",  # as the worker will
                 others=self._load.shares,
@@ -87,6 +90,11 @@ class SessionJobs(StateWorker):
             )
         )
         self._start()
+
+    @property
+    def _baseline(self) -> Profile | None:
+        """The profile of the unchanged model; that of an earlier session until there is one."""
+        return self._profiles.get(self._history.first) or self._kept
 
     def _kept_variant(self, recipe: Recipe) -> Variant | None:
         """The recipe's variant, if its model is still in the cache (the only place that keeps
@@ -120,46 +128,46 @@ class SessionJobs(StateWorker):
         """The next job: a choice first, then the queries."""
         recipe, version = self._history.current, self._version
         if self._has_choice:
-            self._has_choice, is_waiting = False, self._is_waiting
-            self._is_waiting = False
+            is_again, is_waiting = self._is_again, self._is_waiting
+            self._has_choice = self._is_again = self._is_waiting = False
             if is_waiting:
                 return lambda: self._wait_and_measure(recipe, version)
-            return lambda: self._apply_and_measure(recipe, version)
+            return lambda: self._apply_and_measure(recipe, version, again=is_again)
         name = next(iter(self._queries))
         seconds, options = self._queries.pop(name)
-        self._set(
-            replace(
-                self._state, status=QUERIES[name].status, done=0, total=round(seconds), error=None
-            )
-        )
+        self._set(replace(self._state, status=QUERIES[name].status, done=0, total=round(seconds)))
         known = self._records | {
-            "baseline": self._profiles.get(self._history.first),
+            "baseline": self._baseline,
             "recipe": recipe,
-            "variant": kept_variant(self._own, recipe) if len(recipe) else None,
+            "comparison": self._comparisons.get(recipe),
         }
         context = QueryContext(self._own, seconds, lambda: version != self._version, known, options)
         return lambda: self._run_query(name, context, version)
 
     def _wait_and_measure(self, recipe: Recipe, version: int) -> None:
         """Measure a recipe again as soon as the machine is quiet; the known figures stay until
-        then.
+        then. One without any is measured in any case.
         """
         self._update(version, status="waiting", done=0, total=QUIET_SAMPLES)
         share = wait_until_quiet(
             lambda: version != self._version, lambda done: self._update(version, done=done)
         )
-        if version != self._version or share is not None:
-            self._finish(version, error=share and NEVER_QUIET.format(share=share))
+        is_known = self._comparisons.get(recipe) is not None
+        if version != self._version or (share is not None and is_known):
+            error = None if share is None else NEVER_QUIET.format(share=share)
+            self._finish(version, error=error)
             return
         with self._lock:
-            self._comparisons.drop(recipe)
             profiled = self._profiles.get(recipe)
             if profiled is not None and profiled.quality and not profiled.quality.is_quiet:
                 self._profiles.drop(recipe)
-        self._apply_and_measure(recipe, version)
+                self.tried.update()
+        self._apply_and_measure(recipe, version, again=True)
 
-    def _apply_and_measure(self, recipe: Recipe, version: int) -> None:
-        """Apply a recipe and measure it, until a newer choice is made."""
+    def _apply_and_measure(self, recipe: Recipe, version: int, *, again: bool = False) -> None:
+        """Apply a recipe and measure it, until a newer choice is made; `again`: though it was
+        measured before.
+        """
         try:
             if not len(recipe) and self._comparisons.get(recipe) is None:
                 self._measure_quickly(version)
@@ -169,11 +177,9 @@ class SessionJobs(StateWorker):
                 variant = apply(self._own, recipe, should_stop=lambda: version != self._version)
             shown = replace(variant, work=self.work)
             known = self._comparisons.get(recipe)
-            if (
-                self._update(version, status="measuring", variant=shown, total=self.rounds)
-                and known is None
-            ):
-                known = self._measure(variant, version)
+            is_current = self._update(version, status="measuring", variant=shown, total=self.rounds)
+            if is_current and (known is None or again):
+                known = self._measure(variant, version) or known
             # a stopped measurement is kept, one superseded by a newer choice is not
             if known is not None and not (known.is_interrupted and self._has_choice):
                 with self._lock:
@@ -181,7 +187,8 @@ class SessionJobs(StateWorker):
                     self.tried.put(recipe, known)
                 self._update(version, comparison=known)
             self._profile(recipe, version, variant if len(recipe) else self._own)
-            self._finish(version, variant=shown, comparison=known)
+            self._profile(self._history.first, version, self._own)
+            self._finish(version, variant=shown, **({"comparison": known} if known else {}))
         except StoppedError:
             self._withdraw_stopped(recipe)
         except BaseException as error:  # an interrupt, too: the caller of `wait` sees it
@@ -200,8 +207,8 @@ class SessionJobs(StateWorker):
                 self.tried.update()
             if not len(recipe):
                 keep_profile(self._own, record)
-        baseline = self._profiles.get(self._history.first)
-        self._update(version, profile=record, baseline=baseline)
+        shown = self._profiles.get(self._history.current)
+        self._update(version, profile=shown, baseline=self._baseline)
 
     def _measure_quickly(self, version: int) -> None:
         """A first figure of the unchanged model from a few rounds; better ones follow."""

@@ -15,12 +15,15 @@ from typing import Any
 from .. import fusion as fusing
 from .. import saliency
 from ..attention import attention_cost
-from ..errors import MeasureError, StoppedError
+from ..errors import MeasureError, PaifuserError, StoppedError
+from ..machine import threads
+from ..measure import faster_threads
 from ..planner import achieved, faster, plan_precision
 from ..planner.precision.planning import FORMATS, GUIDE
 from ..profiler import memory_timeline
 from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
+from ..variant import apply
 from ..workload import Workload, running
 
 SENSITIVITY_SHARE = 0.6  # of the seconds for a plan
@@ -137,16 +140,37 @@ def _attention(context: QueryContext) -> Iterator[Records]:
 
 def _memory(context: QueryContext) -> Iterator[Records]:
     """The memory of one call with the recipe, beside those with other recipes, by digest."""
-    timeline = memory_timeline(context.known["variant"] or context.work)
-    yield {"memory": {**context.known.get("memory", {}), context.known["recipe"].digest: timeline}}
+    recipe = context.known["recipe"]
+    subject = (
+        apply(context.work, recipe, should_stop=context.should_stop)
+        if len(recipe)
+        else context.work
+    )
+    timeline = memory_timeline(subject)
+    yield {"memory": {**context.known.get("memory", {}), recipe.digest: timeline}}
 
 
 def _faster(context: QueryContext) -> Iterator[Records]:
     """Candidates for the goal in `options`, ranked, as they are measured."""
     for candidates in faster(
-        context.work, seconds=context.seconds, should_stop=context.should_stop, **context.options
+        context.work,
+        seconds=context.seconds,
+        profile=context.known["baseline"],
+        should_stop=context.should_stop,
+        **context.options,
     ):
         yield {"candidates": candidates}
+
+
+def _save(context: QueryContext) -> Iterator[Records]:
+    """Save the model with the recipe in `options` as a folder, with the recipe's comparison."""
+    recipe, folder = context.options["recipe"], context.options["folder"]
+    with threads(faster_threads(context.work)):  # as it was applied before, so that it is cached
+        variant = apply(context.work, recipe, should_stop=context.should_stop)
+    compared = context.known["comparison"] if recipe == context.known["recipe"] else None
+    variant.save(folder, compared)
+    given = "" if variant.has_named_original else ", work=original"
+    yield {"taken_result": f'saved: lab.load("{folder}"{given}) opens it'}
 
 
 @dataclass(frozen=True)
@@ -186,9 +210,28 @@ ATTENTION = Query(
 )
 MEMORY = Query("memory", "recalling", "the memory of one call", 2.0, _memory)
 FASTER = Query("faster", "searching", "what makes it faster, in seconds", 60.0, _faster)
+SAVE_FOLDER = Query("save_folder", "saving", "the model as a folder", 2.0, _save)
 
-_ALL = (SENSITIVITY, IMPORTANCE, COUPLING, ALLOCATION, ACHIEVED, FUSION, ATTENTION, FASTER, MEMORY)
+_ALL = (
+    SENSITIVITY,
+    IMPORTANCE,
+    COUPLING,
+    ALLOCATION,
+    ACHIEVED,
+    FUSION,
+    ATTENTION,
+    FASTER,
+    MEMORY,
+    SAVE_FOLDER,
+)
 QUERIES = {query.name: query for query in _ALL}
+
+
+def query_named(name: str) -> Query:
+    """The query with this name."""
+    if name not in QUERIES:
+        raise PaifuserError(f"A session has no query '{name}'; it has {', '.join(QUERIES)}.")
+    return QUERIES[name]
 
 
 def subject_of(status: str) -> str:

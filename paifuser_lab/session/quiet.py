@@ -1,4 +1,4 @@
-"""The load of other processes on the machine, each second, and waiting until there is none."""
+"""The load of others on the machine, each second, and waiting until there is none."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ PATIENCE = 120  # samples to wait for them
 
 
 class LoadHistory:
-    """The share of the cores that other processes took in each of the last seconds."""
+    """The share of the cores that others took in each of the last seconds."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=HISTORY)
+        self._thread = threading.get_ident()
         self._before: CoreUse = core_use()
 
     @property
@@ -29,7 +30,7 @@ class LoadHistory:
 
     def sample(self) -> float:
         """Add the share since the last sample."""
-        now = core_use()
+        now = core_use(self._thread)
         share = min(1.0, others_share(self._before, now))
         self._before = now
         self._shares.append(round(share, 3))
@@ -37,8 +38,11 @@ class LoadHistory:
 
     @contextmanager
     def sampling(self, on_sample: Callable[[tuple[float, ...]], object]) -> Iterator[None]:
-        """Sample each second in a thread of its own, until the block is left."""
+        """Sample each second in a thread of its own, until the block is left; the calling thread's
+        own work does not count as load.
+        """
         is_over = threading.Event()
+        self._thread = threading.get_ident()
         self._before = core_use()
 
         def keep_sampling() -> None:
@@ -60,10 +64,10 @@ def wait_until_quiet(
 ) -> float | None:
     """Wait for five quiet seconds in a row, at most two minutes.
 
-    Returns None if they came or `should_stop` said so, else the share that others took last;
-    `on_sample` gets the number of quiet seconds so far.
+    Returns None if they came or `should_stop` said so, else the largest share that others took in
+    the last seconds; `on_sample` gets the number of quiet seconds so far.
     """
-    load, quiet, share = LoadHistory(), 0, 0.0
+    load, quiet = LoadHistory(), 0
     is_over = threading.Event()
     for _ in range(PATIENCE):
         if should_stop():
@@ -74,4 +78,4 @@ def wait_until_quiet(
         on_sample(quiet)
         if quiet >= QUIET_SAMPLES:
             return None
-    return share
+    return max(load.shares[-QUIET_SAMPLES:])

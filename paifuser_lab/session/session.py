@@ -18,7 +18,7 @@ from ..errors import PaifuserError
 from ..recipe import Recipe, checked_recipe
 from ..steps import Step
 from .jobs import SessionJobs
-from .queries import QUERIES
+from .queries import query_named
 
 
 class Session(SessionJobs):
@@ -54,29 +54,24 @@ class Session(SessionJobs):
         return self._move(self._history.redo)
 
     def measure_again(self, *, when_quiet: bool = False) -> None:
-        """Discard the measurement of the current recipe and measure again, at once or as soon as
-        the machine is quiet.
+        """Measure the current recipe again, at once or as soon as the machine is quiet; its figures
+        are shown until there are new ones.
         """
         with self._open():
-            self._is_waiting = when_quiet
-            if not when_quiet:
-                self._comparisons.drop(self._history.current)
-            self._request_update()
+            self._request_update(again=True, when_quiet=when_quiet)
 
     def query(self, name: str, seconds: float | None = None, **options: Any) -> None:
-        """Have the worker run a query on the unchanged model (sensitivity, importance, coupling,
-        allocation and others) once no choice is left to measure.
+        """Have the worker run a query once no choice is left to measure: sensitivity, importance,
+        allocation and others on the unchanged model, memory on the one with the recipe.
         """
-        if name not in QUERIES:
-            raise PaifuserError(f"A session has no query '{name}'; it has {', '.join(QUERIES)}.")
-        seconds = QUERIES[name].seconds if seconds is None else seconds
+        seconds = query_named(name).seconds if seconds is None else seconds
         if not seconds > 0:
             raise PaifuserError(
                 f"The query '{name}' needs a positive number of seconds, not {seconds}."
             )
         with self._open():
             self._queries[name] = seconds, options
-            self._set(self._state)
+            self._set(replace(self._state, error=None))
             self._start()
 
     def show(self, name: str, record: Any) -> None:
@@ -84,12 +79,19 @@ class Session(SessionJobs):
         with self._open():
             self._show(name, record)
 
-    def stop(self) -> None:
-        """Stop the running measurement or query; its results so far are kept."""
+    def stop(self, query: str | None = None) -> None:
+        """Stop the running job and all that waits; its results so far are kept.
+
+        With the name of a query only that one: it no longer waits, or it ends if it is running.
+        """
         with self._lock:
-            self._version += 1
-            self._is_waiting = False
-            self._queries.clear()
+            if query is None:
+                self._is_waiting = False
+                self._queries.clear()
+            else:
+                self._queries.pop(query, None)
+            if query is None or self._state.status == query_named(query).status:
+                self._version += 1
             self._set(self._state)
 
     @contextmanager

@@ -51,7 +51,7 @@ class State:
     attention_cost: AttentionCost | None = None
     results: Results | None = None  # everything tried so far
     judged: Sensitivity | None = None  # that the allocation was planned with
-    status: str = "idle"  # or applying, measuring, profiling, or the status of a query
+    status: str = "idle"  # or applying, waiting, measuring, profiling, or a query's
     done: int = 0
     total: int = 0
     error: str | None = None

@@ -38,6 +38,11 @@ class Tried:
         if known is None or known.comparison is None:
             self._keep(Trial(recipe, failure=failure))
 
+    def has_other_limit(self, recipe: Recipe) -> bool:
+        """Whether the same steps were tried within another limit."""
+        known = self._trials.get(recipe.digest)
+        return known is not None and known.recipe.limit != recipe.limit
+
     def update(self) -> None:
         """Make the record anew: a profile was kept or dropped."""
         self._record = None

@@ -11,7 +11,9 @@ attention      attention to some of the keys, or a Swin's windows in one pass
 distill        training to reproduce the original's outputs
 qat            quantization-aware training
 precision      formats of the model and of its layers: bf16, fp8, int8, int4-weights
+reuse          activations in place where nobody else reads their input
 fuse           layers fused with the operators that follow them
+pool           a memory pool in force while the model runs
 backend        the engine that runs the model
 
 `BUILT_IN` is their registry: a name in a recipe, and the path of its class. Other packages add
@@ -39,7 +41,9 @@ BUILT_IN = {
     "distill": ".distill:Distill",
     "qat": ".qat:Qat",
     "precision": ".precision:Precision",
+    "reuse": ".reuse:Reuse",
     "fuse": ".fuse:Fuse",
+    "pool": ".pool:Pool",
     "backend": ".backend:Backend",
 }
 

@@ -12,7 +12,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
+from ..engines import Enclosed
 from ..errors import RecipeError
+from ..memory.pools import MemoryPool
 from ..workload import Workload
 
 
@@ -26,7 +28,9 @@ class Draft:
 
     work: Workload
     module: nn.Module
-    engine: nn.Module | None = None
+    engine: Enclosed | None = None
+    # the memory pool that is in force while the model runs
+    pool: MemoryPool | None = None
     threads: int = field(default_factory=torch.get_num_threads)
     notes: list[str] = field(default_factory=list)
     # what the step needs to be rebuilt without choosing again; plain data
@@ -40,6 +44,12 @@ class Draft:
     def model(self) -> nn.Module:
         """The module that runs calls."""
         return self.module if self.engine is None else self.engine
+
+    def call_in_pool(self) -> None:
+        """Let calls of the model run in the pool, if it has one."""
+        if self.pool is not None:
+            self.engine = self.engine or Enclosed(self.module)
+            self.engine.around = self.pool.during_call
 
 
 class Step(BaseModel):

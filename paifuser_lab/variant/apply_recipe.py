@@ -72,8 +72,10 @@ def _apply_step(
         before.work, before.module if step.leaves_module else model_copy(before.work, before.module)
     )
     draft.should_stop, draft.earlier = should_stop or draft.should_stop, recipe.steps[:-1]
+    draft.pool = before.pool
     try:
         step.apply(draft)
+        draft.call_in_pool()
         error = _check(step, before, draft, reference)
     except StoppedError as stop:
         raise StoppedError(f"Step '{step.label}' {stop}") from stop
@@ -100,6 +102,7 @@ def _apply_step(
         draft.threads,
         (*before.reports, report),
         remembered,
+        draft.pool,
     )
 
 

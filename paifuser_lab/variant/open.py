@@ -63,14 +63,18 @@ def load(
         raise FileError(
             f"{name} has weights of its own; leave `weights` out, or load the original by its name."
         )
-    return Variant.load(
+    variant = Variant.load(
         name,
         work,
         trained=False,
         trust=trust,
         **_without_none(batch=batch, seed=seed, device=device),
         **options,
-    ).workload
+    )
+    loaded = variant.workload
+    if variant.pool is not None:  # calls enter it, so that the whole model is what is called
+        loaded.model = variant.model
+    return loaded
 
 
 def _without_none(**chosen: Any) -> dict[str, Any]:

@@ -15,12 +15,14 @@ from typing import Any
 
 from torch import nn
 
-from ..engines import Engine
+from ..engines import Enclosed, Engine
 from ..errors import FileError, StepError, WorkloadError, first_line
+from ..memory.pools import MemoryPool
 from ..model.copying import copied
 from ..model.weights import parameter_count, weights_bytes, weights_hash
 from ..recipe import Recipe
 from ..records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
+from ..records.workload_name import WorkloadName, workload_key
 from ..workload import Workload, outside_inference, workload_of
 from .folder import (
     can_be_named,
@@ -49,6 +51,7 @@ class Variant:
     threads: int
     reports: tuple[StepReport, ...] = ()
     remembered: tuple[dict[str, Any], ...] = ()  # what each step needs to be rebuilt
+    pool: MemoryPool | None = None  # in force during each call of `model`
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -83,8 +86,9 @@ class Variant:
         derived = copy.copy(self.work)
         derived.variants, derived.origin = OrderedDict(), None
         derived.applied = (*self.work.applied, *({step.kind: step.options} for step in self.recipe))
-        derived.model = self.module if type(self.model) is Engine else self.model
-        derived.name = f"{self.work.name} · {self.recipe.label}"
+        derived.model = self.module if type(self.model) in (Enclosed, Engine) else self.model
+        name = f"{self.work.name} · {self.recipe.label}"
+        derived.name = WorkloadName(name, key=workload_key(self.work.name))
         return derived
 
     @property
@@ -96,6 +100,11 @@ class Variant:
     def weights_hash(self) -> str:
         """The hash of the weights when the variant was created."""
         return weights_hash(self.module)
+
+    @property
+    def has_named_original(self) -> bool:
+        """Whether a saved folder names its original, so that it is loaded without it."""
+        return self.work.origin is not None or can_be_named(self.recipe.workload)
 
     def save(self, folder: str | Path, report: Record | None = None) -> Path:
         """Save the model in a folder, from which `lab.load(folder)` restores it exactly.
@@ -112,7 +121,7 @@ class Variant:
             limit=self.recipe.limit,
         )
         write_folder(Path(folder), named, self.module, self._saved(), report, self._checked())
-        if origin is None and not can_be_named(named.workload):
+        if not self.has_named_original:
             logger.warning(NAMELESS, folder, self.work.name, str(folder))
         return Path(folder)
 
@@ -157,7 +166,14 @@ class Variant:
         reports = tuple(step.report for step in saved.saved.steps)
         remembered = tuple(step.remembered for step in saved.saved.steps)
         return cls(
-            original, saved.recipe, draft.module, draft.model, draft.threads, reports, remembered
+            original,
+            saved.recipe,
+            draft.module,
+            draft.model,
+            draft.threads,
+            reports,
+            remembered,
+            draft.pool,
         )
 
     def _saved(self) -> SavedModel:

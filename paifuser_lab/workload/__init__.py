@@ -2,6 +2,7 @@
 
 workload    the class, its inputs, and the workload of a variant
 checks      what a workload must satisfy, each check an error of its own
+batching    the example inputs at another batch size
 eval_mode   runs a model in eval mode; flags and buffers are restored
 load        loads a workload by name, from the zoo or a function
 trust       which functions named in a file are called without being trusted

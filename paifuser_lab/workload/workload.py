@@ -203,6 +203,14 @@ class Workload:
         work.inputs = self.inputs.map(lambda tensor: tensor.to(device))
         return work
 
+    def for_trials(self) -> Self:
+        """The same workload with a variant cache of its own: trials evict nothing that undo needs,
+        and their models are freed with it.
+        """
+        trial = copy.copy(self)
+        trial.variants = OrderedDict()
+        return trial
+
     def copied(self) -> Self:
         """The same workload with a copy of the model."""
         own = copy.copy(self)

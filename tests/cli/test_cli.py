@@ -54,6 +54,9 @@ def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
         (["run", "{folder}/none.yaml", "--out", "{folder}/out"], "Cannot read"),
         (["run", "{bad}", "--out", "{folder}/out"], "Line 3: `- prun: {{}}`"),
         (["bench", "models", "resnet18-tiny", "--seconds", "x"], "Invalid value"),
+        (["bench", "memory", "sunk"], "'sunk' is no part of this bench"),
+        (["memory", "resnet18-tiny", "--limit", "1 kB"], "the smallest that works is"),
+        (["memory", "{folder}/none.pickle"], "none.pickle is a snapshot"),
     ],
 )
 def test_errors_are_one_sentence_without_a_traceback(command, tmp_path, arguments, sentence):
@@ -129,6 +132,17 @@ def test_open_keeps_a_changed_notebook_and_brings_the_others_up_to_date(
     assert code == 2 and "Cannot copy the notebooks into" in err and len(started) == 3
 
 
+def test_memory_is_predicted_by_category_and_written(command, tmp_path):
+    path = tmp_path / "peak.json"
+    code, out, _ = command("memory", "vit-s-tiny", "--batch", 3, "--json", path)
+    assert code == 0
+    assert "inference, batch 3 on cpu" in out and "activations" in out
+    assert lab.Record.load(path).batch == 3
+    code, out, _ = command("memory", "vit-s-tiny", "--train", "--limit", "8 GB")
+    assert code == 0
+    assert "training, adamw" in out and "optimizer state" in out and "more fit" in out
+
+
 def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(command, tmp_path):
     names = {"--save": "profile.json", "--html": "report.html", "--trace": "trace.json"}
     options = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
@@ -143,3 +157,10 @@ def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(c
     assert "layer1" in (tmp_path / "report.html").read_text()
     code, out, _ = command("trace", str(tmp_path / "trace.json"))
     assert code == 0 and "(BasicBlock)" in out and "convolution" in out
+
+
+def test_each_caption_of_a_table_is_a_line_of_its_own(capsys):
+    from paifuser_lab.cli.terminal import print_table
+
+    print_table(("a title", "the machine was busy"), [{"name": "a"}])
+    assert capsys.readouterr().out.splitlines()[:2] == ["a title", "the machine was busy"]

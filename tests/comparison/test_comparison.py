@@ -18,7 +18,7 @@ from paifuser_lab.comparison import comparison, contenders
 from paifuser_lab.comparison import rows as contender_rows
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.figures.comparison import _label
-from paifuser_lab.measure import Candidate, Samples
+from paifuser_lab.measure import Candidate, MachineWatch, Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
 from paifuser_lab.session.state import State
@@ -54,13 +54,14 @@ def rounds_on_paper(
 ) -> Iterator[dict[str, Samples]]:
     samples = {candidate.name: Samples() for candidate in candidates}
     for number in range(rounds):
-        for candidate in candidates:
+        for index, candidate in enumerate(candidates):
             with torch.no_grad():
                 candidate.call()
             ms = next((ms for key, ms in CLOCK.items() if candidate.name.startswith(key)), 4.0)
             taken = samples[candidate.name]
             for column in (taken.rounds_ms, taken.calls_ms, taken.cpu_ms):
-                column.append(ms * (1 + 0.01 * number))
+                # no two candidates keep the same ratio in every round
+                column.append(ms * (1 + 0.01 * number + (1e-9 if index and number % 2 else 0)))
         yield samples
 
 
@@ -441,3 +442,38 @@ def test_a_trade_off_without_a_metric_uses_the_output_error():
             rounds=1,
             rows=(Measurement(name="a", threads=1),),
         ).trade_off
+
+
+def test_a_variant_may_be_named_like_a_baseline():
+    rows = [
+        Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, relative_error=0.0)
+        for name in ("baseline", "baseline_copy")
+    ]
+    result = Comparison(
+        workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)
+    ).trade_off
+    assert [bargain.name for bargain in result.bargains] == ["baseline", "baseline_copy"]
+
+
+def test_an_interrupt_while_layers_at_fault_are_searched_keeps_the_comparison(monkeypatch):
+    def interrupted(*given: Any) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "refusal", interrupted)
+    measured = lab.compare(small(), f=Recipe(["fold"]), rounds=2)
+    assert measured["f"].latency_ms and measured["f"].refused is None
+
+
+def test_the_quality_is_told_what_calls_waited_how_rounds_spread_and_the_intervals(monkeypatch):
+    CLOCK.update({"baseline": 4.0, "f": 2.0})
+    told: list[dict[str, Any]] = []
+
+    def quality(watch: Any, **figures: Any) -> Quality:
+        told.append(figures)
+        return Quality()
+
+    monkeypatch.setattr(MachineWatch, "quality", quality)
+    lab.compare(small(), f=Recipe(["fold"]), rounds=8)
+    assert told[-1]["waited_share"] == 0.0 and 0.02 < told[-1]["spread"] < 0.05
+    ((low, high),) = told[-1]["intervals"]
+    assert low == pytest.approx(2.0) and high == pytest.approx(2.0)

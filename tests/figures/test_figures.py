@@ -27,13 +27,18 @@ from paifuser_lab.records import (  # fmt: skip
     LayerPair,
     LayerProfile,
     LayerSensitivity,
+    MemoryPlan,
+    MemorySnapshot,
     MemoryTimeline,
+    OutOfMemory,
+    PackedBuffer,
     Profile,
     Record,
     ResultRow,
     Results,
     Sensitivity,
     SideBySide,
+    SnapshotMap,
     Staircase,
     TraceSummary,
     TradeOff,
@@ -192,6 +197,63 @@ RECORDS = {
             LayerImportance(layer="b", kind="Linear", channels=2, note="it never ran"),
         ),
     ),
+    "MemorySnapshot": MemorySnapshot(
+        name="run.pickle",
+        device=0,
+        categories=("weights", "activations"),
+        time_ms=(0.0, 1.0, 2.0),
+        held_bytes=((4, 4, 4), (0, 8, 0)),
+        reserved_bytes=(20, 20, 20),
+        peak_ms=1.0,
+        peak_bytes=12,
+        peak_reserved_bytes=20,
+        maps=(
+            SnapshotMap(
+                moment="at the peak",
+                time_ms=1.0,
+                segment_bytes=(20,),
+                segment_allocated_bytes=(12,),
+                segment_stream=(0,),
+                segment_is_large=(True,),
+                segment_is_expandable=(False,),
+                sites=("net.py:3 forward",),
+                categories=("weights", "activations"),
+                block_segment=(0, 0),
+                block_offset_bytes=(0, 4),
+                block_bytes=(4, 8),
+                block_site=(0, 0),
+                block_category=(0, 1),
+            ),
+        ),
+        out_of_memory=OutOfMemory(
+            time_ms=1.5,
+            requested_bytes=30,
+            site="net.py:3 forward",
+            free_on_device_bytes=4,
+            reserved_bytes=20,
+            allocated_bytes=12,
+            largest_free_bytes=8,
+        ),
+    ),
+    "MemoryPlan": MemoryPlan(
+        workload="net",
+        machine="a machine",
+        device="cpu",
+        operators=2,
+        buffers=(
+            PackedBuffer(
+                layer="conv", operator="conv", size_bytes=8, begin=0, end=1, offset_bytes=0
+            ),
+            PackedBuffer(
+                layer="relu", operator="relu", size_bytes=8, begin=1, end=1, offset_bytes=8
+            ),
+        ),
+        method="best fit by size",
+        best_fit_bytes=16,
+        is_optimal=True,
+        referenced_bytes=16,
+        held_bytes=20,
+    ),
     "MemoryTimeline": MemoryTimeline(
         workload="net",
         machine="a machine",
@@ -300,6 +362,14 @@ def test_a_comparison_shows_what_was_timed_and_leaves_out_what_failed():
     assert any("1.90–2.10" in word for word in words)
 
 
+def test_what_a_limit_refused_is_no_dot_of_the_results():
+    results = RECORDS["Results"]
+    refused = results[1].model_copy(update={"number": 4, "refused": "too much is lost"})
+    both = results.model_copy(update={"rows": (*results.rows, refused)})
+    dots = [text.split(".")[0] for text in lab.figure(both).hover.values()]
+    assert dots == ["0", "1", "2"]
+
+
 def test_a_record_without_a_drawing_is_named():
     class Unknown(Record):
         pass
@@ -337,6 +407,9 @@ NAMES = (
     "steps",
     "note",
     "reason",
+    "site",
+    "sites",
+    "categories",
 )
 
 

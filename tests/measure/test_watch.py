@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import namedtuple
 
 import pytest
 
-from paifuser_lab.machine.host import CoreUse
+from paifuser_lab.machine.host import CoreUse, core_use, others_share, thread_seconds
 from paifuser_lab.measure import MachineWatch, Samples, spread, waited_share, watch
 from paifuser_lab.measure.watch import Clock
 
@@ -53,6 +54,42 @@ def test_too_short_a_time_says_nothing_about_others(load):
     assert quality_of(started).others_share is None
 
 
+def test_another_thread_of_this_process_is_load_too():
+    is_over = threading.Event()
+
+    def work():
+        while not is_over.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=work, name="training")
+    thread.start()
+    started = MachineWatch()
+    while thread_seconds(started._before, core_use()).get("training", 0.0) < 0.1:
+        time.sleep(0.05)
+    now = core_use()
+    is_over.set()
+    thread.join()
+    assert others_share(started._before, now) > 0.02
+
+
+def test_a_cell_that_runs_beside_a_measurement_is_named(load, monkeypatch):
+    monkeypatch.setattr(watch, "notebook_shell", object)
+    monkeypatch.setattr(watch, "thread_seconds", lambda before, now: {"MainThread": 5.0})
+    started = MachineWatch()
+    load |= {"wall": 10.0, "own": 9.0, "busy": 15.0}
+    assert [(one.name, one.cores) for one in quality_of(started).busiest] == [
+        ("a cell of this notebook", 0.5)
+    ]
+
+
+def test_the_measuring_thread_itself_is_no_load():
+    before = core_use()
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        sum(range(1000))
+    assert threading.current_thread().name not in thread_seconds(before, core_use())
+
+
 def test_this_machine_can_be_watched():
     started = MachineWatch()
     time.sleep(0.15)
@@ -81,8 +118,14 @@ def test_the_spread_is_half_the_middle_of_the_rounds_over_their_median():
 
 def test_the_clock_is_compared_with_the_highest_rate_seen(monkeypatch):
     rates = iter([3000.0, 1500.0, 3300.0])
-    monkeypatch.setattr(watch.psutil, "cpu_freq", lambda: Rate(next(rates)))
+
+    def of_each(percpu):
+        assert percpu
+        return [Rate(800.0), Rate(next(rates)), Rate(9000.0)]
+
+    monkeypatch.setattr(watch.psutil, "cpu_freq", of_each)
+    monkeypatch.setattr(watch, "own_cpus", lambda: [0, 1])  # one of them without work
     clock = Clock()
     assert [clock.share() for _ in range(3)] == [1.0, 0.5, 1.0]
-    monkeypatch.setattr(watch.psutil, "cpu_freq", lambda: None)
+    monkeypatch.setattr(watch.psutil, "cpu_freq", lambda percpu: [])
     assert clock.share() is None

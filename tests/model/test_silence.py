@@ -75,6 +75,21 @@ def test_this_thread_is_silent_and_others_are_heard(
     ]
 
 
+def test_filters_of_warnings_are_as_before_when_another_block_overlaps() -> None:
+    before = list(warnings.filters)
+    for first_left in ("silence", "other"):
+        silence, other = compilers_silenced(), warnings.catch_warnings()
+        entered = (silence, other) if first_left == "silence" else (other, silence)
+        for block in entered:
+            block.__enter__()
+        warnings.warn("internals", stacklevel=1)
+        for block in entered:  # the first that was entered is left first
+            block.__exit__(None, None, None)
+        assert list(warnings.filters) == before
+    with pytest.raises(UserWarning):
+        warnings.warn("heard", stacklevel=1)
+
+
 def test_stderr_is_the_same_stream_afterwards_even_after_an_error() -> None:
     before = sys.stderr
     with pytest.raises(ValueError, match="broken"), compilers_silenced():

@@ -290,6 +290,35 @@ def test_the_first_nan_is_in_a_layer_whose_input_has_none() -> None:
     )
 
 
+class ByName(nn.Module):
+    """Makes a NaN itself, and passes it to its layer by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(input=x / 0 * 0)
+
+
+def test_a_nan_that_a_layer_got_by_name_is_not_its_own() -> None:
+    model = nn.Sequential(ByName())
+    assert first_nan(model, lambda: model(X)) == "0"
+
+
+def test_a_module_compiled_in_place_stays_so_and_its_parts_are_not_watched() -> None:
+    seen, enter, leave = noted()
+    part = nn.Sequential(nn.ReLU())
+    calls: list[Tensor] = []
+    part._compiled_call_impl = lambda x: calls.append(x) or part._call_impl(x)
+    compiled = part._compiled_call_impl
+    model = nn.Sequential(part)
+    with watching(model, enter, leave):
+        model(X)
+    assert seen == ["+", "+0", "-0", "-"] and len(calls) == 1
+    assert part._compiled_call_impl is compiled
+
+
 def test_a_layer_is_named_as_a_message_does() -> None:
     model = nn.Sequential(nn.ReLU())
     assert (

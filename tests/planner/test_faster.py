@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -9,12 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from paifuser_lab import Recipe, Workload
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload, apply, compare
+from paifuser_lab.engines import available_engines
 from paifuser_lab.errors import MeasureError, WorkloadError
-from paifuser_lab.machine import hardware
+from paifuser_lab.machine import hardware, threads
+from paifuser_lab.measure import choose_threads
 from paifuser_lab.planner import SearchOptions, faster, search
 from paifuser_lab.planner.candidates import Change, changes_for
 from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, ranked, with_status
+from paifuser_lab.profiler.expected import expected_of
 from paifuser_lab.records import Candidate, Measurement, Record
 from tests.support.models import Small, images
 
@@ -90,7 +95,7 @@ def test_a_stopped_search_keeps_what_it_measured_and_names_what_it_did_not(work,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "compare", counting)
         last = tried(work, FOLD, LAYOUT, BF16, should_stop=lambda: len(measured) >= 1)[-1]
-    assert last.is_interrupted and last.is_done and len(last.rows) <= 1
+    assert last.is_interrupted and last.is_done and len(last.rows) == 1
     assert "not measured: the search was stopped" in last.note
 
 
@@ -182,6 +187,7 @@ def test_what_is_outside_stays_listed_after_the_ranked_with_what_would_allow_it(
     assert outside.reason == "loses 0.41 points: you allow none"
     inside = with_status(outside, SearchOptions(**outside.allow), None)
     assert inside.status == "measured" and inside.reason == "" and inside.allow is None
+    options = SearchOptions(metric_drop=0.0, can_train=True)
     cut = with_status(row(metric_lost=0.016, steps=({"prune": {"ratio": 0.5}},)), options, None)
     assert cut.allow == {"may_train": True} and "training is off" in cut.reason
     found = ranked([row("refused", status="refused"), outside, row("in")], "latency")
@@ -257,3 +263,93 @@ def test_a_model_that_runs_only_with_its_own_batch_is_timed_with_that(tried):
 
     work = Workload(Fixed().eval(), torch.randn(2, 4), name="fixed")
     assert tried(work, FOLD, goal="throughput")[-1].batch is None
+
+
+def test_a_search_leaves_the_session_s_models_and_hands_over_its_leaders_alone(work, tried):
+    kept = apply(work, Recipe(["layout", "fold"]))
+    before = list(work.variants)
+    last = tried(work, FOLD, BF16, LAYOUT, metric_drop=1.0)[-1]
+    added = [variant for key, variant in work.variants.items() if key not in before]
+    ranked_labels = {candidate.label for candidate in last.rows if candidate.rank}
+    assert len(before) + len(added) == len(work.variants) <= len(before) + len(ranked_labels)
+    assert apply(work, kept.recipe).module is kept.module
+    assert all(variant.work is work for variant in added)
+    compare(work, apply(work, Recipe(last.best.steps)), rounds=1, seconds=0.1)
+
+
+def test_only_the_leaders_models_are_held(work, tried, monkeypatch):
+    monkeypatch.setattr(search, "LEADERS", 1)
+    held: list[int] = []
+    real = search._Search._record
+
+    def counting(self: Any, **named: Any) -> Any:
+        held.append(len(self.variants))
+        return real(self, **named)
+
+    monkeypatch.setattr(search._Search, "_record", counting)
+    tried(work, FOLD, BF16, LAYOUT, metric_drop=1.0)
+    assert max(held) == 1
+
+
+def test_every_candidate_has_the_baseline_s_threads(work, tried, monkeypatch):
+    choose_threads(work, 1)
+    compared: list[Any] = []
+    real = search.compare
+
+    def keeping(*given: Any, **named: Any) -> Any:
+        compared.append(real(*given, **named))
+        return compared[-1]
+
+    monkeypatch.setattr(search, "compare", keeping)
+    engine = Change("ONNX Runtime", ({"backend": {"name": "onnxruntime"}},), "one call")
+    with threads(2):
+        tried(work, engine, FOLD)
+    assert {row.threads for one in compared for row in one.rows} == {1}
+
+
+def test_what_a_profile_predicts_most_of_is_tried_first_and_what_builds_slowly_last(work):
+    profile = lab.profile(work, seconds=0.1)
+    changes = changes_for(work, hardware(), may_train=True, engines=available_engines())
+    ordered = search._in_order(changes, "latency", profile)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, changes))
+    slow = [change.is_slow for change in ordered]
+    assert slow == sorted(slow) and any(slow)
+    left = {repr(e.kind.step): e.left_ms for e in expected_of(profile)}
+    predicted = [
+        min(left[repr(step)] for step in change.steps if repr(step) in left)
+        for change in ordered
+        if not change.is_slow and any(repr(step) in left for step in change.steps)
+    ]
+    assert len(predicted) > 2 and predicted == sorted(predicted)
+    small = search._in_order(changes, "size", profile)
+    assert [not change.is_smaller for change in small] == sorted(
+        not change.is_smaller for change in small
+    )
+
+
+def test_an_error_of_a_leader_s_metric_refuses_it_and_the_search_ends_in_order(tried):
+    batch = images()
+
+    def metric(predict: Any, test: Any) -> float:
+        if asked.append(1) or len(asked) > 1:
+            raise ValueError("no such label")
+        return 1.0
+
+    asked: list[int] = []
+    work = Workload(Small().eval(), batch, name="small", test=[batch], metric=metric)
+    last = tried(work, FOLD)[-1]
+    assert last.is_done and last[FOLD.label].status == "refused"
+    assert "no such label" in last[FOLD.label].reason
+
+
+@pytest.mark.parametrize("loss", [math.inf, math.nan, 3.0])
+def test_a_loss_that_no_limit_allows_is_outside_without_an_offer(loss):
+    outside = with_status(row(relative_error=loss), SearchOptions(metric_drop=1.0), None)
+    assert outside.status == "outside the limits" and outside.allow is None
+
+
+def test_training_is_not_offered_where_there_is_nothing_to_train_with():
+    cut = row(metric_lost=0.016, steps=({"prune": {"ratio": 0.5}},))
+    for can_train, allow in ((True, {"may_train": True}), (False, {"metric_drop": 0.016})):
+        options = SearchOptions(metric_drop=0.0, can_train=can_train)
+        assert with_status(cut, options, None).allow == allow

@@ -15,6 +15,7 @@ from paifuser_lab.converter import Part
 from paifuser_lab.engines import Engine, EngineNode, NodeRecorder
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import explain, side_by_side
+from paifuser_lab.profiler.limits import peak_rate
 from paifuser_lab.records import ENGINE_ROW
 from paifuser_lab.widgets.tabs.layers import packed_profile
 from tests.support.engines import EXPORTED, Block
@@ -162,12 +163,16 @@ def test_a_model_whose_engine_names_nothing_is_one_sum(monkeypatch: pytest.Monke
 def test_a_row_is_bound_by_its_arithmetic_or_by_the_bytes_that_the_engine_tells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heavy = node("conv relu", 5, read_bytes=8, written_bytes=8, held_bytes=1000)
+    heavy = node("conv norm relu", 5, read_bytes=8, written_bytes=8, held_bytes=1000)
     moving = node("head", 5, op="Gemm", read_bytes=10**9, written_bytes=0, held_bytes=3000)
     profile = told(monkeypatch, heavy, moving, latency_ms=10.0)
     assert profile["head"].verdict == "memory" and profile["head"].read_bytes == 10**9
-    assert profile["conv"].verdict in ("compute", "overhead") and profile["conv"].roof_ms > 0
+    assert profile["conv"].verdict in ("compute", "overhead")
     assert profile["conv"].overhead_ms < 0.1, "far below the 5 ms of the node"
+    flops = [profile[name].flops for name in ("conv", "norm", "relu")]
+    assert sum(flops) > max(flops), "arithmetic of the layers that run in its row counts"
+    rate = peak_rate(profile.ceiling, profile["conv"].dtype)
+    assert profile["conv"].roof_ms == pytest.approx(sum(flops) / rate / 1e6)
     assert (profile["conv"].peak_bytes, profile.root.peak_bytes) == (1000, 3000)
 
 

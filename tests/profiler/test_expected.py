@@ -125,7 +125,10 @@ def test_an_estimate_is_given_with_its_usual_error(monkeypatch: Any) -> None:
     )
     assert reason.advice == "fold saves about 1 ± 0.21 ms (estimated)"
     assert reason.certainty == "estimated ± 21%"
-    assert "3 ms are expected to become 2, likely 1.81–2.21, as measured on 3 models" in str(reason)
+    assert (
+        "3 ms are expected to become 2, usually 1.81–2.21 (by 3 models that were measured)"
+        in str(reason)
+    )
 
 
 def test_of_steps_of_one_kind_the_best_is_offered_and_what_keeps_the_output_is_preferred() -> None:
@@ -201,3 +204,14 @@ def test_the_coefficients_of_this_version_are_those_of_every_kind_and_not_negati
     for name, kind in KINDS.items():
         assert set(fitted.steps[name].left) == set(kind.terms)
         assert min(fitted.steps[name].left.values()) >= 0 and fitted.steps[name].error > 0
+
+
+def test_fusing_is_offered_for_what_the_step_fuses_alone() -> None:
+    def offered(kind: str, *others: Any) -> bool:
+        first = row("first", kind, weight_shape=(16, 16, 3, 3))
+        found = profile(first, activation().model_copy(update={"reads_from": ("first",)}), *others)
+        return "fuse" in {each.kind.name for each in expected_of(found)}
+
+    assert offered("Conv2d") and offered("Linear")
+    assert not offered("Conv1d") and not offered("ConvTranspose2d")
+    assert not offered("Conv2d", row("sum", "Add", reads_from=("first",))), "another reader"

@@ -103,3 +103,9 @@ def test_a_speed_up_has_as_many_decimals_as_it_deserves():
     assert [readable_ratio(value) for value in (0.62, 1.311, 4.87, 11.12, 240.4)] == [
         "0.62", "1.31", "4.9", "11.1", "240",
     ]  # fmt: skip
+
+
+def test_a_single_round_gives_no_verdict():
+    told = verdict(1.02, 1.0, 1.02, (1.02, 1.02), Quality(others_share=0.0))
+    assert (told.word, told.tone) == ("not told", "untold")
+    assert told.sentence.endswith("cannot be told: 1.02 ×, of a single round")

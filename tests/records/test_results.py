@@ -101,3 +101,14 @@ def test_text_from_a_model_is_escaped():
     rows = (ResultRow(number=0, label="<script>alert(1)</script>"),)
     html = Results(workload="net", machine="here", rows=rows)._repr_html_()
     assert "<script>" not in html and "&lt;script&gt;" in html
+
+
+def test_a_row_whose_metric_was_not_measured_leaves_the_others_their_metric(results):
+    stopped = row(9, 3.0, (3.0, 3.5), [INT8])
+    some = results.model_copy(update={"rows": (*results.rows, stopped)})
+    assert some.worth(stopped) is None and some.worth(some[1]) == 0.9
+    assert some.trade_off.unit == results.trade_off.unit
+    assert [bargain.name for bargain in some.trade_off.bargains] == [
+        bargain.name for bargain in results.trade_off.bargains
+    ]
+    assert some.frontier == results.frontier

@@ -68,3 +68,14 @@ def test_profiles_of_fast_failed_or_interrupted_runs_are_not_kept(monkeypatch, t
     monkeypatch.setattr(first_profile, "MIN_KEPT_MS", 1e6)
     keep_profile(work, profile)
     assert not list(tmp_path.glob("profile-*"))
+
+
+def test_the_kept_profile_stays_when_a_recipe_is_chosen_at_once(monkeypatch):
+    first = Session(small(), rounds=1, seconds=0.1)
+    known = first.wait(120).profile
+    first.close()
+    monkeypatch.setattr(Session, "_start", lambda self: None)
+    second = Session(small(), rounds=1, seconds=0.1)
+    second.choose("fold")
+    assert second.state.baseline == known and second.state.profile is None
+    second.close()

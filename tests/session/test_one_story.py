@@ -65,4 +65,54 @@ def test_a_choice_made_on_a_busy_machine_is_made_again(monkeypatch):
     monkeypatch.setattr(threads, "_fastest", lambda work, choices: next(counts))
     loads = iter([Quality(others_share=0.6), Quality(others_share=0.0)])
     monkeypatch.setattr(MachineWatch, "quality", lambda watch, **_: next(loads))
-    assert [faster_threads(work) for _ in range(3)] == [2, 1, 1]
+    shares = iter([0.6, None, 0.0])
+    monkeypatch.setattr(MachineWatch, "others_share", property(lambda watch: next(shares)))
+    # busy still, too early to tell, and quiet: chosen anew, once and for all
+    assert [faster_threads(work) for _ in range(5)] == [2, 2, 2, 1, 1]
+
+
+def test_a_choice_that_comes_out_on_a_busy_machine_again_stays_as_it_was(monkeypatch):
+    from paifuser_lab.measure import MachineWatch, threads
+    from paifuser_lab.records import Quality
+
+    work = lab.load("resnet18-tiny")
+    monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
+    counts = iter([2, 1, 1])
+    monkeypatch.setattr(threads, "_fastest", lambda work, choices: next(counts))
+    monkeypatch.setattr(MachineWatch, "quality", lambda watch, **_: Quality(others_share=0.6))
+    monkeypatch.setattr(MachineWatch, "others_share", property(lambda watch: 0.0))
+    assert [faster_threads(work) for _ in range(3)] == [2, 2, 2]
+
+
+def test_a_variant_is_measured_with_the_threads_of_its_workload():
+    one, other = lab.load("resnet18-tiny"), lab.load("resnet18-tiny")
+    choose_threads(one, thread_choices()[-1])
+    choose_threads(other, 1)
+    fold = lab.Recipe(["fold"])
+    assert faster_threads(lab.apply(one, fold).workload) == thread_choices()[-1]
+    assert faster_threads(lab.apply(other, fold).workload) == 1
+
+
+def test_of_two_counts_the_faster_is_chosen_and_a_slow_model_is_timed_twice(monkeypatch):
+    from paifuser_lab.measure import Samples, threads
+
+    def timed(candidates, **_):
+        ms = times[-1]
+        for done in range(1, 9):
+            asked.append(done)
+            yield {
+                one.name: Samples(rounds_ms=[ms[one.name]] * done, cpu_ms=[1.0] * done)
+                for one in candidates
+            }
+
+    monkeypatch.setattr(threads, "rounds_in_turn", timed)
+    work = lab.load("resnet18-tiny")
+    times = []
+    for ms, count, rounds in (
+        ({"1": 9.0, "2": 5.0}, 2, 8),
+        ({"1": 5.0, "2": 9.0}, 1, 8),
+        ({"1": 900.0, "2": 500.0}, 2, 2),
+    ):
+        asked = []
+        times.append(ms)
+        assert threads._fastest(work, (1, 2)) == count and len(asked) == rounds

@@ -19,7 +19,7 @@ def shares(monkeypatch):
     """What others take in each second, without waiting for it."""
     taken = []
     monkeypatch.setattr(quiet, "SAMPLE_S", 0.001)
-    monkeypatch.setattr(quiet, "core_use", lambda: CoreUse(0.0, 0.0, 0.0, 2))
+    monkeypatch.setattr(quiet, "core_use", lambda *_: CoreUse(0.0, 0.0, 0.0, 2))
     monkeypatch.setattr(quiet, "others_share", lambda *_: taken.pop(0) if taken else 0.0)
     return taken
 
@@ -33,8 +33,8 @@ def test_five_quiet_seconds_in_a_row_end_the_wait(shares):
 
 def test_a_machine_that_stays_busy_ends_the_wait_with_what_others_took(shares, monkeypatch):
     monkeypatch.setattr(quiet, "PATIENCE", 3)
-    shares += [0.5, 0.4, 0.3]
-    assert wait_until_quiet(lambda: False, lambda done: None) == 0.3
+    shares += [0.5, 0.4, 0.0]
+    assert wait_until_quiet(lambda: False, lambda done: None) == 0.5
 
 
 def test_a_stop_ends_the_wait(shares):
@@ -107,6 +107,46 @@ def test_stop_ends_waiting_and_keeps_the_measurement(session, shares, monkeypatc
     session.stop()
     state = session.wait(120)
     assert state.comparison is before and state.error is None and state.status == "idle"
+
+
+def test_a_newer_choice_does_not_wait_for_a_quiet_machine(session, shares, monkeypatch):
+    monkeypatch.setattr(quiet, "PATIENCE", 100_000)
+    shares += [0.5] * 100_000
+    is_waiting = threading.Event()
+    session.observe(lambda state: is_waiting.set() if state.status == "waiting" else None)
+    session.measure_again(when_quiet=True)
+    assert is_waiting.wait(30)
+    session.choose("fold")
+    state = session.wait(120)
+    assert state.comparison["fold batch-norm"].latency_ms and state.error is None
+
+
+def test_a_recipe_that_was_never_measured_is_measured_though_the_machine_stays_busy(
+    session, shares, monkeypatch
+):
+    monkeypatch.setattr(quiet, "PATIENCE", 2)
+    shares += [0.5] * 99
+    with session.paused():
+        session.choose("fold")
+        session.measure_again(when_quiet=True)
+    state = session.wait(120)
+    assert state.variant is not None and state.comparison["fold batch-norm"].latency_ms
+
+
+def test_a_stop_before_the_first_round_of_measuring_again_keeps_the_figures(session, monkeypatch):
+    before = session.state.comparison
+    monkeypatch.setattr(jobs, "compare", lambda *given, **named: session.stop())
+    session.measure_again()
+    state = session.wait(120)
+    assert state.comparison is before and state.results[0].latency_ms
+    assert session.state.status == "idle"
+
+
+def test_what_others_take_is_shown_while_the_worker_is_busy(session, monkeypatch):
+    monkeypatch.setattr(quiet, "SAMPLE_S", 0.005)
+    monkeypatch.setattr(quiet, "others_share", lambda *_: 0.25)
+    session.measure_again()
+    assert session.wait(120).others[-1] == 0.25
 
 
 def test_the_worker_releases_its_pool_after_each_job_and_the_callers_before_it_starts(

@@ -5,14 +5,19 @@ partial state.
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 import paifuser_lab as lab
 from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.profiler import memory_timeline
+from paifuser_lab.records import Limit
 from paifuser_lab.session import Session
 from paifuser_lab.session import jobs as session_module
+from paifuser_lab.session.queries import QUERIES
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0
@@ -154,6 +159,37 @@ def test_a_measurement_can_be_stopped_and_repeated(sessions, monkeypatch):
     assert not session.wait(TIMEOUT_S).comparison.is_interrupted
 
 
+def test_stopping_one_query_leaves_the_running_job_and_what_else_waits(sessions, monkeypatch):
+    session, running, ended = sessions(), threading.Event(), []
+
+    def search(context):
+        running.set()
+        while not context.should_stop():
+            time.sleep(0.01)
+        ended.append("faster")
+        yield {"candidates": "until then"}
+
+    def finder(name):
+        return lambda context: iter([ended.append(name) or {}])
+
+    for name, find in (("faster", search), ("memory", finder("memory")), ("fusion", finder("f"))):
+        monkeypatch.setitem(QUERIES, name, replace(QUERIES[name], find=find))
+    session.query("faster")
+    assert running.wait(TIMEOUT_S)
+    session.query("memory")
+    session.query("fusion")
+    session.stop("memory")
+    session.stop("allocation")
+    assert (session.state.status, session.state.queued) == ("searching", ("fusion",))
+    time.sleep(0.05)
+    assert not ended, "the search goes on"
+    session.stop("faster")
+    state = session.wait(TIMEOUT_S)
+    assert ended == ["faster", "f"] and state.record("candidates") == "until then"
+    with pytest.raises(lab.PaifuserError, match="no query 'dance'; it has sensitivity"):
+        session.stop("dance")
+
+
 def test_a_failing_listener_is_logged_and_the_session_continues(sessions, caplog):
     session = sessions()
     seen = []
@@ -230,3 +266,47 @@ def test_the_model_can_be_trained_in_a_cell_while_the_session_runs_its_copy(sess
     state = session.wait(TIMEOUT_S)
     assert not modes, "the worker never calls it"
     assert lab.compare(session.work, state.variant, rounds=1)["fold batch-norm"].failure is None
+
+
+def test_the_same_steps_within_another_limit_are_measured_again(sessions):
+    session = sessions()
+    steps = [{"precision": {"default": "bf16"}}]
+    strict, loose = (Limit(output_error=error) for error in (1e-9, 1.0))
+    session.set_recipe(lab.Recipe(steps, limit=strict))
+    assert session.wait(TIMEOUT_S).comparison.rows[-1].refused
+    session.set_recipe(lab.Recipe(steps, limit=loose))
+    state = session.wait(TIMEOUT_S)
+    assert not state.comparison.rows[-1].refused and not state.results[1].refused
+    assert len(state.results.rows) == 2
+
+
+def test_the_reason_of_a_failed_step_stays_while_a_query_runs(sessions):
+    session = sessions()
+    with session.paused():
+        session.choose({"precision": {"layers": {"nobody": "bf16"}}})
+        session.query("coupling")
+    state = session.wait(TIMEOUT_S)
+    assert state.coupling is not None and "nobody" in state.error
+    session.query("coupling")
+    assert session.state.error is None
+    session.wait(TIMEOUT_S)
+
+
+def test_memory_is_that_of_the_recipe_though_its_model_was_evicted(sessions):
+    session = sessions()
+    session.choose({"precision": {"default": "bf16"}})
+    recipe = session.wait(TIMEOUT_S).recipe
+    session._own.variants.clear()
+    session.query("memory")
+    timeline = session.wait(TIMEOUT_S).record("memory")[recipe.digest]
+    bare = memory_timeline(session.work)
+    assert timeline.total_weights_bytes < bare.total_weights_bytes
+
+
+def test_the_unchanged_model_is_profiled_though_a_recipe_was_chosen_at_once():
+    session = Session(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+    session.choose("fold")
+    state = session.wait(TIMEOUT_S)
+    session.close()
+    assert state.baseline["norm"].kind == "BatchNorm2d" and state.profile["norm"].kind == "Identity"
+    assert state.results[0].has_profile

@@ -40,6 +40,7 @@ ABOUT = {
     "quantization": "integer layers, compensation, QAT",
     "kernels": "CUDA: compile, launch, tune",
     "measure": "paired timing, error",
+    "memory": "pools, plans, snapshots",
     "training": "loops, distillation",
     "figures": "matplotlib, no torch",
     "machine": "hardware, ceilings",

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from ...errors import FileError
-from . import advice, precision, pruning, speed, summary, workbench
+from . import advice, memory, precision, pruning, speed, summary, workbench
 from .folder import Block, Records
 from .text import paragraph
 
@@ -35,6 +35,7 @@ COMMANDS = {
     "cut": "bench experiment cut",
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
+    "memory": "bench memory",
 }
 # Blocks whose record has another name.
 RECORD_OF = {"builds": "fuse_builds", "segmentation": "compress_segnet", "summary": "models"}
@@ -68,6 +69,7 @@ BLOCKS: dict[str, Block] = {
     **advice.BLOCKS,
     **precision.BLOCKS,
     **pruning.BLOCKS,
+    **memory.BLOCKS,
     **workbench.BLOCKS,
     "missing": missing,
 }

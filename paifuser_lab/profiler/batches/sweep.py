@@ -1,35 +1,37 @@
 """Find a batch size: by doubling, then closer around the knee, never beyond a memory limit.
 
 `plan` decides which batches to run; they are run here and timed by `measure`. The memory of a batch
-is measured in one call before it is timed, and a batch whose memory, predicted from smaller ones,
-exceeds the limit is not run at all.
+is predicted before it is run, with fake tensors or else from smaller batches; one that exceeds the
+limit is not run at all. The others' memory is measured in one call before they are timed.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
-from ...arguments import check_count, check_seconds, check_threads
+from ...arguments import bytes_of, check_count, check_seconds, check_threads
 from ...errors import MeasureError
 from ...machine import thread_choices
 from ...machine.host import host_facts
 from ...measure import Samples, rounds_in_turn
+from ...memory.limits import is_out_of_memory, release, safe_limit
 from ...model.weights import weights_bytes
 from ...progress import Progress, progress
 from ...records import BatchRow, BatchSweep, readable_bytes
 from ...records.batch_sweep import readable_rate
 from ...stopping import keep_when_stopped, stop_if_asked
 from ...workload import Workload, running, workload_of
+from ...workload.batching import example_batch, first_of, repeated
 from . import plan
-from .inputs import example_batch, first_of, repeated
-from .memory_limit import bytes_of, is_out_of_memory, release, safe_limit
 from .trial import FEWEST_ROUNDS, Trial, with_time
 
 FINAL_ROUNDS = 11
+NOT_TRIED = "not tried: "
 REFINEMENTS = 2
 CALLS_PER_BATCH = 12  # of a slow batch, about, with warm-up
 SWEEP_SHARE = 0.7  # of the seconds; the rest is for the last rounds
@@ -169,16 +171,11 @@ class _Sweep:
 
     def run(self, batch: int, shown: Progress) -> None:
         """Measure a batch unless its predicted memory exceeds the limit; a failure is a row too."""
-        measured = {
-            size: row.peak_bytes for size, row in self.rows.items() if row.peak_bytes is not None
-        }
-        predicted = (
-            plan.predicted_bytes({0: self.trial.weights, **measured}, batch) if measured else None
-        )
+        predicted = self.predicted_bytes(batch)
         if predicted is not None and predicted > self.trial.limit:
             self.trial.full.add(batch)
             failure = (
-                f"not tried: would need {readable_bytes(predicted)}, more than the limit of "
+                f"{NOT_TRIED}would need {readable_bytes(predicted)}, more than the limit of "
                 f"{readable_bytes(self.trial.limit)}"
             )
             row = BatchRow(batch=batch, failure=failure)
@@ -188,6 +185,21 @@ class _Sweep:
         rate = f" · {readable_rate(row.throughput_per_s)} a second" if row.throughput_per_s else ""
         shown.advance(doing=f"{batch}{rate}")
         self.stop_if_asked()
+
+    def predicted_bytes(self, batch: int) -> int | None:
+        """The memory that a batch will need, corrected by what the largest measured one needed;
+        None where neither fake tensors nor measured batches tell.
+        """
+        measured = {
+            size: row.peak_bytes for size, row in self.rows.items() if row.peak_bytes is not None
+        }
+        ahead = self.trial.predicted_bytes(batch)
+        if ahead is None:
+            known = {0: self.trial.weights, **measured}
+            return plan.predicted_bytes(known, batch) if measured else None
+        largest = max(measured, default=0)
+        expected = self.trial.predicted_bytes(largest) if largest else None
+        return math.ceil(ahead * measured[largest] / expected) if expected else ahead
 
     def take_turns(self, shown: Progress) -> None:
         """Time the knee, its neighbours and the best again in turn, so that no drift decides."""
@@ -251,8 +263,8 @@ class _Sweep:
                 else "raise memory_limit"
             )
             return MeasureError(
-                f"{self.trial.work.name} with a batch of {batch} {self.rows[batch].failure}; "
-                f"{remedy}."
+                f"{self.trial.work.name} with a batch of {batch} "
+                f"{(self.rows[batch].failure or '').removeprefix(NOT_TRIED)}; {remedy}."
             )
         if self.trial.example in self.rows:
             self.trial.work.output()  # raises too, and names the layer

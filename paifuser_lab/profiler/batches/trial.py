@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
-from ...errors import first_line
+from ...errors import MeasureError, first_line
 from ...machine.host import threads as using_threads
 from ...measure import Candidate, Samples, peak_bytes, rounds_in_turn
+from ...memory import Predictor
+from ...memory.limits import is_out_of_memory, release
 from ...model.watch import describe, failing_layer
-from ...records import BatchRow, readable_bytes
+from ...records import BatchRow, StepOptions, readable_bytes
 from ...workload import Inputs, Workload
-from .inputs import leading_sizes, repeated, tensor_bytes
-from .memory_limit import is_out_of_memory, release
+from ...workload.batching import leading_sizes, repeated, tensor_bytes
 from .plan import lost_batch
 
 ROUNDS, FEWEST_ROUNDS = 5, 3
@@ -33,6 +35,19 @@ class Trial:
     full: set[int] = field(default_factory=set)  # batches that do not fit into memory
     is_exhausted: bool = False  # memory itself ran out, not only the limit
     leading_sizes: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+    @cached_property
+    def predictor(self) -> Predictor | None:
+        """Predicts the memory of a batch; None for a model that does not run on fake tensors."""
+        try:
+            return Predictor(self.work, StepOptions())
+        except MeasureError:
+            return None
+
+    def predicted_bytes(self, batch: int) -> int | None:
+        """The memory that a batch needs, predicted with fake tensors; None where it cannot be."""
+        with using_threads(self.threads):
+            return None if self.predictor is None else self.predictor.peak_bytes(batch)
 
     def row_or_failure(self, batch: int) -> BatchRow:
         """The row of a batch; one that fails, of memory or otherwise, is freed and says why."""

@@ -39,6 +39,7 @@ def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> Draft:
     for step, saved in steps:
         if step.is_last:
             _rebuild(folder, draft, step, saved)
+    draft.call_in_pool()
     _check_output(folder, draft)
     return draft
 

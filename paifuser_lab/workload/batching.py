@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ...errors import MeasureError
-from ...workload import Inputs, Workload
+from ..errors import MeasureError
+from .workload import Inputs, Workload
 
 
 def example_batch(work: Workload) -> int:
