@@ -144,7 +144,9 @@ def test_the_command_finds_a_figure_that_differs_from_the_record_and_corrects_it
         folder = tmp_path if name == "README.md" else tmp_path / "docs"
         (folder / name).write_text(text, encoding="utf-8")
     page = tmp_path / "docs" / "workbench.md"
-    wrong = PAGES["workbench.md"].replace("209,540", "103,000")
+    measured = json.loads((MEASURED / "widgets.json").read_text())["data"]
+    received = measured["rows"][0]["received_bytes"]
+    wrong = PAGES["workbench.md"].replace(f"{received:,}", "103,000")
     assert wrong != PAGES["workbench.md"]
     page.write_text(wrong, encoding="utf-8")
     checked = CliRunner().invoke(command, ["pages", str(tmp_path), "--check"])

@@ -50,7 +50,7 @@ def test_only_the_cores_of_this_process_count_and_only_while_they_are_busy(
 ) -> None:
     fields = {"user": 4.0, "guest": 1.0, "system": 2.0, "idle": 100.0, "iowait": 7.0, "steal": 3.0}
     times = namedtuple("times", fields)  # type: ignore[misc]
-    monkeypatch.setattr(host, "_own_cpus", lambda: [0, 2])
+    monkeypatch.setattr(host, "own_cpus", lambda: [0, 2])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [times(**fields)] * 3)
     reading = host.core_use()
     assert (reading.cores, reading.busy_s) == (2, 2 * (4.0 + 2.0 + 3.0))
