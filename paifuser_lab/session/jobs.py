@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..comparison import compare
@@ -211,7 +212,7 @@ class SessionJobs(StateWorker):
         self._update(version, profile=shown, baseline=self._baseline)
 
     def _measure_quickly(self, version: int) -> None:
-        """A first figure of the unchanged model from a few rounds; better ones follow."""
+        """A first figure of the unchanged model from the first round; better ones follow."""
         self._update(version, status="measuring", total=QUICK_ROUNDS)
         quick = compare(
             self._own,
@@ -220,17 +221,17 @@ class SessionJobs(StateWorker):
             metric=False,
             threads=faster_threads(self._own),
             should_stop=lambda: version != self._version,
+            on_round=partial(self._show_round, version),
         )
         self._update(version, comparison=quick)
+
+    def _show_round(self, version: int, done: int, so_far: Comparison) -> None:
+        self._update(version, done=done, comparison=so_far)
 
     def _measure(self, variant: Variant, version: int) -> Comparison | None:
         """Time the variant against the baseline; a newer choice ends it and discards what was
         measured.
         """
-
-        def on_round(done: int, partial: Comparison) -> None:
-            self._update(version, done=done, comparison=partial)
-
         return compare(
             self._own,
             *([variant] if len(variant.recipe) else []),
@@ -238,7 +239,7 @@ class SessionJobs(StateWorker):
             seconds=self.seconds,
             threads=faster_threads(self._own),
             should_stop=lambda: version != self._version,
-            on_round=on_round,
+            on_round=partial(self._show_round, version),
         )
 
     def _run_query(self, name: str, context: QueryContext, version: int) -> None:

@@ -310,3 +310,12 @@ def test_the_unchanged_model_is_profiled_though_a_recipe_was_chosen_at_once():
     session.close()
     assert state.baseline["norm"].kind == "BatchNorm2d" and state.profile["norm"].kind == "Identity"
     assert state.results[0].has_profile
+
+
+def test_the_first_figure_is_that_of_the_first_round():
+    seen = []
+    session = Session(lab.Workload(Small(), images(), name="small"), rounds=5, seconds=0.5)
+    session.observe(lambda state: seen.append(state.comparison and state.comparison.rounds))
+    session.wait(TIMEOUT_S)
+    session.close()
+    assert next(rounds for rounds in seen if rounds) == 1
