@@ -23,6 +23,8 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
     before = against[row.layer]
     if row.joined_into is not None:
         return [Reason(topic="change", sentence=_joined(before, row))]
+    if not all(one.quality is None or one.quality.is_quiet for one in (profile, against)):
+        return [Reason(topic="change", sentence=_untold(before, row))]
     reasons = [Reason(topic="change", sentence=_change(before, row))]
     if row.total_ms >= before.total_ms * (1 - NOISE):
         reasons += [
@@ -36,6 +38,15 @@ def _joined(before: LayerProfile, row: LayerProfile) -> str:
     return (
         f"It took {before.total_ms:.3g} ms and runs inside '{row.joined_into}' now, whose row has "
         "the time of both."
+    )
+
+
+def _untold(before: LayerProfile, row: LayerProfile) -> str:
+    if row.kind == "Identity" and before.kind != "Identity":
+        return _change(before, row)
+    return (
+        f"It took {before.total_ms:.3g} ms and takes {row.total_ms:.3g} ms now, measured on a busy "
+        "machine: whether it is faster cannot be told."
     )
 
 

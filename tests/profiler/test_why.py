@@ -16,6 +16,7 @@ from paifuser_lab.records import (
     Ceiling,
     Explanation,
     LayerProfile,
+    Quality,
     Reason,
 )
 from tests.support.advised import (
@@ -538,3 +539,16 @@ def test_a_variant_s_profile_knows_what_was_applied() -> None:
     assert lab.profile(work, runs=1).applied == ()
     engine = explain(lab.profile(lab.apply(work, lab.Recipe([BACKEND])), runs=1))
     assert not [step for step in engine.steps if "backend" in step]
+
+
+def test_on_a_busy_machine_no_change_is_called_faster() -> None:
+    busy = Quality(others_share=0.6)
+    before, after = row("layer", ms=4.0), row("layer", ms=1.0)
+    for now, then in ((busy, None), (None, busy), (busy, busy)):
+        explanation = explain(
+            profile(after, quality=now), "layer", against=profile(before, quality=then)
+        )
+        told = [reason.sentence for reason in explanation.reasons if reason.topic == "change"]
+        assert len(told) == 1 and "cannot be told" in told[0] and "faster:" not in told[0]
+        assert not any(reason.topic == "not faster" for reason in explanation.reasons)
+    assert "4.00 × faster" in against(before, after, quality=Quality())[0].sentence

@@ -101,10 +101,10 @@ export function recipeBar(ask) {
       if (shown?.asked.has("save") && !state.asked.has("save") && state.saved)
         status.say(`saved to ${state.saved}`);
       shown = state;
+      status.show(state); // before the chips, which fit into what is left of the line
       chips.show(state.recipe);
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
-      status.show(state);
       notices.show(state.error, isUnanswered, state.refused);
       hand(state);
     },
