@@ -86,7 +86,7 @@ class Session(SessionJobs):
         """
         with self._lock:
             if query is None:
-                self._is_waiting = False
+                self._is_waiting = self._is_again = False
                 self._queries.clear()
             else:
                 self._queries.pop(query, None)
