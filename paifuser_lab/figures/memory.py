@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..records import Held, MemoryTimeline, readable_bytes
 from .sheet import visible, without_middle
-from .style import Drawing, Theme, blank
+from .style import Drawing, Theme, blank, legend_beside
 
 GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
 HATCHES = {"weights": "", "activations": "////", "workspace": "...."}
@@ -59,15 +59,7 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
     axes.set_ylabel("alive beyond the weights", color=theme.ink, fontsize=9)
     if events:
         _mark_peak(axes, timeline, theme)
-        legend = axes.legend(
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            fontsize=8,
-            frameon=False,
-            labelcolor=theme.ink,
-        )
-        for text in legend.get_texts():
-            text.set_parse_math(False)  # a dollar sign in a layer's name would start a formula
+        legend_beside(axes, theme)
 
 
 def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:

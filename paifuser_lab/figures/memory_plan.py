@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ..records import MemoryPlan, PackedBuffer, readable_bytes
 from .memory import GROUPS
 from .sheet import visible, without_middle, wrapped
-from .style import Drawing, Theme, blank
+from .style import Drawing, Theme, blank, legend_beside
 
 MOST_TOOLTIPS = 600  # the largest buffers have one
 
@@ -63,17 +63,7 @@ def _draw_legend(axes: Axes, names: tuple[str, ...], theme: Theme) -> None:
     handles, labels = axes.get_legend_handles_labels()
     texts = [without_middle(visible(name or "the model itself"), 24) for name in names]
     ranked = sorted(zip(handles, labels, strict=True), key=lambda pair: texts.index(pair[1]))
-    legend = axes.legend(
-        [handle for handle, _ in ranked],
-        [label for _, label in ranked],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        fontsize=8,
-        frameon=False,
-        labelcolor=theme.ink,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar sign in a layer's name would start a formula
+    legend_beside(axes, theme, [handle for handle, _ in ranked], [label for _, label in ranked])
 
 
 def _draw_levels(axes: Axes, plan: MemoryPlan, theme: Theme) -> None:

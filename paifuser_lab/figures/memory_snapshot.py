@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..records import MemorySnapshot, SnapshotMap, readable_bytes
 from .sheet import visible, without_middle, wrapped
-from .style import Drawing, Theme, blank
+from .style import Drawing, Theme, blank, legend_beside
 
 COLOURS = {
     "weights": "#0072b2",
@@ -75,15 +75,7 @@ def _draw_time(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:
     )
     axes.set_ylabel("allocated", color=theme.ink, fontsize=9)
     _mark_events(axes, snapshot, theme)
-    legend = axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        fontsize=8,
-        frameon=False,
-        labelcolor=theme.ink,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    legend_beside(axes, theme)
 
 
 def _mark_events(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:

@@ -165,6 +165,24 @@ def end_label(axes: Axes, theme: Theme, text: str, end: tuple[float, float]) -> 
     )
 
 
+def legend_beside(
+    axes: Axes, theme: Theme, handles: list[Artist] | None = None, labels: list[str] | None = None
+) -> None:
+    """A legend to the right of the axes: of these handles, or of everything that has a label."""
+    known, names = axes.get_legend_handles_labels()
+    legend = axes.legend(
+        known if handles is None else handles,
+        names if labels is None else labels,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        fontsize=8,
+        frameon=False,
+        labelcolor=theme.ink,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar sign in a name would start a formula
+
+
 def blank(title: str, *, height: float, dark: bool) -> tuple[Drawing, Axes, Theme]:
     """An empty figure of one column's width with one set of axes, without a frame."""
     theme = theme_of(dark=dark)

@@ -43,6 +43,9 @@ def test_what_others_use_of_the_cores_is_what_was_busy_without_this_process() ->
         "ticks are coarse, never negative"
     )
     assert host.others_share(before, before) == 0.0
+    beside = {(7, "a cell"): 1.5}, {(7, "a cell"): 2.0, (8, "a new one"): 0.5}
+    first, last = before._replace(other_threads_s=beside[0]), (2.0, 7.0, 53.0, 4, beside[1])
+    assert host.others_share(first, host.CoreUse(*last)) == pytest.approx(0.5)
 
 
 def test_only_the_cores_of_this_process_count_and_only_while_they_are_busy(

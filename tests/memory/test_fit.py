@@ -18,26 +18,14 @@ from paifuser_lab.memory import predicted_peak
 from paifuser_lab.memory.fit import MOST, largest_batch
 from paifuser_lab.memory.predict.blocks import checkpoint_layers, repeated_blocks
 from paifuser_lab.records import Fit, Record
+from tests.support.models import Perceptron
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTH = 16
 
 
-class Block(nn.Module):
-    """What is checkpointed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Linear(WIDTH, 4 * WIDTH)
-        self.act = nn.GELU()
-        self.narrow = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.narrow(self.act(self.wide(x)))
-
-
 def workload(model: nn.Module | None = None, batch: int = 2) -> lab.Workload:
-    stack = nn.Sequential(*(Block() for _ in range(4)))
+    stack = nn.Sequential(*(Perceptron(WIDTH) for _ in range(4)))
     return lab.Workload(model or stack, torch.randn(batch, WIDTH), name="small")
 
 

@@ -21,24 +21,11 @@ from paifuser_lab.memory.predict import predictor as predicting
 from paifuser_lab.memory.predict.blocks import repeated_blocks
 from paifuser_lab.memory.predict.fake import fake_inputs, fake_model
 from paifuser_lab.records import PredictedPeak, Record, StepOptions
-from tests.support.models import Counting, Mapped, Small, Tied, images
+from tests.support.models import Counting, Mapped, Perceptron, Small, Tied, images
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = ("resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "swin-t-tiny")
 WIDTH, DEPTH = 16, 4
-
-
-class Block(nn.Module):
-    """Two linear layers around an activation: what is checkpointed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Linear(WIDTH, 4 * WIDTH)
-        self.act = nn.GELU()
-        self.narrow = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.narrow(self.act(self.wide(x)))
 
 
 class Stack(nn.Module):
@@ -46,7 +33,7 @@ class Stack(nn.Module):
 
     def __init__(self, depth: int = DEPTH) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*(Block() for _ in range(depth)))
+        self.blocks = nn.Sequential(*(Perceptron(WIDTH) for _ in range(depth)))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.blocks(x)
