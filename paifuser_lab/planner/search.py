@@ -194,7 +194,11 @@ class _Search:
         return candidate
 
     def _leading(self) -> list[str]:
-        return [row.label for row in self._ranked() if row.rank is not None][:LEADERS]
+        """The best candidates whose models are held: timed again, a leader may fall behind one
+        whose model is not.
+        """
+        held = (row for row in self._ranked() if row.label in self.variants)
+        return [row.label for row in held if row.rank is not None][:LEADERS]
 
     def _compared(
         self, work: Workload, variants: dict[str, Any], rounds: int

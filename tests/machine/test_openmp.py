@@ -61,7 +61,7 @@ def test_a_thread_sleeps_in_each_operator_while_another_thread_keeps_its_pool():
         )
         for word in ("kept", "released")
     )
-    assert kept > 4 and released < kept / 4, (kept, released)
+    assert kept > 1 and released < kept / 4, (kept, released)
 
 
 def test_where_there_is_no_libgomp_nothing_is_released(monkeypatch, tmp_path):
