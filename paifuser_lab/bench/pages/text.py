@@ -28,8 +28,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """A number with three significant digits."""
-    return f"{value:.3g}"
+    """A number with three significant digits, or to the integer from 1,000 on: 0.0123, 1,740."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def ratio(value: float, interval: tuple[float, float] | None = None) -> str:
