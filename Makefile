@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
-# Started first, so that two workers end together.
-LONGEST := $(patsubst %,notebooks/%.ipynb,60_attention 40_precision 50_compress 00_tour)
+# Executed as quick copies, with fewer seconds and rounds; the longest first, so that two workers end together.
+COPIES := out/notebooks
+LONGEST := $(patsubst %,$(COPIES)/%.ipynb,60_attention 40_precision 50_compress 00_tour)
 ARGS ?=
 # Two workers, a file each, in the order of collection: the longest first (tests/support/durations.py).
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
@@ -34,7 +35,7 @@ check: install
 	$(BIN)/pytest tests/test_house.py
 
 unit: install
-	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m 'not browser and not gpu' $(ARGS)
+	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) --ignore tests/test_house.py -m 'not browser and not gpu' $(ARGS)
 
 # Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
 frontend: install
@@ -43,11 +44,12 @@ frontend: install
 	else echo "no npx: the front end's types and formatting are not checked"; fi
 
 notebooks: install
+	$(BIN)/python -m tests.support.quick_notebooks $(COPIES)
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 OMP_NUM_THREADS=1 $(if $(PAIFUSER_RUN_CACHE),PAIFUSER_CACHE='$(PAIFUSER_RUN_CACHE)') \
-	  $(BIN)/pytest $(PARALLEL) --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(LONGEST) $(filter-out $(LONGEST),$(NOTEBOOKS))
+	  $(BIN)/pytest $(PARALLEL) --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(LONGEST) $(filter-out $(LONGEST),$(NOTEBOOKS:notebooks/%=$(COPIES)/%))
 
 browser: install
-	$(BIN)/pytest $(PARALLEL) -m browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) tests/browser -m browser
 
 refresh: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)

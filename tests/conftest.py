@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,13 @@ from hypothesis import settings
 import paifuser_lab as lab
 from paifuser_lab.attention import evaluate as attention_evaluate
 from paifuser_lab.fusion import evaluate
-from paifuser_lab.measure import MachineWatch
+from paifuser_lab.measure import MachineWatch, timing
+from paifuser_lab.pruning.targets import prediction
 from paifuser_lab.records import Quality
 from paifuser_lab.session import jobs
+from tests.support.bench import TIMEOUT_S, opened
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
-
-WAIT_S = 120.0
 
 # CI draws the same examples each time; a manual run draws new ones.
 if os.environ.get("PAIFUSER_REQUIRE"):
@@ -31,6 +32,12 @@ if os.environ.get("PAIFUSER_REQUIRE"):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the slowest files first, so that parallel workers end at the same time."""
     items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -47,6 +54,17 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         patch.delenv("PAIFUSER_HARDWARE", raising=False)
         patch.delenv("PAIFUSER_STATIC", raising=False)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_measurements() -> Iterator[None]:
+    """Measurements are brief, since no test judges what they find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "TURN_S", 0.002)
+        patch.setattr(timing, "SLEEP_S", 0.001)
+        patch.setattr(jobs, "PROFILE_S", 0.05)
+        patch.setattr(prediction, "SECONDS", 0.2)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -104,15 +122,9 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
     """A workbench of a small model, its first queries answered; `as_it_was` resets it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("bench"))
-        patch.setattr(jobs, "PROFILE_S", 0.05)
-        workbench = lab.Workbench(
-            lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1
-        )
-        workbench.wait(WAIT_S)
+    work = lab.Workload(Small(), images(), name="small")
+    with opened(work, tmp_path_factory.mktemp("bench")) as workbench:
         yield workbench
-        workbench.close()
 
 
 @pytest.fixture
@@ -123,7 +135,7 @@ def as_it_was(request: pytest.FixtureRequest) -> None:
         workbench.recipe = lab.Recipe([], workload="small")
         workbench.sensitivity = workbench.importance = workbench.allocation = None
         workbench.session.set_error(None)
-        workbench.wait(WAIT_S)
+        workbench.wait(TIMEOUT_S)
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ const named = (element) =>
 """
 
 # A line that wraps out of sight as a whole, and text cut by an ellipsis that a tooltip completes,
-# are meant.
+# are meant; the head of a column is read whole.
 CUT = (
     "(frame) => {"
     + _TEXTS
@@ -51,7 +51,8 @@ CUT = (
       if (style.overflowY !== "visible" && isOutside) break;
       const clips = style.overflowX !== "visible" && one.localName !== "svg";
       if (clips && (box.right > edge.right + 1 || box.left < edge.left - 1)) {
-        if (!(style.textOverflow === "ellipsis" && isTold)) found.add(named(element));
+        const isHead = Boolean(element.closest("[role=columnheader]"));
+        if (isHead || !(style.textOverflow === "ellipsis" && isTold)) found.add(named(element));
         break;
       }
       const scrolls = ["auto", "scroll"].includes(style.overflowY);

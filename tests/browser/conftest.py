@@ -1,4 +1,4 @@
-"""Fixtures of several browser tests."""
+"""Fixtures of the browser tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import pytest
 from tests.browser import jupyterlab
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
-    """One server and one browser for all tests of a file."""
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[jupyterlab.Lab]:
+    """One server for all tests of a worker."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "notebooks").mkdir()
-    with (
-        jupyterlab.serving(folder / "notebooks", folder / "home") as server,
-        jupyterlab.browsing() as browser,
-    ):
+    with jupyterlab.serving(folder / "notebooks", folder / "home") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def served(server: jupyterlab.Lab) -> Iterator[tuple[Any, Any]]:
+    """The server, and one browser for all tests of a file."""
+    with jupyterlab.browsing() as browser:
         yield server, browser

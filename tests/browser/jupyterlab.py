@@ -4,7 +4,11 @@ driving is `paifuser_lab.bench.jupyterlab`.
 
 from __future__ import annotations
 
+import json
 import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,9 @@ from paifuser_lab.bench.jupyterlab import (
     browsing,
     chromium,
     serving,
-    showing,
     write_notebook,
 )
+from paifuser_lab.bench.jupyterlab import showing as showing_page
 
 __all__ = [
     "Lab",
@@ -46,6 +50,25 @@ def marks() -> list[Any]:
         pytest.mark.timeout(600),
         pytest.mark.skipif(absent, reason="there is no Chromium on this machine"),
     ]
+
+
+@contextmanager
+def showing(server: Lab, notebook: str, browser: Any) -> Iterator[Page]:
+    """A page that shows one notebook; at the end its Jupyter kernel is shut down."""
+    try:
+        with showing_page(server, notebook, browser) as shown:
+            yield shown
+    finally:
+        for session in json.loads(_request(server, "sessions")):
+            if session["path"] == notebook:
+                _request(server, f"sessions/{session['id']}", method="DELETE")
+
+
+def _request(server: Lab, path: str, method: str = "GET") -> bytes:
+    url = f"{server.url}/api/{path}?token={server.token}"
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
+        text: bytes = answer.read()
+    return text
 
 
 def quick_copy(name: str, folder: Path, parameters: str) -> None:

@@ -45,6 +45,16 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
         assert not (errors := shown.errors() + shown.strangers), errors
 
 
+def wait_for_report(read: Read, expected: Any) -> None:
+    """Read until the report is the expected one: the page sends a message only once the one before
+    is answered, and a cell that is run meanwhile comes before it.
+    """
+    for _ in range(20):
+        if (report := read()) == expected:
+            return
+    assert report == expected
+
+
 @contextmanager
 def living_panel(
     served: tuple[Any, Any], name: str, cells: Sequence[str]

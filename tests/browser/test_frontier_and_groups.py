@@ -4,6 +4,8 @@ Python side is read back.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser import jupyterlab
 from tests.browser.living import keep, living_panel, open_segment
 
@@ -52,89 +54,89 @@ Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
-def test_a_frontier_is_computed_and_a_chosen_point_is_applied_and_measured(served):
-    with living_panel(served, "frontier", [OPEN, READ]) as (shown, panel, read):
-        page = open_segment(panel, "Best mixtures")
-        panel.get_by_label("what is limited").select_option("size_bytes")
-        panel.get_by_label("at most", exact=True).fill("40")
-        page.get_by_role("button", name="Measure · 6 s").click()
-        page.get_by_role("button", name="Stop").wait_for(timeout=20_000)
-        report = read()
-        assert report["error"] is None and len(report["points"]) > 3 and not any(report["achieved"])
-        dots = panel.get_by_role("listbox", name="choices of formats")
-        assert dots.get_by_role("option").count() == len(report["points"])
-        proposed = page.get_by_role("heading", name=" best for what was asked")
-        proposed.wait_for(timeout=10_000)
-        assert proposed.inner_text().startswith(report["proposed"]) and report["steps"] == 0
-        dots.focus()
-        shown.page.keyboard.press("Home")
-        shown.page.keyboard.press("Enter")
-        panel.get_by_role("heading", name=f"{report['points'][0]} ").wait_for(timeout=10_000)
-        report = read()
-        assert report["error"] is None and report["achieved"][0] and sum(report["achieved"]) == 1
-        table = panel.get_by_role("table", name="the chosen point, predicted and achieved")
-        table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(
-            timeout=10_000
-        )
-        assert "…" not in table.inner_text()
-        assert (
-            report["steps"] == 1
-            and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
-        )
-        keep(shown, "frontier-achieved")
-        panel.get_by_role("button", name="Undo").click()
-        assert read()["steps"] == 0
+@pytest.fixture(scope="module")
+def opened(served):
+    """One workbench for both tests; each leaves it with an empty recipe."""
+    with living_panel(served, "frontier-and-groups", [OPEN, READ]) as shown_panel_read:
+        yield shown_panel_read
 
 
-def test_groups_are_shown_before_the_cut_and_predictions_while_the_line_is_dragged(served):
-    with living_panel(served, "groups", [OPEN, READ]) as (shown, panel, read):
-        page = open_segment(panel, "Channels")
-        page.get_by_role("button", name="Measure ·").click()
-        read()
-        group = page.get_by_role("region", name="what goes together")
-        group.get_by_text("Goes together: 16 channels").wait_for(timeout=20_000)
-        members = group.get_by_role("button").all_inner_texts()
-        assert any(text.startswith(f"{HTML_NAME}.1") for text in members) and any(
-            text.startswith(f"{HTML_NAME}.3") for text in members
-        )
-        line = page.get_by_role("slider", name=f"threshold of {HTML_NAME}.0")
-        table = page.get_by_role("table", name="what the cut gives")
-        assert (
+def test_a_frontier_is_computed_and_a_chosen_point_is_applied_and_measured(opened):
+    shown, panel, read = opened
+    page = open_segment(panel, "Best mixtures")
+    panel.get_by_label("what is limited").select_option("size_bytes")
+    panel.get_by_label("at most", exact=True).fill("40")
+    page.get_by_role("button", name="Measure · 6 s").click()
+    page.get_by_role("button", name="Stop").wait_for(timeout=20_000)
+    report = read()
+    assert report["error"] is None and len(report["points"]) > 3 and not any(report["achieved"])
+    dots = panel.get_by_role("listbox", name="choices of formats")
+    assert dots.get_by_role("option").count() == len(report["points"])
+    proposed = page.get_by_role("heading", name=" best for what was asked")
+    proposed.wait_for(timeout=10_000)
+    assert proposed.inner_text().startswith(report["proposed"]) and report["steps"] == 0
+    dots.focus()
+    shown.page.keyboard.press("Home")
+    shown.page.keyboard.press("Enter")
+    panel.get_by_role("heading", name=f"{report['points'][0]} ").wait_for(timeout=10_000)
+    report = read()
+    assert report["error"] is None and report["achieved"][0] and sum(report["achieved"]) == 1
+    table = panel.get_by_role("table", name="the chosen point, predicted and achieved")
+    table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(
+        timeout=10_000
+    )
+    assert "…" not in table.inner_text()
+    assert (
+        report["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
+    )
+    keep(shown, "frontier-achieved")
+    panel.get_by_role("button", name="Undo").click()
+    assert read()["steps"] == 0
+
+
+def test_groups_are_shown_before_the_cut_and_predictions_while_the_line_is_dragged(opened):
+    shown, panel, read = opened
+    page = open_segment(panel, "Channels")
+    page.get_by_role("button", name="Measure ·").click()
+    read()
+    group = page.get_by_role("region", name="what goes together")
+    group.get_by_text("Goes together: 16 channels").wait_for(timeout=20_000)
+    members = group.get_by_role("button").all_inner_texts()
+    assert any(text.startswith(f"{HTML_NAME}.1") for text in members) and any(
+        text.startswith(f"{HTML_NAME}.3") for text in members
+    )
+    line = page.get_by_role("slider", name=f"threshold of {HTML_NAME}.0")
+    table = page.get_by_role("table", name="what the cut gives")
+    assert (
+        table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text() == "0%"
+    )
+    box = line.bounding_box()
+    mouse, (x, y) = shown.page.mouse, (box["x"] + 150, box["y"] + box["height"] - 24)
+    mouse.move(x, y)
+    mouse.down()
+    predicted = []
+    for step in range(60):
+        mouse.move(x, y - 2 * step)
+        predicted.append(
             table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text()
-            == "0%"
         )
-        box = line.bounding_box()
-        mouse, (x, y) = shown.page.mouse, (box["x"] + 150, box["y"] + box["height"] - 24)
-        mouse.move(x, y)
-        mouse.down()
-        predicted = []
-        for step in range(60):
-            mouse.move(x, y - 2 * step)
-            predicted.append(
-                table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text()
-            )
-        assert (
-            len(set(predicted)) > 3
-            and "predicted" in page.locator(".pf-importance-one").inner_text()
-        )
-        keep(shown, "importance-dragging")
-        mouse.up()
-        panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
-            "prune"
-        ).wait_for(timeout=20_000)
-        report = read()
-        assert report["error"] is None and report["steps"] == 1
-        wanted = f"−{100 * (1 - report['parameters'] / report['whole']):.1f}%"
-        cells = table.get_by_role("row", name="parameters").get_by_role("cell")
-        assert cells.all_inner_texts() == [wanted, wanted, "0%"], (
-            "what was predicted is what was cut"
-        )
-        assert (
-            "ms" in table.get_by_role("row", name="latency").get_by_role("cell").nth(1).inner_text()
-        )
-        keep(shown, "importance-achieved")
-        kept = int(line.get_attribute("aria-valuetext").split()[0])
-        line.press("ArrowUp")
-        assert int(line.get_attribute("aria-valuetext").split()[0]) == kept - 1
-        group.get_by_role("button").filter(has_text=f"{HTML_NAME}.3").first.click()
-        assert read()["selected"] == f"{HTML_NAME}.3"
+    assert (
+        len(set(predicted)) > 3 and "predicted" in page.locator(".pf-importance-one").inner_text()
+    )
+    keep(shown, "importance-dragging")
+    mouse.up()
+    panel.get_by_label("recipe, in the order in which it is applied").get_by_text("prune").wait_for(
+        timeout=20_000
+    )
+    report = read()
+    assert report["error"] is None and report["steps"] == 1
+    wanted = f"−{100 * (1 - report['parameters'] / report['whole']):.1f}%"
+    cells = table.get_by_role("row", name="parameters").get_by_role("cell")
+    assert cells.all_inner_texts() == [wanted, wanted, "0%"], "what was predicted is what was cut"
+    assert "ms" in table.get_by_role("row", name="latency").get_by_role("cell").nth(1).inner_text()
+    keep(shown, "importance-achieved")
+    kept = int(line.get_attribute("aria-valuetext").split()[0])
+    line.press("ArrowUp")
+    assert int(line.get_attribute("aria-valuetext").split()[0]) == kept - 1
+    group.get_by_role("button").filter(has_text=f"{HTML_NAME}.3").first.click()
+    assert read()["selected"] == f"{HTML_NAME}.3"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.browser import jupyterlab
-from tests.browser.living import keep
+from tests.browser.living import keep, living
 
 pytestmark = jupyterlab.marks()
 
@@ -41,33 +39,21 @@ Path("state.json").write_text(json.dumps(report))
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
+def opened(served):
     """The panel in a notebook, and a function that runs its last cell and returns the report."""
-    folder = tmp_path_factory.mktemp("importance")
-    notebooks = folder / "notebooks"
-    jupyterlab.write_notebook(notebooks / "live.ipynb", CELLS)
-    with (
-        jupyterlab.serving(notebooks, folder / "home") as server,
-        jupyterlab.showing(server, "live.ipynb") as shown,
-    ):
-        shown.run_all(timeout_s=120)
-        assert shown.errors() == []
+    with living(served, "importance", CELLS) as (shown, read_state):
 
-        def read(served):
+        def read(count):
             """The report after Python has served so many requests; the page sends a message once
             the previous one is answered.
             """
             for _ in range(20):
-                shown.run_cell(1, timeout_s=60)
-                report = json.loads((notebooks / "state.json").read_text())
-                if report["served"] >= served:
+                report = read_state()
+                if report["served"] >= count:
                     return report
-            raise AssertionError(
-                f"{served} requests were to be served, and {report['served']} were"
-            )
+            raise AssertionError(f"{count} requests were to be served, and {report['served']} were")
 
         yield shown, read
-        assert shown.errors() == [] and shown.strangers == []
 
 
 def kept_words(slider):
@@ -79,7 +65,7 @@ def test_a_dragged_threshold_sets_the_kept_channels_in_python(opened):
     shown, read = opened
     mouse = shown.page.mouse
     line = shown.page.get_by_role("slider", name="threshold of 0")
-    assert kept_words(line) == 64 and read(served=0)["kept"] == {"0": 64, "2": 32, "4": 8}
+    assert kept_words(line) == 64 and read(count=0)["kept"] == {"0": 64, "2": 32, "4": 8}
     box = line.bounding_box()
     x, bottom = box["x"] + 150, box["y"] + box["height"] - 24
     mouse.move(x, bottom)
@@ -90,7 +76,7 @@ def test_a_dragged_threshold_sets_the_kept_channels_in_python(opened):
         words.append(kept_words(line))
     keep(shown, "importance-dragged")
     mouse.up()
-    report = read(served=1)
+    report = read(count=1)
     assert 1 < report["kept"]["0"] < 64 and report["kept"]["0"] == kept_words(line)
     assert len(set(words)) > 3 and sorted(words, reverse=True) == words, "the page follows the hand"
     assert {key: count for key, count in report["kept"].items() if key != "0"} == {"2": 32, "4": 8}
@@ -107,13 +93,13 @@ def test_a_dragged_threshold_sets_the_kept_channels_in_python(opened):
 def test_keys_move_the_line_by_one_channel(opened):
     shown, read = opened
     line = shown.page.get_by_role("slider", name="threshold of 0")
-    before = read(served=1)["kept"]["0"]
+    before = read(count=1)["kept"]["0"]
     line.press("ArrowDown")
     line.press("ArrowDown")
     line.press("ArrowUp")
-    assert read(served=4)["kept"]["0"] == before + 1 == kept_words(line)
+    assert read(count=4)["kept"]["0"] == before + 1 == kept_words(line)
     line.press("Home")
-    assert read(served=5)["kept"]["0"] == 64
+    assert read(count=5)["kept"]["0"] == 64
 
 
 def test_one_threshold_for_all_layers_keeps_the_output_layer_whole(opened):
@@ -121,7 +107,7 @@ def test_one_threshold_for_all_layers_keeps_the_output_layer_whole(opened):
     slider = shown.page.get_by_role("slider", name="one threshold for all layers")
     box = slider.bounding_box()
     shown.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    report = read(served=6)
+    report = read(count=6)
     assert report["kept"] == report["expected"] and report["threshold"] > 0
     assert report["kept"]["4"] == 8 and 40 <= report["kept"]["0"] + report["kept"]["2"] <= 56
     assert report["served"] == 6, "one gesture is one choice"

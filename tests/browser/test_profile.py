@@ -6,24 +6,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
-import pytest
+from tests.browser import audit, jupyterlab
 
-from tests.browser import jupyterlab
-
-QUICK = 'model = "resnet18-tiny"\nstep = "fold"\nseconds = 1.0\nout = ""'
+QUICK = 'model = "resnet18-tiny"\nstep = "fold"\nseconds = 0.5\nout = ""'
 
 pytestmark = jupyterlab.marks()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(tmp_path, dark):
+def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(
+    served: tuple[Any, Any],
+):
+    server, browser = served
     parameters = os.environ.get("PAIFUSER_NOTEBOOK_PARAMETERS", QUICK)
-    jupyterlab.quick_copy("10_profile.ipynb", tmp_path / "notebooks", parameters)
-    with (
-        jupyterlab.serving(tmp_path / "notebooks", tmp_path / "home", dark=dark) as lab,
-        jupyterlab.showing(lab, "10_profile.ipynb") as shown,
-    ):
+    jupyterlab.quick_copy("10_profile.ipynb", server.folder / "profile", parameters)
+    with jupyterlab.showing(server, "profile/10_profile.ipynb", browser) as shown:
         shown.run_all(timeout_s=300)
         assert shown.errors() == []
         tree = shown.page.locator(".pf-profile").first
@@ -44,16 +42,20 @@ def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(tmp
         roofline.locator('[aria-selected=true][aria-label*="maxpool"]').first.wait_for(
             state="attached", timeout=10_000
         )
-        assert shown.page.locator("svg:visible").count() >= 2
-        assert (
-            "predicted"
-            in shown.page.locator(".jp-RenderedHTMLCommon", has_text="achieved").first.inner_text()
-        )
+        pair = shown.page.locator(".jp-RenderedHTMLCommon", has_text="achieved").first
+        for theme in audit.THEMES:
+            audit.dress(shown.page, theme)
+            assert shown.page.locator("svg:visible").count() >= 2
+            assert "predicted" in pair.inner_text()
+            keep_each_cell(shown.page, theme)
         assert shown.strangers == []
-        if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-            cells = shown.page.locator(".jp-CodeCell")
-            for index in range(cells.count()):
-                cells.nth(index).scroll_into_view_if_needed()
-                cells.nth(index).screenshot(
-                    path=Path(folder) / f"profile-{'dark' if dark else 'light'}-{index:02}.png"
-                )
+
+
+def keep_each_cell(page: Any, theme: str) -> None:
+    """Save a screenshot of each cell if screenshots are requested."""
+    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
+        cells = page.locator(".jp-CodeCell")
+        for index in range(cells.count()):
+            cells.nth(index).scroll_into_view_if_needed()
+            name = f"profile-{theme.split()[-1].lower()}-{index:02}.png"
+            cells.nth(index).screenshot(path=Path(folder) / name)

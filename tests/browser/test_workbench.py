@@ -4,16 +4,14 @@ the Python side is read back.
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager
+from collections.abc import Iterator
+from typing import Any
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 
 import paifuser_lab as lab
-from tests.browser import jupyterlab
-from tests.browser.living import OFFER_FOLD, keep
+from tests.browser import audit, jupyterlab
+from tests.browser.living import OFFER_FOLD, Read, keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
@@ -50,124 +48,124 @@ report["is_original"] = bench.variant.weights_hash == before
 from pathlib import Path
 Path("state.json").write_text(json.dumps(report))
 """.strip()
+RESET = """
+bench.wait(60)
+bench.recipe, bench.selected = lab.Recipe([], workload="net"), ""
+bench.wait(60)
+""".strip()
 
 
-@contextmanager
-def opened(tmp_path, *, dark=False):
+@pytest.fixture(scope="module")
+def bench(served: tuple[Any, Any]) -> Iterator[tuple[Any, Any, Read]]:
     """A page with the idle workbench, and a function that reads Python's current state."""
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    notebook = new_notebook(
-        cells=[new_code_cell(OPEN), new_code_cell(READ)], metadata={"kernelspec": kernel}
+    with living_panel(served, "workbench", [OPEN, RESET, READ]) as shown_panel_read:
+        yield shown_panel_read
+
+
+@pytest.fixture
+def opened(bench: tuple[Any, Any, Read]) -> tuple[Any, Any, Read]:
+    """The same page, its recipe and selection empty and its first tab open."""
+    shown, panel, _ = bench
+    audit.dress(shown.page, audit.THEMES[0])
+    shown.run_cell(1, timeout_s=120)
+    frame = panel.locator(".pf-workbench")
+    frame.evaluate("(element) => { element.style.width = ''; }")
+    frame.focus()
+    shown.page.keyboard.press("1")
+    return bench
+
+
+def test_a_click_makes_a_variant_and_undo_withdraws_it(opened, served):
+    shown, panel, read = opened
+    folder = served[0].folder / "workbench"
+    assert read()["recipe"] == []
+    panel.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
+    panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
+        "fold batch-norm"
+    ).wait_for()
+    report = read()
+    assert (
+        report["recipe"] == ["fold batch-norm"]
+        and report["rows"] >= 2
+        and not report["is_original"]
     )
-    nbformat.write(notebook, folder / "bench.ipynb")
-    with (
-        jupyterlab.serving(folder, tmp_path / "home", dark=dark) as server,
-        jupyterlab.showing(server, "bench.ipynb") as shown,
-    ):
-        shown.run_all(timeout_s=120)
-
-        def read():
-            (folder / "state.json").unlink(missing_ok=True)
-            shown.run_all_from(1, timeout_s=120)
-            return json.loads((folder / "state.json").read_text())
-
-        panel = shown.page.locator(".pf-panel").first
-        panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
-        yield shown, panel, read, folder
-        assert shown.errors() == [] and shown.strangers == []
+    for theme in reversed(audit.THEMES):
+        audit.dress(shown.page, theme)
+        keep(shown, f"workbench-folded-{theme.split()[-1].lower()}")
+    panel.get_by_role("button", name="Export").click()
+    panel.get_by_role("menuitem", name="Save recipe").click()
+    panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
+    assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])
+    panel.get_by_role("button", name="Undo").click()
+    report = read()
+    assert report["recipe"] == [] and report["is_original"]
+    panel.get_by_role("button", name="Redo").click()
+    assert read()["recipe"] == ["fold batch-norm"]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_click_makes_a_variant_and_undo_withdraws_it(tmp_path, dark):
-    with opened(tmp_path, dark=dark) as (shown, panel, read, folder):
-        assert read()["recipe"] == []
-        panel.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
-        panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
-            "fold batch-norm"
-        ).wait_for()
-        report = read()
-        assert (
-            report["recipe"] == ["fold batch-norm"]
-            and report["rows"] >= 2
-            and not report["is_original"]
-        )
-        keep(shown, f"workbench-folded-{'dark' if dark else 'light'}")
-        panel.get_by_role("button", name="Export").click()
-        panel.get_by_role("menuitem", name="Save recipe").click()
-        panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
-        assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])
-        panel.get_by_role("button", name="Undo").click()
-        report = read()
-        assert report["recipe"] == [] and report["is_original"]
-        panel.get_by_role("button", name="Redo").click()
-        assert read()["recipe"] == ["fold batch-norm"]
+def test_a_precision_is_chosen_per_row_and_names_are_escaped(opened):
+    shown, panel, read = opened
+    # a long name is cut in its middle; its tooltip is whole
+    row = panel.get_by_role("row").filter(has=shown.page.get_by_title(HTML_NAME, exact=True))
+    row.click()
+    row.locator("select").select_option("bf16")
+    report = read()
+    assert (
+        report["recipe"] == [f"{HTML_NAME}: bf16"]
+        and report["selected"] == HTML_NAME
+        and report["error"] is None
+    )
+    assert shown.page.locator("img[src=x]").count() == 0
 
 
-def test_a_precision_is_chosen_per_row_and_names_are_escaped(tmp_path):
-    with opened(tmp_path) as (shown, panel, read, _):
-        # a long name is cut in its middle; its tooltip is whole
-        row = panel.get_by_role("row").filter(has=shown.page.get_by_title(HTML_NAME, exact=True))
-        row.click()
-        row.locator("select").select_option("bf16")
-        report = read()
-        assert (
-            report["recipe"] == [f"{HTML_NAME}: bf16"]
-            and report["selected"] == HTML_NAME
-            and report["error"] is None
-        )
-        assert shown.page.locator("img[src=x]").count() == 0
-
-
-def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(tmp_path):
-    with opened(tmp_path) as (shown, panel, read, _):
-        panel.get_by_role("columnheader", name="Time, ms").click()
-        assert panel.locator("[aria-sort=descending], [aria-sort=ascending]").count() == 1
-        panel.get_by_role("row").nth(1).click()
-        shown.page.keyboard.press("/")
-        shown.page.keyboard.type("MaxPool")
-        shown.page.wait_for_timeout(300)
-        rows = [row.inner_text() for row in panel.get_by_role("row").all()]
-        assert any("MaxPool2d" in text for text in rows) and not any(
-            "BatchNorm2d" in text for text in rows
-        )
-        shown.page.keyboard.press("Escape")
-        shown.page.keyboard.press("ArrowDown")
-        assert read()["selected"] != ""
+def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(opened):
+    shown, panel, read = opened
+    panel.get_by_role("columnheader", name="Time, ms").click()
+    assert panel.locator("[aria-sort=descending], [aria-sort=ascending]").count() == 1
+    panel.get_by_role("row").nth(1).click()
+    shown.page.keyboard.press("/")
+    shown.page.keyboard.type("MaxPool")
+    shown.page.wait_for_timeout(300)
+    rows = [row.inner_text() for row in panel.get_by_role("row").all()]
+    assert any("MaxPool2d" in text for text in rows) and not any(
+        "BatchNorm2d" in text for text in rows
+    )
+    shown.page.keyboard.press("Escape")
+    shown.page.keyboard.press("ArrowDown")
+    assert read()["selected"] != ""
 
 
 @pytest.mark.parametrize("width", [456, 900, 1200, 1920])
-def test_the_frame_keeps_its_height_and_nothing_leaves_it(tmp_path, width):
-    with opened(tmp_path) as (shown, panel, _, _):
-        frame = panel.locator(".pf-workbench")
-        frame.evaluate("(element, width) => { element.style.width = `${width}px`; }", width)
-        for key in "1234":
-            frame.focus()
-            shown.page.keyboard.press(key)
-            shown.page.wait_for_timeout(200)
-            assert panel.get_by_role("tab", selected=True).count() == 1
-            assert frame.bounding_box()["height"] == 720
-            assert frame.evaluate(OUTSIDE) == []
-        keep(shown, f"workbench-{width}")
+def test_the_frame_keeps_its_height_and_nothing_leaves_it(opened, width):
+    shown, panel, _ = opened
+    frame = panel.locator(".pf-workbench")
+    frame.evaluate("(element, width) => { element.style.width = `${width}px`; }", width)
+    for key in "1234":
+        frame.focus()
+        shown.page.keyboard.press(key)
+        shown.page.wait_for_timeout(200)
+        assert panel.get_by_role("tab", selected=True).count() == 1
+        assert frame.bounding_box()["height"] == 720
+        assert frame.evaluate(OUTSIDE) == []
+    keep(shown, f"workbench-{width}")
 
 
-def test_tabs_keys_and_details_work_without_a_mouse(tmp_path):
-    with opened(tmp_path) as (shown, panel, _, _):
-        panel.locator(".pf-workbench").focus()
-        shown.page.keyboard.press("2")
-        assert panel.get_by_role("tab", selected=True).inner_text() == "Options"
-        assert panel.get_by_text("Attention: none in this model").is_visible()
-        segments = panel.get_by_role("radiogroup").get_by_role("radio")
-        segments.first.focus()
-        shown.page.keyboard.press("ArrowRight")
-        assert segments.nth(1).get_attribute("aria-checked") == "true"
-        shown.page.keyboard.press("?")
-        assert panel.get_by_role("dialog", name="keys").is_visible()
-        shown.page.keyboard.press("Escape")
-        assert panel.get_by_role("dialog", name="keys").is_hidden()
-        shown.page.keyboard.press("1")
-        strip = panel.get_by_role("img", name="where the time goes")
-        assert strip.locator(".pf-part").count() >= 3
-        strip.locator(".pf-part").nth(1).click()
-        assert panel.locator(".pf-rows .pf-chosen").count() == 1
+def test_tabs_keys_and_details_work_without_a_mouse(opened):
+    shown, panel, _ = opened
+    panel.locator(".pf-workbench").focus()
+    shown.page.keyboard.press("2")
+    assert panel.get_by_role("tab", selected=True).inner_text() == "Options"
+    assert panel.get_by_text("Attention: none in this model").is_visible()
+    segments = panel.get_by_role("radiogroup").get_by_role("radio")
+    segments.first.focus()
+    shown.page.keyboard.press("ArrowRight")
+    assert segments.nth(1).get_attribute("aria-checked") == "true"
+    shown.page.keyboard.press("?")
+    assert panel.get_by_role("dialog", name="keys").is_visible()
+    shown.page.keyboard.press("Escape")
+    assert panel.get_by_role("dialog", name="keys").is_hidden()
+    shown.page.keyboard.press("1")
+    strip = panel.get_by_role("img", name="where the time goes")
+    assert strip.locator(".pf-part").count() >= 3
+    strip.locator(".pf-part").nth(1).click()
+    assert panel.locator(".pf-rows .pf-chosen").count() == 1

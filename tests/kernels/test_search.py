@@ -25,7 +25,7 @@ from paifuser_lab.kernels.tuning.search import INITIAL_TILES, MAX_FAILURES, fina
 from paifuser_lab.kernels.tuning.space import Space
 
 RECORDED = Path(__file__).parent.parent / "support" / "recorded"
-SEEDS = 10
+SEEDS = 4
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy
@@ -27,6 +27,12 @@ from paifuser_lab.measure import (
     timing,
 )
 from tests.support.models import Mapped, Small, ids, images
+
+
+@pytest.fixture(autouse=True)
+def whole_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns as long as outside the tests, which make them brief."""
+    monkeypatch.setattr(timing, "TURN_S", 0.03)
 
 
 class Clock:
@@ -365,3 +371,19 @@ def test_flops_are_those_of_fused_operators_too(
     module: nn.Module, inputs: Tensor, expected: int
 ) -> None:
     assert flops(module.eval(), lambda module: module(inputs)) == expected
+
+
+def test_each_round_is_a_turn_and_waiting_for_it_takes_none_of_the_seconds(clock):
+    class Turn:
+        def __enter__(self):
+            clock.now_ns += 10_000_000_000  # another thread's
+
+        def __exit__(self, *error):
+            clock.log.append("given up")
+
+    both = [clock.candidate("a", 300.0), clock.candidate("b", 200.0)]
+    done = list(rounds_in_turn(both, rounds=30, seconds=5.5, turn=Turn))
+    # two calls a turn, the first a warm-up: a second a round
+    assert len(done) == 6
+    turns = [word for word, _ in groupby(clock.log, lambda one: one == "given up")]
+    assert turns == [False, True] * 7, "one for the warm-up, one for each round"

@@ -90,6 +90,72 @@ def test_the_measuring_thread_itself_is_no_load():
     assert threading.current_thread().name not in thread_seconds(before, core_use())
 
 
+def test_what_another_thread_measures_between_two_turns_is_no_load(load, monkeypatch):
+    turn = watch.QUIET
+    monkeypatch.setattr(type(turn), "is_awaited", property(lambda lock: load["is_awaited"]))
+    load["is_awaited"] = True
+    started = MachineWatch()
+    with started.turn():
+        load |= {"wall": 10.0, "own": 10.0, "busy": 10.0}
+    load |= {"wall": 14.0, "own": 10.0, "busy": 18.0}  # both cores, by the one that waited
+    assert quality_of(started).others_share == 0.0
+    load["is_awaited"] = False
+    with started.turn():
+        load |= {"wall": 20.0, "own": 16.0, "busy": 27.0}
+    assert quality_of(started).others_share == pytest.approx(3 / 32), "16 s of two cores count"
+
+
+def test_a_process_is_named_by_its_cores_over_all_of_the_time_that_it_had(load, monkeypatch):
+    monkeypatch.setattr(type(watch.QUIET), "is_awaited", property(lambda lock: True))
+    load["processes"] = {(1, 0.0): ("sh", 0.0)}
+    started = MachineWatch()
+    load |= {"wall": 10.0, "own": 9.0, "busy": 14.0}
+    with started.turn():
+        pass
+    load |= {"wall": 20.0, "own": 9.0, "busy": 30.0}
+    with started.turn():
+        load["processes"] = {(1, 0.0): ("sh", 10.0)}
+    (busiest,) = quality_of(started).busiest
+    assert (busiest.name, busiest.cores) == ("sh", 0.5)
+
+
+def test_the_time_until_a_turn_comes_is_no_load(load):
+    started, has_turn, may_end = MachineWatch(), threading.Event(), threading.Event()
+
+    def keep_turn():
+        with watch.QUIET:
+            has_turn.set()
+            while not watch.QUIET.is_awaited:
+                may_end.wait(0.005)
+            load.update({"wall": 30.0, "own": 1.0, "busy": 50.0})
+
+    thread = threading.Thread(target=keep_turn)
+    thread.start()
+    has_turn.wait(30.0)
+    load |= {"wall": 1.0, "own": 1.0, "busy": 1.0}
+    with started.turn():
+        thread.join(30.0)
+        load |= {"wall": 31.0, "own": 2.0, "busy": 51.0}
+    assert quality_of(started).others_share == 0.0
+
+
+def test_a_turn_is_given_up_where_the_counters_cannot_be_read(load, monkeypatch):
+    taken = []
+
+    def take():
+        taken.append(watch.QUIET.acquire(blocking=False))
+        watch.QUIET.release()
+
+    monkeypatch.setattr(type(watch.QUIET), "is_awaited", property(lambda lock: True))
+    started = MachineWatch()
+    with pytest.raises(ZeroDivisionError), started.turn():
+        monkeypatch.setattr(watch, "core_use", lambda: 1 / 0)
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join(30.0)
+    assert taken == [True]
+
+
 def test_this_machine_can_be_watched():
     started = MachineWatch()
     time.sleep(0.15)

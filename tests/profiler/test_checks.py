@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from paifuser_lab import Recipe, Workload, apply
 from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
-from paifuser_lab.measure import Samples, timing
+from paifuser_lab.measure import Candidate, Samples, timing
 from paifuser_lab.model.watch import watching, watching_outermost
 from paifuser_lab.profiler import checklist
 from paifuser_lab.profiler.checks import CHECKS, settings, spans
@@ -97,12 +97,12 @@ def traceless() -> Iterator[None]:
 
     def state() -> tuple[Any, ...]:
         hooks = len(optim._global_optimizer_pre_hooks)
-        flags = torch.is_grad_enabled(), torch.get_num_threads(), threading.active_count()
+        flags = torch.is_grad_enabled(), torch.get_num_threads()
         return nn.Module.__call__, hooks, torch.autograd.profiler._is_profiler_enabled, flags
 
-    before = state()
+    before, threads = state(), set(threading.enumerate())
     yield
-    assert state() == before
+    assert state() == before and not set(threading.enumerate()) - threads
 
 
 # Data, the model, and what lies beside it
@@ -471,9 +471,11 @@ def test_memory_fragmentation_is_not_measurable_on_a_cpu() -> None:
 
 
 class Minding(nn.Module):
-    """A model that takes the longer the more threads there are, or where its weight is not
-    channels-last.
+    """A model whose call counts as the longer the more threads there are, or where its weight is
+    not channels-last.
     """
+
+    last_ms = 0.0
 
     def __init__(self, *, threads: bool = False, layout: bool = False) -> None:
         super().__init__()
@@ -481,19 +483,30 @@ class Minding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         is_turned = self.conv.weight.is_contiguous(memory_format=torch.channels_last)
-        time.sleep(0.01 * (torch.get_num_threads() if self.minds_threads else 1))
-        time.sleep(0.02 if self.minds_layout and not is_turned else 0.0)
+        Minding.last_ms = 10.0 * (torch.get_num_threads() if self.minds_threads else 1)
+        Minding.last_ms += 20.0 if self.minds_layout and not is_turned else 0.0
         return self.conv(x)
 
 
+@pytest.fixture
+def counted_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call takes as long as the model above says."""
+
+    def timed(candidate: Candidate) -> tuple[float, float]:
+        candidate.call()
+        return Minding.last_ms, Minding.last_ms
+
+    monkeypatch.setattr(timing, "_timed", timed)
+
+
 def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, counted_ms: None
 ) -> None:
     monkeypatch.setattr("paifuser_lab.profiler.checks.findings.thread_choices", lambda: (1, 3))
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        lines = checklist(Workload(Minding(threads=True), images(1)), seconds=1.5)
+        lines = checklist(Workload(Minding(threads=True), images(1)), seconds=QUICK)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -502,9 +515,11 @@ def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(
     assert Recipe(list(lines.steps)).steps, "what it gives is a recipe"
 
 
-def test_channels_last_that_is_faster_fails_and_the_model_itself_is_left_as_it_is() -> None:
+def test_channels_last_that_is_faster_fails_and_the_model_itself_is_left_as_it_is(
+    counted_ms: None,
+) -> None:
     work = Workload(Minding(layout=True), images(1))
-    line = checklist(work, seconds=1.5)["memory layout"]
+    line = checklist(work, seconds=QUICK)["memory layout"]
     assert (
         line.outcome == "failed"
         and line.step == {"layout": {}}

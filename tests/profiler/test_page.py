@@ -241,3 +241,13 @@ def test_a_thousand_layers_stay_a_page():
     text = html_report(profile_of([*parts, *leaves], 1000.0))
     assert len(text.encode()) < 3_000_000
     assert text.count("a_layer_with_a_name_999") > 0
+
+
+def test_in_brief_a_large_model_is_its_costliest_layers_and_a_small_one_its_tree():
+    large = profile_of([leaf(f"<b>.{index}", 1.0 + index, 1000) for index in range(300)], 1000)
+    shown = large.brief_html()
+    names = re.findall(r'pf-name">([^<]+)', shown)
+    assert names == [f"&lt;b&gt;.{index}" for index in range(299, 259, -1)]
+    assert "the 40 costliest of 301 layers" in shown and len(shown) < 60_000
+    details = [tag for tag, _ in Reader(shown).tags if tag == "details"]
+    assert details == [] and PROFILE.brief_html() == PROFILE._repr_html_()

@@ -339,6 +339,13 @@ def test_what_was_measured_counts_before_what_is_estimated() -> None:
     assert reason.saves_ms == pytest.approx(3.0 - 4.0) and reason.basis == "estimated"
 
 
+def test_where_the_time_goes_names_no_layer_that_takes_none() -> None:
+    one = row("conv", ms=2.0, verdict="compute")
+    joined = [row(name, ms=0.0, verdict="overhead") for name in ("norm", "act")]
+    where = only(explain(profile(one, *joined), ""), "where")
+    assert where.sentence == "Most is spent in 'conv' 2 ms; limited by: 20% arithmetic."
+
+
 def test_the_whole_says_where_its_time_goes_and_the_best_step_first() -> None:
     explanation = explain(
         profile(

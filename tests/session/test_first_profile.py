@@ -13,7 +13,7 @@ from tests.support.models import Small, images
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    monkeypatch.setattr(first_profile, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(first_profile, "MIN_KEPT_MS", 0.0)
     monkeypatch.setattr(jobs, "PROFILE_S", 0.05)
 

@@ -69,13 +69,15 @@ def parts_of(bench):
     ]
 
 
-def workers():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("session of")]
-
-
 def has_ended(thread):
     thread.join(TIMEOUT_S)
     return not thread.is_alive()
+
+
+def workers():
+    """The threads of sessions that do not end by themselves; one that is idle is about to."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("session of")]
+    return [thread for thread in threads if not has_ended(thread)]
 
 
 def test_a_session_bounds_its_cached_variants_comparisons_and_profiles(monkeypatch):

@@ -30,6 +30,7 @@ ABOUT = {
     "variant": "apply, save, load",
     "recipe": "steps as data, YAML",
     "steps": "one file a kind of change",
+    "accelerate": "enable() and its switches",
     "attention": "sparse, windowed",
     "engines": "what runs a model",
     "saliency": "sensitivity, importance",

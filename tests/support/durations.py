@@ -5,7 +5,7 @@ from __future__ import annotations
 # Seconds on one core of a desktop CPU, to the next ten; a file that is not named takes less.
 SECONDS = {
     "tests/zoo/test_data.py": 60,
-    "tests/kernels/test_search.py": 90,
+    "tests/kernels/test_search.py": 40,
     "tests/converter/test_quantized_export.py": 70,
     "tests/engines/test_engines.py": 70,
     "tests/quantization/test_qat.py": 70,
@@ -24,9 +24,9 @@ SECONDS = {
     "tests/pipeline/test_notebook.py": 30,
     "tests/bench/test_fuse.py": 30,
     "tests/profiler/test_traces.py": 30,
-    "tests/browser/test_workbench_live.py": 120,
-    "tests/browser/test_workbench.py": 90,
-    "tests/browser/test_fusion_and_attention.py": 80,
-    "tests/browser/test_tour.py": 70,
-    "tests/browser/test_profile.py": 70,
+    "tests/browser/test_workbench_live.py": 100,
+    "tests/browser/test_workbench.py": 50,
+    "tests/browser/test_fusion_and_attention.py": 50,
+    "tests/browser/test_tour.py": 60,
+    "tests/browser/test_profile.py": 60,
 }

@@ -1,0 +1,205 @@
+"""The workbench's memory as a person uses it: what a call holds, a limit that is dragged, switches,
+the packing, and a snapshot of a GPU; each time the Python side is read back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser import audit, jupyterlab
+from tests.browser.living import Read, keep, living_panel, open_segment
+
+pytestmark = jupyterlab.marks()
+
+HTML_NAME = "<img src=x onerror=alert(1)>"
+OPEN = """
+import json
+from pathlib import Path
+import torch
+import paifuser_lab as lab
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential()
+for index in range(3):
+    block = nn.Sequential(nn.Conv2d(3 if not index else 16, 16, 3, padding=1), nn.ReLU())
+    model.add_module(f"HTML_NAME{index}", block)
+model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
+work = lab.Workload(model.eval(), torch.randn(4, 3, 48, 48), name="net")
+bench = lab.Workbench(work, rounds=2, seconds=0.2)
+bench.wait(120)
+bench
+""".strip().replace("HTML_NAME", HTML_NAME)
+SNAPSHOT = """
+from paifuser_lab.records import MemorySnapshot, SiteMemory, SnapshotMap
+moment = SnapshotMap(
+    moment="at the peak", time_ms=1.0, segment_bytes=(20 << 20, 2 << 20),
+    segment_allocated_bytes=(12 << 20, 1 << 20), segment_stream=(0, 7),
+    segment_is_large=(True, False), segment_is_expandable=(False, False),
+    sites=("HTML_NAME.py:3 forward", "net.py:9 main"), categories=("weights", "activations"),
+    block_segment=(0, 0, 1), block_offset_bytes=(0, 4 << 20, 0),
+    block_bytes=(4 << 20, 8 << 20, 1 << 20), block_site=(0, 1, 1), block_category=(0, 1, 1),
+    requested_bytes=12 << 20, free_bytes=9 << 20, largest_free_bytes=8 << 20,
+)
+lab.show(MemorySnapshot(
+    name="run.pickle", device=0, events=3, categories=("weights", "activations"),
+    time_ms=(0.0, 1.0, 2.0), held_bytes=((4 << 20,) * 3, (0, 9 << 20, 2 << 20)),
+    reserved_bytes=(22 << 20,) * 3, peak_ms=1.0, peak_bytes=13 << 20,
+    peak_reserved_bytes=22 << 20, blocks_at_peak=3, maps=(moment,),
+    at_peak=(SiteMemory(site="net.py:9 main", category="activations", blocks=2,
+                        held_bytes=9 << 20),),
+))
+""".strip().replace("HTML_NAME", HTML_NAME)
+READ = """
+state = bench.wait(120)
+fits = state.record("memory_fit") or {}
+report = {"steps": [step.kind for step in bench.recipe], "error": state.error}
+report["selected"] = bench.selected
+report["limits"] = {str(key[1]): fit.limit_bytes for key, fit in fits.items()}
+report["known"] = [name for name in bench.views if name.startswith("memory")]
+Path("state.json").write_text(json.dumps(report))
+""".strip()
+
+
+@pytest.fixture(scope="module")
+def opened(served: tuple[Any, Any]) -> Any:
+    with living_panel(served, "memory", [OPEN, SNAPSHOT, READ]) as (shown, panel, read):
+        shown.page.set_viewport_size({"width": 1900, "height": 1000})
+        yield shown, panel, read
+
+
+def bytes_now(slider: Any) -> int:
+    return int(slider.get_attribute("aria-valuenow"))
+
+
+def test_each_question_is_answered_and_a_limit_that_is_moved_is_asked_for(
+    opened: tuple[Any, Any, Read],
+):
+    shown, panel, read = opened
+    keys = shown.page.keyboard
+    page = open_segment(panel, "Memory")
+    limit, pools = (page.get_by_role("region", name=name) for name in ("memory limit", "memory th"))
+    packing = page.get_by_role("region", name="memory packing")
+    assert page.get_by_role("button", name=re.compile(r"^Measure · \d")).count() == 4
+    keep(shown, "memory-empty")
+    page.get_by_role("region", name="memory", exact=True).get_by_role("button").click()
+    for region in (limit, packing, pools):
+        region.get_by_role("button", name="Measure ·").click()
+    report = read()
+    assert report["error"] is None
+    assert {"memory", "memory_fit", "memory_plan"} <= set(report["known"])
+
+    moment = page.get_by_role("slider", name="moment of the call")
+    before = moment.get_attribute("aria-valuetext")
+    moment.focus()
+    keys.press("ArrowLeft")
+    assert moment.get_attribute("aria-valuetext") != before
+    assert page.get_by_role("heading", name="alive after").count() == 1
+    keys.press("Escape")
+    page.get_by_role("radio", name="By category").click()
+    assert page.get_by_text("alive, with the weights").is_visible()
+
+    line = limit.get_by_role("slider", name="memory limit")
+    line.focus()
+    keys.press("PageDown")
+    keys.press("PageDown")
+    keys.press("ArrowDown")
+    by_keys = bytes_now(line)
+    assert "needs" in line.get_attribute("aria-valuetext") or "fits" in line.get_attribute(
+        "aria-valuetext"
+    )
+    keys.press("Enter")
+    assert read()["limits"]["False"] == by_keys
+    line.scroll_into_view_if_needed()
+    box = line.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] - 4
+    shown.page.mouse.move(x, y)
+    shown.page.mouse.down()
+    shown.page.mouse.move(x - 90, y, steps=4)
+    dragged = bytes_now(line)
+    assert dragged < by_keys and "too much" in limit.inner_text()
+    other = page.get_by_role("region", name="memory", exact=True).get_by_role(
+        "slider", name="memory limit"
+    )
+    assert other.get_attribute("aria-valuetext").startswith(
+        line.get_attribute("aria-valuetext").split(":")[0]
+    ), "the other chart has the same limit"
+    keep(shown, "memory-dragged")
+    shown.page.mouse.up()
+    assert read()["limits"]["False"] == dragged
+    field = limit.get_by_role("textbox", name="memory limit")
+    field.fill("1 GB")
+    limit.get_by_role("button", name="Again ·").click()
+    assert read()["limits"]["False"] == 10**9
+    limit.get_by_role("radio", name="A training step").click()
+    limit.get_by_role("button", name="Measure ·").click()
+    assert read()["limits"]["True"] == 10**9
+    assert "gradients" in limit.inner_text()
+
+    buffers = packing.get_by_role("listbox")
+    buffers.focus()
+    keys.press("Home")
+    keys.press("Enter")
+    assert read()["selected"].startswith(HTML_NAME)
+
+
+def test_a_switch_adds_its_step_and_undo_takes_it_back(opened: tuple[Any, Any, Read]):
+    _, panel, read = opened
+    page = open_segment(panel, "Memory")
+    switch = page.get_by_role("switch", name="Use memory again")
+    assert switch.get_attribute("aria-checked") == "false"
+    switch.click()
+    assert switch.get_attribute("aria-checked") == "true", "before Python has served it"
+    report = read()
+    assert report["steps"] == ["reuse"] and report["error"] is None
+    page.get_by_text("3 of 3 activations in place").wait_for(timeout=10_000)
+    panel.get_by_role("button", name="Undo").click()
+    assert read()["steps"] == []
+    assert switch.get_attribute("aria-checked") == "false"
+    page.get_by_role("radio", name="One call").click()
+    page.get_by_role("button", name="add the step for bf16").click()
+    assert read()["steps"] == ["precision"]
+    panel.get_by_role("button", name="Undo").click()
+    assert read()["steps"] == []
+
+
+@pytest.mark.parametrize("theme", audit.THEMES)
+def test_nothing_of_it_is_cut_off_and_all_text_can_be_read(
+    opened: tuple[Any, Any, Read], theme: str
+):
+    shown, panel, _ = opened
+    page = open_segment(panel, "Memory")
+    frame = panel.locator(".pf-workbench")
+    audit.dress(shown.page, theme)
+    found: dict[str, list[str]] = {}
+    for width in (900, 1200):
+        audit.resize(frame, width)
+        for number, region in enumerate(page.get_by_role("region").all()):
+            region.scroll_into_view_if_needed()
+            keep(shown, f"memory-{width}-{theme[-5:].strip()}-{number}")
+        if problems := audit.cut_text(frame) + audit.faint_text(frame):
+            found[f"{width} px"] = problems
+    assert found == {}
+
+
+def test_a_snapshot_shows_call_sites_on_hover_and_by_keys(opened: tuple[Any, Any, Read]):
+    shown, _, _ = opened
+    panel = shown.page.locator(".pf-panel").nth(1)
+    blocks = panel.get_by_role("listbox", name="blocks in segments at the peak")
+    assert blocks.get_by_role("option").count() == 3
+    blocks.get_by_role("option").first.hover()
+    assert panel.locator(".pf-card:visible").inner_text().startswith(f"{HTML_NAME}.py:3 forward")
+    moment = panel.get_by_role("slider", name="moment of the snapshot")
+    moment.focus()
+    assert moment.get_attribute("aria-valuetext").startswith("13.6 MB allocated at 1 ms")
+    shown.page.keyboard.press("ArrowRight")
+    assert "activations 2.1 MB" in moment.get_attribute("aria-valuetext")
+    assert panel.get_by_role("cell", name="net.py:9 main").count() == 1
+    shown.page.keyboard.press("Escape")
+    for theme in audit.THEMES:
+        audit.dress(shown.page, theme)
+        keep(shown, f"memory-snapshot-{theme[-5:].strip()}")
+        assert audit.cut_text(panel) + audit.faint_text(panel) == []

@@ -1,0 +1,41 @@
+"""The copies of notebooks that are executed differ from them by fewer seconds and rounds alone."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+
+from tests.support.quick_notebooks import AT_MOST, NAMED, NOTEBOOKS, main
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copies")
+    (folder / "removed.ipynb").write_text("of a notebook that is no longer there")
+    main(folder)
+    return folder
+
+
+def test_every_notebook_has_a_copy_and_nothing_else_has(copies):
+    names = {path.name for path in NOTEBOOKS.glob("*.ipynb")}
+    assert {path.name for path in copies.iterdir()} == names
+    assert NAMED.keys() <= {name.removesuffix(".ipynb") for name in names}
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_copy_has_the_same_cells_and_lower_parameters(path, copies):
+    before, after = (nbformat.read(one, as_version=4) for one in (path, copies / path.name))
+    changed = [
+        (old.source.splitlines(), new.source.splitlines())
+        for old, new in zip(before.cells, after.cells, strict=True)
+        if old != new
+    ]
+    bounds = AT_MOST | NAMED.get(path.stem, {})
+    for old_lines, new_lines in changed:
+        for old, new in zip(old_lines, new_lines, strict=True):
+            name, value = new.split(" = ")
+            assert old == new or (old.split(" = ")[0] == name and float(value) == bounds[name])
+            assert name not in bounds or float(value) <= float(old.split(" = ")[1])
+    (given,) = (one.source for one in before.cells if "parameters" in one.metadata.get("tags", ()))
+    has_budget = any(line.split(" = ")[0] in bounds for line in given.splitlines())
+    assert len(changed) == has_budget

@@ -1,0 +1,36 @@
+"""A workbench as tests of the widgets have it: a short profile, one round, a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.session.state import State
+
+TIMEOUT_S = 120.0
+
+
+@contextmanager
+def opened(work: lab.Workload, folder: Path, *, rounds: int = 1) -> Iterator[lab.Workbench]:
+    """A workbench in this folder that has profiled and measured its model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+        bench = lab.Workbench(work, rounds=rounds, seconds=0.1)
+        try:
+            bench.wait(TIMEOUT_S)
+            yield bench
+        finally:
+            bench.close()
+
+
+def send(bench: lab.Workbench, **request: Any) -> State:
+    """The state that follows from a request, sent as the page does: after those not yet served."""
+    last = max([bench.served, *(earlier["id"] for earlier in bench.requests)])
+    bench.requests = [*bench.requests, {**request, "id": last + 1}]
+    return bench.wait(TIMEOUT_S)
