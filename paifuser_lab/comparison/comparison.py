@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from ..recipe import Recipe
 from ..records import Comparison, Measurement, Quality
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..variant import Variant
-from ..workload import Workload, running, workload_of
+from ..workload import Workload, running_in_turns, workload_of
 from .contenders import (
     Contender,
     baselines_of,
@@ -129,7 +129,12 @@ def _time_until_useful(
     for _ in range(MAX_ATTEMPTS):
         watch, began = MachineWatch(), time.perf_counter()
         samples, is_stopped = _time(
-            contenders, work, rounds, until - began, should_stop, partial(report, watch)
+            contenders,
+            work,
+            (rounds, until - began),
+            watch.turn,
+            should_stop,
+            partial(report, watch),
         )
         quality = quality_of(work, watch, samples, fastest_of(baselines, samples))
         took = time.perf_counter() - began
@@ -141,24 +146,25 @@ def _time_until_useful(
 def _time(
     contenders: list[Contender],
     work: Workload,
-    rounds: int,
-    seconds: float,
+    limits: tuple[int, float],
+    turn: Callable[[], AbstractContextManager[object]],
     should_stop: Callable[[], bool] | None,
     report: Callable[[dict[str, Samples]], None],
 ) -> tuple[dict[str, Samples], bool]:
     """Time the contenders in turn until the rounds or seconds end or the user stops; each is timed
-    equally often.
+    equally often. Other threads run models between the rounds.
     """
+    rounds, seconds = limits
     samples: dict[str, Samples] = {}
     with ExitStack() as stack, progress("timing", rounds) as shown:
         for model in {id(item.model): item.model for item in contenders}.values():
-            stack.enter_context(running(model))
+            stack.enter_context(running_in_turns(model))
         candidates = [
             Candidate(item.key, _call(item, work), item.threads, work.device, item.around)
             for item in contenders
         ]
         with keep_when_stopped(lambda: bool(samples)) as ending:
-            for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):
+            for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds, turn=turn):
                 shown.advance(
                     doing=(
                         "fastest so far: "

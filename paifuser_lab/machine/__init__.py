@@ -5,6 +5,7 @@ host         the system's facts: processor, cores, caches, memory, and torch's n
 ceilings     peak rates of computing and of memory, on the CPU and on CUDA devices
 contention   warnings for rates measured while other processes used the cores
 openmp       releases the OpenMP threads of the calling thread
+turns        whose turn it is to run models: one thread at a time
 datasheets   published figures of devices that are not present
 """
 

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
 from ..machine import threads
+from ..machine.turns import QUIET
 from .flops import counter
 from .pages import page_faults
 
@@ -87,28 +88,36 @@ class Samples:
 
 
 def rounds_in_turn(
-    candidates: Sequence[Candidate], *, rounds: int, seconds: float
+    candidates: Sequence[Candidate],
+    *,
+    rounds: int,
+    seconds: float,
+    turn: Callable[[], AbstractContextManager[object]] = lambda: QUIET,
 ) -> Iterator[dict[str, Samples]]:
     """Time the candidates in turn and yield the samples so far after each round; the caller may
     stop after any round.
 
-    Ends after `rounds`, or after `seconds` once five rounds are done.
+    Ends after `rounds`, or after `seconds` once five rounds are done. Each round is a `turn` of
+    this thread; waiting for it takes none of the seconds.
     """
     if rounds < 1:
         raise MeasureError(f"{rounds} rounds measure nothing; ask for 1 or more.")
     samples = {candidate.name: Samples() for candidate in candidates}
     if len(samples) != len(candidates):
         raise MeasureError("Two candidates have the same name; give each its own.")
-    calls = {candidate.name: _calls_per_turn(candidate) for candidate in candidates}
+    with turn():
+        calls = {candidate.name: _calls_per_turn(candidate) for candidate in candidates}
     order, shuffle = list(candidates), random.Random(0).shuffle
-    began = time.perf_counter()
+    spent_s = 0.0
     for done in range(rounds):
-        if done >= 5 and time.perf_counter() - began > seconds:
+        if done >= 5 and spent_s > seconds:
             return
         shuffle(order)
-        with _no_collection():
+        with turn(), _no_collection():
+            began = time.perf_counter()
             for candidate in order:
                 _take_turn(candidate, calls[candidate.name], samples[candidate.name])
+            spent_s += time.perf_counter() - began
         yield samples
 
 

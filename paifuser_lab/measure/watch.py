@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import numpy
 import psutil
 
-from ..machine.host import core_use, others_share, own_cpus, thread_seconds
+from ..machine.host import CoreUse, core_use, others_share, own_cpus, thread_seconds
 from ..machine.openmp import notebook_shell
+from ..machine.turns import QUIET
 from ..records import BusyProcess, Quality
 from ..records.quality import is_useless
 from .timing import Samples
@@ -26,16 +27,38 @@ MIN_ROUNDS = 5  # for a spread
 
 
 class MachineWatch:
-    """The machine's load since this object was made, by the thread that measures."""
+    """The machine's load since this object was made, by the thread that measures. A measurement
+    of another thread in this one's pauses is no load.
+    """
 
     def __init__(self) -> None:
         self._processes = _cpu_seconds()
         self._before = core_use()
+        self._began_s = self._before.wall_s
+        self._paused: CoreUse | None = None  # since another thread has the turn
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """This thread's turn to measure; what others do until it comes does not count."""
+        if not QUIET.acquire(blocking=False):
+            self._paused = self._paused or core_use()
+            QUIET.acquire()
+        try:
+            if self._paused is not None:
+                self._before = _moved_on(self._before, self._paused, core_use())
+                self._paused = None
+            yield
+        finally:
+            try:
+                if QUIET.is_awaited:
+                    self._paused = core_use()
+            finally:
+                QUIET.release()
 
     @property
     def others_share(self) -> float | None:
         """The share of the cores that other processes took; None after too short a time."""
-        now = core_use()
+        now = self._paused or core_use()
         if now.wall_s - self._before.wall_s < MIN_WALL_S:
             return None
         return min(1.0, others_share(self._before, now))
@@ -63,14 +86,15 @@ class MachineWatch:
 
     def _busiest(self) -> tuple[BusyProcess, ...]:
         """Other programs and threads by the cores that they used, the busiest first."""
-        now = core_use()
+        now = self._paused or core_use()
         seconds = now.wall_s - self._before.wall_s
+        in_all_s = now.wall_s - self._began_s
         used: dict[str, list[float]] = defaultdict(list)
         for name, spent_s in thread_seconds(self._before, now).items():
             if spent_s / seconds >= MIN_CORES:
                 used[_thread_name(name)].append(spent_s / seconds)
         for key, (name, spent_s) in _cpu_seconds().items():
-            cores = (spent_s - self._processes.get(key, (name, 0.0))[1]) / seconds
+            cores = (spent_s - self._processes.get(key, (name, 0.0))[1]) / in_all_s
             if cores >= MIN_CORES:
                 used[name].append(cores)
         busiest = sorted(used.items(), key=lambda item: -sum(item[1]))[:MAX_NAMED]
@@ -78,6 +102,21 @@ class MachineWatch:
             BusyProcess(name=_counted(name, len(cores)), cores=round(sum(cores), 2))
             for name, cores in busiest
         )
+
+
+def _moved_on(reading: CoreUse, since: CoreUse, until: CoreUse) -> CoreUse:
+    """A reading moved on by what was used between two others, which then does not count."""
+    threads = {
+        key: reading.other_threads_s.get(key, 0.0) + seconds - since.other_threads_s.get(key, 0.0)
+        for key, seconds in until.other_threads_s.items()
+    }
+    return CoreUse(
+        reading.wall_s + until.wall_s - since.wall_s,
+        reading.own_s + until.own_s - since.own_s,
+        reading.busy_s + until.busy_s - since.busy_s,
+        reading.cores,
+        threads,
+    )
 
 
 def _thread_name(name: str) -> str:

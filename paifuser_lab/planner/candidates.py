@@ -12,10 +12,11 @@ from typing import Any
 from torch import nn
 
 from ..machine import thread_choices
-from ..measure import peak_bytes
-from ..memory.pools import heap_obstacle
+from ..memory.pools import pool_gain
+from ..memory.sole_readers import ACTIVATIONS
 from ..model.fold import plan_fold
 from ..model.graph import observe
+from ..profiler.expected import KINDS
 from ..quantization import saturates
 from ..records import Hardware, Limit, counted
 from ..workload import Workload, running
@@ -23,8 +24,6 @@ from ..workload import Workload, running
 MIN_SPEEDUP = 1.3  # a format is tried when the hardware computes this much faster in it
 MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
 WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # `plan` and a search have limits of their own
-MIN_POOL_BYTES = 32 << 20  # a memory pool is tried where a call holds more: glibc keeps less itself
-PRUNED_SHARES = (0.25, 0.5)  # of the channels, that a search tries to remove
 
 Choice = dict[str, dict[str, Any]]
 
@@ -65,7 +64,8 @@ def plan_candidates(
     ]
     layouts: list[list[Choice]] = [[], [{"layout": {}}]] if has_images(work) else [[]]
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
-    pools: list[Choice] = [{"pool": {}}] if may_need_pool(work) else []
+    gain = pool_gain(work)
+    pools: list[Choice] = [{"pool": {"why": gain.sentence}}] if gain and gain.pays else []
     candidates: list[list[Choice]] = []
     for count in counts:
         for name in formats:
@@ -133,15 +133,6 @@ def int8_format(machine: Hardware, max_error: float) -> str | None:
     return "int8" if is_allowed and not saturates() else None
 
 
-def may_need_pool(work: Workload) -> bool:
-    """Whether calls hold so much on a CPU that its allocator gives some of it back each time."""
-    if work.device.type != "cpu" or heap_obstacle():
-        return False
-    with running(work.model):
-        inputs = work.inputs.clone()
-        return peak_bytes(lambda: inputs(work.model), work.device) > MIN_POOL_BYTES
-
-
 def has_images(work: Workload) -> bool:
     return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
         isinstance(module, nn.Conv2d) for module in work.model.modules()
@@ -193,8 +184,13 @@ def _plain(steps: tuple[Choice, ...]) -> tuple[Choice, ...]:
     )
 
 
+# by the kind of step, whose effect advice predicts
 ENGINES = {
     "openvino": ("Run on OpenVINO", "the whole graph as one call, layers joined where it can"),
+    "openvino in bf16": (
+        "Run on OpenVINO, in bf16",
+        "one call, and this processor computes faster in bf16",
+    ),
     "onnxruntime": ("Run on ONNX Runtime", "the whole graph as one call, layers joined"),
     "inductor": ("Compile with Inductor", "joins what lies between the large operators; compiles"),
 }
@@ -205,16 +201,14 @@ def _engine_changes(
 ) -> list[Change]:
     is_cpu = work.device.type == "cpu"
     half = half_format(machine, 1.0)
+    left_out = {"openvino in bf16"} if half != "bf16" else set()
     changes = []
-    for name in (name for name in ENGINES if name in engines and (is_cpu or name == "inductor")):
-        label, why = ENGINES[name]
-        options = {"freeze": True} if name == "inductor" and is_cpu else {}
-        backend: Choice = {"backend": {"name": name, **options}}
-        changes.append(Change(label, (*folded, backend), why))
-        if name == "openvino" and half == "bf16":
-            in_half: Choice = {"backend": {"name": name, "bf16": True}}
-            why = "one call, and this processor computes faster in bf16"
-            changes.append(Change(f"{label}, in bf16", (*folded, in_half), why))
+    for name, (label, why) in ENGINES.items():
+        engine = KINDS[name].engine
+        if engine not in engines or name in left_out or not (is_cpu or engine == "inductor"):
+            continue
+        step = KINDS[name].step if is_cpu else {"backend": {"name": engine}}
+        changes.append(Change(label, (*folded, step), why))
     return changes
 
 
@@ -224,28 +218,32 @@ def _layout_changes(
     changes = []
     if has_images(work):
         changes.append(
-            Change("Channels last", ({"layout": {}},), "convolutions read neighbouring bytes")
+            Change("Channels last", (KINDS["layout"].step,), "convolutions read neighbouring bytes")
         )
         changes.append(
             Change(
                 "Channels last, layers joined",
-                (*folded, {"layout": {}}, {"fuse": {}}),
+                (*folded, KINDS["layout"].step, KINDS["fuse"].step),
                 "activations are computed where the convolution writes",
             )
         )
     else:
         why = "activations are computed where the layer before writes"
-        changes.append(Change("Join layers", (*folded, {"fuse": {}}), why))
+        changes.append(Change("Join layers", (*folded, KINDS["fuse"].step), why))
     if folding:
         changes.append(Change("Fold batch-norm", folded, folding[0]["fold"]["why"]))
     return changes
 
 
 def _memory_changes(work: Workload) -> list[Change]:
-    if not may_need_pool(work):
-        return []
-    why = "large buffers are used again, and not faulted in page by page at each call"
-    return [Change("Keep freed memory", ({"pool": {}},), why)]
+    changes = []
+    gain = pool_gain(work)
+    if gain is not None and gain.pays:
+        changes.append(Change("Keep freed memory", ({"pool": {}},), gain.sentence))
+    if any(type(layer) in ACTIVATIONS and not layer.inplace for layer in work.model.modules()):
+        why = "activations write over their input where nobody else reads it"
+        changes.append(Change("Use memory again", ({"reuse": {}},), why, is_smaller=True))
+    return changes
 
 
 def _precision_changes(
@@ -261,7 +259,7 @@ def _precision_changes(
         changes.append(_in_format(name, folded, why))
     if target.int8_gops and not machine.accelerators:
         ratio = f"{target.int8_gops / target.fp32_gflops:.1f} × the rate of fp32 here"
-        int8: tuple[Choice, ...] = (*folded, {"precision": {"default": "int8"}})
+        int8 = (*folded, KINDS["int8"].step)
         why = f"a quarter of the bytes, {ratio}"
         changes += [
             Change(f"{label} in int8", (*int8, {"backend": {"name": engine}}), why, is_smaller=True)
@@ -281,9 +279,9 @@ def _in_format(name: str, folded: tuple[Choice, ...], why: str) -> Change:
 
 def _pruned_changes(folded: tuple[Choice, ...], *, may_train: bool) -> list[Change]:
     changes = []
-    for share in PRUNED_SHARES:
-        label = f"Keep {1 - share:.0%} of the channels"
-        steps: tuple[Choice, ...] = (*folded, {"prune": {"ratio": share}})
+    for kind in (KINDS["prune 25 %"], KINDS["prune 50 %"]):
+        label = f"Keep {1 - kind.step['prune']['ratio']:.0%} of the channels"
+        steps = (*folded, kind.step)
         changes.append(Change(label, steps, "fewer channels: fewer products", is_smaller=True))
         if may_train:
             trained = (*steps, {"distill": {"epochs": 1}})

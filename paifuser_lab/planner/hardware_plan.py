@@ -135,13 +135,14 @@ def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) ->
 
 def _reasons(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterable[tuple[Any, str]]:
     for step in recipe.steps:
-        yield step, step.why or _reason(step.kind, best, measured)
+        notes = [note for note in best.notes if step.kind == "pool" and "memory pool" in note]
+        estimate = f"; estimated before: {step.why}" if step.why else ""
+        reason = step.why or _reason(step.kind, best, measured)
+        yield step, notes[-1] + estimate if notes else reason
 
 
 def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
     base = measured[measured.baseline]
-    if kind == "pool" and (notes := [note for note in best.notes if "memory pool" in note]):
-        return notes[-1]
     if kind != "backend":
         count = sum(bool(row.steps) for row in measured.rows)
         return (

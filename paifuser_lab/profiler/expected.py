@@ -232,7 +232,7 @@ KINDS: dict[str, Kind] = {
         is_exact=False,
     ),
     "inductor": Kind(
-        {"backend": {"name": "inductor"}},
+        {"backend": {"name": "inductor", "freeze": True}},
         "What lies between the products is compiled into few passes",
         ("calls", "products", "passes"),
     ),

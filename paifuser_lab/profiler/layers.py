@@ -26,7 +26,7 @@ from ..measure import MachineWatch, faster_threads, spread, timed_ms
 from ..progress import Progress, progress
 from ..records import Hardware, Profile
 from ..stopping import keep_when_stopped
-from ..workload import Derived, Workload, running, workload_of
+from ..workload import Derived, Workload, running, running_in_turns, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
 from .faster import finished
@@ -100,7 +100,7 @@ def profile_in_turn(
             lambda: bool(complete) and all(one.watched_ms and one.plain_ms for one in complete)
         ) as ending:
             watch = MachineWatch()
-            _time_in_turn(complete, runs, seconds, shown, should_stop)
+            _time_in_turn(complete, (runs, seconds), watch, shown, should_stop)
             for observation in complete:
                 observation.quality = watch.quality(spread=spread(observation.plain_ms))
             for observation in complete:
@@ -160,27 +160,33 @@ def _failed(work: Workload, count: int, machine: Hardware, failure: ForwardError
 
 def _time_in_turn(
     observations: list[Observation],
-    runs: int,
-    seconds: float,
+    limits: tuple[int, float],
+    watch: MachineWatch,
     shown: Progress,
     should_stop: Callable[[], bool] | None,
 ) -> None:
-    """Time each model plain and watched, round after round in shuffled order."""
+    """Time each model plain and watched, round after round in shuffled order; other threads run
+    models between the rounds.
+    """
+    runs, seconds = limits
     shuffle = random.Random(0).shuffle
     turns = [
         (observation, is_watched) for observation in observations for is_watched in (False, True)
     ]
-    began = time.perf_counter()
+    spent_s = 0.0
     with ExitStack() as stack:
         for observation in observations:
-            stack.enter_context(running(observation.work.model))
+            stack.enter_context(running_in_turns(observation.work.model))
         for done in range(runs):
-            is_late = done >= MIN_RUNS and time.perf_counter() - began > seconds
+            is_late = done >= MIN_RUNS and spent_s > seconds
             if is_late or (should_stop is not None and done and should_stop()):
                 return
             shuffle(turns)
-            for observation, is_watched in turns:
-                _take_turn(observation, is_watched=is_watched)
+            with watch.turn():
+                began = time.perf_counter()
+                for observation, is_watched in turns:
+                    _take_turn(observation, is_watched=is_watched)
+                spent_s += time.perf_counter() - began
             shown.advance(doing=", ".join(observation.work.name for observation in observations))
 
 

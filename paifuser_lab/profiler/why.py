@@ -99,7 +99,8 @@ def is_applied(step: Options, applied: Iterable[Options]) -> bool:
 def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """A container's costliest layers, and the limits that bind its layers."""
     inside = [layer for _, layer in profile.walk(row.layer)]
-    first = sorted(inside, key=lambda layer: -layer.self_ms)[:3]
+    ranked = sorted(inside, key=lambda layer: -layer.self_ms)[:3]
+    first = [layer for layer in ranked if layer.self_ms > 0] or ranked[:1]
     names = ", ".join(
         f"'{layer.layer or profile.workload}' {layer.self_ms:.3g} ms" for layer in first
     )
@@ -109,6 +110,7 @@ def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     shares = ", ".join(
         f"{ms / (row.total_ms or 1.0):.0%} {LIMITS[name]}"
         for name, ms in sorted(bound.items(), key=lambda pair: -pair[1])
+        if ms > 0 or len(bound) == 1
     )
     yield Reason(topic="where", sentence=f"Most is spent in {names}; limited by: {shares}.")
 

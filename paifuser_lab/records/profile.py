@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .hardware import Ceiling
 from .layer_profile import Bound, OperatorProfile
-from .profile_html import profile_html
+from .profile_html import profile_brief, profile_html
 from .profile_text import profile_table, profile_text
 from .profile_tree import ProfileTree
 from .record import Record
@@ -102,3 +102,7 @@ class Profile(ProfileTree):
 
     def _repr_html_(self) -> str:
         return profile_html(self)
+
+    def brief_html(self) -> str:
+        """The tree, or of a large model its costliest layers: to be sent along with a widget."""
+        return profile_brief(self)

@@ -15,6 +15,7 @@ from .profile_text import cells, container_operators, failure, name_of
 from .profile_tree import ProfileTree
 
 OPEN_SHARE = 0.05  # layers with a larger share of the time are shown unfolded
+BRIEF_ROWS = 40  # of the tree that is sent along with a widget
 # as on the roofline, so that colour is not the only sign
 SHAPES = {"compute": "●", "memory": "■", "overhead": "▲"}
 HTML_COLUMNS = {  # each with its width in em, and the least width of the tree in px to show it
@@ -35,19 +36,35 @@ RUNS_AS = {"runs as": (11, 620)}  # only where an engine ran the model
 
 def profile_html(profile: ProfileTree) -> str:
     """The tree with bars, costly branches unfolded, with the title above and the accuracy below."""
-    notes = "".join(
-        f'<p class="pf-faint">{html.escape(note)}</p>'
-        for note in [*failure(profile), profile.accuracy]
-    )
-    title = f"<p><b>{html.escape(profile.title)}</b></p>"
-    return (
-        '<div class="pf-profile" data-lm-suppress-shortcuts="true">'
-        f"{title}{profile_tree(profile)}{notes}</div>"
-    )
+    return _titled(profile, profile_tree(profile))
+
+
+def profile_brief(profile: ProfileTree) -> str:
+    """The tree, or of a large model its costliest layers: made and sent in a few milliseconds."""
+    if len(profile) <= BRIEF_ROWS:
+        return profile_html(profile)
+    rows = profile.costliest(BRIEF_ROWS)
+    inside = "".join(_leaf(row, row.layer or profile.workload, profile, 0) for row in rows)
+    rest = f"the {len(rows)} costliest of {len(profile)} layers"
+    return _titled(profile, _tree(profile, inside), rest)
 
 
 def profile_tree(profile: ProfileTree) -> str:
     """The tree alone, for a page that has its own title; it folds by mouse and keyboard."""
+    return _tree(profile, _branch(profile, profile.root, 0))
+
+
+def _titled(profile: ProfileTree, tree: str, *more: str) -> str:
+    notes = "".join(
+        f'<p class="pf-faint">{html.escape(note)}</p>'
+        for note in [*more, *failure(profile), profile.accuracy]
+    )
+    title = f"<p><b>{html.escape(profile.title)}</b></p>"
+    return f'<div class="pf-profile" data-lm-suppress-shortcuts="true">{title}{tree}{notes}</div>'
+
+
+def _tree(profile: ProfileTree, inside: str) -> str:
+    """The rows below their heads, with their style."""
     heads = "".join(
         f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in _columns(profile)
     )
@@ -57,7 +74,7 @@ def profile_tree(profile: ProfileTree) -> str:
         f'<div class="pf-tree" role="list" aria-label="{label}">'
         '<div class="pf-row pf-head" aria-hidden="true">'
         '<span class="pf-left">layer</span><span class="pf-left pf-kind">kind</span>'
-        f"{heads}</div>{_branch(profile, profile.root, 0)}</div>"
+        f"{heads}</div>{inside}</div>"
     )
 
 
@@ -118,14 +135,24 @@ STYLE = """
 """
 
 
-def _branch(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
-    name = name_of(row, profile) + (f" ({row.calls} ×)" if row.calls > 1 else "")
-    line = _line(name, row.kind, _html_cells(row, profile), _columns(profile))
+def _leaf(row: LayerProfile, name: str, profile: ProfileTree, depth: int) -> str:
+    attributes, line = _row(row, name, profile, depth)
+    return f'<div class="pf-row pf-leaf" role="listitem" {attributes}>{line}</div>'
+
+
+def _row(row: LayerProfile, name: str, profile: ProfileTree, depth: int) -> tuple[str, str]:
+    """The attributes of a layer's row, and its cells."""
+    called = name + (f" ({row.calls} ×)" if row.calls > 1 else "")
+    line = _line(called, row.kind, _html_cells(row, profile), _columns(profile))
     style = f"--pf-depth:{depth};--pf-share:{min(1.0, row.share):.1%}"
-    attributes = f'style="{style}" title="{_tooltip(row, profile)}"'
-    below = profile.children(row.layer)
+    return f'style="{style}" title="{_tooltip(row, profile)}"', line
+
+
+def _branch(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
+    below, name = profile.children(row.layer), name_of(row, profile)
     if not below:
-        return f'<div class="pf-row pf-leaf" role="listitem" {attributes}>{line}</div>'
+        return _leaf(row, name, profile, depth)
+    attributes, line = _row(row, name, profile, depth)
     inside = "".join(_branch(profile, child, depth + 1) for child in below)
     is_open = " open" if row.share > OPEN_SHARE else ""
     return (

@@ -12,7 +12,8 @@ seeding     sets and restores the random state
 
 from __future__ import annotations
 
-from .eval_mode import QUIET, running
+from ..machine.turns import QUIET
+from .eval_mode import running, running_in_turns
 from .workload import (
     UNSEEN,
     Derived,
@@ -36,5 +37,6 @@ __all__ = [
     "changed_buffers",
     "outside_inference",
     "running",
+    "running_in_turns",
     "workload_of",
 ]

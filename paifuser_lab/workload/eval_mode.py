@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import RLock
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-# One thread runs models at a time: a workbench runs them in the background while a cell may do the
-# same, perhaps with the same model. Its flags and buffers, torch's profiler and modes, export and
-# compilation are global to the process, and concurrent timings would disturb each other.
-QUIET = RLock()
+from ..machine.turns import QUIET
+
+
+@dataclass
+class _Opened:
+    """A model in eval mode, what restores it, and how many use it so."""
+
+    restoring: ExitStack = field(default_factory=ExitStack)
+    users: int = 0
+
+
+_opened: dict[int, _Opened] = {}  # by the id of the model, which is alive meanwhile
 
 
 @contextmanager
@@ -20,17 +28,39 @@ def running(model: nn.Module) -> Iterator[None]:
     """Put a model into eval mode without gradients, while no other thread runs one; flags and
     buffers are restored even after an error.
     """
+    with QUIET, _in_eval_mode(model), torch.no_grad():
+        yield
+
+
+@contextmanager
+def running_in_turns(model: nn.Module) -> Iterator[None]:
+    """The same for a measurement in rounds, which takes its turn for each: between them other
+    threads run models, perhaps this one. The last thread that uses it so restores it.
+    """
     with QUIET:
-        yield from _running(model)
+        opened = _opened.get(id(model)) or _Opened()
+        if not opened.users:
+            opened.restoring.enter_context(_in_eval_mode(model))
+            _opened[id(model)] = opened  # not if that failed: the next one tries it again
+        opened.users += 1
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        with QUIET:
+            opened.users -= 1
+            if not opened.users:
+                del _opened[id(model)]
+                opened.restoring.close()
 
 
-def _running(model: nn.Module) -> Iterator[None]:
+@contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
     before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     model.eval()
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
         for module, flag, buffers in before:
             module.training = flag

@@ -50,7 +50,7 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rounds_on_paper(
-    candidates: list[Candidate], *, rounds: int, seconds: float
+    candidates: list[Candidate], *, rounds: int, seconds: float, turn: Any
 ) -> Iterator[dict[str, Samples]]:
     samples = {candidate.name: Samples() for candidate in candidates}
     for number in range(rounds):

@@ -25,7 +25,7 @@ class Rounds:
     def __init__(self, ms):
         self.ms, self.turns = ms, []
 
-    def __call__(self, candidates, *, rounds, seconds):
+    def __call__(self, candidates, *, rounds, seconds, turn):
         samples = {candidate.name: Samples() for candidate in candidates}
         for number in range(rounds):
             for index, candidate in enumerate(candidates):

@@ -19,7 +19,7 @@ from paifuser_lab.measure import choose_threads
 from paifuser_lab.planner import SearchOptions, faster, search
 from paifuser_lab.planner.candidates import Change, changes_for
 from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, ranked, with_status
-from paifuser_lab.profiler.expected import expected_of
+from paifuser_lab.profiler.expected import KINDS, expected_of
 from paifuser_lab.records import Candidate, Measurement, Record
 from tests.support.models import Small, images
 
@@ -250,6 +250,19 @@ def test_every_change_of_the_real_list_is_a_valid_recipe(work):
     assert not any(change.trains for change in untrained)
     names = {step["backend"]["name"] for c in untrained for step in c.steps if "backend" in step}
     assert names <= {"eager"}
+
+
+def test_a_search_tries_every_step_whose_effect_advice_predicts(work):
+    machine = hardware()
+    ceilings = tuple(
+        ceiling.model_copy(update={"bf16_gflops": 3 * ceiling.fp32_gflops, "int8_gops": 99.0})
+        for ceiling in machine.ceilings
+    )
+    fast = machine.model_copy(update={"ceilings": ceilings})
+    engines = ("eager", "inductor", "onnxruntime", "openvino")
+    tried = [step for change in changes_for(work, fast, may_train=False, engines=engines)
+             for step in change.steps]  # fmt: skip
+    assert [name for name, kind in KINDS.items() if kind.step not in tried] == []
 
 
 def test_a_model_that_runs_only_with_its_own_batch_is_timed_with_that(tried):

@@ -14,6 +14,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.machine.datasheets import DEVICES
+from paifuser_lab.memory.pools import PoolGain
 from paifuser_lab.planner import candidates, hardware_plan
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement
 from tests.support.models import Mapped, Small, ids, images
@@ -358,32 +359,34 @@ def test_int8_is_not_tried_where_engines_saturate(
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The bytes that a call holds, and why this machine has no memory pool."""
-    facts: dict[str, Any] = {"bytes": candidates.MIN_POOL_BYTES + 1, "obstacle": ""}
-    monkeypatch.setattr(candidates, "peak_bytes", lambda call, device: facts["bytes"])
-    monkeypatch.setattr(candidates, "heap_obstacle", lambda: facts["obstacle"])
+    """What a memory pool would spare a call here."""
+    facts: dict[str, Any] = {"gain": PoolGain(faults=45_000, fault_us=0.25, call_ms=100.0)}
+    monkeypatch.setattr(candidates, "pool_gain", lambda work: facts["gain"])
     return facts
 
 
-def test_a_memory_pool_is_tried_in_eager_torch_where_a_call_holds_tens_of_megabytes(
+def test_a_memory_pool_is_tried_in_eager_torch_where_page_faults_cost_much(
     plan: Any, held: dict[str, Any]
 ) -> None:
     _, stub = plan(small())
     pooled = [label for label in stub.labels if "memory pool" in label]
     assert len(pooled) == 2 and all("→ eager" in label for label in pooled)
-    assert any(change.label == "Keep freed memory" for change in changes())
+    (change,) = [change for change in changes() if change.label == "Keep freed memory"]
+    assert change.why == (
+        "45,000 page faults a call at 0.25 µs each are 11.2 of 100 ms: at most 1.13 ×"
+    )
     assert not any(
         "memory pool" in label for label in plan(small(), engines=("openvino",))[1].labels
     )
 
 
 @pytest.mark.parametrize(
-    "facts", [{"bytes": candidates.MIN_POOL_BYTES}, {"obstacle": "musl has none"}]
+    "gain", [PoolGain(faults=7_000, fault_us=0.25, call_ms=100.0), None], ids=["cheap", "none"]
 )
 def test_a_memory_pool_is_not_tried_where_it_cannot_help(
-    facts: dict[str, Any], plan: Any, held: dict[str, Any]
+    gain: PoolGain | None, plan: Any, held: dict[str, Any]
 ) -> None:
-    held.update(facts)
+    held["gain"] = gain
     assert not any("memory pool" in label for label in plan(small())[1].labels)
     assert not any(change.label == "Keep freed memory" for change in changes())
 
@@ -405,4 +408,5 @@ def test_the_reason_for_a_memory_pool_is_what_it_was_measured_to_change(
 
     monkeypatch.setattr(Stub, "row", with_notes)
     recipe, _ = plan(small(), ms={"memory pool+eager · 1": 1.0})
-    assert next(step.why for step in recipe if step.kind == "pool") == note
+    why = next(step.why for step in recipe if step.kind == "pool")
+    assert why == f"{note}; estimated before: {held['gain'].sentence}"

@@ -1,16 +1,19 @@
-"""The steps that the workbench offers beside the table."""
+"""What the workbench says beside the table: offered steps, and the selected layer's times."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy
 import pytest
 
-from paifuser_lab import Recipe
+from paifuser_lab import Recipe, Workload
 from paifuser_lab.profiler import expected
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.details import offers
 from tests.support.advised import normalised, plain_calibration, profile, row
+from tests.support.bench import opened
+from tests.support.models import Small, images
 
 
 def test_offers_are_the_steps_with_the_largest_expected_saving_and_its_usual_error(monkeypatch):
@@ -24,3 +27,20 @@ def test_offers_are_the_steps_with_the_largest_expected_saving_and_its_usual_err
     assert fold["basis"] == "estimated ± 95%" and "are expected to become" in fold["why"]
     assert set(fold) == {"label", "step", "saves_ms", "basis", "why", "is_taken"}
     assert offers(replace(state, profile=found.model_copy(update={"engine": "other"}))) == []
+
+
+def test_the_bar_and_the_sentence_have_one_time_before_also_when_the_model_is_profiled_again(
+    tmp_path,
+):
+    with opened(Workload(Small(), images(), name="small"), tmp_path) as bench:
+        bench.recipe = Recipe([{"precision": {"layers": {"head": "bf16"}}}])
+        known = bench.wait(120.0).baseline
+        bench.selected = "head"
+        slower = [one.model_dump() | {"total_ms": 7 * one.total_ms} for one in known.layers]
+        again = type(known).model_validate(known.model_dump() | {"layers": slower})
+        bench.session._update(bench.session._version, baseline=again)
+        times = numpy.frombuffer(bench.data["before"]["total_ms"], "<f4")
+        bar = times[bench.data["layer"].index("head")]
+        assert bar == pytest.approx(7 * known["head"].total_ms)
+        told = [reason["sentence"] for reason in bench.detail["reasons"]]
+        assert any(text.startswith(f"It took {bar:.3g} ms") for text in told), told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,25 +20,22 @@ from paifuser_lab.records import Candidate, Candidates, Limit
 from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed, sections
 from paifuser_lab.widgets.tabs.faster import recipe_of
+from tests.support.bench import TIMEOUT_S, opened
 
-TIMEOUT_S = 60
 FOLD: dict[str, Any] = {"fold": {}}
 LAYOUT: dict[str, Any] = {"layout": {}}
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     changes = [Change("Fold", (FOLD,), "exact"), Change("Attend less", ({"attention": {}},), "x")]
     monkeypatch.setattr(search, "SCREEN_ROUNDS", 1)
     monkeypatch.setattr(search, "LEADER_ROUNDS", 2)
     monkeypatch.setattr(search, "changes_for", lambda *given, **named: changes)
-    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
-    bench = lab.Workbench(work, rounds=1, seconds=0.1)
-    bench.wait(TIMEOUT_S)
-    yield bench
-    bench.close()
+    with opened(work, tmp_path) as bench:
+        yield bench
 
 
 def candidates(*rows: Candidate) -> Candidates:

@@ -16,8 +16,8 @@ import paifuser_lab as lab
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
 from paifuser_lab.session import queries
 from paifuser_lab.session.queries import subject_of
+from tests.support.bench import TIMEOUT_S, opened
 
-TIMEOUT_S = 120.0
 TOKENS = 130  # more than two blocks of keys
 
 
@@ -56,20 +56,12 @@ class Small(nn.Module):
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """A workbench of a model that has both; `bench` resets it for each test."""
+    work = lab.Workload(Small(), torch.randn(1, 3, 16, 16), name="small")
+    short = dataclasses.replace(queries.QUERIES["attention"], seconds=0.2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("tabs"))
-        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
-        patch.setitem(
-            queries.QUERIES,
-            "attention",
-            dataclasses.replace(queries.QUERIES["attention"], seconds=0.2),
-        )
-        bench = lab.Workbench(
-            lab.Workload(Small(), torch.randn(1, 3, 16, 16), name="small"), rounds=1, seconds=0.1
-        )
-        bench.wait(TIMEOUT_S)
-        yield bench
-        bench.close()
+        patch.setitem(queries.QUERIES, "attention", short)
+        with opened(work, tmp_path_factory.mktemp("tabs")) as bench:
+            yield bench
 
 
 @pytest.fixture

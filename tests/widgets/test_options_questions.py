@@ -15,13 +15,8 @@ from paifuser_lab.session import queries
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import sections
+from tests.support.bench import TIMEOUT_S, opened, send
 from tests.support.models import Small, images
-
-TIMEOUT_S = 120.0
-
-
-def send(bench, **request):
-    bench.requests = [{**request, "id": bench.served + 1}]
 
 
 def absent_in(model, *inputs):
@@ -31,13 +26,9 @@ def absent_in(model, *inputs):
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
-    bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-    bench.wait(TIMEOUT_S)
-    yield bench
-    bench.close()
+def bench(tmp_path):
+    with opened(lab.Workload(Small(), images(), name="small"), tmp_path) as bench:
+        yield bench
 
 
 # The question.
@@ -75,7 +66,6 @@ def test_a_query_that_is_asked_for_waits_for_its_turn_then_runs_then_is_done(ben
         lambda state: seen.append((state.status == "recalling", "memory" in state.queued))
     )
     send(bench, do="memory")
-    bench.wait(TIMEOUT_S)
     assert list(dict.fromkeys(seen)) == [(False, True), (True, False), (False, False)]
     assert bench.state["queries"]["memory"] == {
         "seconds": 2.0,
@@ -97,19 +87,16 @@ def test_stop_takes_back_a_query_that_waits(bench, monkeypatch):
 
 def test_the_memory_shown_is_that_of_the_current_recipe(bench):
     assert "memory" not in bench.views
-    send(bench, do="memory")
-    assert bench.wait(TIMEOUT_S).error is None
+    assert send(bench, do="memory").error is None
     original = bench.views["memory"]
     assert original["sentence"] and "conv" in original["layers"]
     bench.recipe = lab.Recipe([{"precision": {"default": "bf16"}}])
     bench.wait(TIMEOUT_S)
     assert "memory" not in bench.views, "it is not known of this recipe"
-    send(bench, do="memory")
-    assert bench.wait(TIMEOUT_S).error is None
+    assert send(bench, do="memory").error is None
     halved = bench.views["memory"]
     assert sum(memory_of(halved)) < 0.6 * sum(memory_of(original))
     send(bench, do="undo")
-    bench.wait(TIMEOUT_S)
     assert bench.views["memory"]["sentence"] == original["sentence"], "it is not measured again"
 
 
@@ -118,8 +105,7 @@ def memory_of(packed):
 
 
 def test_a_timeline_alone_has_its_own_panel(bench):
-    send(bench, do="memory")
-    (timeline,) = bench.wait(TIMEOUT_S).record("memory").values()
+    (timeline,) = send(bench, do="memory").record("memory").values()
     assert isinstance(timeline, MemoryTimeline)
     panel = lab.show(timeline)
     assert panel.view == "memory" and panel.data["sentence"] == timeline.sentence

@@ -11,26 +11,16 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Origin, ResultRow, Results
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
+from tests.support.bench import TIMEOUT_S, opened, send
 from tests.support.models import Small, images
 
-TIMEOUT_S = 120.0
 NAME = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
-    bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
-    bench.wait(TIMEOUT_S)
-    yield bench
-    bench.close()
-
-
-def send(bench, **request):
-    last = max([bench.served, *(earlier["id"] for earlier in bench.requests)])
-    bench.requests = [*bench.requests, {**request, "id": last + 1}]
-    return bench.wait(TIMEOUT_S)
+def bench(tmp_path):
+    with opened(lab.Workload(Small(), images(), name="small"), tmp_path, rounds=2) as bench:
+        yield bench
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from paifuser_lab.records import Record
 from paifuser_lab.session.queries import Query
 from paifuser_lab.widgets import linker
 from paifuser_lab.widgets.section import Section, register, sections, unregister
+from tests.support.bench import opened, send
 
-TIMEOUT_S = 60
 MODULE = """
 import { fresh } from "../shared/dom.js";
 const name = "private here as in other modules";
@@ -69,20 +69,10 @@ def section(tmp_path):
 
 
 @pytest.fixture
-def bench(section, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+def bench(section, tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    bench = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 8, 8)), rounds=1, seconds=0.1)
-    bench.wait(TIMEOUT_S)
-    yield bench
-    bench.close()
-
-
-def send(bench, **request):
-    last = max([bench.served, *(earlier["id"] for earlier in bench.requests)])
-    bench.requests = [*bench.requests, {**request, "id": last + 1}]
-    return bench.wait(TIMEOUT_S)
+    with opened(lab.Workload(model, torch.randn(1, 3, 8, 8)), tmp_path) as bench:
+        yield bench
 
 
 def test_a_registered_section_runs_its_query_and_is_shown_in_the_workbench(bench):
@@ -137,6 +127,9 @@ def test_the_tabs_are_in_the_order_of_registration():
         "fusion",
         "attention",
         "memory",
+        "memory_fit",
+        "memory_pool",
+        "memory_plan",
         "roofline",
         "results",
         "side_by_side",
@@ -152,6 +145,9 @@ def test_the_tabs_are_in_the_order_of_registration():
         "fusion",
         "attention",
         "memory",
+        "memory_fit",
+        "memory_pool",
+        "memory_plan",
         "results",
         "faster",
     }
@@ -160,8 +156,9 @@ def test_the_tabs_are_in_the_order_of_registration():
 def test_every_section_of_the_workbench_names_one_of_its_four_tabs():
     tabs = {section.tab for section in sections() if section.title and section.place != "sheet"}
     assert tabs == {"options", "results", "machine"}
+    segments = {section.name for section in sections() if section.place == "segment"}
     places = {section.place for section in sections()}
-    assert places <= {"", "segment", "beside", "sheet"}
+    assert places <= {"", "segment", "beside", "sheet"} | segments
 
 
 def test_every_option_has_its_exact_term_as_a_tooltip():
@@ -176,11 +173,7 @@ def test_a_model_without_attention_is_not_offered_it(bench):
     assert bench.state["absent"] == {"attention": "none in this model"}
 
 
-def test_a_model_with_attention_is_offered_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+def test_a_model_with_attention_is_offered_it(tmp_path):
     layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
-    bench = lab.Workbench(lab.Workload(layer, torch.randn(1, 4, 8)), rounds=1, seconds=0.1)
-    bench.wait(TIMEOUT_S)
-    assert bench.state["absent"] == {}
-    bench.close()
+    with opened(lab.Workload(layer, torch.randn(1, 4, 8)), tmp_path) as bench:
+        assert bench.state["absent"] == {}

@@ -20,8 +20,8 @@ from paifuser_lab.recipe import Recipe
 from paifuser_lab.records.quality import Quality
 from paifuser_lab.session.queries import QUERIES
 from paifuser_lab.widgets.section import sections
+from tests.support.bench import TIMEOUT_S, opened
 
-TIMEOUT_S = 60
 PAGE_FIELDS = {"asked", "askedPrecisions"}  # that the page itself adds to the state
 PANEL_REQUESTS = {"keep"}  # that only the importance panel handles
 SESSION_STATUSES = {"idle", "applying", "measuring", "profiling"}
@@ -51,15 +51,10 @@ def modules():
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("contract"))
-        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
-        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
-        work = lab.Workload(model.eval(), torch.randn(1, 3, 8, 8), name="small")
-        bench = lab.Workbench(work, rounds=1, seconds=0.1)
-        bench.wait(TIMEOUT_S)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    work = lab.Workload(model.eval(), torch.randn(1, 3, 8, 8), name="small")
+    with opened(work, tmp_path_factory.mktemp("contract")) as bench:
         yield bench
-        bench.close()
 
 
 @pytest.fixture

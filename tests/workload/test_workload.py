@@ -28,7 +28,7 @@ from paifuser_lab.errors import (
     WorkloadError,
 )
 from paifuser_lab.model.weights import save_weights, weights_hash
-from paifuser_lab.workload import UNSEEN, Inputs, changed_buffers, running
+from paifuser_lab.workload import UNSEEN, Inputs, changed_buffers, running, running_in_turns
 from tests.support.models import Counting, Mapped, Scribbling, Small, Tied, ids, images
 
 
@@ -92,6 +92,34 @@ def test_running_restores_flags_and_buffers(rebinds: bool) -> None:
         model
     ) == before
     assert all(module is other for module, other in zip(model.buffers(), buffers, strict=True))
+
+
+def test_of_several_that_use_a_model_in_turns_the_last_one_restores_it() -> None:
+    model = nn.BatchNorm1d(3)
+    with running_in_turns(model):
+        first, second = running_in_turns(model), running_in_turns(model)
+        for user in (first, second):
+            user.__enter__()
+        assert not model.training and not torch.is_grad_enabled()
+        model.running_mean.fill_(7)
+        second.__exit__(None, None, None)
+        first.__exit__(None, None, None)
+        assert not model.training and float(model.running_mean.sum()) == 21
+    assert model.training and not model.running_mean.any() and torch.is_grad_enabled()
+    with pytest.raises(ZeroDivisionError), running_in_turns(model):
+        raise ZeroDivisionError
+    assert model.training
+
+
+def test_a_model_that_could_not_be_put_into_eval_mode_is_so_the_next_time(monkeypatch) -> None:
+    model = nn.BatchNorm1d(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "buffers", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError), running_in_turns(model):
+            pass
+    with running_in_turns(model):
+        assert not model.training
+    assert model.training
 
 
 def test_running_restores_them_after_an_error() -> None:

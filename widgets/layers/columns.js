@@ -35,7 +35,7 @@ const ENGINE_ROW = "engine itself"; // `records/layer_profile.py`
  * @returns {Column[]}
  */
 export function layerColumns(isTree, hasBefore, hasEngine = false) {
-  const before = [timeColumn("before", "Before, ms", 86, 74, isTree)];
+  const before = [timeColumn("before", "Before, ms", 100, 74, isTree)];
   const kind = textColumn(
     "kind",
     "Kind",
@@ -81,7 +81,7 @@ function boundOf(table, row) {
 const BAR = /** @type {Column} */ ({
   name: "bar",
   label: "",
-  width: 108,
+  width: 94,
   rank: 98,
   value: (table, row) => numberAt(table, "self_ms", row),
   draw(cell, table, row) {
@@ -102,8 +102,8 @@ const COUNTS = [
   numberColumn("share", "Share", 72, 60, "part of the whole model's time", readablePercent),
   numberColumn("total_flops", "FLOP", 72, 58, "floating-point operations", readableCount),
   numberColumn("total_parameters", "Weights", 72, 56, "parameters", readableCount),
-  numberColumn("total_bytes", "Read, written", 94, 40, "bytes moved", readableBytes),
-  numberColumn("peak_bytes", "Peak memory", 90, 30, "the most held while it ran", readableBytes),
+  numberColumn("total_bytes", "Read, written", 104, 40, "bytes moved", readableBytes),
+  numberColumn("peak_bytes", "Peak memory", 104, 30, "the most held while it ran", readableBytes),
   textColumn("output", "Output", 108, 20, (table, row) => table.output[row], "shape"),
   numberColumn("roof_share", "Of ceiling", 76, 50, "how near it comes to its roof", wholePercent),
 ];

@@ -29,6 +29,8 @@ export class LayerGrid {
     /** @type {Column[]} */
     this.columns = this.all();
     this.nameWidth = 0;
+    /** By weight; asking the page for its font in each row would have it styled in each. */
+    this.measures = /** @type {Record<number, import("../shared/fitted_name.js").Measure>} */ ({});
     this.edition = 0;
     this.isPassing = false;
     this.id = `pf-${Math.random().toString(36).slice(2)}`;
@@ -58,7 +60,8 @@ export class LayerGrid {
     const names = this.names();
     this.shown.take(table);
     this.element.style.setProperty("--pf-all-rows", String(table.layers.length));
-    if (names === this.names() || !this.fit()) this.draw();
+    const isFitted = this.nameWidth > 0 && names === this.names();
+    if (isFitted || !this.fit()) this.draw();
   }
 
   /** Choose a layer and bring it into view; null is none. @param {string | null} layer */
@@ -196,7 +199,10 @@ export class LayerGrid {
         /** @type {string} */ name,
         /** @type {number} */ taken,
         /** @type {number} */ weight,
-      ) => fittedName(name, this.nameWidth - taken, measureIn(this.element, weight)),
+      ) => {
+        this.measures[weight] ??= measureIn(this.element, weight);
+        return fittedName(name, this.nameWidth - taken, this.measures[weight]);
+      },
       onFold: (/** @type {number} */ row) => this.fold(row),
     };
   }
@@ -219,6 +225,7 @@ export class LayerGrid {
   }
 
   draw() {
+    this.measures = {};
     const { rows, sorting, isTree, closed, table } = this.shown;
     this.element.setAttribute("aria-rowcount", String(rows.length + 1));
     this.element.setAttribute("aria-colcount", String(this.columns.length));

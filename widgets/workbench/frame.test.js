@@ -9,7 +9,7 @@ import { isAsItCame, storyPieces } from "./headline.js";
 import { fittingCount } from "./overflow.js";
 import { coresText } from "./quality_panel.js";
 import { lineText } from "./status_line.js";
-import { segmentsOf, tabsOf } from "./tab_plan.js";
+import { sectionsWith, segmentsOf, tabsOf } from "./tab_plan.js";
 import { reasonsOf, trustLabel, trustOf } from "./trust_strip.js";
 
 /** @returns {any} */
@@ -62,6 +62,21 @@ test("a section that does not apply is a line in its tab, and no segment", () =>
     segmentsOf(options).map((one) => one.name),
     ["formats"],
   );
+});
+
+test("a section that names a segment is seen with it alone, one without a place always", () => {
+  const sections = [
+    section("formats", "options", { place: "segment", isAlwaysShown: true }),
+    section("memory", "options", { place: "segment", isAlwaysShown: true }),
+    section("limit", "options", { place: "memory", isAlwaysShown: true }),
+    section("below", "options", { isAlwaysShown: true }),
+    section("right", "options", { place: "beside", isAlwaysShown: true }),
+  ];
+  const [, options] = tabsOf(sections, {});
+  const names = (/** @type {string} */ chosen) =>
+    sectionsWith(options, chosen).map((one) => one.name);
+  assert.deepEqual(names("memory"), ["memory", "limit", "below", "right"]);
+  assert.deepEqual(names("formats"), ["formats", "below", "right"]);
 });
 
 test("the sentence is split into times, verdict and likely range", () => {

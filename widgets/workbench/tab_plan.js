@@ -2,7 +2,8 @@
 
 /**
  * A section as Python declares it. Sections with the place "segment" exclude each other; those that
- * are "beside" stand on the right, the others below each other; a "sheet" is in no tab.
+ * are "beside" stand on the right, the others below each other, those that name a segment as their
+ * place only with it; a "sheet" is in no tab.
  * @typedef {{
  *   name: string, title: string, tab: string, place: string, hint: string, isWide: boolean,
  *   isAlwaysShown: boolean, make: import("../shared/host.js").MakeView,
@@ -47,6 +48,18 @@ export function tabsOf(sections, views, absent = {}) {
 /** The sections that a segmented control chooses from. @param {Tab} tab */
 export function segmentsOf(tab) {
   return tab.sections.filter((section) => section.place === "segment");
+}
+
+/**
+ * The sections that are seen while a segment is chosen.
+ * @param {Tab} tab @param {string} chosen @returns {Section[]}
+ */
+export function sectionsWith(tab, chosen) {
+  const segments = segmentsOf(tab);
+  return tab.sections.filter(({ name, place }) => {
+    if (place === "segment") return name === chosen;
+    return place === chosen || !segments.some((segment) => segment.name === place);
+  });
 }
 
 /** @param {string} name @param {string} label @returns {Tab} */

@@ -3,7 +3,7 @@
 import { fresh, h } from "../shared/dom.js";
 import { rovingTabindex } from "../shared/roving_tabindex.js";
 import { isSameData } from "../shared/same_data.js";
-import { FIRST_TAB, segmentsOf, tabsOf } from "./tab_plan.js";
+import { FIRST_TAB, sectionsWith, segmentsOf, tabsOf } from "./tab_plan.js";
 
 /** @typedef {import("../shared/host.js").View} View */
 /** @typedef {import("./tab_plan.js").Section} Section */
@@ -115,9 +115,7 @@ export class BenchTabs {
     const chosen = this.chosenSegment(tab);
     this.drawSegments(tab, page, chosen);
     fresh(page.absent, tab.absent.join(" · "));
-    const shown = tab.sections.filter(
-      (section) => section.place !== "segment" || section.name === chosen,
-    );
+    const shown = sectionsWith(tab, chosen);
     fresh(page.empty, shown.length ? "" : (EMPTY[tab.name] ?? ""));
     for (const [name, box] of this.boxes)
       if (box.closest(".pf-page") === page.element)

@@ -1,0 +1,320 @@
+"""The workbench's memory: does it fit into a limit, how its buffers pack, and the switches of the
+steps that keep memory or use it again; the views of the same records alone.
+"""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.errors import MeasureError, RecipeError
+from paifuser_lab.memory.planning import plan_memory
+from paifuser_lab.memory.pools import heap_obstacle
+from paifuser_lab.memory.snapshots import memory_snapshot
+from paifuser_lab.records import MemoryPoolUse, PoolCalls
+from paifuser_lab.session.state import State
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs import memory_pool as pool_tab
+from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
+from paifuser_lab.widgets.tabs.memory_pool import effects, packed_calls, with_switch
+from tests.support.snapshots import dump, recorded
+
+TIMEOUT_S = 120.0
+HTML_NAME = "<img src=x onerror=alert(1)>"
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def model():
+    """The activation's own buffer makes the peak, and running it in place lowers it."""
+    stack = nn.Sequential()
+    stack.add_module(HTML_NAME, nn.Linear(10, 1000))
+    stack.add_module("act", nn.ReLU())
+    stack.add_module("head", nn.Linear(1000, 10))
+    return stack.eval()
+
+
+def workload():
+    return lab.Workload(model(), torch.randn(100, 10), name="net")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("memory"))
+        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+        bench = lab.Workbench(workload(), rounds=1, seconds=0.1)
+        bench.wait(TIMEOUT_S)
+        yield bench
+        bench.close()
+
+
+@pytest.fixture
+def bench(shared):
+    shared.recipe = lab.Recipe([], workload="net")
+    shared.session.set_error(None)
+    shared.wait(TIMEOUT_S)
+    return shared
+
+
+def send(bench, **request):
+    bench.requests = [{**request, "id": bench.served + 1}]
+    return bench.wait(TIMEOUT_S)
+
+
+# The limit.
+
+
+def test_a_limit_is_answered_for_a_call_and_for_training_by_recipe(bench):
+    state = send(bench, do="memory_fit", train=False, limit="1 MB")
+    assert state.error is None
+    view = bench.views["memory_fit"]
+    assert view["training"] is None and view["call"]["limit_bytes"] == 10**6
+    assert "batch 100" in view["call"]["title"] and dict(view["call"]["held"])["weights"] == 84_040
+    state = send(bench, do="memory_fit", train=True, limit=None)
+    assert state.error is None
+    both = bench.views["memory_fit"]
+    assert both["call"] == view["call"] and "training" in both["training"]["options"]
+    assert dict(both["training"]["held"])["gradients"] > 0
+    bench.recipe = lab.Recipe([{"precision": {"default": "bf16"}}], workload="net")
+    bench.wait(TIMEOUT_S)
+    assert "memory_fit" not in bench.views, "it is not known of this recipe"
+    send(bench, do="undo")
+    assert bench.views["memory_fit"]["call"] == view["call"]
+
+
+def test_remedies_that_are_steps_are_applied_by_one_press_and_lower_the_peak(bench):
+    send(bench, do="memory_fit", train=False, limit="10 MB")
+    before = bench.views["memory_fit"]["call"]
+    steps = {row["change"]: row for row in before["remedies"] if row["step"]}
+    assert set(steps) == {"bf16", "memory reused"}
+    peak = sum(count for _, count in before["held"])
+    assert all(row["peak_bytes"] < peak for row in steps.values())
+    for row in steps.values():
+        state = send(bench, do="choose", step=row["step"])
+        assert state.error is None and [step.kind for step in bench.recipe] == list(row["step"])
+        send(bench, do="memory_fit", train=False, limit="10 MB")
+        held = bench.views["memory_fit"]["call"]["held"]
+        priced = pytest.approx(row["peak_bytes"], rel=0.02)  # the step keeps the inputs in fp32
+        assert sum(count for _, count in held) == priced
+        send(bench, do="undo")
+    send(bench, do="memory_fit", train=True, limit="10 MB")
+    training = bench.views["memory_fit"]["training"]
+    assert training["remedies"] and not any(row["step"] for row in training["remedies"])
+
+
+def test_measured_bytes_stand_beside_the_predicted_ones(bench):
+    send(bench, do="memory_fit", train=False, limit=None)
+    send(bench, do="memory")
+    view = bench.views["memory_fit"]
+    held, measured = dict(view["call"]["held"]), dict(view["measured"])
+    assert measured["weights"] == held["weights"] and measured["activations"] > 0
+    predicted = sum(held.values()) - held["inputs"]
+    assert abs(predicted / sum(measured.values()) - 1) < 0.1
+    assert bench.state["inputs_bytes"] == held["inputs"] == 100 * 10 * 4
+
+
+@pytest.mark.parametrize("limit", ["much", "8 XB", -1, 0, True, 1.5, [], {}])
+def test_a_limit_that_is_no_size_is_one_sentence_and_changes_nothing(bench, limit):
+    known = bench.views.get("memory_fit")
+    state = send(bench, do="memory_fit", train=False, limit=limit)
+    assert state.error.count("memory limit of") == 1 and bench.views.get("memory_fit") == known
+    with pytest.raises(MeasureError):
+        limit_of({"limit": limit})
+
+
+def test_a_limit_below_the_weights_says_the_smallest_that_works(bench):
+    state = send(bench, do="memory_fit", train=False, limit="1 kB")
+    assert "for its weights alone" in state.error and "the smallest that works is" in state.error
+    assert limit_of({"limit": "8 GB"}) == 8 * 10**9 and limit_of({}) is None
+
+
+def test_a_fit_alone_has_its_own_panel_and_its_figure():
+    for train, place in ((False, "call"), (True, "training")):
+        fit = lab.fits(workload(), train=train, limit="2 MB")
+        panel = lab.show(fit)
+        assert panel.view == "memory_fit" and panel.data[place]["title"] == fit.title
+        assert sum(panel.data[key] is not None for key in ("call", "training")) == 1
+        twin = panel.twin()
+        assert "<img src=x" not in twin and "mark-0" in twin
+        panel.close()
+
+
+def test_what_is_not_known_is_packed_as_nothing():
+    assert packed_fit(None, None, None)["call"] is None
+
+
+# Packing.
+
+
+def test_the_buffers_are_packed_for_the_current_recipe(bench):
+    state = send(bench, do="memory_plan")
+    assert state.error is None
+    first = bench.views["memory_plan"]
+    assert first["sentence"] and HTML_NAME in first["layer"]["names"]
+    send(bench, do="choose", step={"reuse": {}})
+    assert "memory_plan" not in bench.views
+    send(bench, do="memory_plan")
+    assert bench.views["memory_plan"]["packed_bytes"] < first["packed_bytes"]
+
+
+def test_a_plan_is_packed_by_buffer_and_has_its_own_panel():
+    plan = plan_memory(workload())
+    data = packed(plan)
+    assert numpy.frombuffer(data["size_bytes"], "<f8").tolist() == [
+        buffer.size_bytes for buffer in plan.buffers
+    ]
+    assert numpy.frombuffer(data["offset_bytes"], "<f8").max() < plan.packed_bytes
+    assert numpy.frombuffer(data["begin"], "<i4").tolist() == [one.begin for one in plan.buffers]
+    assert numpy.frombuffer(data["end"], "<i4").tolist() == [one.end for one in plan.buffers]
+    assert numpy.frombuffer(data["alive_bytes"], "<f8").max() == plan.bound_bytes
+    groups = numpy.frombuffer(data["group_of"], "<i4")
+    assert len(groups) == len(plan.buffers) and groups.max() < len(data["groups"])
+    panel = lab.show(plan)
+    assert panel.view == "memory_plan" and "<img src=x" not in panel.twin()
+    panel.close()
+
+
+# Pools and reuse.
+
+kinds = st.sampled_from(["pool", "reuse"])
+others = st.lists(st.sampled_from(["fold", "layout", "pool", "reuse"]), unique=True)
+
+
+@given(others, kinds)
+def test_a_switch_off_takes_back_what_the_switch_on_added(before, kind):
+    recipe = lab.Recipe([])
+    for step in before:
+        recipe = recipe if step == kind else recipe.with_step(step)
+    on = with_switch(recipe, kind, is_on=True)
+    assert sorted(step.kind for step in on) == sorted([kind, *(step.kind for step in recipe)])
+    assert with_switch(on, kind, is_on=True) == on
+    assert with_switch(on, kind, is_on=False) == recipe
+
+
+def test_a_switch_on_keeps_the_limit_of_a_pool_that_the_recipe_has():
+    recipe = lab.Recipe([{"pool": {"limit": "2 GB"}}])
+    assert with_switch(recipe, "pool", is_on=True) == recipe
+
+
+@pytest.mark.parametrize("kind", ["fold", "", None, 3])
+def test_another_step_is_no_switch_of_memory(kind):
+    with pytest.raises(RecipeError, match="pool and reuse"):
+        with_switch(lab.Recipe([]), kind, is_on=True)
+
+
+@pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
+def test_the_switch_of_the_pool_adds_the_step_and_says_whether_it_helped(bench):
+    assert bench.state["memory_steps"]["pool"] == {"is_on": False, "obstacle": "", "notes": []}
+    state = send(bench, do="memory_step", kind="pool", is_on=True)
+    assert state.error is None and [step.kind for step in bench.recipe] == ["pool"]
+    shown = bench.state["memory_steps"]["pool"]
+    assert shown["is_on"] and shown["notes"][0].startswith("in force during each call")
+    (measured,) = [note for note in shown["notes"] if note.startswith("the memory pool ")]
+    assert measured in state.comparison.rows[-1].notes and "page faults a call" in measured
+    send(bench, do="undo")
+    assert not len(bench.recipe) and not bench.state["memory_steps"]["pool"]["is_on"]
+
+
+def test_the_switch_of_reuse_shows_what_runs_in_place(bench):
+    state = send(bench, do="memory_step", kind="reuse", is_on=True)
+    assert state.error is None
+    shown = bench.state["memory_steps"]["reuse"]
+    assert shown["is_on"] and shown["notes"][0].startswith("1 of 1 activation in place")
+    send(bench, do="memory_step", kind="reuse", is_on=False)
+    assert not len(bench.recipe) and bench.state["memory_steps"]["reuse"]["notes"] == []
+
+
+def test_where_there_is_no_pool_the_switch_says_why(bench, monkeypatch):
+    monkeypatch.setattr(pool_tab, "heap_obstacle", lambda: "the C library is another one")
+    bench.session.set_error(None)
+    assert bench.state["memory_steps"]["pool"]["obstacle"] == "the C library is another one"
+    assert bench.state["memory_steps"]["reuse"]["obstacle"] == ""
+
+
+def test_a_step_that_is_not_applied_yet_has_no_effects():
+    assert effects(State(lab.Recipe(["reuse"])), "reuse") == []
+
+
+@pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
+def test_what_a_pool_spares_is_the_same_question_with_the_step_and_without(bench):
+    assert send(bench, do="memory_pool").error is None
+    counted = bench.views["memory_pool"]
+    assert counted["faults_without"] is not None and counted["table"][0]["now"]
+    send(bench, do="memory_step", kind="pool", is_on=True)
+    assert bench.views["memory_pool"]["title"] == counted["title"]
+    send(bench, do="memory_step", kind="reuse", is_on=True)
+    assert "memory_pool" not in bench.views
+
+
+CALLS = PoolCalls(
+    workload=HTML_NAME,
+    machine="a machine",
+    calls=5,
+    faults_without=1200.0,
+    faults_with=3.0,
+    use=MemoryPoolUse(device="cpu", held_bytes=10, kept_bytes=2_000_000, is_in_force=True),
+)
+
+
+def test_the_calls_of_a_pool_are_shown_alone():
+    panel = lab.show(CALLS)
+    assert panel.view == "memory_pool" and panel.data == packed_calls(CALLS)
+    assert panel.data["kept_bytes"] == 2_000_000 and "<img src=x" not in panel.twin()
+    panel.close()
+
+
+def test_the_sentence_of_a_pool_says_what_it_spares_and_what_it_does_not():
+    assert "1,200 pages without the pool and 3 with it: the pool spares" in CALLS.sentence
+    idle = CALLS.model_copy(update={"faults_without": 3.0})
+    assert "spares nothing" in idle.sentence
+    unknown = CALLS.model_copy(update={"faults_with": None})
+    assert unknown.sentence == "This system does not count page faults."
+    assert [row["memory"] for row in unknown.table()][:2] == ["page faults of a call without it",
+                                                              "held"]  # fmt: skip
+
+
+# A snapshot.
+
+
+def test_a_snapshot_is_shown_with_its_timeline_its_segments_and_its_tables(tmp_path):
+    path = dump(recorded(3, steps=150).snapshot(), tmp_path / "run.pickle")
+    snapshot = memory_snapshot(path, replay=True)
+    panel = lab.show(snapshot)
+    assert panel.view == "memory_snapshot"
+    data, moment = panel.data, snapshot.maps[0]
+    held = [numpy.frombuffer(column, "<f8").tolist() for column in data["held_bytes"]]
+    assert held == [list(column) for column in snapshot.held_bytes]
+    assert numpy.frombuffer(data["time"], "<f8").tolist() == list(snapshot.time_ms)
+    assert numpy.frombuffer(data["reserved_bytes"], "<f8").tolist() == list(snapshot.reserved_bytes)
+    sent = data["maps"][0]
+    assert numpy.frombuffer(sent["block_bytes"], "<f8").tolist() == list(moment.block_bytes)
+    assert numpy.frombuffer(sent["block_offset"], "<f8").tolist() == list(moment.block_offset_bytes)
+    sites = numpy.frombuffer(sent["block_site"], "<i4")
+    assert [sent["sites"][site] for site in sites] == [
+        moment.sites[site] for site in moment.block_site
+    ]
+    assert set(sent["segment_kind"]) <= {"small", "large"} and data["settings"]
+    assert data["sites"] == snapshot.table() and data["refused_time"] is None
+    assert "mark-0" in panel.twin(), "the figure is in it"
+    panel.close()
+
+
+def test_a_snapshot_of_a_run_on_a_cpu_has_nothing_reserved():
+    data = packed(memory_snapshot(lab.Workload(nn.Linear(3, 3), torch.randn(2, 3))))
+    assert not len(data["reserved_bytes"]) and len(data["time"])
+
+
+def test_where_memory_ran_out_is_sent_with_what_would_have_helped(tmp_path):
+    recorder = recorded(1, steps=200, limit_bytes=60 << 20)
+    snapshot = memory_snapshot(dump(recorder.snapshot(), tmp_path / "run.pickle"))
+    assert snapshot.out_of_memory is not None
+    data = packed(snapshot)
+    assert data["refused_time"] == snapshot.out_of_memory.time_ms
+    assert data["refused_bytes"] == snapshot.out_of_memory.requested_bytes
+    assert data["out_of_memory"] == snapshot.out_of_memory.sentence
+    assert data["remedies"] == snapshot.out_of_memory.table()
