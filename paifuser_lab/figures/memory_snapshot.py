@@ -1,4 +1,4 @@
-"""A snapshot of CUDA's memory: by category over time, and the segments with their blocks."""
+"""A snapshot of memory: by category over time, and the segments with their blocks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ COLOURS = {
     "communication": "#d55e00",
     "other": "#8a8f94",
     "unknown": "#b9bdc1",
+    "workspace": "#f0e442",
 }
 MAX_SEGMENTS = 40  # rows of the map; more would be thinner than a line of text
 MAX_TOOLTIPS = 400
@@ -58,15 +59,16 @@ def _draw_time(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:
             label=visible(name),
         )
         lower = upper
-    axes.plot(
-        times,
-        snapshot.reserved_bytes,
-        drawstyle="steps-post",
-        color=theme.ink,
-        linewidth=1.1,
-        linestyle=(0, (4, 2)),
-        label="reserved",
-    )
+    if snapshot.device_type != "cpu":
+        axes.plot(
+            times,
+            snapshot.reserved_bytes,
+            drawstyle="steps-post",
+            color=theme.ink,
+            linewidth=1.1,
+            linestyle=(0, (4, 2)),
+            label="reserved",
+        )
     axes.set_ylim(0, 1.3 * max(snapshot.peak_reserved_bytes, snapshot.peak_bytes, 1))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(int(value))))
     axes.yaxis.set_major_locator(MaxNLocator(5))

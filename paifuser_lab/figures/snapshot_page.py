@@ -38,16 +38,23 @@ def snapshot_report(snapshot: MemorySnapshot) -> str:
 
 
 def _header(snapshot: MemorySnapshot) -> str:
+    is_cpu = snapshot.device_type == "cpu"
     facts = {
         "allocated at the peak": readable_bytes(snapshot.peak_bytes),
-        "reserved at the peak": readable_bytes(snapshot.peak_reserved_bytes),
+        **(
+            {} if is_cpu else {"reserved at the peak": readable_bytes(snapshot.peak_reserved_bytes)}
+        ),
         "events": f"{snapshot.events:,}",
     }
     listed = "".join(
         f"<div><dt>{html.escape(name)}</dt><dd><b>{html.escape(number)}</b></dd></div>"
         for name, number in facts.items()
     )
-    line = f"device {snapshot.device} · allocator settings: {snapshot.settings}"
+    line = (
+        "one run on a CPU"
+        if is_cpu
+        else f"device {snapshot.device} · allocator settings: {snapshot.settings}"
+    )
     return (
         f"<header><h1>{html.escape(snapshot.name)}</h1><p>{html.escape(line)}</p>"
         f"<dl>{listed}</dl></header>"

@@ -1,4 +1,5 @@
-"""A block whose forward calls its fused layers. It stays the same object with the same parts.
+"""A block whose forward calls its fused layers, or sums in place. It stays the same object with the
+same parts.
 
 It runs the rewritten graph if it is called with the same form as in the example run, in eval mode,
 unchanged since then, and without autograd, autocast, compilation or export; else its own forward.
@@ -6,9 +7,9 @@ unchanged since then, and without autograd, autocast, compilation or export; els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,13 +52,15 @@ class Joined:
 @dataclass(frozen=True)
 class Rewriting:
     """How a block's forward is rewritten: the form of its call, the calls that are fused with what
-    follows, and the call that takes the residual added to the block's output.
+    follows, the call that takes the residual added to the block's output, and the sums that write
+    over one of their operands, with the number of that operand.
     """
 
     form: Form
-    joined: tuple[Joined, ...]
+    joined: tuple[Joined, ...] = ()
     takes: str = ""
     products: tuple[Product, ...] = ()
+    sums: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Rewriting:
@@ -67,7 +70,8 @@ class Rewriting:
             for call in data["joined"]
         )
         products = tuple(Product.of_data(call) for call in data.get("products", ()))
-        return cls(Form.of_data(data["form"]), tuple(joined), data["takes"], products)
+        sums = tuple((str(name), int(operand)) for name, operand in data.get("sums", ()))
+        return cls(Form.of_data(data["form"]), tuple(joined), data["takes"], products, sums)
 
     @property
     def calls(self) -> list[Joined | Product]:
@@ -79,7 +83,13 @@ class Rewriting:
         """The rewriting as plain data."""
         joined = [{**vars(call), "swallowed": list(call.swallowed)} for call in self.joined]
         products = {"products": [call.data for call in self.products]} if self.products else {}
-        return {"form": self.form.data, "joined": joined, "takes": self.takes, **products}
+        sums = {"sums": [list(pair) for pair in self.sums]} if self.sums else {}
+        return {"form": self.form.data, "joined": joined, "takes": self.takes, **products, **sums}
+
+    def with_sums(self, sums: Iterable[tuple[str, int]]) -> Rewriting:
+        """The same with sums in place, except for those that are fused with a layer."""
+        fused = {name for call in self.calls for name in (call.call, *call.swallowed)}
+        return replace(self, sums=tuple(pair for pair in sums if pair[0] not in fused))
 
 
 def rewritten(block: nn.Module, rewriting: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
@@ -91,6 +101,7 @@ def rewritten(block: nn.Module, rewriting: Rewriting, graph: fx.Graph) -> Callab
     needed += [
         *([rewriting.takes] if rewriting.takes else []),
         *(name for call in rewriting.products for name in call.needed),
+        *(name for name, _ in rewriting.sums),
     ]
     if missing := [name for name in needed if name not in nodes]:
         raise StepError(f"its forward has no '{missing[0]}', which it had when it was fused")
@@ -100,6 +111,9 @@ def rewritten(block: nn.Module, rewriting: Rewriting, graph: fx.Graph) -> Callab
         _swallow(block, graph, nodes, call)
     for product in rewriting.products:
         product.swallow(graph, nodes)
+    for name, operand in rewriting.sums:
+        nodes[name].op, nodes[name].target = "call_function", summed
+        nodes[name].args = (*nodes[name].args, operand)
     graph.lint()
     code = graph.python_code("self")
     space = dict(code.globals)
@@ -131,6 +145,18 @@ def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], joine
         graph.erase_node(node)
     # A residual that is one of the fused nodes is now this call's output.
     nodes |= {joined.call: fused} | dict.fromkeys(joined.swallowed, fused)
+
+
+def summed(first: Tensor, second: Tensor, operand: int) -> Tensor:
+    """The sum, written over an operand where that has the result's shape and layout."""
+    if (
+        type(first) is type(second) is Tensor
+        and first.shape == second.shape
+        and first.stride() == second.stride()
+        and (first.dtype, first.device) == (second.dtype, second.device)
+    ):
+        return second.add_(first) if operand else first.add_(second)
+    return first + second
 
 
 class Generated:
@@ -272,6 +298,19 @@ def _snapshot(block: nn.Module, rewriting: Rewriting, graph: fx.Graph) -> Snapsh
         called[name] for call in rewriting.calls for name in call.swallowed if name in called
     }
     return take_snapshot(block, set(called.values()), fused, swallowed)
+
+
+def sum_in_place(block: nn.Module, form: Form, sums: Iterable[tuple[str, int]]) -> None:
+    """Let sums of a block write over an operand, beside what is fused in it."""
+    known: Rewriting = block.__dict__.get("_rewriting") or Rewriting(form)
+    if known.form == form:
+        rewrite(block, known.with_sums(sums))
+
+
+def sums_in(model: nn.Module) -> dict[str, Rewriting]:
+    """The blocks of a model with sums in place."""
+    rewritings = {name: part.__dict__.get("_rewriting") for name, part in model.named_modules()}
+    return {name: known for name, known in rewritings.items() if known and known.sums}
 
 
 def products_in(block: nn.Module) -> tuple[Product, ...]:

@@ -19,7 +19,15 @@ from ..records import Fusion, FusionMap
 from ..records.fusion_map import Standing
 from ..workload import Derived, Workload, running, workload_of
 from .activation import NONE
-from .blocks import FusedBlock, Rewriting, products_in, rewrite, unfuse_block
+from .blocks import (
+    FusedBlock,
+    Rewriting,
+    products_in,
+    rewrite,
+    sum_in_place,
+    sums_in,
+    unfuse_block,
+)
 from .call_trace import trace_calls
 from .evaluate import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Evaluation, Evaluator, Times
 from .layers import FusedLayer, kind_of, make_fused, unfuse_layer
@@ -80,6 +88,7 @@ def fuse(
 
     Sites that are fused already stay so, unless they are switched off.
     """
+    in_place = sums_in(model)
     already_fused = unfuse(model)
     inputs = work.inputs.clone()
     call = lambda: inputs.clone()(model)
@@ -111,6 +120,7 @@ def fuse(
     for layer in set(own) - set(fused):
         unfuse_layer(model.get_submodule(layer))
     blocks = evaluator.rewrite(fused)
+    _sum_in_place(model, in_place)
     with running(model):
         apart_ms, fused_ms = evaluator.whole(call, work.device, fused) or (None, None)
     fusion_map = FusionMap(
@@ -144,6 +154,7 @@ def unfuse(model: nn.Module) -> set[str]:
 
 def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
     """Fuse the recorded sites, and no others; nothing is measured."""
+    in_place = sums_in(model)
     unfuse(model)
     names = {name for name, _ in model.named_modules()}
     known = [
@@ -160,6 +171,13 @@ def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
         make_fused(model.get_submodule(layer), backend)
     for block, rewriting in remembered["blocks"].items():
         rewrite(model.get_submodule(block), Rewriting.of_data(rewriting))
+    _sum_in_place(model, in_place)
+
+
+def _sum_in_place(model: nn.Module, in_place: dict[str, Rewriting]) -> None:
+    """Let the sums that were in place before write over an operand again."""
+    for block, known in in_place.items():
+        sum_in_place(model.get_submodule(block), known.form, known.sums)
 
 
 def _record_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,7 @@ def fits(
     allowed = safe_limit(work.device, weights=weights) if limit is None else bytes_of(limit)
     if allowed < weights:
         raise _too_small(predictor, peak.batch, weights, allowed)
-    largest = largest_batch(predictor.peak_bytes, allowed, peak.batch)
+    largest = _largest(predictor, allowed, peak.batch)
     return Fit(
         predicted=peak,
         limit_bytes=allowed,
@@ -52,10 +53,22 @@ def fits(
             predictor,
             peak,
             allowed,
-            lambda other: largest_batch(other.peak_bytes, allowed, peak.batch),
+            lambda other: _largest(other, allowed, peak.batch),
             largest,
         ),
     )
+
+
+def _largest(predictor: Predictor, limit: int, start: int) -> int | None:
+    """The largest batch within the limit by the line through two predictions, if a third one agrees
+    with it; else by bisection.
+    """
+    line = predictor.line(start)
+    if line is not None and line(1) <= limit:
+        found = bisect_right(range(1, MOST + 1), limit, key=line)
+        if predictor.peak_bytes(found) == line(found):
+            return found
+    return largest_batch(predictor.peak_bytes, limit, start)
 
 
 def largest_batch(

@@ -39,7 +39,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Given:
-    """The only argument of a layer's call."""
+    """The only argument of a layer's call, or an operand of a sum."""
 
     buffer: int | None  # None for inputs, weights and all that the run did not allocate
     is_whole: bool  # it is a plain tensor whose values are all of its memory, without gaps
@@ -58,12 +58,22 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Sum:
+    """A sum of two tensors outside of the layers inside a layer."""
+
+    layer: str
+    operands: tuple[Given, Given]
+    step: int  # the operator's number
+
+
+@dataclass(frozen=True)
 class Recording:
-    """The buffers of one run and the calls of its layers, in order."""
+    """The buffers of one run, the calls of its layers and the sums between them, in order."""
 
     operators: int
     buffers: tuple[Buffer, ...]
     calls: tuple[Call, ...]
+    sums: tuple[Sum, ...] = ()
 
     @property
     def referenced_bytes(self) -> int:
@@ -86,7 +96,9 @@ def record(model: nn.Module, run: Callable[[], Any]) -> Recording:
     with watching(model, recorder.enter, recorder.leave), torch.no_grad(), recorder:
         output = run()
     recorder.finish(output)
-    return Recording(recorder.step, tuple(recorder.buffers), tuple(recorder.calls))
+    return Recording(
+        recorder.step, tuple(recorder.buffers), tuple(recorder.calls), tuple(recorder.sums)
+    )
 
 
 @dataclass
@@ -105,6 +117,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.step = 0  # operators so far
         self.buffers: list[Buffer] = []
         self.calls: list[Call] = []
+        self.sums: list[Sum] = []
         self._open: list[Call] = []
         self._known: dict[int, _Memory] = {}
         self._alive: dict[int, StorageWeakRef] = {}  # by buffer
@@ -124,6 +137,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._note_releases()
         self._touch(_tensors((args, kwargs)), "")
+        if func is torch.ops.aten.add.Tensor and not kwargs and all(map(_is_tensor, args)):
+            layer = self._open[-1].layer if self._open else ""
+            self.sums.append(Sum(layer, (self._given(args[0]), self._given(args[1])), self.step))
         result = func(*args, **(kwargs or {}))
         self._touch(_tensors(result), func._schema.name.removeprefix("aten::"))
         self.step += 1
@@ -179,6 +195,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for index in [index for index, memory in self._alive.items() if memory.expired()]:  # type: ignore[no-untyped-call]
             self.buffers[index].released = self.step
             del self._alive[index]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

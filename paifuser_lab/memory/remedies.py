@@ -9,11 +9,29 @@ from ..records import FitRemedy, PredictedPeak, StepOptions, counted
 from ..workload import Derived, Workload
 from .predict import Predictor
 from .predict.blocks import repeated_blocks
+from .predict.predictor import has_same_update
 
 Largest = Callable[[Predictor], int | None]
 Change = tuple[str, str, StepOptions]  # its name, how it is made, the options with it
 AUTOCAST = "torch.autocast(…, dtype=torch.bfloat16) around model and loss"
 CHECKPOINT = "torch.utils.checkpoint.checkpoint(…, use_reentrant=False) around each"
+
+
+class Variants:
+    """The predictors of one workload under other options, each made once. Those whose optimizer
+    does the same share its step.
+    """
+
+    def __init__(self, subject: Workload | Derived, first: Predictor) -> None:
+        self.subject, self.first = subject, first
+        self._known = {first.options: first}
+
+    def of(self, options: StepOptions) -> Predictor:
+        """The predictor under these options."""
+        if options not in self._known:
+            same = (one for one in self._known.values() if has_same_update(one.options, options))
+            self._known[options] = Predictor(self.subject, options, next(same, None))
+        return self._known[options]
 
 
 def remedies(
@@ -25,10 +43,11 @@ def remedies(
     largest_batch: int | None,
 ) -> tuple[FitRemedy, ...]:
     """The changes that lower the predicted peak, in the order of what they cost a user."""
+    variants = Variants(subject, predictor)
     found = [
         remedy
-        for change in _changes(subject, peak, limit)
-        if (remedy := _remedy(subject, predictor, peak, change, largest)) is not None
+        for change in _changes(variants, peak, limit)
+        if (remedy := _remedy(variants, predictor, peak, change, largest)) is not None
     ]
     if largest_batch is not None and largest_batch < peak.batch:
         smaller = FitRemedy(
@@ -43,7 +62,7 @@ def remedies(
     return tuple(found)
 
 
-def _changes(subject: Workload | Derived, peak: PredictedPeak, limit: int) -> Iterator[Change]:
+def _changes(variants: Variants, peak: PredictedPeak, limit: int) -> Iterator[Change]:
     options = peak.options
     if not options.train:
         if options.precision == "fp32":
@@ -56,7 +75,7 @@ def _changes(subject: Workload | Derived, peak: PredictedPeak, limit: int) -> It
     if options.precision == "fp32":
         together = _with(together, precision="amp-bf16")
         yield "bf16 autocast", AUTOCAST, _with(options, precision="amp-bf16")
-    if layers := _to_checkpoint(subject, peak, limit):
+    if layers := _to_checkpoint(variants, peak, limit):
         together = _with(together, checkpoint=layers)
         named = layers[0] if len(layers) == 1 else f"{layers[0]} … {layers[-1]}"
         name = f"checkpointing {counted(len(layers), 'block')}: {named}"
@@ -65,25 +84,27 @@ def _changes(subject: Workload | Derived, peak: PredictedPeak, limit: int) -> It
         yield "all of these", "", together
 
 
-def _to_checkpoint(subject: Workload | Derived, peak: PredictedPeak, limit: int) -> tuple[str, ...]:
+def _to_checkpoint(variants: Variants, peak: PredictedPeak, limit: int) -> tuple[str, ...]:
     """The fewest of the first blocks whose checkpointing lets the step fit; all of them if no
     number of them does, or if it fits already.
     """
-    work = subject if isinstance(subject, Workload) else subject.workload
-    blocks = repeated_blocks(work.model)
+    blocks = repeated_blocks(variants.first.work.model)
     if peak.options.checkpoint or peak.peak_bytes <= limit:
         return () if peak.options.checkpoint else blocks
     low, high = 0, len(blocks)
     while high - low > 1:
         middle = (low + high) // 2
         options = _with(peak.options, checkpoint=blocks[:middle])
-        count = _peak_bytes(subject, options, peak.batch)
+        try:
+            count = variants.of(options).peak_bytes(peak.batch)
+        except PaifuserError:
+            count = None
         low, high = (low, middle) if count is not None and count <= limit else (middle, high)
     return blocks[:high]
 
 
 def _remedy(
-    subject: Workload | Derived,
+    variants: Variants,
     predictor: Predictor,
     peak: PredictedPeak,
     change: Change,
@@ -92,7 +113,7 @@ def _remedy(
     """The remedy of a change; None if it saves nothing or the model does not take it."""
     name, how, options = change
     try:
-        changed = Predictor(subject, options)
+        changed = variants.of(options)
         count = changed.peak(peak.batch).peak_bytes
     except PaifuserError:  # an operator without this precision, say
         return None
@@ -110,13 +131,6 @@ def _remedy(
         largest_batch=largest(changed),
         more_flops=more,
     )
-
-
-def _peak_bytes(subject: Workload | Derived, options: StepOptions, batch: int) -> int | None:
-    try:
-        return Predictor(subject, options).peak_bytes(batch)
-    except PaifuserError:
-        return None
 
 
 def _with(options: StepOptions, **changes: object) -> StepOptions:

@@ -1,43 +1,41 @@
-"""Let activations write over their input where nobody reads it afterwards.
+"""Let activations and sums write over their input where nobody reads it afterwards.
 
 Two proofs have to agree. The recorded run: the input is all of a buffer that the run itself made,
 nothing touches it afterwards, and it neither is an output nor outlives the call. The graphs of the
 blocks: the activation is the only reader of that value whatever the input. Layers with hooks,
 shared layers, and layers that did not run by themselves (compiled, fused, or inside an operator of
-torch) are left alone.
+torch) are left alone. A call that needs gradients, or trains, runs as if nothing were in place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..errors import ForwardError, StepError
+from ..errors import StepError
+from ..fusion.blocks import sum_in_place
 from ..measure import peak_bytes
 from ..model.layers import is_altered
 from ..model.weights import answer_hash
 from ..workload import Workload, running
 from .lifetimes import Recording, record
 from .sole_readers import ACTIVATIONS, SoleReaders
-
-REFUSED = (
-    "This model's activations run in place (step 'reuse'), so it computes no gradients; call it in "
-    "eval mode within torch.no_grad() or torch.inference_mode(), and train it without that step."
-)
+from .sums import BlockSums, SumsPlan, obstacle_in_run, plan_sums
 
 
 @dataclass(frozen=True)
 class ReusePlan:
-    """The activations that can run in place, and why the others cannot."""
+    """The activations and sums that can run in place, and why the others cannot."""
 
     layers: tuple[str, ...]
     kept: dict[str, str]
+    sums: SumsPlan
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Reused:
 
 
 def reuse(model: nn.Module, work: Workload) -> Reused:
-    """Run activations of a model in place, measured, and check that its output is the same to the
-    bit.
+    """Run activations and sums of a model in place, measured, and check that its output is the same
+    to the bit.
     """
     expected = _output_hash(model, work)
     if _output_hash(model, work) != expected:
@@ -72,17 +70,18 @@ def reuse(model: nn.Module, work: Workload) -> Reused:
     recording, before = _measured(model, work)
     with running(model):
         plan = plan_reuse(model, recording)
-    run_in_place(model, plan.layers)
+    run_in_place(model, plan.layers, plan.sums.blocks)
     if _output_hash(model, work) != expected:
         raise StepError(
-            "its output is not the same to the bit with its activations in place; leave the step "
-            "out, and report it."
+            "its output is not the same to the bit with activations and sums in place; leave the "
+            "step out, and report it."
         )
-    return Reused(plan, before, _measured(model, work)[1] if plan.layers else before)
+    is_changed = plan.layers or plan.sums.blocks
+    return Reused(plan, before, _measured(model, work)[1] if is_changed else before)
 
 
 def plan_reuse(model: nn.Module, recording: Recording) -> ReusePlan:
-    """Decide for each activation whether it can run in place."""
+    """Decide for each activation and sum whether it can run in place."""
     readers = SoleReaders(model, recording)
     times = Counter(call.layer for call in recording.calls)
     names = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
@@ -99,27 +98,53 @@ def plan_reuse(model: nn.Module, recording: Recording) -> ReusePlan:
             kept[layer] = reason
         else:
             layers.append(layer)
-    return ReusePlan(tuple(layers), kept)
+    return ReusePlan(tuple(layers), kept, plan_sums(recording, readers))
 
 
-def run_in_place(model: nn.Module, layers: Iterable[str]) -> None:
-    """Let these activations write over their input; a call that needs gradients is refused."""
-    layers = tuple(layers)
-    for layer in layers:
-        activation: Any = model.get_submodule(layer)
-        activation.inplace = True
-    if layers and refuse_gradients not in model._forward_pre_hooks.values():
-        model.register_forward_pre_hook(refuse_gradients, with_kwargs=True)
-
-
-def refuse_gradients(model: nn.Module, args: Any, kwargs: Any) -> None:
-    """Raise where a call trains the model or would need gradients; exporters and compilers, which
-    trace it, may go on.
-    """
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
+def run_in_place(
+    model: nn.Module, layers: Iterable[str], sums: Mapping[str, BlockSums] | None = None
+) -> None:
+    """Let these activations and sums write over an input in calls that need no gradients."""
+    for block, found in (sums or {}).items():
+        sum_in_place(model.get_submodule(block), found.form, found.sums)
+    if not (layers := tuple(layers)):
         return
-    if model.training or (torch.is_grad_enabled() and _has_gradient(model, args, kwargs)):
-        raise ForwardError(REFUSED, layer="")
+    hooks = model._forward_pre_hooks.values()
+    hook = next((hook for hook in hooks if isinstance(hook, InPlace)), None)
+    if hook is None:
+        hook = InPlace()
+        model.register_forward_pre_hook(hook, with_kwargs=True)
+    hook.layers = tuple(dict.fromkeys((*hook.layers, *layers)))
+    hook.switch(model, is_on=True)
+
+
+@dataclass
+class InPlace:
+    """Before each call of a model: its activations are in place if the call needs no gradients and
+    does not train; what exporters and compilers trace is as it was in the last call.
+
+    The switch is part of the model, so one model is not called with and without gradients by two
+    threads at once.
+    """
+
+    layers: tuple[str, ...] = ()
+    is_on: bool = field(default=False)
+
+    def __call__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
+            return
+        is_on = not model.training and not (
+            torch.is_grad_enabled() and _has_gradient(model, args, kwargs)
+        )
+        if is_on is not self.is_on:
+            self.switch(model, is_on=is_on)
+
+    def switch(self, model: nn.Module, *, is_on: bool) -> None:
+        """Let all of them be in place, or none."""
+        self.is_on = is_on
+        for layer in self.layers:
+            activation: Any = model.get_submodule(layer)
+            activation.inplace = is_on
 
 
 def _has_gradient(model: nn.Module, args: Any, kwargs: Any) -> bool:
@@ -143,18 +168,7 @@ def _obstacle_in_run(recording: Recording, readers: SoleReaders, layer: str) -> 
     call = readers.calls[layer]
     if call.given is None:
         return "it is called with more than a tensor"
-    if call.given.buffer is None:
-        return "its input is an input of the model or a weight"
-    if not call.given.is_whole:
-        return "its input is a part of other values"
-    buffer = recording.buffers[call.given.buffer]
-    if buffer.is_output:
-        return "its input is an output of the model"
-    if buffer.released is None:
-        return "its input is kept after the call"
-    if buffer.end >= call.end:
-        return "its input is read later"
-    return ""
+    return obstacle_in_run(recording, call.given, call.end)
 
 
 def _output_hash(model: nn.Module, work: Workload) -> str:

@@ -1,5 +1,5 @@
-"""Values that only one layer reads whatever the input: proven from the graphs of the blocks' own
-forwards. Built on torch.fx.
+"""Values that only one layer or sum reads whatever the input: proven from the graphs of the blocks'
+own forwards. Built on torch.fx.
 
 A block whose forward branches on its input cannot be traced, and then nothing in it is proven.
 """
@@ -98,9 +98,14 @@ class SoleReaders:
         node = self._call_in(block, layer)
         if isinstance(node, str):
             return node
-        return self._obstacle(block, node.all_input_nodes[0], node)
+        return self.obstacle_of_value(block, node.all_input_nodes[0], node)
 
-    def _obstacle(self, block: str, value: fx.Node, reader: fx.Node) -> str:
+    def graph(self, block: str) -> fx.Graph | None:
+        """The graph of a block that was called once; None where there is none."""
+        graph = self._graph(block)
+        return None if isinstance(graph, str) else graph
+
+    def obstacle_of_value(self, block: str, value: fx.Node, reader: fx.Node) -> str:
         """Why others than `reader` may read a value of a block's graph, or the memory behind it."""
         given = [*reader.args, *reader.kwargs.values()]
         if set(value.users) != {reader} or sum(argument is value for argument in given) != 1:
@@ -131,7 +136,7 @@ class SoleReaders:
         ]
         if len(given) != call.form.tensors:
             return f"{_named(block)} is called with more than tensors"
-        return self._obstacle(call.caller, given[placeholders.index(value)], node)
+        return self.obstacle_of_value(call.caller, given[placeholders.index(value)], node)
 
     def _obstacle_of_part(self, block: str, value: fx.Node) -> str:
         """The same for what a part of a block returns."""
@@ -141,14 +146,14 @@ class SoleReaders:
             return f"its input comes from '{name}', which has hooks or another forward"
         kind = unfused_class(part)
         if kind in IDENTITIES or (kind in ACTIVATIONS and part.inplace):
-            return self._obstacle(block, value.all_input_nodes[0], value)
+            return self.obstacle_of_value(block, value.all_input_nodes[0], value)
         if kind in MAKERS or kind in ACTIVATIONS:
             return ""
         graph = self._graph(name)
         if isinstance(graph, str):
             return graph
         output = next(node for node in graph.nodes if node.op == "output")
-        return self._obstacle(name, output.all_input_nodes[0], output)
+        return self.obstacle_of_value(name, output.all_input_nodes[0], output)
 
     def _call_in(self, block: str, part: str) -> fx.Node | str:
         """The only call of a part in a block's graph; or why there is none."""

@@ -153,13 +153,15 @@ def limit_at(data: Any, lines: Lines, text: str) -> Limit:
 
 
 def check_order(steps: tuple[Step, ...]) -> None:
-    """Raise unless steps that change layers come before those that do not."""
+    """Raise unless steps that change layers come before those that must follow them; a step that
+    changes none, such as a pool, may stand between any.
+    """
     for step in steps[:-1]:
         if step.is_last:
             raise RecipeError(
                 f"'{step.kind}' stands before other steps; no step can follow it, so put it last."
             )
-    for step, after in pairwise(steps):
+    for step, after in pairwise(step for step in steps if step.is_last or not step.leaves_module):
         if order_of(step) > order_of(after):
             raise RecipeError(
                 f"'{step.kind}' stands before '{after.kind}', which changes layers; put "

@@ -182,7 +182,8 @@ class Recipe:
             if (joined := steps[index].joined(new)) is not None:
                 steps[index] = joined
                 return self.of(steps)
-        end = len(steps) - sum(order_of(old) > order_of(new) for old in steps)
+        later = (index for index, old in enumerate(steps) if order_of(old) > order_of(new))
+        end = next(later, len(steps))
         return self.of((*steps[:end], new, *steps[end:]))
 
     @overload

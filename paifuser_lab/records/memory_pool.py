@@ -1,13 +1,14 @@
-"""What a memory pool holds and keeps, and what it has spared so far."""
+"""What a memory pool holds and keeps, and how many page faults it spares a call."""
 
 from __future__ import annotations
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from .record import Record
 from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .workload_name import AboutWorkload
 
 
 class MemoryPoolUse(Record):
@@ -103,6 +104,65 @@ class MemoryPoolUse(Record):
 
     def __repr__(self) -> str:
         return f"MemoryPoolUse({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, self.sentence), self.table(), ("memory",))
+
+
+COUNTS = ("page faults", "trimmed")  # over all of its calls; those of one call say more
+
+
+class PoolCalls(Record):
+    """Page faults of a call of a model with a memory pool and without it, and the pool at the end
+    of its calls, still in force.
+    """
+
+    workload: AboutWorkload
+    machine: str
+    calls: int = Field(ge=1)
+    faults_without: float | None = Field(default=None, ge=0, description="a call")
+    faults_with: float | None = Field(default=None, ge=0, description="a call")
+    use: MemoryPoolUse
+
+    @property
+    def title(self) -> str:
+        """The workload, the machine and what the pool keeps, in a line."""
+        kept = self.use.kept_bytes
+        keeps = "" if kept is None else f" · {readable_bytes(kept)} kept for the next call"
+        return f"{self.workload} on {self.machine} · {counted(self.calls, 'call')} in a pool{keeps}"
+
+    @property
+    def sentence(self) -> str:
+        """What the pool spares."""
+        if self.faults_without is None or self.faults_with is None:
+            return "This system does not count page faults."
+        faults = f"{self.faults_without:,.0f} pages without the pool and {self.faults_with:,.0f}"
+        spared = self.faults_without - self.faults_with
+        worth = (
+            "the pool spares the rest"
+            if spared >= 1
+            else "the pool spares nothing, as no large buffer is given back"
+        )
+        return f"A call faults in {faults} with it: {worth}."
+
+    def table(self) -> list[dict[str, str]]:
+        """Page faults of a call, and the pool's own figures."""
+        faults = {
+            "page faults of a call without it": self.faults_without,
+            "page faults of a call with it": self.faults_with,
+        }
+        rows = [
+            {"memory": name, "now": f"{count:,.0f}"}
+            for name, count in faults.items()
+            if count is not None
+        ]
+        return rows + [row for row in self.use.table() if row["memory"] not in COUNTS]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, self.sentence, *text_table(self.table(), ("memory",))])
+
+    def __repr__(self) -> str:
+        return f"PoolCalls({self.title})"
 
     def _repr_html_(self) -> str:
         return html_table((self.title, self.sentence), self.table(), ("memory",))

@@ -1,4 +1,4 @@
-"""A snapshot of CUDA's memory: by category over time, its segments at a moment, who held what."""
+"""A snapshot of memory: by category over time, its segments at a moment, who held what."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 15
 _WORDS = ("call site", "category")
+_LAYER_WORDS = ("layer", "category")
+BY_LAYER = "Largest by layer at the peak."
 
 
 class SiteMemory(Record):
     """The memory that one call site holds at a moment."""
 
     site: str
+    category: str
+    blocks: int
+    held_bytes: int
+
+
+class LayerMemory(Record):
+    """The memory of one category that one layer holds at a moment; '' is outside of all layers."""
+
+    layer: str
     category: str
     blocks: int
     held_bytes: int
@@ -100,11 +111,13 @@ class SnapshotMap(Record):
 
 class MemorySnapshot(Record):
     """What a snapshot tells of one device. Columns of `time_ms`, thinned where there are many
-    events, keep the peaks; `held_bytes` has a column for each category.
+    events, keep the peaks; `held_bytes` has a column for each category. On a CPU nothing is
+    reserved, and there are no segments.
     """
 
     name: str
     device: int
+    device_type: str = "cuda"
     devices: tuple[int, ...] = ()
     events: int = 0
     is_timed: bool = True  # otherwise `time_ms` numbers the events
@@ -118,6 +131,7 @@ class MemorySnapshot(Record):
     peak_reserved_bytes: int = 0
     at_peak: tuple[SiteMemory, ...] = ()
     blocks_at_peak: int = 0
+    layers: tuple[LayerMemory, ...] = ()  # the same by layer
     maps: tuple[SnapshotMap, ...] = ()
     replay: Replay | None = None
     out_of_memory: OutOfMemory | None = None
@@ -141,6 +155,8 @@ class MemorySnapshot(Record):
     @property
     def title(self) -> str:
         """The file, the device and the peaks, in a line."""
+        if self.device_type == "cpu":
+            return f"{self.name} on a CPU · {readable_bytes(self.peak_bytes)} at the peak"
         return (
             f"{self.name}, device {self.device} · {readable_bytes(self.peak_bytes)} allocated and "
             f"{readable_bytes(self.peak_reserved_bytes)} reserved at the peak"
@@ -188,8 +204,24 @@ class MemorySnapshot(Record):
             for row in self.at_peak[:MAX_ROWS]
         ]
 
+    def layer_table(self) -> list[dict[str, str]]:
+        """The layers that hold most at the peak, as text."""
+        whole = max(1, self.peak_bytes)
+        return [
+            {
+                "layer": row.layer or "outside of all layers",
+                "category": row.category,
+                "blocks": str(row.blocks),
+                "held": readable_bytes(row.held_bytes),
+                "share": readable_share(row.held_bytes / whole),
+            }
+            for row in self.layers[:MAX_ROWS]
+        ]
+
     def __str__(self) -> str:
         parts = [*self.captions, *text_table(self.table(), _WORDS)]
+        if self.layers:
+            parts += ["", *text_table(self.layer_table(), _LAYER_WORDS)]
         for other in (self.out_of_memory, self.replay):
             if other is not None:
                 parts += ["", str(other)]
@@ -200,6 +232,8 @@ class MemorySnapshot(Record):
 
     def _repr_html_(self) -> str:
         tables = [html_table(self.captions, self.table(), _WORDS)]
+        if self.layers:
+            tables.append(html_table((BY_LAYER,), self.layer_table(), _LAYER_WORDS))
         tables += [
             other._repr_html_() for other in (self.out_of_memory, self.replay) if other is not None
         ]

@@ -5,6 +5,7 @@ jobs      what the worker does: apply, measure and profile recipes, run queries
 history   undo, redo, and the cached records of each recipe
 tried     a row for each recipe that was measured or failed
 queries   what a view can request: sensitivity, importance, coupling, allocation and others
+memory_queries  those about memory: does it fit, how buffers pack, what a pool spares
 state     an immutable snapshot of what the views show
 first_profile  the last profile of a model, shown until there is a new one
 quiet     the load of other processes, and waiting until there is none
@@ -13,6 +14,7 @@ worker    a state with listeners, and a thread that runs jobs
 
 from __future__ import annotations
 
+from . import memory_queries as memory_queries  # registers them
 from .session import Session
 
 __all__ = ["Session"]

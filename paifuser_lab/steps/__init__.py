@@ -11,7 +11,7 @@ attention      attention to some of the keys, or a Swin's windows in one pass
 distill        training to reproduce the original's outputs
 qat            quantization-aware training
 precision      formats of the model and of its layers: bf16, fp8, int8, int4-weights
-reuse          activations in place where nobody else reads their input
+reuse          activations and sums in place where nobody else reads their input
 fuse           layers fused with the operators that follow them
 pool           a memory pool in force while the model runs
 backend        the engine that runs the model

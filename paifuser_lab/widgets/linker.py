@@ -26,6 +26,7 @@ EXPORT = re.compile(
 LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\s*[(:,.])|export\b(?!\s*[:,.]))", re.M)
 # comments and JSDoc types are for readers, not sent
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S)
+SPACES = re.compile(r"\s*([{};])\s*")  # around what separates rules and declarations
 CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a JSDoc type within a line
 FIRST_STYLES = ("shared/theme.css", "shared/grid.css", "workbench/workbench.css")
 
@@ -68,6 +69,12 @@ def slim(text: str) -> str:
             lines.append(stripped)
         is_quoted ^= line.count("`") % 2 == 1
     return "\n".join(lines) + "\n"
+
+
+def slim_style(text: str) -> str:
+    """Remove comments and the spaces that a style sheet does not need; those in values stay."""
+    text = SPACES.sub(r"\1", COMMENT.sub("", text).strip())
+    return re.sub(r":\s+", ":", text).replace(";}", "}") + "\n"
 
 
 @dataclass
@@ -193,7 +200,7 @@ def _style(known: tuple[Section, ...]) -> str:
         for sheet in sorted(section.folder.glob("*.css"))
     ]
     ordered = dict.fromkeys([*sheets, *shared, *others, *elsewhere])
-    return slim("\n".join(COMMENT.sub("", sheet.read_text(encoding="utf-8")) for sheet in ordered))
+    return slim_style("\n".join(sheet.read_text(encoding="utf-8") for sheet in ordered))
 
 
 def _style_name(style: str) -> str:

@@ -76,7 +76,8 @@ class Section:
     """The tab that contains it: layers, options, results or machine; '' for a tab of its own."""
     place: str = ""
     """Where it stands in its tab: '' below the others, "segment" in place of the others, "beside"
-    on the right; "sheet" is over the body of the workbench instead of in a tab.
+    on the right, the name of a segment below that one; "sheet" is over the body of the workbench
+    instead of in a tab.
     """
     absent: Callable[[State, Context], str] = _applies
     """Why it does not apply to this model, as in "none in this model"; '' if it does."""

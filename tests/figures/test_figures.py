@@ -20,19 +20,27 @@ from paifuser_lab.records import (  # fmt: skip
     BatchSweep,
     Ceiling,
     Estimate,
+    Fit,
+    FitRemedy,
     Fusion,
     FusionMap,
+    GradientRange,
     Importance,
     LayerImportance,
     LayerPair,
     LayerProfile,
     LayerSensitivity,
     MemoryPlan,
+    MemoryPoolUse,
     MemorySnapshot,
     MemoryTimeline,
     OutOfMemory,
     PackedBuffer,
+    PeakBytes,
+    PoolCalls,
+    PredictedPeak,
     Profile,
+    RateCurve,
     Record,
     ResultRow,
     Results,
@@ -40,8 +48,11 @@ from paifuser_lab.records import (  # fmt: skip
     SideBySide,
     SnapshotMap,
     Staircase,
+    StepOptions,
     TraceSummary,
     TradeOff,
+    TrainingEvent,
+    TrainingRun,
 )
 from tests.support.colours import contrast
 
@@ -254,6 +265,35 @@ RECORDS = {
         referenced_bytes=16,
         held_bytes=20,
     ),
+    "Fit": Fit(
+        predicted=PredictedPeak(
+            workload="net",
+            device="cpu",
+            batch=4,
+            options=StepOptions(),
+            held=PeakBytes(weights_bytes=40, activations_bytes=50, inputs_bytes=10),
+            moment="the call",
+        ),
+        limit_bytes=90,
+        largest_batch=2,
+        remedies=(
+            FitRemedy(
+                change="bf16",
+                how="a step",
+                options=StepOptions(precision="bf16"),
+                batch=4,
+                peak_bytes=50,
+            ),
+        ),
+    ),
+    "PoolCalls": PoolCalls(
+        workload="net",
+        machine="a machine",
+        calls=5,
+        faults_without=1200.0,
+        faults_with=3.0,
+        use=MemoryPoolUse(device="cpu", held_bytes=10, kept_bytes=20, is_in_force=True),
+    ),
     "MemoryTimeline": MemoryTimeline(
         workload="net",
         machine="a machine",
@@ -267,6 +307,15 @@ RECORDS = {
         is_workspace=(False, False),
     ),
     "Profile": PROFILE,
+    "RateCurve": RateCurve(
+        workload="net",
+        optimizer="adamw",
+        rates=(1e-3, 1e-2, 1e-1),
+        losses=(2.0, 1.0, 3.0),
+        smooth=(2.0, 1.5, 2.5),
+        suggested=1e-3,
+        reason="The lowest.",
+    ),
     "Results": Results(
         workload="net",
         machine="a machine",
@@ -323,6 +372,23 @@ RECORDS = {
         unit="accuracy",
         bargains=(Bargain(name="as it is", latency_ms=2.0, size_bytes=40, worth=0.9),),
     ),
+    "TrainingRun": TrainingRun(
+        workload="net",
+        machine="a machine",
+        losses=(3.0, float("nan"), 2.0),
+        rates=(0.1, 0.1, 0.05),
+        scales=(4.0, 4.0, 2.0),
+        gradient_norms=(1.0, float("nan"), 1.0),
+        step_ms=(1.0, 1.0, 1.0),
+        wait_ms=(0.0, 0.0, 0.0),
+        is_lower=(False, True, True),
+        is_skipped=(False, True, False),
+        epoch_ends=(3,),
+        steps=3,
+        layers=("conv",),
+        ranges=(GradientRange(step=0, counts=((1, *range(24)),)),),
+        events=(TrainingEvent(step=1, what="bf16 from here"),),
+    ),
 }
 
 
@@ -368,6 +434,16 @@ def test_what_a_limit_refused_is_no_dot_of_the_results():
     both = results.model_copy(update={"rows": (*results.rows, refused)})
     dots = [text.split(".")[0] for text in lab.figure(both).hover.values()]
     assert dots == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(("limit", "is_drawn"), [(90, True), (100_000, False)])
+def test_a_limit_is_a_line_where_it_is_near_and_named_where_it_is_not(limit, is_drawn):
+    drawing = lab.figure(RECORDS["Fit"].model_copy(update={"limit_bytes": limit}))
+    axes = drawing.axes[0]
+    lines = [line for line in axes.lines if set(line.get_xdata()) == {limit}]
+    assert bool(lines) == is_drawn and ("is beyond" in axes.get_xlabel()) != is_drawn
+    verdicts = [text.get_text() for text in axes.texts]
+    assert verdicts == ["100 B, too much" if is_drawn else "100 B, fits", "50 B, fits"]
 
 
 def test_a_record_without_a_drawing_is_named():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,7 +17,9 @@ from paifuser_lab.errors import MeasureError
 from paifuser_lab.memory import fit as fitting
 from paifuser_lab.memory import predicted_peak
 from paifuser_lab.memory.fit import MOST, largest_batch
+from paifuser_lab.memory.predict import Predictor
 from paifuser_lab.memory.predict.blocks import checkpoint_layers, repeated_blocks
+from paifuser_lab.memory.predict.predictor import options_of
 from paifuser_lab.records import Fit, Record
 from tests.support.models import Perceptron
 
@@ -71,6 +74,69 @@ def test_the_largest_batch_is_found_where_memory_grows_in_jumps(jumps, limit):
 def test_batches_that_the_model_refuses_do_not_fit(refused, start, expected):
     found = largest_batch(lambda batch: None if batch in refused else batch, 10, start, 40)
     assert found == expected
+
+
+class Quadratic(nn.Module):
+    """Every example against every other, so that memory does not grow by the same bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.line(x)
+        return y @ y.t()
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("model", [None, Quadratic()], ids=["linear", "quadratic"])
+def test_two_predictions_and_a_third_find_the_largest_batch(model, train, monkeypatch):
+    asked: list[int] = []
+    predicted = Predictor._predicted
+
+    def counted(self: Predictor, batch: int):
+        asked.append(batch)
+        return predicted(self, batch)
+
+    monkeypatch.setattr(Predictor, "_predicted", counted)
+    predictor = Predictor(workload(model), options_of(train=train))
+    limit = 3_000_000
+    found = fitting._largest(predictor, limit, 2)
+    assert found is not None and (len(asked) == 3 or model is not None)
+    for size, within in ((found, True), (found + 1, False)):
+        assert (predictor.peak(size).peak_bytes <= limit) is within
+
+
+@given(st.integers(1, 3), st.integers(2, 500))
+@settings(max_examples=15, deadline=None)
+def test_the_line_gives_the_predicted_bytes_of_every_batch(start, batch):
+    predictor = PREDICTORS.setdefault(0, Predictor(workload(), options_of(train=True)))
+    line = predictor.line(start)
+    assert line is not None and line(batch) == predictor.peak(batch).peak_bytes
+
+
+PREDICTORS: dict[int, Predictor] = {}
+
+
+def test_there_is_no_line_where_a_prediction_fails_or_moments_differ():
+    class Choosing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x + 1
+            return y + 1 if x.shape[0] > 3 else y
+
+    assert Predictor(workload(Choosing()), options_of(train=False)).line(2) is None
+
+    class Few(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.reshape(2, -1) + 1 if x.shape[0] < 4 else x.reshape(7, 1)
+
+    assert Predictor(workload(Few()), options_of(train=False)).line(2) is None
+
+    class Coarse(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return x + 1, x.new_zeros(x.shape[0] // 3 + 1, dtype=torch.uint8)
+
+    assert Predictor(workload(Coarse()), options_of(train=False)).line(2) is None
 
 
 # Answers.

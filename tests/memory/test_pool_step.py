@@ -170,3 +170,23 @@ def test_one_pool_replaces_another():
 def test_an_impossible_limit_is_refused_in_the_recipe(limit):
     with pytest.raises(RecipeError, match="step 'pool', limit = "):
         Recipe([{"pool": {"limit": limit}}])
+
+
+@pytest.mark.parametrize("order", [["fuse", "pool"], ["reuse", "pool"], ["pool", "fuse"]])
+def test_a_pool_stands_before_or_after_the_steps_that_change_layers(order, monkeypatch):
+    begun, begin = [], HeapPool._begin
+    monkeypatch.setattr(HeapPool, "_begin", lambda pool: begun.append(pool) or begin(pool))
+    variant = lab.apply(watched(), Recipe([*order, {"backend": "eager"}]))
+    begun.clear()
+    call(variant.model)
+    assert len(begun) == 1 and begun[0] is variant.pool
+
+
+def test_a_step_that_changes_layers_goes_before_those_that_must_follow_it_whatever_the_pool():
+    recipe = Recipe(["fuse", "pool"])
+    assert [step.kind for step in recipe.with_step("fold")] == ["fold", "fuse", "pool"]
+    assert [step.kind for step in recipe.with_step("reuse")] == ["fuse", "pool", "reuse"]
+    with pytest.raises(RecipeError, match="'fuse' stands before 'fold', which changes layers"):
+        Recipe(["fuse", "pool", "fold"])
+    with pytest.raises(RecipeError, match="no step can follow it"):
+        Recipe([{"backend": "eager"}, "pool"])

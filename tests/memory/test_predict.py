@@ -87,6 +87,25 @@ def test_every_option_is_predicted_as_it_is_measured(options):
     assert predicted == pytest.approx(measured_bytes(work, options, batch), rel=tolerance)
 
 
+def test_the_gradient_of_a_large_depthwise_convolution_in_bf16_is_predicted():
+    """oneDNN keeps it dense in fp32, and once more in bf16."""
+
+    class Depthwise(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mixed = nn.Conv2d(32, 32, 7, padding=3, groups=32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.mixed(x.to(memory_format=torch.channels_last))
+
+    work = workload(Depthwise(), torch.randn(2, 32, 8, 8))
+    for precision in ("amp-bf16", "fp32"):
+        options = StepOptions(train=True, precision=precision)
+        measured = measured_bytes(work, options, 2)
+        predicted = predicted_peak(work, True, batch=2, precision=precision).peak_bytes
+        assert predicted == pytest.approx(measured, rel=0.1)
+
+
 def test_a_loss_and_a_target_are_part_of_a_training_step():
     work = loaded("resnet18-digits-tiny")
     peak = predicted_peak(work, train=True, batch=8)

@@ -12,8 +12,10 @@ import { linearScale, linearTicks } from "../shared/scale.js";
  * }} Timeline
  * @typedef {"weights" | "activations" | "workspace"} HeldKind
  * @typedef {{ layer: string, kind: HeldKind, bytes: number, group: number }} Held
+ * @typedef {{ names: string[], classes: string[], base: number[], partOf: (event: number) => number
+ * }} Stacking
  * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom:
- * number,
+ * number, most: number,
  *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticksX: number[],
  *   ticksY: number[] }} MemoryFrame
  */
@@ -99,15 +101,41 @@ export function drawnEvents(timeline, pixels) {
 }
 
 /**
- * For each of some events, in order, the bytes that each group has alive.
- * @param {Timeline} timeline @param {number[]} events @returns {number[][]}
+ * The parts that the live bytes are stacked by: groups of layers, or categories, which include the
+ * weights.
+ * @param {Timeline} timeline @param {"layer" | "category"} mode @returns {Stacking}
  */
-export function aliveByGroup(timeline, events) {
-  const alive = timeline.groups.map(() => 0);
+export function stackingOf(timeline, mode) {
+  if (mode === "category")
+    return {
+      names: HELD_KINDS,
+      classes: HELD_KINDS.map((kind) => `pf-category-${kind}`),
+      base: [timeline.weights.reduce((sum, bytes) => sum + bytes, 0), 0, 0],
+      partOf: (event) => (timeline.isWorkspace[event] ? 2 : 1),
+    };
+  return {
+    names: timeline.groups,
+    classes: timeline.groups.map((_, group) => `pf-group-${group}`),
+    base: timeline.groups.map(() => 0),
+    partOf: (event) => timeline.groupOf[timeline.layerOf[event]],
+  };
+}
+
+/** The bytes that a stacking adds to those of the call. @param {Stacking} stacking */
+export function baseOf(stacking) {
+  return stacking.base.reduce((sum, bytes) => sum + bytes, 0);
+}
+
+/**
+ * For each of some events, in order, the bytes that each part has alive.
+ * @param {Timeline} timeline @param {number[]} events @param {Stacking} stacking
+ * @returns {number[][]}
+ */
+export function aliveByPart(timeline, events, stacking) {
+  const alive = [...stacking.base];
   let next = 0;
   return events.map((event) => {
-    for (; next <= event; next++)
-      alive[timeline.groupOf[timeline.layerOf[next]]] += timeline.change[next];
+    for (; next <= event; next++) alive[stacking.partOf(next)] += timeline.change[next];
     return [...alive];
   });
 }
@@ -140,11 +168,13 @@ export function eventAt(times, moment) {
   return low - 1;
 }
 
-/** @param {number} width @param {Timeline} timeline @returns {MemoryFrame} */
-export function memoryFrame(width, timeline) {
+/**
+ * @param {number} width @param {number} duration @param {number} most bytes at the upper edge
+ * @returns {MemoryFrame}
+ */
+export function memoryFrame(width, duration, most) {
   const height = width < 440 ? 220 : 300;
   const [left, right, top, bottom] = [62, width - 8, 30, height - 34];
-  const most = 1.06 * Math.max(timeline.alive[timeline.peak] ?? 0, 1);
   return {
     width,
     height,
@@ -152,9 +182,10 @@ export function memoryFrame(width, timeline) {
     right,
     top,
     bottom,
-    x: linearScale(0, timeline.duration || 1, left, right),
+    most,
+    x: linearScale(0, duration || 1, left, right),
     y: linearScale(0, most, bottom, top),
-    ticksX: linearTicks(0, timeline.duration || 1, width / 90),
+    ticksX: linearTicks(0, duration || 1, width / 90),
     ticksY: byteTicks(most, height / 60),
   };
 }
@@ -187,7 +218,7 @@ export function stepPath(times, values, end, frame) {
  * @param {number} most @param {number} count @returns {number[]} round in the unit that they are
  * read in
  */
-function byteTicks(most, count) {
+export function byteTicks(most, count) {
   const unit = TICK_SIZES.findLast((size) => size <= most) ?? 1;
   return linearTicks(0, most / unit, count).map((value) => value * unit);
 }

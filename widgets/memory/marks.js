@@ -3,18 +3,30 @@
 import { h, s } from "../shared/dom.js";
 import { readableBytes, threeFigures } from "../shared/format.js";
 import { textWidth, withoutMiddle } from "../shared/lettering.js";
-import { aliveByGroup, aliveOfLayer, drawnEvents, stackedPaths, stepPath } from "./layout.js";
+import {
+  aliveByPart,
+  aliveOfLayer,
+  baseOf,
+  drawnEvents,
+  stackedPaths,
+  stepPath,
+} from "./layout.js";
 import { tickText } from "../shared/scale.js";
 import { nameOrModel } from "./words.js";
 
 /** @typedef {import("./layout.js").Timeline} Timeline */
 /** @typedef {import("./layout.js").MemoryFrame} MemoryFrame */
+/** @typedef {import("./layout.js").Stacking} Stacking */
 /** @typedef {import("./map.js").MapCell} MapCell */
 
 const MAP_LETTER = 11;
 
-/** Lines of the grid with their values. @param {MemoryFrame} frame @returns {SVGElement} */
-export function memoryGrid(frame) {
+/**
+ * Lines of the grid with their values.
+ * @param {MemoryFrame} frame @param {string} [across] what goes from left to right
+ * @returns {SVGElement}
+ */
+export function memoryGrid(frame, across = "ms into the call") {
   const up = frame.ticksY.flatMap((value) => [
     s("line", {
       x1: frame.left,
@@ -29,35 +41,42 @@ export function memoryGrid(frame) {
       readableBytes(value),
     ),
   ]);
-  const across = frame.ticksX.map((value) =>
+  const values = frame.ticksX.map((value) =>
     s(
       "text",
       { x: frame.x(value), y: frame.bottom + 15, class: "pf-tick pf-middle" },
       tickText(value),
     ),
   );
-  const name = s(
-    "text",
-    { x: frame.right, y: frame.bottom + 30, class: "pf-tick pf-end" },
-    "ms into the call",
-  );
-  return s("g", { "aria-hidden": "true" }, ...up, ...across, name);
+  const name = s("text", { x: frame.right, y: frame.bottom + 30, class: "pf-tick pf-end" }, across);
+  return s("g", { "aria-hidden": "true" }, ...up, ...values, name);
 }
 
 /**
- * The live bytes of each group, stacked.
- * @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement}
+ * The live bytes of each part, stacked.
+ * @param {Timeline} timeline @param {MemoryFrame} frame @param {Stacking} stacking
+ * @returns {SVGElement}
  */
-export function memoryAreas(timeline, frame) {
+export function memoryAreas(timeline, frame, stacking) {
   const events = drawnEvents(timeline, frame.right - frame.left);
   const times = events.map((event) => timeline.time[event]);
-  const paths = stackedPaths(times, aliveByGroup(timeline, events), timeline.duration, frame);
-  const whole = events.map((event) => timeline.alive[event]);
+  const stacks = aliveByPart(timeline, events, stacking);
+  const whole = events.map((event) => timeline.alive[event] + baseOf(stacking));
+  return stackedAreas(times, stacks, whole, timeline.duration, frame, stacking.classes);
+}
+
+/**
+ * Stacked step areas with a rim above them.
+ * @param {number[]} times @param {number[][]} stacks by moment @param {number[]} whole their sums
+ * @param {number} end @param {MemoryFrame} frame @param {string[]} classes @returns {SVGElement}
+ */
+export function stackedAreas(times, stacks, whole, end, frame, classes) {
+  const paths = stackedPaths(times, stacks, end, frame);
   return s(
     "g",
     { "aria-hidden": "true" },
-    ...paths.map((d, group) => d && s("path", { d, class: `pf-group-${group}` })),
-    s("path", { d: stepPath(times, whole, timeline.duration, frame), class: "pf-memory-rim" }),
+    ...paths.map((d, part) => d && s("path", { d, class: classes[part] })),
+    s("path", { d: stepPath(times, whole, end, frame), class: "pf-memory-rim" }),
   );
 }
 
@@ -78,13 +97,12 @@ export function memoryOfLayer(timeline, frame, layer) {
 
 /**
  * The moment when most is alive, with its figures.
- * @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement | null}
+ * @param {MemoryFrame} frame @param {number} time @param {number} bytes @param {string} [when]
+ * @returns {SVGElement}
  */
-export function memoryPeak(timeline, frame) {
-  if (timeline.peak < 0) return null;
-  const [x, y] = [frame.x(timeline.time[timeline.peak]), frame.y(timeline.alive[timeline.peak])];
-  const [bytes, ms] = [timeline.alive[timeline.peak], timeline.time[timeline.peak]];
-  const text = `peak ${readableBytes(bytes)} at ${threeFigures(ms)} ms`;
+export function memoryPeak(frame, time, bytes, when = `${threeFigures(time)} ms`) {
+  const [x, y] = [frame.x(time), frame.y(bytes)];
+  const text = `peak ${readableBytes(bytes)} at ${when}`;
   const isLeft = x + 8 + textWidth(text, 12) > frame.right;
   return s(
     "g",
@@ -101,20 +119,21 @@ export function memoryPeak(timeline, frame) {
 
 /**
  * The moment that is described.
- * @param {Timeline} timeline @param {MemoryFrame} frame @param {number} event @returns {SVGElement}
+ * @param {MemoryFrame} frame @param {number} time @param {number} bytes @returns {SVGElement}
  */
-export function memoryCross(timeline, frame, event) {
-  const [x, y] = [frame.x(timeline.time[event]), frame.y(timeline.alive[event])];
+export function memoryCross(frame, time, bytes) {
+  const [x, y] = [frame.x(time), frame.y(bytes)];
   const line = s("line", { x1: x, x2: x, y1: frame.top, y2: frame.bottom, class: "pf-cross" });
   return s("g", {}, line, s("circle", { cx: x, cy: y, r: 4.5, class: "pf-cross-dot" }));
 }
 
 /**
  * A box of the map as an option of the list that the map is for a screen reader.
- * @param {MapCell} cell @param {string} id @param {string} name @param {string} label @returns
- * {SVGElement}
+ * @param {MapCell} cell @param {string} id @param {string} name @param {string} label @param
+ * {string} tone the class of its colour
+ * @returns {SVGElement}
  */
-export function mapCell({ held, box }, id, name, label) {
+export function mapCell({ held, box }, id, name, label, tone) {
   const inner = { width: Math.max(0, box.width - 1), height: Math.max(0, box.height - 1) };
   return s(
     "g",
@@ -130,7 +149,7 @@ export function mapCell({ held, box }, id, name, label) {
       y: box.y + 0.5,
       ...inner,
       rx: 1.5,
-      class: `pf-group-${held.group}`,
+      class: tone,
     }),
     ...cellText(box, name, readableBytes(held.bytes)),
   );
@@ -166,9 +185,9 @@ function fittedName(name, letters) {
     : withoutMiddle(name, letters);
 }
 
-/** The legend: the colour of each group of layers. @param {string[]} groups */
-export function memoryKeys(groups) {
-  return groups.map((name, group) =>
-    h("span", { class: "pf-group-key" }, h("i", { class: `pf-group-${group}` }), nameOrModel(name)),
+/** The legend: the colour of each part. @param {Stacking} stacking */
+export function memoryKeys({ names, classes }) {
+  return names.map((name, part) =>
+    h("span", { class: "pf-group-key" }, h("i", { class: classes[part] }), nameOrModel(name)),
   );
 }

@@ -2,16 +2,19 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  aliveByGroup,
+  aliveByPart,
   aliveOfLayer,
+  baseOf,
   drawnEvents,
   eventAt,
   heldAt,
   memoryFrame,
   stackedPaths,
+  stackingOf,
   unpackedTimeline,
 } from "./layout.js";
 import { memoryMap, shares, squarified } from "./map.js";
+import { eventWords } from "./words.js";
 import { overlap } from "../shared/label_space.js";
 
 function buffer(Type, values) {
@@ -67,13 +70,76 @@ test("what is alive at a moment is shown by layer and kind, the largest first", 
 
 test("groups and layers are followed through the events", () => {
   const timeline = unpackedTimeline(sent());
-  assert.deepEqual(aliveByGroup(timeline, [0, 3, 4]), [
+  assert.deepEqual(aliveByPart(timeline, [0, 3, 4], stackingOf(timeline, "layer")), [
     [100, 0],
     [100, 30],
     [0, 30],
   ]);
   assert.deepEqual(aliveOfLayer(timeline, [0, 3, 4], "b"), [0, 30, 30]);
   assert.deepEqual(aliveOfLayer(timeline, [1], "b.c"), [5e9 + 1]);
+});
+
+test("by category the weights are under the call's own bytes, and workspace is apart", () => {
+  const timeline = unpackedTimeline(sent());
+  const stacking = stackingOf(timeline, "category");
+  assert.deepEqual(stacking.names, ["weights", "activations", "workspace"]);
+  assert.equal(baseOf(stacking), 40);
+  assert.deepEqual(aliveByPart(timeline, [0, 1, 4], stacking), [
+    [40, 100, 0],
+    [40, 100, 5e9 + 1],
+    [40, 30, 0],
+  ]);
+  assert.deepEqual(stacking.base, [40, 0, 0], "it is not added to");
+  for (const [event, parts] of aliveByPart(timeline, [0, 1, 2, 3, 4], stacking).entries())
+    assert.equal(
+      parts.reduce((sum, bytes) => sum + bytes, 0),
+      40 + timeline.alive[event],
+    );
+});
+
+test("a moment names what is alive then by layer, the largest first, and what is left out", () => {
+  const timeline = unpackedTimeline(sent());
+  const [heading, line, figures] = eventWords(timeline, 3);
+  assert.equal(heading, "130 B after 4 ms");
+  assert.equal(line, "b.c takes 30 B");
+  assert.deepEqual(figures, [
+    ["100 B", "a, activations"],
+    ["30 B", "b.c, activations"],
+  ]);
+  const layers = Array.from({ length: 9 }, (_, index) => `layer${index}`);
+  const many = unpackedTimeline(
+    sent({
+      layers,
+      groups: ["all"],
+      group_of: buffer(
+        Uint16Array,
+        layers.map(() => 0),
+      ),
+      weights_bytes: buffer(
+        Float64Array,
+        layers.map(() => 0),
+      ),
+      time_ms: buffer(
+        Float64Array,
+        layers.map((_, index) => index),
+      ),
+      change_bytes: buffer(
+        Float64Array,
+        layers.map((_, index) => index + 1),
+      ),
+      layer_index: buffer(
+        Uint16Array,
+        layers.map((_, index) => index),
+      ),
+      is_workspace: buffer(
+        Uint8Array,
+        layers.map(() => 0),
+      ),
+    }),
+  );
+  const named = eventWords(many, 8)[2];
+  assert.deepEqual(named[0], ["9 B", "layer8, activations"]);
+  assert.deepEqual([named.length, named.at(-1)], [7, ["6 B", "3 more"]]);
 });
 
 test("a moment belongs to the last event before it", () => {
@@ -117,8 +183,8 @@ test("of many events a few are drawn, and the peak is always one of them", () =>
 test("everything that is drawn lies inside its frame", () => {
   const timeline = unpackedTimeline(sent());
   for (const width of [220, 600, 1400]) {
-    const frame = memoryFrame(width, timeline);
-    const stacks = aliveByGroup(timeline, [0, 1, 2, 3, 4]);
+    const frame = memoryFrame(width, timeline.duration, 1.06 * timeline.alive[timeline.peak]);
+    const stacks = aliveByPart(timeline, [0, 1, 2, 3, 4], stackingOf(timeline, "layer"));
     const spots = stackedPaths(timeline.time, stacks, timeline.duration, frame)
       .join("")
       .match(/[\d.]+ [\d.]+/g);

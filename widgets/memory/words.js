@@ -1,10 +1,12 @@
 /** The memory view's texts for an event and for a cell of the map. No DOM. */
 
-import { aliveByGroup } from "./layout.js";
+import { heldAt } from "./layout.js";
 import { readableBytes, readablePercent, threeFigures } from "../shared/format.js";
 
 /** @typedef {import("./layout.js").Timeline} Timeline */
 /** @typedef {import("./map.js").MapCell} MapCell */
+
+const MOST_NAMED = 6;
 
 /** The name of a group or layer; the root has none. @param {string} name */
 export function nameOrModel(name) {
@@ -12,23 +14,25 @@ export function nameOrModel(name) {
 }
 
 /**
- * An event: a heading, what happened, and the groups' bytes, the largest first.
+ * An event: a heading, what happened, and what is alive then beyond the weights, the largest first.
  * @param {Timeline} timeline @param {number} event
  * @returns {[string, string, [string, string][]]}
  */
 export function eventWords(timeline, event) {
-  const [alive] = aliveByGroup(timeline, [event]);
-  const groups = timeline.groups
-    .map((name, group) => ({ name: nameOrModel(name), bytes: alive[group] }))
-    .filter((group) => group.bytes > 0)
-    .sort((first, second) => second.bytes - first.bytes);
+  const held = heldAt(timeline, event).filter((one) => one.kind !== "weights");
+  const rest = held.slice(MOST_NAMED).reduce((sum, one) => sum + one.bytes, 0);
   const change = timeline.change[event];
   const layer = nameOrModel(timeline.layers[timeline.layerOf[event]]);
   const verb = change < 0 ? "gives back" : "takes";
+  /** @type {[string, string][]} */
+  const named = held
+    .slice(0, MOST_NAMED)
+    .map((one) => [readableBytes(one.bytes), `${nameOrModel(one.layer)}, ${one.kind}`]);
+  if (rest) named.push([readableBytes(rest), `${held.length - MOST_NAMED} more`]);
   return [
     `${readableBytes(timeline.alive[event])} after ${threeFigures(timeline.time[event])} ms`,
     `${layer} ${verb} ${readableBytes(Math.abs(change))}`,
-    groups.map((group) => [readableBytes(group.bytes), group.name]),
+    named,
   ];
 }
 

@@ -93,11 +93,13 @@ export class RowWindow {
     this.options.scroller.removeEventListener("scroll", this.onScroll);
   }
 
-  /** @returns {Set<number>} */
+  /** None while the list itself has no place in the page. @returns {Set<number>} */
   visible() {
+    const { height } = this;
+    if (!height) return new Set();
     const { first, last } = windowOf(
       this.options.scroller.scrollTop,
-      this.height,
+      height,
       this.options.rowHeight,
       this.count,
     );

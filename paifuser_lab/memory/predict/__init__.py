@@ -1,6 +1,7 @@
 """The peak of a call or a training step, predicted with fake tensors: shapes without values.
 
 predictor     the peak of a workload at a batch size
+examples      the inputs and the target of a step; the step on real tensors
 fake          a copy of a model without values
 step          one call, or one step of training, on real or fake tensors
 ledger        which storages are alive after each operator, by category and layer

@@ -155,9 +155,13 @@ class Convolution:
 
     def dense_groups(self) -> int:
         """The gradient of the weight of a large depthwise convolution, channels last: oneDNN
-        computes it for each pair of the channels that it keeps together.
+        computes it for each pair of the channels that it keeps together, and once more in the
+        weight's precision where that is a lower one.
         """
-        return self.weight.numel() * FP32 * _together() ** 2 if self.is_large_depthwise else 0
+        if not self.is_large_depthwise:
+            return 0
+        own = self.weight.element_size()
+        return int(self.weight.numel() * (FP32 + own * (own < FP32)) * _together() ** 2)
 
     def columns(self, output: Tensor) -> int:
         """The patches of the image as columns; a 1×1 convolution reads the image itself."""

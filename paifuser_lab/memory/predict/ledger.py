@@ -8,6 +8,7 @@ module hooks change which path some modules take. Without workspace both give th
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -57,6 +58,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.workspace = workspace
         self.peaks: dict[str, Peak] = {}  # by phase
+        self.totals = array("q")  # at each moment but those of the optimizer's step
         self.phase = self.default_layer = ""
         self.layer_path: list[str] = []
         self._blocks: dict[int, _Block] = {}
@@ -82,6 +84,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phase, self.default_layer = phase, layer
         if is_anew:
             self.peaks.clear()
+            del self.totals[:]
         self._look(0)
 
     def enter_storages(
@@ -122,6 +125,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _look(self, workspace: int) -> None:
         """Keep what is held now if it is the most so far in this phase."""
         total = sum(self._held.values()) + workspace
+        if self.phase != OPTIMIZER:
+            self.totals.append(total)
         if self.phase not in self.peaks or total > self.peaks[self.phase].total:
             held = dict(self._held)
             held["workspace"] = held.get("workspace", 0) + workspace

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import islice
 from typing import Any
 
+import numpy
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
@@ -20,10 +20,10 @@ from ...measure.flops import counter
 from ...model.watch import watching
 from ...records import Held, PeakBytes, PredictedPeak, StepOptions
 from ...records.predicted_peak import MAX_LAYERS
-from ...workload import Derived, Inputs, Workload, outside_inference, workload_of
+from ...workload import Derived, Workload, outside_inference, workload_of
 from ...workload.batching import example_batch
-from ...workload.data import first_batches
 from ...workload.seeding import preserve_rng
+from .examples import example_of
 from .fake import fake_inputs, fake_model, fake_target
 from .ledger import OPTIMIZER, Ledger, Peak
 from .step import BACKWARD, FORWARD, Observer, Subject, run
@@ -64,17 +64,24 @@ def options_of(**options: Any) -> StepOptions:
 
 
 class Predictor:
-    """Predicts peaks of one workload with the same options; each batch is predicted once."""
+    """Predicts peaks of one workload with the same options; each batch is predicted once. From one
+    that is `like` it, it takes the optimizer's step where that is the same.
+    """
 
     @outside_inference
-    def __init__(self, subject: Workload | Derived, options: StepOptions) -> None:
+    def __init__(
+        self, subject: Workload | Derived, options: StepOptions, like: Predictor | None = None
+    ) -> None:
         self.work, self.options = workload_of(subject), options
         self._threads = None if isinstance(subject, Workload) else subject.own_threads
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._peaks: dict[int, PredictedPeak] = {}
+        self._totals: dict[int, numpy.ndarray] = {}  # at each moment, by batch
         # The optimizer's own step is the same for every batch: it is run once.
         self._optimizer: torch.optim.Optimizer | None = None
         self._last_update: Peak | None = None
+        if like is not None and like.work is self.work and has_same_update(like.options, options):
+            self._optimizer, self._last_update = like._optimizer, like._last_update
         inputs, target, self._example = example_of(self.work, options)
         with self._explained(""):
             model = fake_model(self.work.model, self._mode)
@@ -98,6 +105,24 @@ class Predictor:
         except PaifuserError:
             return None
 
+    def line(self, start: int) -> Callable[[int], int] | None:
+        """The predicted bytes of any batch from two predictions, at `start` and at its double; None
+        where these cannot be joined.
+
+        What is held at each moment grows by the same bytes with each example in most models, so
+        that the peak is the largest of many lines. Whoever relies on it predicts a third batch.
+        """
+        sizes = start, 2 * start
+        if any(self.peak_bytes(size) is None for size in sizes):
+            return None
+        first, second = (self._totals[size] for size in sizes)
+        if len(first) != len(second):
+            return None
+        slope, rest = numpy.divmod(second - first, start)
+        if rest.any():
+            return None
+        return lambda batch: int((first + slope * (batch - start)).max())
+
     def flops(self, batch: int) -> int:
         """The FLOPs of the call, or of a step of training, at a batch size."""
         self.peak(batch)  # makes the optimizer's state, after which a run is one step
@@ -114,6 +139,8 @@ class Predictor:
             ledger.peaks[OPTIMIZER] = self._last_update.with_inputs(inputs)
         self._last_update = ledger.peaks.get(OPTIMIZER)
         peak = max(ledger.peaks.values(), key=lambda peak: peak.total)
+        last = [self._last_update.total] if self._last_update is not None else []
+        self._totals[batch] = numpy.array([*ledger.totals, *last], numpy.int64)
         device = self.work.device.type
         layers = sorted(peak.layers.items(), key=lambda item: -item[1])[:MAX_LAYERS]
         held = {
@@ -193,17 +220,13 @@ class Predictor:
             ) from error
 
 
-def example_of(work: Workload, options: StepOptions) -> tuple[Inputs, Any, int]:
-    """The inputs, the target and their batch: a batch of the train data for a step of training with
-    a loss, else the example inputs.
-    """
-    example_batch(work)
-    if not options.train or work.loss is None or work.train is None:
-        return work.inputs, None, example_batch(work)
-    batches = islice(first_batches(work.train, work.device, "train data"), 1)
-    inputs, target = next(batches, (work.inputs, None))
-    sizes = [tensor.shape[0] for tensor in inputs.tensors if tensor.ndim]
-    return inputs, target, sizes[0] if sizes else 1
+def has_same_update(one: StepOptions, other: StepOptions) -> bool:
+    """Whether the optimizer's step is the same: what it updates and how."""
+    fixed = {"precision", "checkpoint"}
+    is_half = [options.precision == "bf16" for options in (one, other)]
+    return is_half[0] is is_half[1] and (
+        one.model_dump(exclude=fixed) == other.model_dump(exclude=fixed)
+    )
 
 
 def _weights(model: nn.Module) -> list[Tensor]:

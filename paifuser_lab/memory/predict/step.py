@@ -79,17 +79,17 @@ def run(
     steps = STEPS if optimizer is None else 0
     optimizer = optimizer or _optimizer(subject)
     for _ in range(steps):
-        _gradients(subject, optimizer, observer)
+        _gradients(subject, observer)
         _update(optimizer, observer)
     if not steps:
-        _gradients(subject, optimizer, observer)
-    optimizer.zero_grad(set_to_none=True)
+        _gradients(subject, observer)
+    subject.model.zero_grad(set_to_none=True)
     return optimizer
 
 
-def _gradients(subject: Subject, optimizer: torch.optim.Optimizer, observer: Observer) -> None:
+def _gradients(subject: Subject, observer: Observer) -> None:
     """Compute the gradients of all weights."""
-    optimizer.zero_grad(set_to_none=True)
+    subject.model.zero_grad(set_to_none=True)
     observer.enter(FORWARD)
     with torch.enable_grad():
         with _autocast(subject):

@@ -1,4 +1,5 @@
-"""Torch's memory snapshots of CUDA's caching allocator: read, analysed, replayed.
+"""Torch's memory snapshots of CUDA's caching allocator, and runs recorded on this machine: read,
+analysed, replayed.
 
 `torch.cuda.memory._dump_snapshot` writes a pickle. Nothing in it is executed here: its opcodes are
 checked before Python's unpickler sees them, and those that could import or call are refused.
@@ -7,7 +8,9 @@ opcodes      cut a pickle of plain data into pieces; refuse every other opcode
 reading      a file, piece by piece
 columns      its events and call stacks as columns, each value checked
 snapshot     what a file holds: segments, blocks, events, call stacks
-stacks       call stacks, each once; the call site and the category of each
+live         one call or training step of a workload, recorded as a snapshot
+places       the layer and the line of code that each operator of a run belongs to
+stacks       call stacks, each once; the call site, the layer and the category of each
 lifetimes    each block from its allocation to its release
 segments     the reserved address ranges at a moment
 moments      the blocks and segments of one moment, and how fragmented they are

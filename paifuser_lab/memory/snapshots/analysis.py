@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import numpy
 
 from ...errors import FileError
-from ...records import MemorySnapshot, SiteMemory, SnapshotMap
+from ...records import LayerMemory, MemorySnapshot, SiteMemory, SnapshotMap
+from ...workload import Derived, Workload
+from ..predict.predictor import options_of
 from .lifetimes import Lifetimes, lifetimes_of
+from .live import recorded
 from .moments import map_at
 from .post_mortem import post_mortem
 from .reading import read_snapshot
@@ -25,23 +29,29 @@ MAX_SITES = 200
 
 
 def memory_snapshot(
-    subject: Snapshot | str | Path | dict[str, Any],
+    subject: Workload | Derived | Snapshot | str | Path | dict[str, Any],
+    train: bool = False,
     *,
+    batch: int | None = None,
     device: int | None = None,
     replay: bool = False,
+    **options: Any,
 ) -> MemorySnapshot:
-    """Analyse a memory snapshot: who held what, when, in which segments.
+    """Record the memory of a call, or of a step of training, of a workload or variant; or analyse a
+    snapshot of CUDA's memory: who held what and when, by category, layer and call site.
 
-    `subject` is a file, a snapshot that was read, or what `torch.cuda.memory._snapshot` returned.
+    `subject` is a workload, a variant, a snapshot's file, a snapshot that was read, or what
+    `torch.cuda.memory._snapshot` returned. A workload's `batch` is that of its example inputs
+    unless one is given, and the other options are those of `lab.fits`.
 
-    Without `device`, the one with most events. `replay=True` also simulates the recorded requests
-    under other allocator settings. If memory ran out, the record has the post-mortem of the last
-    time.
+    Of a snapshot, `device` is by default the one with most events. `replay=True` also simulates the
+    recorded requests under other allocator settings. If memory ran out, the record has the
+    post-mortem of the last time.
     """
-    snapshot = subject if isinstance(subject, Snapshot) else read_snapshot(subject)
-    chosen = _checked(snapshot, device)
+    snapshot = _snapshot_of(subject, batch, {"train": train, **options})
+    chosen, is_cpu = _checked(snapshot, device), snapshot.device_type == "cpu"
     trace, segments = snapshot.trace(chosen), snapshot.segments_of(chosen)
-    lifetimes = lifetimes_of(trace, segments)
+    lifetimes = lifetimes_of(trace, segments, *([1] if is_cpu else []))
     alive, reserved = lifetimes.alive_bytes(), reserved_bytes(trace, segments)
     peak = int(alive.argmax()) if len(alive) else -1
     at_peak = lifetimes.alive_at(peak)
@@ -56,7 +66,8 @@ def memory_snapshot(
         devices=snapshot.devices,
         events=len(trace),
         is_timed=trace.is_timed,
-        settings=str(Settings.of_snapshot(snapshot.settings)),
+        device_type=snapshot.device_type,
+        settings="" if is_cpu else str(Settings.of_snapshot(snapshot.settings)),
         categories=present,
         time_ms=tuple(times[shown].tolist()),
         held_bytes=columns,
@@ -66,10 +77,23 @@ def memory_snapshot(
         peak_reserved_bytes=int(reserved.max(initial=held_at_end)),
         at_peak=_sites(lifetimes, at_peak, snapshot.stacks),
         blocks_at_peak=len(at_peak),
-        maps=_maps(trace, segments, lifetimes, snapshot.stacks, peak),
-        replay=replayed(snapshot, device=chosen) if replay else None,
+        layers=_layers(lifetimes, at_peak, snapshot.stacks),
+        maps=() if is_cpu else _maps(trace, segments, lifetimes, snapshot.stacks, peak),
+        replay=replayed(snapshot, device=chosen) if replay and not is_cpu else None,
         out_of_memory=post_mortem(snapshot, chosen, int(ended[-1])) if len(ended) else None,
     )
+
+
+def _snapshot_of(subject: Any, batch: int | None, options: dict[str, Any]) -> Snapshot:
+    """The snapshot, which is recorded if the subject is a workload."""
+    if isinstance(subject, Snapshot | str | Path | dict):
+        if batch is not None or options != {"train": False}:
+            raise FileError(
+                "A snapshot's file has one recorded run; train, batch and options are for a "
+                "workload."
+            )
+        return subject if isinstance(subject, Snapshot) else read_snapshot(subject)
+    return recorded(subject, options_of(**options), batch)
 
 
 def _checked(snapshot: Snapshot, device: int | None) -> int:
@@ -114,20 +138,32 @@ def _by_category(
 def _sites(lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks) -> tuple[SiteMemory, ...]:
     """What call sites hold in blocks, the largest first; the smallest of many are left out."""
     names, site_of = stacks.sites
-    held: dict[tuple[int, int], list[int]] = {}
+    rows = _held_by([names[site] for site in site_of], lifetimes, blocks, stacks)
+    return tuple(SiteMemory(site=name, **held) for name, held in rows)
+
+
+def _layers(lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks) -> tuple[LayerMemory, ...]:
+    """What layers hold in blocks, the largest first."""
+    rows = _held_by(stacks.layers, lifetimes, blocks, stacks)
+    return tuple(LayerMemory(layer=name, **held) for name, held in rows)
+
+
+def _held_by(
+    names: Sequence[str], lifetimes: Lifetimes, blocks: numpy.ndarray, stacks: Stacks
+) -> list[tuple[str, dict[str, Any]]]:
+    """What is held in blocks by each name, which stacks have, and category."""
+    held: dict[tuple[str, str], list[int]] = {}
     for stack, size in zip(
         lifetimes.stack[blocks].tolist(), lifetimes.size[blocks].tolist(), strict=True
     ):
-        row = held.setdefault((site_of[stack], stacks.categories[stack]), [0, 0])
+        row = held.setdefault((names[stack], CATEGORIES[stacks.categories[stack]]), [0, 0])
         row[0] += 1
         row[1] += size
     largest = sorted(held.items(), key=lambda item: (-item[1][1], item[0]))[:MAX_SITES]
-    return tuple(
-        SiteMemory(
-            site=names[site], category=CATEGORIES[category], blocks=blocks_held, held_bytes=size
-        )
-        for (site, category), (blocks_held, size) in largest
-    )
+    return [
+        (name, {"category": category, "blocks": count, "held_bytes": size})
+        for (name, category), (count, size) in largest
+    ]
 
 
 def _maps(

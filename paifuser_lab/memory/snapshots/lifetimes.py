@@ -58,8 +58,10 @@ class Lifetimes:
         return alive
 
 
-def lifetimes_of(trace: Trace, segments: list[Segment]) -> Lifetimes:
-    """The lifetimes of all blocks of a device."""
+def lifetimes_of(
+    trace: Trace, segments: list[Segment], smallest: int = SMALLEST_BYTES
+) -> Lifetimes:
+    """The lifetimes of all blocks of a device, their sizes rounded to multiples of `smallest`."""
     chosen = numpy.flatnonzero((trace.action == ALLOC) | (trace.action == FREE_COMPLETED))
     address = trace.address[chosen]
     order = chosen[numpy.argsort(address, kind="stable")]  # by address, then by time
@@ -77,7 +79,11 @@ def lifetimes_of(trace: Trace, segments: list[Segment]) -> Lifetimes:
     standing = _standing(trace, segments)
     return Lifetimes(
         address=_joined(trace.address[recorded], trace.address[released], standing[0]),
-        size=_joined(rounded(trace.size[recorded]), rounded(trace.size[released]), standing[1]),
+        size=_joined(
+            rounded(trace.size[recorded], smallest),
+            rounded(trace.size[released], smallest),
+            standing[1],
+        ),
         requested=_joined(trace.size[recorded], trace.size[released], standing[2]),
         start=_joined(
             recorded, numpy.full(len(released), BEFORE), numpy.full(len(standing[0]), BEFORE)
@@ -89,9 +95,9 @@ def lifetimes_of(trace: Trace, segments: list[Segment]) -> Lifetimes:
     )
 
 
-def rounded(sizes: numpy.ndarray) -> numpy.ndarray:
-    """Sizes as torch rounds them by default."""
-    whole: numpy.ndarray = -(-numpy.maximum(sizes, 1) // SMALLEST_BYTES) * SMALLEST_BYTES
+def rounded(sizes: numpy.ndarray, smallest: int = SMALLEST_BYTES) -> numpy.ndarray:
+    """Sizes as torch rounds them by default on CUDA."""
+    whole: numpy.ndarray = -(-numpy.maximum(sizes, 1) // smallest) * smallest
     return whole
 
 

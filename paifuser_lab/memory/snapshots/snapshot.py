@@ -90,6 +90,7 @@ class Snapshot:
     traces: tuple[Trace, ...]  # by device
     stacks: Stacks
     settings: Mapping[str, Any]
+    device_type: str = "cuda"
 
     def device(self, wanted: int | None = None) -> int:
         """The device, or the one with most events and reserved memory."""

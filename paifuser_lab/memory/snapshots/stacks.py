@@ -1,8 +1,9 @@
-"""Call stacks, each kept once: the call site of each, shortened, and its category.
+"""Call stacks, each kept once: the call site of each, shortened, its layer and its category.
 
 A call site is the innermost frame of the user's own code: outside of torch, of installed packages
-and of Python's own files. The category is read from the functions and files of the stack; torch
-does not record it, so it is a reading and can be wrong.
+and of Python's own files. Of a snapshot's file, layer and category are read from the functions and
+files of the stack; torch does not record them, so they are readings and can be wrong. A layer is
+then the line of the forward that called it, and blocks of one class that run in turn are one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ CATEGORIES = (
     "communication",
     "other",
     "unknown",
+    "workspace",
 )
 UNKNOWN_SITE = "no call stack recorded"
 NO_STACK = 0
@@ -69,6 +71,16 @@ class Frame(NamedTuple):
         return not self.is_native and not any(part in self.path for part in NOT_OURS)
 
     @property
+    def is_forward(self) -> bool:
+        return self.function == "forward" or self.function.endswith(".forward")
+
+    @property
+    def layer(self) -> str:
+        """The class whose forward this is, or its file where the class is not recorded."""
+        kind = self.function.rpartition(".")[0].rpartition(".")[2]
+        return kind or self.path.rpartition("/")[2].removesuffix(".py")
+
+    @property
     def path(self) -> str:
         return self.file.replace("\\", "/")
 
@@ -85,6 +97,8 @@ class Stacks:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.stacks: list[tuple[int, ...]] = [()]
+        # layer and category of stacks where they are not read from the frames
+        self.known: dict[int, tuple[str, str]] = {}
 
     def __len__(self) -> int:
         return len(self.stacks)
@@ -92,6 +106,29 @@ class Stacks:
     def frames_of(self, stack: int) -> tuple[Frame, ...]:
         """The frames of a stack, innermost first."""
         return tuple(self.frames[index] for index in self.stacks[stack])
+
+    def add(self, stack: tuple[int, ...], layer: str, category: str) -> int:
+        """Add a stack whose layer and category are known; its index."""
+        self.stacks.append(stack)
+        self.known[len(self.stacks) - 1] = (layer, category)
+        return len(self.stacks) - 1
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """The layer of each stack; '' if no forward is on it."""
+        return tuple(
+            self.known[index][0] if index in self.known else self._layer_of(stack)
+            for index, stack in enumerate(self.stacks)
+        )
+
+    def _layer_of(self, stack: tuple[int, ...]) -> str:
+        """The innermost forward of the user's own code, and the layer of torch that it called."""
+        forwards = [self.frames[index] for index in stack if self.frames[index].is_forward]
+        own = next((frame for frame in forwards if frame.is_own), None)
+        if not forwards or own is forwards[0]:
+            return str(own) if own else ""
+        inner = forwards[0].layer
+        return f"{own} › {inner}" if own else inner
 
     @cached_property
     def sites(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -117,7 +154,10 @@ class Stacks:
         other = CATEGORIES.index("other")
         unknown = CATEGORIES.index("unknown")
         found = []
-        for stack in self.stacks:
+        for number, stack in enumerate(self.stacks):
+            if number in self.known:
+                found.append(CATEGORIES.index(self.known[number][1]))
+                continue
             first = min((signs[index] for index in stack), default=None)
             found.append(
                 unknown

@@ -1,0 +1,109 @@
+"""The section of memory that is kept or used again: switches for the steps pool and reuse, what
+each of them did, and the page faults that a pool spares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import RecipeError
+from ...memory.pools import heap_obstacle
+from ...recipe import Recipe
+from ...records import PoolCalls
+from ...session.memory_queries import MEMORY_POOL, pool_key
+from ...session.state import State
+from ...workload import Workload
+from ..details import current
+from ..recipe_edits import with_options
+from ..section import Bench, Context, Request, Section
+
+KINDS = ("pool", "reuse")
+POOL_NOTE = "the memory pool "  # how the note of a comparison begins
+
+
+def packed_calls(calls: PoolCalls) -> dict[str, Any]:
+    """The page faults with a pool and without it, and the pool's figures as text."""
+    return {
+        "title": calls.title,
+        "sentence": calls.sentence,
+        "faults_without": calls.faults_without,
+        "faults_with": calls.faults_with,
+        "held_bytes": calls.use.held_bytes,
+        "kept_bytes": calls.use.kept_bytes,
+        "table": calls.table(),
+    }
+
+
+def calls_now(state: State) -> PoolCalls | None:
+    """What was counted of the current recipe; None if nothing was."""
+    return (state.record("memory_pool") or {}).get(pool_key(state.recipe))
+
+
+def with_switch(recipe: Recipe, kind: Any, *, is_on: bool) -> Recipe:
+    """The recipe with the step pool or reuse, or without it."""
+    if kind not in KINDS:
+        raise RecipeError(f"{kind!r} is no step of memory; there are {' and '.join(KINDS)}.")
+    if is_on and any(step.kind == kind for step in recipe):
+        return recipe
+    return with_options(recipe, kind, {} if is_on else None)
+
+
+def switches(state: State, obstacle: str) -> dict[str, dict[str, Any]]:
+    """Of each step whether it is on, why it cannot be, and what it did."""
+    kinds = [step.kind for step in state.recipe]
+    return {
+        kind: {
+            "is_on": kind in kinds,
+            "obstacle": obstacle if kind == "pool" else "",
+            "notes": effects(state, kind) if kind in kinds else [],
+        }
+        for kind in KINDS
+    }
+
+
+def effects(state: State, kind: str) -> list[str]:
+    """What a step of the recipe noted, and for a pool whether it helped when it was measured."""
+    variant, compared = state.variant, state.comparison
+    notes: list[str] = []
+    if variant is not None and variant.recipe == state.recipe:
+        for step, report in zip(variant.recipe, variant.reports, strict=True):
+            notes += report.notes if step.kind == kind else ()
+    now = current(compared) if compared is not None else None
+    if kind == "pool" and now is not None:
+        notes += [note for note in now.notes if note.startswith(POOL_NOTE)]
+    return list(dict.fromkeys(notes))
+
+
+def pool_obstacle(work: Workload) -> str:
+    """Why there is no pool where this model runs; '' if there is one."""
+    kind = work.device.type
+    if kind == "cuda":
+        return ""
+    return heap_obstacle() if kind == "cpu" else f"there is no memory pool on {kind}"
+
+
+def _switch(bench: Bench, request: Request) -> None:
+    bench.recipe = with_switch(bench.recipe, request["kind"], is_on=bool(request["is_on"]))
+
+
+def _state(state: State, context: Context) -> dict[str, Any]:
+    return {"memory_steps": switches(state, pool_obstacle(context.work))}
+
+
+SECTION = Section(
+    "memory_pool",
+    record=PoolCalls,
+    pack=packed_calls,
+    sources=lambda state: (calls_now(state),),
+    title="Memory pool",
+    tab="options",
+    place="memory",
+    is_wide=True,
+    is_always_shown=True,
+    state=_state,
+    requests={
+        "memory_pool": lambda bench, request: bench.session.query("memory_pool"),
+        "memory_step": _switch,
+    },
+    queries=(MEMORY_POOL,),
+)
