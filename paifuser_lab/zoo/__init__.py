@@ -3,7 +3,7 @@
 
     convolutional      resnet.py  mobilenet.py  convnext.py
     attention          vit.py  swin.py  bert.py
-    detection          yolo.py
+    detection          yolo.py  detection.py (its loss)  boxes.py
     segmentation       unet.py  segnet.py  segvit.py
     trained here       trained.py (which model learns from which data), training.py (the loop),
                        pretrained.py (weights in the package), cache.py (weights of other seeds)
@@ -27,7 +27,7 @@ from ..errors import UnknownModelError, WorkloadError
 from .parts import Batches, Parts
 from .weights import seeded
 
-__all__ = ["Batches", "Parts", "build", "names"]
+__all__ = ["Batches", "Parts", "build", "names", "trained_names"]
 
 _MODELS = {
     "resnet18": "resnet",
@@ -49,6 +49,7 @@ _TRAINED = (
     "resnet18-hard-digits",
     "segnet-streets",
     "unet-streets",
+    "yolo-streets",
     "segvit-maps",
     "segvit-maps-256",
 )
@@ -57,6 +58,11 @@ _TRAINED = (
 def names() -> tuple[str, ...]:
     """The name of every model: full size, tiny, and trained on real data."""
     return (*_MODELS, *_TINY, *_TRAINED)
+
+
+def trained_names() -> tuple[str, ...]:
+    """The names of the models that come with data, and trained."""
+    return _TRAINED
 
 
 def build(

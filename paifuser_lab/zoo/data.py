@@ -12,7 +12,7 @@ from ..errors import WorkloadError
 from .hard_digits import distorted
 from .maps import sheets
 from .parts import Batches
-from .streets import scenes
+from .streets import boxed_scenes, scenes
 
 
 def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, Batches]:
@@ -69,6 +69,25 @@ def streets(
     )
     return _batches(train_pixels, train_classes, batch), _batches(
         pixels[train:], classes[train:], batch
+    )
+
+
+def boxed_streets(
+    *, train: int = 960, test: int = 160, batch: int = 16, side: int = 96, seed: int = 0
+) -> tuple[Batches, Batches]:
+    """Synthetic street scenes with the boxes of cars and pedestrians, as (train, test) batches;
+    `streets.boxed_scenes` says what a box is.
+
+    Every training scene comes twice, the second time mirrored.
+    """
+    images, boxes = boxed_scenes(train + test, side=side, seed=seed)
+    pixels, targets = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(boxes)
+    kind, left, top, right, bottom = targets[:train].unbind(-1)
+    mirrored = torch.stack([kind, 1 - right, top, 1 - left, bottom], dim=-1)
+    train_pixels = torch.stack([pixels[:train], pixels[:train].flip(-1)], dim=1).flatten(0, 1)
+    train_targets = torch.stack([targets[:train], mirrored], dim=1).flatten(0, 1)
+    return _batches(train_pixels, train_targets, batch), _batches(
+        pixels[train:], targets[train:], batch
     )
 
 

@@ -1,4 +1,5 @@
-"""Synthetic street scenes with a class for every pixel, generated without downloads.
+"""Synthetic street scenes with a class for every pixel and a box around every car and pedestrian,
+generated without downloads.
 
 Scenes are drawn back to front. Greys of road, pavement, walls and cars overlap on purpose, and
 light, haze and grain change from scene to scene, so that colour alone does not determine the class.
@@ -15,6 +16,12 @@ import numpy.typing as npt
 CLASSES = ("road", "pavement", "building", "sky", "car", "pedestrian")
 ROAD, PAVEMENT, BUILDING, SKY, CAR, PEDESTRIAN = range(len(CLASSES))
 
+BOXED = (CAR, PEDESTRIAN)
+"""The classes that have boxes: a box's class is the position here."""
+MAX_OBJECTS = 6
+SMALLEST_OBJECT = 1 / 250
+"""The share of an image's pixels below which what is seen of an object has no box."""
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
@@ -23,28 +30,56 @@ def scenes(count: int, *, side: int = 64, seed: int = 0) -> tuple[Floats, Ints]:
     """Paint this many street scenes: images (count, 3, side, side) of about 0–1, and the class of
     every pixel.
     """
+    painted = _painted(count, side, seed)
+    return np.stack([image for image, _ in painted]), np.stack([c.labels for _, c in painted])
+
+
+def boxed_scenes(count: int, *, side: int = 96, seed: int = 0) -> tuple[Floats, Floats]:
+    """The same scenes with the boxes of what can be seen of cars and pedestrians: images, and
+    boxes (count, `MAX_OBJECTS`, 5) as class, left, top, right, bottom.
+
+    Edges are shares of the image; the class is -1 where a scene has fewer objects.
+    """
+    painted = _painted(count, side, seed)
+    return np.stack([image for image, _ in painted]), np.stack([_boxes(c) for _, c in painted])
+
+
+def _painted(count: int, side: int, seed: int) -> list[tuple[Floats, _Canvas]]:
     rng = np.random.default_rng(seed)
-    painted = [_scene(rng, side) for _ in range(count)]
-    return np.stack([image for image, _ in painted]), np.stack([labels for _, labels in painted])
+    return [_scene(rng, side) for _ in range(count)]
 
 
-def _scene(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
+def _boxes(canvas: _Canvas) -> Floats:
+    boxes = np.zeros((MAX_OBJECTS, 5), dtype=np.float32)
+    boxes[:, 0] = -1
+    for index in range(canvas.objects.max()):
+        rows, columns = np.nonzero(canvas.objects == index + 1)
+        if len(rows) < SMALLEST_OBJECT * canvas.side**2:
+            continue
+        edges = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+        boxes[index, 0] = BOXED.index(canvas.labels[rows[0], columns[0]])
+        boxes[index, 1:] = np.array(edges) / canvas.side
+    return boxes
+
+
+def _scene(rng: np.random.Generator, side: int) -> tuple[Floats, _Canvas]:
     canvas = _Canvas(rng, side)
     _sky(canvas)
     _ground(canvas)
     _buildings(canvas)
     depths = sorted(rng.uniform(0.15, 1.0, size=rng.integers(2, 7)))
-    for depth in depths:
+    for number, depth in enumerate(depths, start=1):
+        canvas.object = number
         if rng.random() < 0.5:
             _car(canvas, depth)
         else:
             _pedestrian(canvas, depth)
-    return _photograph(canvas), canvas.labels
+    return _photograph(canvas), canvas
 
 
 class _Canvas:
-    """The image and labels drawn so far, and the street, which runs from the bottom edge to a
-    vanishing point on the horizon.
+    """The image, labels and objects drawn so far, and the street, which runs from the bottom edge
+    to a vanishing point on the horizon.
     """
 
     def __init__(self, rng: np.random.Generator, side: int) -> None:
@@ -52,6 +87,8 @@ class _Canvas:
         self.side = side
         self.image = np.zeros((side, side, 3))
         self.labels: Ints = np.full((side, side), SKY, dtype=np.int64)
+        self.objects: Ints = np.zeros((side, side), dtype=np.int64)
+        self.object = 0  # the number of the car or pedestrian that is drawn, from 1
         self.horizon = rng.uniform(0.35, 0.5) * side
         self.vanishing = rng.uniform(0.3, 0.7) * side
         self.road = _Strip(
@@ -66,6 +103,7 @@ class _Canvas:
         columns = slice(max(0, round(left)), max(0, round(right)))
         self.image[rows, columns] = colour
         self.labels[rows, columns] = label
+        self.objects[rows, columns] = self.object
 
     def grey(self, low: float, high: float) -> npt.NDArray[np.float64]:
         """A grey with a faint tint."""

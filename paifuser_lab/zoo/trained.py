@@ -17,14 +17,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import cache, data, pretrained
-from .metrics import accuracy, mean_iou
+from .detection import DetectionLoss
+from .metrics import accuracy, mean_average_precision, mean_iou
 from .parts import Batches, Parts
 from .resnet import BasicBlock, ResNet
 from .segnet import SegNet
 from .segvit import SegViT
 from .training import OnEpoch, train
 from .unet import UNet
-from .weights import RELU_GAIN, initialise, seeded
+from .weights import RELU_GAIN, SILU_GAIN, initialise, seeded
+from .yolo import Yolo, expect_background
+
+
+def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The cross-entropy loss."""
+    return F.cross_entropy(scores, target)
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,9 @@ class TrainingSetup:
     # smaller images to train on, if those of `data` are large
     train_data: Callable[[], tuple[Batches, Batches]] | None = None
     weights: str = ""  # the model whose trained weights are used, if it is not trained itself
-
-
-def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The cross-entropy loss."""
-    return F.cross_entropy(scores, target)
+    loss: Callable[[Any, torch.Tensor], torch.Tensor] = cross_entropy
+    gain: float = RELU_GAIN  # of the activation, for the first weights
+    begin: Callable[[Any], None] | None = None  # changes the first weights
 
 
 def _digit_resnet(width: int) -> nn.Module:
@@ -75,6 +80,16 @@ SETUPS = {
     "unet-streets": TrainingSetup(
         partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3
     ),
+    "yolo-streets": TrainingSetup(
+        partial(Yolo, width=6, depth=1, classes=2, bins=8),
+        data.boxed_streets,
+        mean_average_precision,
+        epochs=30,
+        learning_rate=3e-3,
+        loss=DetectionLoss(side=96),
+        gain=SILU_GAIN,
+        begin=expect_background,
+    ),
     "segvit-maps": _MAPS,
     "segvit-maps-256": replace(
         _MAPS, data=partial(data.maps, train=8, test=8, batch=2, side=256), weights="segvit-maps"
@@ -89,7 +104,9 @@ def build_trained(
     setup = SETUPS[name]
     with seeded(seed):
         model = setup.model()
-        initialise(model, gain=RELU_GAIN)
+        initialise(model, gain=setup.gain)
+        if setup.begin is not None:
+            setup.begin(model)
         train_batches, test_batches = setup.data()
     if trained:
         weights_name = setup.weights or name
@@ -104,7 +121,7 @@ def build_trained(
     return Parts(
         model=model.eval(),
         inputs=_examples(test_batches, batch),
-        loss=cross_entropy,
+        loss=setup.loss,
         train=train_batches,
         test=test_batches,
         metric=setup.metric,
@@ -119,7 +136,7 @@ def _train(
     train(
         model,
         batches,
-        cross_entropy,
+        setup.loss,
         epochs=setup.epochs,
         learning_rate=setup.learning_rate,
         seed=seed,

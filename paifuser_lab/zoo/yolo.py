@@ -4,6 +4,8 @@ classes.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -170,6 +172,15 @@ class Yolo(nn.Module):
         outputs = [head(feature) for head, feature in zip(self.heads, features, strict=True)]
         boxes, scores = zip(*outputs, strict=True)
         return {"boxes": torch.cat(boxes, dim=1), "scores": torch.cat(scores, dim=1)}
+
+
+def expect_background(model: Yolo, share: float = 0.01) -> None:
+    """Start with this probability of every class, since nearly all candidates are background: else
+    the first epochs learn nothing else.
+    """
+    for head in model.heads:
+        bias = head.get_parameter("scores.2.bias")
+        nn.init.constant_(bias, math.log(share / (1 - share)))
 
 
 def _stage(channels: int, width: int, depth: int) -> nn.Sequential:

@@ -1,0 +1,167 @@
+"""Boxes, a detector's loss and its mean average precision, against cases computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paifuser_lab.zoo import data, metrics, streets
+from paifuser_lab.zoo.boxes import complete_iou, iou, suppressed
+from paifuser_lab.zoo.detection import DetectionLoss
+
+edges = st.floats(0.0, 0.9)
+sides = st.floats(0.01, 0.5)
+boxes = st.tuples(edges, edges, sides, sides).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
+
+NOTHING = (-1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def target(*rows: tuple[float, ...]) -> torch.Tensor:
+    """One image's objects, padded to three."""
+    return torch.tensor([[*rows, *([NOTHING] * (3 - len(rows)))]])
+
+
+def wide(overlap: float) -> tuple[float, float, float, float]:
+    """A box in the left upper quarter that covers this share of it."""
+    return 0.0, 0.0, 0.5 * overlap, 0.5
+
+
+def average(found: list[tuple[float, tuple[float, ...]]], objects: torch.Tensor) -> float:
+    """The mAP of one image with these detections of class 0."""
+    output = {
+        "boxes": torch.tensor([[box for _, box in found]]),
+        "scores": torch.tensor([[[score] for score, _ in found]]),
+    }
+    return metrics.mean_average_precision(lambda image: output, [(torch.zeros(1), objects)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(boxes, boxes)
+def test_overlap_is_symmetric_and_the_complete_one_is_never_more(one, other):
+    a, b = torch.tensor(one), torch.tensor(other)
+    assert iou(a, b).item() == pytest.approx(iou(b, a).item(), abs=1e-6)
+    assert iou(a, a).item() == pytest.approx(1.0, abs=2e-3)
+    assert complete_iou(a, b).item() <= iou(a, b).item() + 1e-6
+
+
+def test_boxes_that_do_not_overlap_have_a_gradient_towards_each_other():
+    box = torch.tensor([0.0, 0.0, 0.2, 0.2], requires_grad=True)
+    torch.autograd.backward(complete_iou(box, torch.tensor([0.6, 0.0, 0.8, 0.2])))
+    assert box.grad is not None and box.grad[0] + box.grad[2] > 0
+    assert (box.grad[1] + box.grad[3]).abs() < 1e-6
+
+
+def test_of_overlapping_candidates_of_one_class_the_best_remains():
+    candidates = torch.tensor([wide(1.0), wide(0.9), wide(0.5), (0.6, 0.6, 0.9, 0.9)])
+    scores = torch.tensor([[0.5, 0.0], [0.8, 0.0], [0.4, 0.7], [0.0, 0.0]])
+    kept, sure, kind = suppressed(candidates, scores)
+    assert sure.tolist() == pytest.approx([0.8, 0.7, 0.4])
+    assert kind.tolist() == [0, 1, 0]
+    assert kept[0].tolist() == pytest.approx(wide(0.9))
+    assert len(suppressed(candidates, scores, limit=2)[0]) == 2
+
+
+def test_average_precision_is_that_of_the_case_computed_by_hand():
+    """Right, wrong, right at overlaps up to 0.6; right, wrong, wrong up to 0.8; then all wrong."""
+    objects = target((0, 0.0, 0.0, 0.5, 0.5), (0, 0.5, 0.5, 1.0, 1.0))
+    found = [
+        (0.9, wide(0.82)),
+        (0.8, (0.6, 0.0, 0.9, 0.2)),
+        (0.7, (0.5, 0.5, 1.0, 0.5 + 0.5 * 0.62)),
+    ]
+    to_06, to_08 = (51 * 1 + 50 * 2 / 3) / 101, 51 / 101
+    assert average(found, objects) == pytest.approx((3 * to_06 + 4 * to_08) / 10, abs=1e-6)
+
+
+def test_a_second_detection_of_one_object_is_wrong():
+    objects = target((0, 0.0, 0.0, 0.5, 0.5), (0, 0.5, 0.5, 1.0, 1.0))
+    right = (0.7, (0.5, 0.5, 1.0, 1.0))
+    once = average([(0.9, wide(1.0)), right], objects)
+    twice = average([(0.9, wide(1.0)), (0.8, wide(0.62)), right], objects)
+    assert once == pytest.approx(1.0)
+    assert twice == pytest.approx((51 + 50 * 2 / 3) / 101, abs=1e-6)
+
+
+def test_a_class_that_does_not_occur_does_not_count_and_no_object_gives_zero():
+    assert average([(0.9, wide(1.0))], target()) == 0.0
+    assert average([(0.9, wide(1.0))], target((0, *wide(1.0)))) == pytest.approx(1.0)
+    assert average([(0.9, wide(1.0))], target((1, *wide(1.0)))) == 0.0
+
+
+def candidates_on(objects: torch.Tensor, score: float) -> dict[str, torch.Tensor]:
+    """All candidates of a 64² image lie on the first object, with one score for its class."""
+    count = 8 * 8 + 4 * 4 + 2 * 2
+    scores = torch.full((1, count, 2), 1e-4)
+    scores[0, :, int(objects[0, 0, 0])] = score
+    return {"boxes": objects[:, :1, 1:].expand(1, count, 4).clone(), "scores": scores}
+
+
+def test_the_loss_falls_with_a_better_box_a_surer_score_and_the_right_class():
+    loss = DetectionLoss(side=64)
+    objects = target((1, 0.25, 0.25, 0.75, 0.75))
+
+    def of(shift: float, score: float, kind: float = 1.0) -> float:
+        output = candidates_on(target((kind, 0.25, 0.25, 0.75, 0.75)), 1e-4)
+        near = loss._is_near(objects[..., 1:])[0, 0].nonzero()[:7, 0]
+        output["scores"][0, near, int(kind)] = score
+        output["boxes"] = output["boxes"] + shift
+        return loss(output, objects).item()
+
+    assert of(0.0, 0.9) < of(0.05, 0.9) < of(0.1, 0.9)
+    assert of(0.0, 0.9) < of(0.0, 0.5)
+    assert of(0.0, 0.9) < of(0.0, 0.9, kind=0.0)
+
+
+def test_padding_and_the_order_of_objects_do_not_change_the_loss():
+    torch.manual_seed(0)
+    loss = DetectionLoss(side=64)
+    corners = torch.rand(1, 84, 4) * 0.4
+    output = {
+        "boxes": torch.cat([corners[..., :2], corners[..., :2] + corners[..., 2:]], -1),
+        "scores": torch.rand(1, 84, 2),
+    }
+    first, second = (0, 0.1, 0.1, 0.4, 0.3), (1, 0.5, 0.5, 0.8, 0.9)
+    value = loss(output, target(first, second))
+    assert loss(output, target(second, first)).item() == pytest.approx(value.item())
+    assert loss(output, target(first, second)[:, :2]).item() == pytest.approx(value.item())
+
+
+def test_a_scene_without_objects_asks_for_low_scores_alone():
+    loss = DetectionLoss(side=64)
+    low, high = (candidates_on(target((0, 0.2, 0.2, 0.4, 0.4)), score) for score in (0.01, 0.5))
+    high["boxes"].requires_grad_()
+    value = loss(high, target())
+    torch.autograd.backward(value)
+    assert loss(low, target()) < value
+    assert high["boxes"].grad is not None and not high["boxes"].grad.any()
+
+
+def test_every_object_has_candidates_even_one_between_all_centres():
+    loss = DetectionLoss(side=64)
+    small = torch.tensor([[[0.124, 0.124, 0.126, 0.126]]])
+    assert loss._is_near(small).sum() >= 1
+
+
+def test_boxes_close_around_what_is_seen_of_an_object():
+    images, found = streets.boxed_scenes(12, side=64, seed=3)
+    plain, labels = streets.scenes(12, side=64, seed=3)
+    np.testing.assert_array_equal(images, plain)
+    assert found.shape == (12, streets.MAX_OBJECTS, 5) and (found[..., 0] >= 0).sum() > 12
+    for classes, rows in zip(labels, found, strict=True):
+        for kind, *box in rows[rows[:, 0] >= 0]:
+            left, top, right, bottom = (round(edge * 64) for edge in box)
+            is_kind = classes == streets.BOXED[int(kind)]
+            assert is_kind[top:bottom, left].any() and is_kind[top:bottom, right - 1].any()
+            assert is_kind[top, left:right].any() and is_kind[bottom - 1, left:right].any()
+
+
+def test_a_mirrored_scene_has_mirrored_boxes():
+    train, _ = data.boxed_streets(train=4, test=2, batch=2, side=64)
+    (images, found), *_ = train
+    assert torch.equal(images[0].flip(-1), images[1])
+    (_, left, top, right, bottom), (kind, *mirrored) = found[0, 0].tolist(), found[1, 0].tolist()
+    assert kind in (0, 1) or not any(mirrored[1::2])
+    assert mirrored == pytest.approx([1 - right, top, 1 - left, bottom])
