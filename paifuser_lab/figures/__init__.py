@@ -16,6 +16,8 @@ fusion_map       which layers run fused
 hardware         a machine's ceilings
 importance       scores of channels
 memory           the memory timeline
+memory_fit       the predicted peak and that of each change, against a memory limit
+memory_pool      page faults of a call with a memory pool and without it
 memory_snapshot  a memory snapshot: categories over time, segments at the peak
 memory_plan      buffers packed into one arena
 profile          time by layer, as an icicle
@@ -26,6 +28,7 @@ snapshot_page    a memory snapshot as one offline HTML page
 side_by_side     two profiles, layer by layer
 staircase        latency by number of channels
 trace            the summary of a trace
+training_run     a training over its steps; the curve of a rate finder
 trade_off        the metric against latency and size
 """
 
@@ -44,13 +47,16 @@ DRAWERS = {
     "AttentionCost": ".attention_cost:draw",
     "BatchSweep": ".batch_sweep:draw",
     "Comparison": ".comparison:draw",
+    "Fit": ".memory_fit:draw",
     "FusionMap": ".fusion_map:draw",
     "Hardware": ".hardware:draw",
     "Importance": ".importance:draw",
     "MemoryPlan": ".memory_plan:draw",
     "MemorySnapshot": ".memory_snapshot:draw",
     "MemoryTimeline": ".memory:draw",
+    "PoolCalls": ".memory_pool:draw",
     "Profile": ".profile:draw",
+    "RateCurve": ".training_run:draw_rates",
     "Results": ".results:draw",
     "Roofline": ".roofline:draw",
     "Sensitivity": ".sensitivity:draw",
@@ -58,6 +64,7 @@ DRAWERS = {
     "Staircase": ".staircase:draw",
     "TraceSummary": ".trace:draw",
     "TradeOff": ".trade_off:draw",
+    "TrainingRun": ".training_run:draw",
 }
 
 

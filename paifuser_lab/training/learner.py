@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import StepError
-from .plan import Training
+from .checkpointing import recomputing
+from .observe import Shares, ranges_of, shares_of
+from .plan import Training, TrainPlan
+from .precision import LayerFormats
+from .rounding import RoundedOptimizer, to_bf16_weights
 from .strided_pointwise import ContiguousStridedPointwise
 
 MOMENTUM = 0.9
-LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LOST = "rounding"  # what Kahan's summation keeps of each weight, as tensors' names begin
 
 
 class Value(NamedTuple):
@@ -39,7 +45,9 @@ class Learner:
                 "none of its weights can be trained; set requires_grad on those that may change."
             )
         self.parts = {"model": model} | ({} if extra is None else {"extra": extra})
-        self.plan, self.device = plan, device
+        self.plan, self.device = TrainPlan.of(plan), device
+        self.formats = LayerFormats(model, self.plan.formats, device)
+        self._check_formats()
         groups = _groups(
             [
                 weight
@@ -51,35 +59,89 @@ class Learner:
         )
         # in the optimizer's order
         self.weights = [weight for group in groups for weight in group["params"]]
-        self.optimizer = _optimizer(groups, plan)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "fp16")
+        self._narrowed = to_bf16_weights(model) if self.plan.weights == "bf16" else []
+        make = partial(_optimizer, plan=plan)
+        self.optimizer: torch.optim.Optimizer | RoundedOptimizer = (
+            RoundedOptimizer(groups, make, self.plan.rounding)
+            if self.plan.weights == "bf16"
+            else make(groups)
+        )
+        self.scaler = torch.amp.GradScaler(
+            device.type, init_scale=self.plan.loss_scale, enabled=self.plan.uses_fp16
+        )
         self.skipped = 0
+        self.norm, self.shares = math.nan, Shares()  # of the last step's gradient
+        self.watched: list[str] = []  # layers whose gradients' ranges the next step notes
+        self.ranges: Tensor | None = None
 
-    def loss(self, objective: Callable[[], Tensor]) -> Tensor:
-        """The loss, computed in the plan's precision."""
-        self.optimizer.zero_grad(set_to_none=True)
-        lower = LOWER.get(self.plan.precision)
+    @property
+    def scale(self) -> float:
+        """What the loss is multiplied by."""
+        return float(self.scaler.get_scale())
+
+    def release(self) -> None:
+        """Give weights that were stored in bf16 their fp32 back, with the same values, so that the
+        model runs as before.
+        """
+        for weight in self._narrowed:
+            weight.data, weight.grad = weight.data.float(), None
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Let the model compute as the plan says: formats by layer, checkpointed activations."""
+        with ExitStack() as stack:
+            stack.enter_context(self.formats.installed())
+            stack.enter_context(recomputing(self.parts["model"], self.plan.checkpointed))
+            yield
+
+    @contextmanager
+    def computing(self, *, is_lower: bool = True) -> Iterator[None]:
+        """Compute in the plan's precision, or in fp32."""
         with (
-            torch.autocast(self.device.type, dtype=lower, enabled=lower is not None),
+            self.formats.computing(self.plan.lower, is_lower=is_lower),
             ContiguousStridedPointwise(),
         ):
+            yield
+
+    def loss(self, objective: Callable[[], Tensor], *, is_lower: bool = True) -> Tensor:
+        """The loss, computed in the plan's precision, or in fp32."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.computing(is_lower=is_lower):
             return objective()
 
     def take_step(self, loss: Tensor, rate: float) -> bool:
-        """Take an optimizer step and return whether training can go on: if the gradient is finite,
-        or overflowed only in fp16, whose loss scale is then lowered.
+        """Take an optimizer step and return whether the gradient was finite; one that is not
+        changes nothing but lowers the loss scale of fp16.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         torch.autograd.backward(self.scaler.scale(loss))
-        self.scaler.unscale_(self.optimizer)
-        length = float(nn.utils.clip_grad_norm_(self.weights, self.plan.clip or math.inf))
-        is_finite = math.isfinite(length)
+        if self.scaler.is_enabled():
+            self.shares = shares_of(self.weights)
+        self.scaler.unscale_(self.optimizer)  # type: ignore[arg-type]
+        self.ranges = ranges_of(self.parts["model"], self.watched) if self.watched else None
+        norm = nn.utils.get_total_norm(
+            [weight.grad for weight in self.weights if weight.grad is not None]
+        )
+        self.norm = float(norm)
+        is_finite = math.isfinite(self.norm)
+        if is_finite and self.plan.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.weights, self.plan.clip, norm)
         if is_finite or self.scaler.is_enabled():
-            self.scaler.step(self.optimizer)
+            self.scaler.step(self.optimizer)  # type: ignore[arg-type]
             self.scaler.update()
         self.skipped += not is_finite
-        return is_finite or self.scaler.is_enabled()
+        return is_finite
+
+    def skip_step(self) -> None:
+        """Take no step, since the loss is not finite; the loss scale of fp16 falls."""
+        self.skipped += 1
+        self.norm, self.shares, self.ranges = math.nan, Shares(), None
+        if self.scaler.is_enabled():
+            self.scaler.scale(
+                torch.ones((), device=self.device)
+            )  # it has no scale before the first
+            self.scaler.update(self.scale * self.scaler.get_backoff_factor())
 
     def tensors(self, *, with_optimizer: bool = True) -> dict[str, Tensor]:
         """A copy of every tensor that training changes, by name, on the CPU."""
@@ -91,6 +153,8 @@ class Learner:
                 for key, value in state.items()
                 if isinstance(value, Tensor)
             }
+        if with_optimizer:
+            tensors |= {f"{LOST}/{index}": lost for index, lost in self._lost.items()}
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
     def restore(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, float]) -> None:
@@ -103,6 +167,11 @@ class Learner:
                     holder._buffers[key] = tensors[name].to(value.device)
         state = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**state, "state": self._optimizer_state(tensors)})
+        self._lost.clear()
+        for name, tensor in tensors.items():
+            if name.startswith(f"{LOST}/"):
+                index = int(name.partition("/")[2])
+                self._lost[index] = torch.empty_like(self.weights[index]).copy_(tensor)
         if scaler:
             self.scaler.load_state_dict(dict(scaler))
 
@@ -115,6 +184,11 @@ class Learner:
             for name, holder, key, value in self._values()
         )
 
+    @property
+    def _lost(self) -> dict[int, Tensor]:
+        """What rounding lost of each weight, where that is kept."""
+        return self.optimizer.lost if isinstance(self.optimizer, RoundedOptimizer) else {}
+
     def _optimizer_state(self, tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
         """The optimizer's state of each weight, with the weight's memory format."""
         states: dict[int, dict[str, Tensor]] = {}
@@ -124,7 +198,9 @@ class Learner:
                 weight = self.weights[int(index)]
                 is_like = tensor.shape == weight.shape and tensor.ndim > 0
                 states.setdefault(int(index), {})[key] = (
-                    torch.empty_like(weight).copy_(tensor) if is_like else tensor.clone()
+                    torch.empty_like(weight, dtype=tensor.dtype).copy_(tensor)
+                    if is_like
+                    else tensor.clone()
                 )
         return states
 
@@ -134,6 +210,19 @@ class Learner:
             for name, value in (*module.named_parameters(), *module.named_buffers()):
                 path, _, key = name.rpartition(".")
                 yield Value(f"{part}/{name}", module.get_submodule(path), key, value)
+
+    def _check_formats(self) -> None:
+        """Refuse weights in 16 bits that something else than bf16 would compute with."""
+        plan = self.plan
+        if plan.weights == "bf16" and (plan.precision == "fp16" or plan.formats):
+            raise StepError(
+                "weights in bf16 compute in bf16; leave fp16 and formats out, or weights in fp32."
+            )
+        if plan.weights == "fp32" and plan.rounding != "nearest":
+            raise StepError(
+                f"rounding='{plan.rounding}' is for weights in bf16; give weights='bf16', or leave "
+                "it out."
+            )
 
 
 def _groups(weights: list[nn.Parameter], plan: Training) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """The training loop: deterministic for a seed, can be interrupted at any step and resumed.
 
 The random numbers of a step depend on seed, epoch and step alone, the learning rate on the share of
-steps done: so weights, buffers and optimizer are the whole state, and a run that was killed and
-resumed ends with the same weights, on a CPU to the bit, as an uninterrupted one.
+steps done and, like the precision, on the losses so far: so weights, buffers, optimizer and losses
+are the whole state, and a run that was killed and resumed ends with the same weights, on a CPU to
+the bit, as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from torch import nn
 
 from ..progress import progress
 from ..workload.data import Batches
+from .hooks import BeforeStep, Hooks, Objective, OnEpoch
 from .learner import Learner
 from .plan import Training
 from .result import Trained
 from .resume import CheckpointFile
-from .run import BeforeStep, Hooks, Objective, OnEpoch, Run
+from .run import Run
 
 
 def train(
@@ -42,24 +44,37 @@ def train(
     a parameter or a buffer. `before_step` is called with the share of the steps that is done, in
     training mode, and may change modes. Random state, modes and gradients are restored afterwards.
     """
-    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    parts = [model] if extra is None else [model, extra]
     hooks = Hooks(
         should_stop or Hooks.should_stop,
         on_epoch or Hooks.on_epoch,
         before_step or Hooks.before_step,
     )
-    with _training_mode(parts), torch.inference_mode(False), torch.enable_grad():
-        run = Run(
-            Learner(model, extra, plan, device),
-            Batches.of(batches, device),
-            objective,
-            checkpoint_file,
-            hooks,
-        )
-        with progress("training", plan.epochs * run.batches.count) as shown:
-            run.learn(shown)
+    run = run_of(model, batches, objective, plan, extra, checkpoint_file, hooks)
     return run.trained()
+
+
+def run_of(
+    model: nn.Module,
+    batches: Iterable[Any] | Batches,
+    objective: Objective,
+    plan: Training,
+    extra: nn.Module | None,
+    checkpoint_file: CheckpointFile | None,
+    hooks: Hooks,
+) -> Run:
+    """Train as `train` does; the finished run has all that was recorded."""
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    parts = [model] if extra is None else [model, extra]
+    with _training_mode(parts), torch.inference_mode(False), torch.enable_grad():
+        batches = Batches.of(batches, device)
+        learner = Learner(model, extra, plan, device)
+        try:
+            run = Run(learner, batches, objective, checkpoint_file, hooks)
+            with progress("training", run.steps) as shown:
+                run.learn(shown)
+        finally:
+            learner.release()
+    return run
 
 
 @contextmanager

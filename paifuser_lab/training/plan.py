@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-LOWEST = 1 / 25  # of the learning rate, at the start of the warm-up
-RISES = {"one-cycle": 0.3, "cosine": 0.0, "constant": 0.0}
+from .rates import scheduled_rate
 
 
 class Training(BaseModel):
@@ -46,13 +44,73 @@ class Training(BaseModel):
 
     def rate_at(self, progress: float) -> float:
         """The learning rate after this share (0–1) of the steps."""
-        rise = RISES[self.schedule] if self.warm_up is None else self.warm_up
-        if progress < rise:
-            return self.learning_rate * (LOWEST + (1 - LOWEST) * progress / rise)
-        if self.schedule == "constant":
-            return self.learning_rate
+        return scheduled_rate(self.schedule, self.learning_rate, self.warm_up, progress)
+
+
+class TrainPlan(Training):
+    """All options of a training, also those that react to its losses; the defaults react to
+    nothing.
+    """
+
+    react: Literal["plateau", "adaptive"] | None = Field(
+        default=None, description="what the rate does when the loss stays, rises or falls"
+    )
+    react_window: int = Field(default=20, ge=2, description="losses averaged before they compare")
+    patience: int | None = Field(
+        default=None,
+        ge=1,
+        description="epochs without a new lowest mean loss after which it stops early",
+    )
+    bad_steps: int | None = Field(
+        default=None,
+        ge=0,
+        description="steps in a row that may be skipped as loss or gradient is not finite; 16 in "
+        "fp16, else 0",
+    )
+    loss_scale: float = Field(
+        default=2.0**16, gt=0, description="what fp16 multiplies the loss by at first"
+    )
+    formats: dict[str, Literal["fp32", "bf16", "fp16"]] = Field(
+        default={}, description="layers that compute in another format than `precision`"
+    )
+    fp32_until: float | Literal["settled"] = Field(
+        default=0.0,
+        description="fp32 first: below 1 a share of the steps, from 1 on steps, or until the loss "
+        "has settled",
+    )
+    back_on_trouble: bool = Field(
+        default=True, description="whether a loss that rises after the switch brings fp32 back"
+    )
+    weights: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="what weights are stored in while it trains; norms stay in fp32"
+    )
+    rounding: Literal["nearest", "stochastic", "kahan"] = Field(
+        default="nearest", description="how an update is rounded to weights in bf16"
+    )
+    checkpointed: tuple[str, ...] = Field(
+        default=(), description="layers whose activations are computed again in backward"
+    )
+
+    @classmethod
+    def of(cls, plan: Training) -> TrainPlan:
+        """The plan itself, or one with these options and no reactions."""
         return (
-            self.learning_rate
-            * (1 + math.cos(math.pi * min(1.0, (progress - rise) / (1 - rise))))
-            / 2
+            plan
+            if isinstance(plan, TrainPlan)
+            else cls(**{name: getattr(plan, name) for name in Training.model_fields})
         )
+
+    @property
+    def lower(self) -> str:
+        """The format that it computes in once it has left fp32."""
+        return "bf16" if self.weights == "bf16" else self.precision
+
+    @property
+    def uses_fp16(self) -> bool:
+        """Whether something computes in fp16, so that the loss is scaled."""
+        return self.lower == "fp16" or "fp16" in self.formats.values()
+
+    @property
+    def allowed_bad_steps(self) -> int:
+        """The bad steps in a row that are skipped."""
+        return self.bad_steps if self.bad_steps is not None else 16 if self.uses_fp16 else 0

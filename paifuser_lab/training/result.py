@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import fmean
+
+from .course import finite_mean
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,12 @@ class Trained:
     @property
     def first_loss(self) -> float:
         """The mean loss over the first tenth of the steps."""
-        return fmean(self.losses[: self._tenth])
+        return finite_mean(self.losses[: self._tenth])
 
     @property
     def last_loss(self) -> float:
         """The mean loss over the last tenth of the steps."""
-        return fmean(self.losses[-self._tenth :])
+        return finite_mean(self.losses[-self._tenth :])
 
     @property
     def _tenth(self) -> int:

@@ -1,5 +1,7 @@
-"""The checkpoint file of a training, in the user's cache: written whole or not at all, and read
-only if its hash matches.
+"""The checkpoint file of a training: written whole or not at all, read only if its hash matches.
+
+One in the user's cache is found by what the training depends on, and a damaged one is ignored; a
+file that the user names is refused if it is damaged or of another training.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._files import cache_folder, replacing
+from .._files import cache_folder, check_size, checked_path, replacing
 from ..errors import FileError, first_line
 from ..model.weights import weights_hash, write_tensors
 
@@ -32,6 +34,7 @@ class Checkpoint:
     skipped: int = 0  # the steps whose gradient overflowed in fp16
     seconds: float = 0.0
     is_done: bool = False
+    history: dict[str, Tensor] = field(default_factory=dict)  # as `History.tensors` has it
 
     @property
     def bytes(self) -> int:
@@ -39,7 +42,7 @@ class Checkpoint:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-VERSION = 1  # increment when equal options no longer train to equal weights
+VERSION = 2  # increment when equal options no longer train to equal weights
 MOST_BYTES = 2 << 30  # of all files; those not used for longest are deleted first
 
 
@@ -47,6 +50,8 @@ class CheckpointFile:
     """The checkpoint file of the training that is identified by these texts; `notes` reports what
     failed.
     """
+
+    remedy = "set PAIFUSER_CACHE to a folder that can be written"
 
     def __init__(self, *made_of: str) -> None:
         self.key = hashlib.sha256("\n".join((str(VERSION), *made_of)).encode()).hexdigest()
@@ -72,9 +77,14 @@ class CheckpointFile:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint over the last one; if that fails, training continues without."""
-        facts = json.dumps({name: getattr(checkpoint, name) for name in _FACTS})
+        stored = {name: getattr(checkpoint, name) for name in _FACTS}
+        facts = json.dumps({"version": VERSION} | stored | self._known())
         contents = {
-            name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in (
+                *checkpoint.tensors.items(),
+                *((f"{HISTORY}{name}", tensor) for name, tensor in checkpoint.history.items()),
+            )
         }
         try:
             with replacing(self.path) as temporary:
@@ -84,9 +94,22 @@ class CheckpointFile:
             self._tidy()
         except (FileError, OSError) as error:
             self._note(
-                f"the checkpoint could not be written ({first_line(error).rstrip('.')}); set "
-                "PAIFUSER_CACHE to a folder that can be written"
+                f"the checkpoint could not be written ({first_line(error).rstrip('.')}); "
+                f"{self.remedy}"
             )
+
+    def check_fits(self, *, fits: bool) -> bool:
+        """Whether to resume from the checkpoint, whose tensors fit the model or not."""
+        if not fits:
+            self._note("the checkpoint of an earlier run is of another model and was ignored")
+        return fits
+
+    def _known(self) -> dict[str, Any]:
+        """More facts to store with a checkpoint."""
+        return {}
+
+    def _check_known(self, facts: dict[str, Any]) -> None:
+        """Raise if the stored facts are those of another training."""
 
     def _read(self) -> Checkpoint:
         from safetensors import safe_open
@@ -98,7 +121,9 @@ class CheckpointFile:
         if metadata.get("digest") != _digest(facts, tensors):
             raise FileError("it does not have the hash that was stored with it")
         os.utime(self.path)
-        return _checkpoint(tensors, json.loads(facts))
+        known = json.loads(facts)
+        self._check_known(known)
+        return _checkpoint(tensors, known)
 
     def _folder(self) -> Path:
         folder = cache_folder("training")
@@ -121,11 +146,80 @@ class CheckpointFile:
             self.notes.append(sentence)
 
 
+class NamedCheckpointFile(CheckpointFile):
+    """A checkpoint file of the user's own, which knows the training's options, data and torch."""
+
+    remedy = "name a file that can be written"
+
+    def __init__(self, path: str | Path, known: Mapping[str, Any]) -> None:
+        super().__init__(str(path))
+        self._path, self.known = checked_path(path), dict(known)
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return self._path
+
+    def load(self) -> Checkpoint | None:
+        """The checkpoint; None where there is no file yet. One that cannot be used is refused."""
+        if not self.path.exists():
+            return None
+        try:
+            check_size(self.path, limit_bytes=MOST_NAMED_BYTES)
+            return self._read()
+        except FileError as error:
+            raise FileError(f"{self.path.name}: {first_line(error)}") from error
+        # safetensors raises many kinds of errors for a damaged file
+        except Exception as error:
+            raise FileError(
+                f"{self.path.name} is no checkpoint of a training or was cut short "
+                f"({first_line(error).rstrip('.')}); give another file, or delete it to begin anew."
+            ) from error
+
+    def check_fits(self, *, fits: bool) -> bool:
+        """Raise if the checkpoint is of another model."""
+        if not fits:
+            raise FileError(
+                f"{self.path.name} is of another model: its tensors have other names, shapes or "
+                "dtypes; give another file, or delete it to begin anew."
+            )
+        return True
+
+    def _known(self) -> dict[str, Any]:
+        return {"known": json.loads(json.dumps(self.known))}
+
+    def _check_known(self, facts: dict[str, Any]) -> None:
+        stored, own = facts.get("known", {}), self._known()["known"]
+        if facts.get("version") != VERSION:
+            raise FileError(
+                f"it is stored in form {facts.get('version')}, and this version reads {VERSION}; "
+                "delete it to begin anew."
+            )
+        for name in sorted(stored.keys() | own.keys()):
+            if stored.get(name) != own.get(name):
+                raise FileError(
+                    f"it was made with {name} {stored.get(name)!r}, not {own.get(name)!r}, and "
+                    "would not go on to the same losses; give that, or another file."
+                )
+
+    def _tidy(self) -> None:
+        """Nothing else in the user's folder is ours."""
+
+
+HISTORY = "history/"
+MOST_NAMED_BYTES = 1 << 40
 _FACTS = ("epoch", "step", "losses", "scaler", "skipped", "seconds", "is_done")
 
 
 def _checkpoint(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Checkpoint:
-    return Checkpoint(tensors, **{**facts, "losses": tuple(facts["losses"])})
+    values = {name: facts[name] for name in _FACTS} | {"losses": tuple(facts["losses"])}
+    history = {
+        name.removeprefix(HISTORY): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(HISTORY)
+    }
+    own = {name: tensor for name, tensor in tensors.items() if not name.startswith(HISTORY)}
+    return Checkpoint(own, **values, history=history)
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from statistics import fmean
+from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import PaifuserError, StepError, StoppedError, first_line
+from ..model.watch import describe
 from ..progress import Progress
 from ..records import counted
-from ..workload import QUIET, Inputs
+from ..workload import QUIET
 from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng
+from .checkpointing import saved_buffers
+from .course import Course, finite_mean
+from .history import History, StepFacts
+from .hooks import Hooks, Objective
 from .learner import Learner
+from .observe import first_not_finite, layer_of_bad_gradient, range_layers
 from .result import Trained
 from .resume import Checkpoint, CheckpointFile
 
-Objective = Callable[[nn.Module, Inputs, Any], Tensor]  # calls the model itself: `inputs(model)`
-OnEpoch = Callable[[int, int, float], None]  # epoch, epochs, mean loss
-BeforeStep = Callable[[float], None]  # the share of all steps that is done
-
 SAVE_EVERY_S = 20.0
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Functions that a training calls."""
-
-    should_stop: Callable[[], bool] = lambda: False
-    on_epoch: OnEpoch = lambda epoch, epochs, loss: None
-    before_step: BeforeStep = lambda done: None
 
 
 class Run:
@@ -60,18 +52,36 @@ class Run:
         )
         self.model, self.plan = learner.parts["model"], learner.plan
         self.epoch = self.step = 0
-        self.losses: list[float] = []
+        self.course = Course(self.plan, self.steps)
+        self.layers = range_layers(self.model) if hooks.watch_every else []
         self.seconds, self.since = 0.0, time.monotonic()
+        self._waited_ms = 0.0  # for the batch of this step
         self.valid = self._take_checkpoint()
         self._resume()
         self.began_at, self.was_done = len(self.losses), self.valid.is_done
+
+    @property
+    def steps(self) -> int:
+        """The steps of the whole training."""
+        return self.plan.epochs * self.batches.count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all epochs are done, or the loss has not fallen for too many."""
+        return self.epoch >= self.plan.epochs or self.course.is_idle
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each step that was done."""
+        return self.course.losses
 
     def learn(self, shown: Progress) -> None:
         """Run all remaining steps."""
         shown.advance(self.began_at)
         try:
-            while self.epoch < self.plan.epochs:
-                self._run_epoch(shown)
+            with self.learner.prepared():
+                while not self.is_over:
+                    self._run_epoch(shown)
         except KeyboardInterrupt:
             self._restore()
             raise KeyboardInterrupt(self._interruption()) from None
@@ -103,7 +113,8 @@ class Run:
                         f"{self._rate:.2g}"
                     )
                 )
-                if time.monotonic() - saved > SAVE_EVERY_S:
+                self.hooks.on_step(self)
+                if time.monotonic() - saved > self._save_every_s:
                     self._save()
                     saved = time.monotonic()
         if not self.step:
@@ -112,17 +123,20 @@ class Run:
                 "through only once?"
             )
         done, self.epoch, self.step = self.losses[len(self.losses) - self.step :], self.epoch + 1, 0
+        self.course.end_epoch()
         self._save()
-        self.hooks.on_epoch(self.epoch, self.plan.epochs, fmean(done))
+        self.hooks.on_epoch(self.epoch, self.plan.epochs, finite_mean(done))
 
     def _run_step(self, iterator: Iterator[Batch]) -> bool:
         """Train on the next batch; returns whether there was one."""
         with QUIET, preserve_rng(self.learner.device):
+            asked = time.monotonic()
             try:
                 batch = next(iterator, None)
             except PaifuserError:  # raised by the data: the weights are still valid
                 self._save()
                 raise
+            self._waited_ms = 1e3 * (time.monotonic() - asked)
             if batch is None:
                 return False
             if self.hooks.should_stop():
@@ -133,21 +147,70 @@ class Run:
         return True
 
     def _train_on(self, batch: Batch) -> None:
+        """Take a step, or skip it where loss or gradient is not finite and the plan allows it."""
+        began, rate, scale = time.monotonic(), self._rate, self.learner.scale
+        is_lower = self.course.precision.is_lower
+        restore = saved_buffers(self.model) if self.plan.allowed_bad_steps else None
+        is_watched = bool(self.layers) and len(self.losses) % self.hooks.watch_every == 0
+        self.learner.watched = self.layers if is_watched else []
         try:
-            loss = self.learner.loss(
-                lambda: self.objective(self.model, batch.inputs.clone(), batch.target)
-            )
+            loss = self.learner.loss(partial(self._objective_of, batch), is_lower=is_lower)
             value = self._checked(loss)
-            if not self.learner.take_step(loss, self._rate):
-                raise StepError(self._not_finite("gradient became infinite"))
+            is_good = math.isfinite(value)
+            if is_good:
+                is_good = self.learner.take_step(loss, rate)
+                problem = "gradient became infinite"
+            else:
+                self.learner.skip_step()
+                problem = f"loss became {value}"
+            if not is_good:
+                self._allow_bad_step(batch, problem, is_lower=is_lower)
+                if restore is not None and not math.isfinite(value):
+                    restore()
         except PaifuserError:
             raise
         except Exception as error:
             raise StepError(
                 f"{self._where()} fails ({type(error).__name__}: {first_line(error).rstrip('.')})."
             ) from error
-        self.losses.append(value)
+        learner, took = self.learner, 1e3 * (time.monotonic() - began)
+        facts = StepFacts(
+            rate,
+            scale,
+            learner.shares.overflow,
+            learner.shares.underflow,
+            learner.norm,
+            took,
+            self._waited_ms,
+            batch.examples,
+            is_lower,
+            not is_good,
+        )
+        self._watch_ranges()
+        self.course.append(value, facts)
         self.step += 1
+
+    def _watch_ranges(self) -> None:
+        """Note the gradients' ranges of this step, if it is one of those that are watched."""
+        if self.learner.ranges is not None:
+            self.course.history.range_steps.append(len(self.losses))
+            self.course.history.ranges.append(self.learner.ranges)
+
+    def _objective_of(self, batch: Batch) -> Tensor:
+        return self.objective(self.model, batch.inputs.clone(), batch.target)
+
+    def _allow_bad_step(self, batch: Batch, problem: str, *, is_lower: bool) -> None:
+        """Raise if too many steps in a row were bad; the message names the layer where it began."""
+        if self.course.history.bad_in_row < self.plan.allowed_bad_steps:
+            return
+        if problem.startswith("gradient"):
+            layer, part = layer_of_bad_gradient(self.model), "the gradient of "
+        else:
+            part = ""
+            with self.learner.computing(is_lower=is_lower):
+                layer = first_not_finite(self.model, lambda: self._objective_of(batch))
+        began = f"; it began in {part}{describe(self.model, layer)}" if layer is not None else ""
+        raise StepError(self._not_finite(problem, began))
 
     def _checked(self, loss: Any) -> float:
         """The value of a loss, which must be one finite number with a gradient."""
@@ -163,19 +226,16 @@ class Run:
                 "the loss does not depend on any weight that can be trained; is it cut off by "
                 "detach or no_grad?"
             )
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise StepError(self._not_finite(f"loss became {value}"))
-        return value
+        return float(loss.detach())
 
-    def _not_finite(self, problem: str) -> str:
+    def _not_finite(self, problem: str, began: str) -> str:
         """The message about a loss that is not finite: where, what remains of the training, and
         what to try.
         """
         if not self.losses:
             return (
                 f"the {problem} in the first step; look for a NaN or an infinity in the train data "
-                "and the targets."
+                f"and the targets{began}."
             )
         at = (
             f"step {self.valid.step} of epoch {self.valid.epoch + 1}"
@@ -189,7 +249,7 @@ class Run:
         )
         return (
             f"the {problem} in {self._where()}, and {remainder}; try a learning_rate below "
-            f"{self.plan.learning_rate:g}, or a longer warm_up."
+            f"{self.plan.learning_rate:g}, or a longer warm_up{began}."
         )
 
     def _where(self) -> str:
@@ -212,10 +272,14 @@ class Run:
 
     @property
     def _rate(self) -> float:
-        return self.plan.rate_at(self._progress)
+        return self.plan.rate_at(self._progress) * self.course.reaction.factor
+
+    @property
+    def _save_every_s(self) -> float:
+        return SAVE_EVERY_S if self.hooks.save_every_s is None else self.hooks.save_every_s
 
     def _take_checkpoint(self) -> Checkpoint:
-        is_done = self.epoch >= self.plan.epochs
+        is_done = self.is_over
         tensors = self.learner.tensors(with_optimizer=not is_done)
         seconds = self.seconds + time.monotonic() - self.since
         scaler = dict(self.learner.scaler.state_dict())
@@ -228,6 +292,7 @@ class Run:
             self.learner.skipped,
             seconds,
             is_done,
+            self.course.history.tensors(),
         )
 
     def _save(self) -> None:
@@ -238,21 +303,16 @@ class Run:
 
     def _resume(self) -> None:
         checkpoint = None if self.checkpoint_file is None else self.checkpoint_file.load()
-        if checkpoint is not None and self.checkpoint_file is not None:
-            if self.learner.fits(checkpoint.tensors):
-                self.valid, self.seconds = checkpoint, checkpoint.seconds
-                self._restore()
-            else:
-                self.checkpoint_file.notes.append(
-                    "the checkpoint of an earlier run is of another model and was ignored"
-                )
+        if checkpoint is None or self.checkpoint_file is None:
+            return
+        if self.checkpoint_file.check_fits(fits=self.learner.fits(checkpoint.tensors)):
+            self.valid, self.seconds = checkpoint, checkpoint.seconds
+            self._restore()
 
     def _restore(self) -> None:
         """Restore the last valid checkpoint."""
-        self.epoch, self.step, self.losses = (
-            self.valid.epoch,
-            self.valid.step,
-            list(self.valid.losses),
-        )
+        self.epoch, self.step = self.valid.epoch, self.valid.step
+        history = History.of(self.valid.history)
+        self.course = Course(self.plan, self.steps, self.valid.losses, history)
         self.learner.skipped = self.valid.skipped
         self.learner.restore(self.valid.tensors, self.valid.scaler)

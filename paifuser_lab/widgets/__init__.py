@@ -20,9 +20,10 @@ from . import tabs as tabs  # registers them
 from .panel import Panel
 from .presenter import RecipePanel
 from .section import section_of, sections
+from .tabs.training import TrainingMonitor
 from .workbench import Workbench
 
-__all__ = ["Panel", "Workbench", "show"]
+__all__ = ["Panel", "TrainingMonitor", "Workbench", "show"]
 
 
 def show(record: Record | Recipe) -> Panel:

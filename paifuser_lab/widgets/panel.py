@@ -72,9 +72,12 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         return "".join(parts)
 
     def brief_twin(self) -> str:
-        """The static HTML sent along with the live widget: one picture, and the table if it is
-        short, since a large twin delays the display.
+        """The static HTML sent along with the live widget, which waits for it: what the record has
+        for that, else one picture, and the table if it is short.
         """
+        brief = getattr(self.record, "brief_html", None)
+        if brief is not None:
+            return str(brief())
         picture = ""
         if type(self.record).__name__ in DRAWERS:
             drawing = self.figure()

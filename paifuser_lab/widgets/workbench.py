@@ -116,7 +116,7 @@ class Workbench(Panel):
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
         work = workload_of(work)
         _replace_earlier(work)
-        self._shown_profile: Profile | None = None
+        self._shown_profiles: tuple[Profile | None, Profile | None] = None, None
         self._noted_of: Recipe | None = None  # the recipe that `code` and `saved` are of
         release_after_cells()
         self.session = Session(work, rounds=rounds, seconds=seconds)
@@ -219,8 +219,8 @@ class Workbench(Panel):
     def _on_state(self, state: State) -> None:
         """Send what changed; large values only when they are other objects."""
         profile = state.profile or state.baseline
-        if profile is not None and profile is not self._shown_profile:
-            self._shown_profile = self.record = profile
+        if profile is not None and not self._is_shown(profile, state.baseline):
+            self._shown_profiles, self.record = (profile, state.baseline), profile
             self.data = self.presenter.profile(profile, state.baseline)
             self._on_selected()
         views = self.presenter.views(state)
@@ -229,6 +229,13 @@ class Workbench(Panel):
         notes = ("code", "saved") if state.recipe == self._noted_of else ()
         kept = {key: self.state[key] for key in notes if key in self.state}
         self.state = self.presenter.state(state) | kept
+
+    def _is_shown(self, *profiles: Profile | None) -> bool:
+        """Whether the page has these very profiles, of the variant and of the unchanged model: the
+        table's times before and the selected layer's reasons are from the same two.
+        """
+        pairs = zip(profiles, self._shown_profiles, strict=True)
+        return all(profile is shown for profile, shown in pairs)
 
     @traitlets.observe("selected")
     def _on_selected(self, change: Any = None) -> None:

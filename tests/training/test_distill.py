@@ -344,6 +344,7 @@ def test_a_blend_is_between_two_examples_and_so_is_its_loss(seed):
 
 
 def test_a_stopped_session_undoes_the_step_and_a_redo_resumes(monkeypatch):
+    work = work_of()  # trained at its first use, before steps are counted
     held, steps = threading.Event(), []
     learn = run.Run._train_on
 
@@ -356,7 +357,7 @@ def test_a_stopped_session_undoes_the_step_and_a_redo_resumes(monkeypatch):
 
     deadline = threading.Event()
     monkeypatch.setattr(run.Run, "_train_on", slowly)
-    session = Session(work_of(), rounds=1, seconds=0.1)
+    session = Session(work, rounds=1, seconds=0.1)
     try:
         session.wait(PATIENCE)
         session.choose({"distill": {"epochs": 2, "seed": 44}})

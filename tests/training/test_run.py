@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from paifuser_lab.errors import StepError, StoppedError
-from paifuser_lab.training import Batches, CheckpointFile, Training
+from paifuser_lab.training import Batches, CheckpointFile, Training, loop
 from paifuser_lab.training.fingerprints import data_fingerprint
 from paifuser_lab.training.learner import Learner
 from paifuser_lab.workload import QUIET
@@ -45,6 +46,8 @@ from tests.support.training_runs import (
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+PATIENCE_S = 60.0
 
 
 def test_a_model_learns():
@@ -502,23 +505,23 @@ def test_a_model_that_writes_into_its_input_leaves_the_data_alone():
     assert not source[0][0].any()
 
 
-def test_another_thread_gets_its_turn_between_two_steps():
+def test_another_thread_gets_its_turn_between_two_steps(monkeypatch):
     done, turns = [], []
-    waiter = threading.Thread(
-        target=lambda: [
-            turns.append(len(done)) for _ in range(1) if QUIET.acquire() and not QUIET.release()
-        ]
-    )
 
-    def before_step(share):
-        done.append(share)
-        if len(done) == 2:
-            waiter.start()
-        time.sleep(0.002)
+    def take_turn():
+        with QUIET:
+            turns.append(len(done))
 
-    trained(options={"epochs": 20}, before_step=before_step)
-    waiter.join()
-    assert 2 <= turns[0] < 20 * COUNT - 10, "it had to wait for the end"
+    class BetweenSteps:
+        def advance(self, count=1, doing=""):
+            if doing and not turns:
+                waiter = threading.Thread(target=take_turn, daemon=True)
+                waiter.start()
+                waiter.join(PATIENCE_S)
+
+    monkeypatch.setattr(loop, "progress", lambda *_: nullcontext(BetweenSteps()))
+    trained(before_step=done.append)
+    assert turns == [1] and len(done) == 3 * COUNT, "it need not wait for the end"
 
 
 def test_gradients_past_fp16_are_skipped_and_counted():

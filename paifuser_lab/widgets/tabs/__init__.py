@@ -17,6 +17,10 @@ BUILT_IN = (
     "fusion",
     "attention",
     "memory",
+    "memory_fit",
+    "memory_pool",
+    "memory_plan",
+    "memory_snapshot",
     "roofline",
     "comparison",
     "results",
@@ -25,6 +29,7 @@ BUILT_IN = (
     "explanation",
     "hardware",
     "faster",
+    "training",
 )
 
 for _name in BUILT_IN:

@@ -1,0 +1,176 @@
+"""A training over its steps: loss, learning rate, gradient norm, loss scale, and the sizes of the
+gradient; what was switched is numbered. Also the curve of a rate finder.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.gridspec import GridSpec
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from ..records import RateCurve, TrainingRun
+from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
+from .heat_scale import DARK_RAMP, RAMP
+from .style import Drawing, Theme, blank
+
+MOST_POINTS = 2000  # more would be thinner than a line
+
+
+def draw(run: TrainingRun, *, dark: bool = False) -> Drawing:
+    """The loss above; below it the rate, the gradient's norm, the scale, and the sizes."""
+    has_scale, has_ranges = set(run.scales) - {1.0}, bool(run.ranges)
+    heights = [2.4, 1.0, 1.0, *([0.7] if has_scale else []), *([1.6] if has_ranges else [])]
+    drawing, loss, theme = blank(run.title, height=0.9 + 0.95 * sum(heights), dark=dark)
+    grid = GridSpec(len(heights), 1, figure=drawing, height_ratios=heights)
+    loss.set_subplotspec(grid[0])
+    below = [
+        drawing.add_subplot(grid[row], facecolor=theme.paper, sharex=loss)
+        for row in range(1, len(heights))
+    ]
+    _draw_losses(loss, run, theme)
+    columns = [("learning rate", run.rates), ("gradient norm", run.gradient_norms)]
+    columns += [("loss scale", run.scales)] if has_scale else []
+    for axes, (name, values) in zip(below, columns, strict=False):
+        _line(axes, values, theme.main)
+        _finish(axes, name, theme)
+        if name != "learning rate" and any(value > 0 for value in values):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=5))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
+    if has_ranges:
+        _draw_ranges(below[-1], run, theme, dark=dark)
+    for axes in (loss, *below):
+        _draw_events(axes, run, theme, is_named=axes is loss)
+        axes.tick_params(labelbottom=axes is (below[-1]))
+    below[-1].set_xlabel("step", color=theme.ink, fontsize=9)
+    loss.set_xlim(0, max(1, len(run.losses) - 1))
+    return drawing
+
+
+def draw_rates(curve: RateCurve, *, dark: bool = False) -> Drawing:
+    """The loss over the learning rate, with the suggested one."""
+    drawing, axes, theme = blank(curve.title, height=2.8, dark=dark)
+    axes.plot(curve.rates, curve.losses, color=theme.faint, linewidth=1)
+    axes.plot(curve.rates, curve.smooth, color=theme.main, linewidth=1.8)
+    axes.axvline(curve.suggested, color=theme.good, linewidth=1.4, linestyle=(0, (4, 3)))
+    axes.annotate(
+        f"suggested {curve.suggested:.2g}",
+        (curve.suggested, 1.0),
+        (5, -3),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        va="top",
+        color=theme.ink,
+        fontsize=9,
+    )
+    axes.set_xscale("log")
+    lowest, start = min(curve.smooth), curve.smooth[0]
+    axes.set_ylim(
+        min(lowest, start) - 0.1 * abs(start), max(start, lowest) + 0.5 * abs(start) + 1e-9
+    )
+    _finish(axes, "loss", theme)
+    axes.set_xlabel("learning rate", color=theme.ink, fontsize=9)
+    return drawing
+
+
+def _draw_losses(axes: Axes, run: TrainingRun, theme: Theme) -> None:
+    _line(axes, run.losses, theme.faint)
+    window = max(1, len(run.losses) // 50)
+    values = numpy.asarray(run.losses, float)
+    kernel = numpy.ones(window)
+    counts = numpy.convolve(numpy.isfinite(values).astype(float), kernel, "valid")
+    sums = numpy.convolve(numpy.nan_to_num(values, posinf=0, neginf=0), kernel, "valid")
+    if len(sums) and counts.all():
+        steps = numpy.arange(len(sums)) + window - 1
+        axes.plot(steps, sums / counts, color=theme.main, linewidth=1.8)
+    skipped = [step for step, is_skipped in enumerate(run.is_skipped) if is_skipped]
+    if skipped:
+        low, _ = axes.get_ylim()
+        axes.plot(
+            skipped,
+            [low] * len(skipped),
+            color=theme.bad,
+            marker="x",
+            markersize=5,
+            linestyle="none",
+            clip_on=False,
+        )
+    for start, end in _spans(run.is_lower):
+        axes.axvspan(start, end, color=theme.main, alpha=0.08, linewidth=0)
+    if any(run.is_lower):
+        start = run.is_lower.index(True)
+        axes.annotate(run.precision, (start, 0.0), (4, 3), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", color=theme.ink, fontsize=8)  # fmt: skip
+    _finish(axes, "loss", theme)
+
+
+def _draw_ranges(axes: Axes, run: TrainingRun, theme: Theme, *, dark: bool) -> None:
+    """How many elements of the gradient, over all layers, have each size."""
+    counts = numpy.asarray([numpy.sum(row.counts, axis=0)[1:] for row in run.ranges], float).T
+    steps = [row.step for row in run.ranges]
+    edges = [*steps, max(len(run.losses), steps[-1] + 1)]
+    sizes = LOWEST_EXPONENT + RANGE_WIDTH * numpy.arange(RANGE_BINS + 1)
+    colours = LinearSegmentedColormap.from_list("heat", DARK_RAMP if dark else RAMP)
+    if counts.max() > 0:
+        axes.pcolormesh(
+            edges,
+            sizes,
+            numpy.where(counts > 0, counts, math.nan),
+            norm=LogNorm(1, max(2.0, counts.max())),
+            cmap=colours,
+            rasterized=True,
+        )
+    axes.set_yticks(range(-40, 9, 16), [f"2^{power}" for power in range(-40, 9, 16)])
+    axes.axhline(-14, color=theme.faint, linewidth=0.8, linestyle=(0, (2, 2)))
+    _finish(axes, "gradient sizes", theme)
+
+
+def _draw_events(axes: Axes, run: TrainingRun, theme: Theme, *, is_named: bool) -> None:
+    """A dashed line at each switch, numbered as in the legend under the title."""
+    for number, event in enumerate(run.events, 1):
+        axes.axvline(event.step, color=theme.soft, linewidth=1, linestyle=(0, (3, 3)))
+        if is_named:
+            axes.annotate(
+                str(number),
+                (event.step, 1.0),
+                (2, -2),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                va="top",
+                color=theme.ink,
+                fontsize=8,
+            )
+    if is_named and run.events:
+        words = "\n".join(
+            f"{number}  step {event.step}: {event.what}"
+            for number, event in enumerate(run.events[:6], 1)
+        )
+        axes.set_title(
+            words, loc="left", color=theme.ink, fontsize=8, parse_math=False, linespacing=1.4
+        )
+
+
+def _line(axes: Axes, values: tuple[float, ...], colour: str) -> None:
+    every = max(1, len(values) // MOST_POINTS)
+    axes.plot(range(0, len(values), every), values[::every], color=colour, linewidth=1.2)
+
+
+def _finish(axes: Axes, name: str, theme: Theme) -> None:
+    axes.set_ylabel(name, color=theme.ink, fontsize=9)
+    axes.tick_params(colors=theme.ink, labelsize=8.5, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(theme.faint)
+
+
+def _spans(flags: tuple[bool, ...]) -> list[tuple[int, int]]:
+    """The stretches of true flags."""
+    changes = [index for index in range(1, len(flags)) if flags[index] != flags[index - 1]]
+    edges = [0, *changes, len(flags)]
+    return [(start, end) for start, end in pairwise(edges) if start < end and flags[start]]

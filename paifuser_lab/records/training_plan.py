@@ -1,0 +1,184 @@
+"""Plans of a training: a format for each layer, and the blocks whose activations are computed
+again.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .record import Record
+from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .workload_name import AboutWorkload
+
+_WORDS = ("layer", "kind", "note", "block")
+
+
+class LayerTrainingFormat(Record):
+    """A layer's format in training: what it adds to the loss, and its ms forward and backward in
+    each format.
+    """
+
+    layer: str
+    kind: str
+    format: str = "fp32"
+    rises: dict[str, float] = Field(default={}, description="format → predicted rise of the loss")
+    ms: dict[str, float] = Field(default={}, description="format → ms of its calls in a step")
+    gradient_exponents: tuple[int, int] | None = Field(
+        default=None, description="powers of two between which its gradient lay"
+    )
+    note: str = ""
+
+
+class TrainingFormats(Record):
+    """A format for each layer of a training, within a budget of loss.
+
+    `default` and `formats` are the options `precision` and `formats` of `lab.train`.
+    """
+
+    workload: AboutWorkload
+    machine: str
+    budget: float = Field(ge=0)
+    loss: float = Field(description="in fp32, of the batches that were looked at")
+    default: str = "fp32"
+    formats: dict[str, str] = {}
+    predicted_rise: float = 0.0
+    measured_rise: float | None = None
+    loss_scale: float = Field(default=1.0, description="at which no gradient overflows in fp16")
+    rows: tuple[LayerTrainingFormat, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ms(self) -> tuple[float, float]:
+        """The ms of all layers in a step, in fp32 and as chosen."""
+        before = sum(row.ms.get("fp32", 0.0) for row in self.rows)
+        return before, sum(row.ms.get(row.format, 0.0) for row in self.rows)
+
+    @property
+    def title(self) -> str:
+        """How many layers leave fp32, and what it costs, in a line."""
+        lower = [row for row in self.rows if row.format != "fp32"]
+        before, after = self.ms
+        measured = "" if self.measured_rise is None else f", measured {self.measured_rise:+.2g}"
+        return (
+            f"{self.workload} on {self.machine}: {len(lower)} of "
+            f"{counted(len(self.rows), 'layer')} in lower precision, {before:.3g} → {after:.3g} ms "
+            f"a step; loss {self.loss:.4g}, predicted {self.predicted_rise:+.2g}{measured}, "
+            f"allowed {self.budget:.2g}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per layer, as text."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row.ms))
+        return [
+            {"layer": row.layer, "kind": row.kind, "format": row.format}
+            | {f"{name} ms": f"{row.ms[name]:.3g}" if name in row.ms else "–" for name in names}
+            | {
+                f"{name} loss": f"{row.rises[name]:+.1e}" if name in row.rises else "–"
+                for name in names
+                if name != "fp32"
+            }
+            | {
+                "gradient": "–"
+                if row.gradient_exponents is None
+                else "2^{} … 2^{}".format(*row.gradient_exponents),
+                "note": row.note,
+            }
+            for row in self.rows
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.notes])
+
+    def __repr__(self) -> str:
+        return f"TrainingFormats({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, *self.notes), self.table(), _WORDS)
+
+
+class CheckpointedBlock(Record):
+    """A block: the bytes that it keeps for the backward pass, those of its inputs, and the ms that
+    computing it again takes.
+    """
+
+    block: str
+    kept_bytes: int = Field(ge=0)
+    input_bytes: int = Field(ge=0)
+    ms: float = Field(ge=0)
+    is_checkpointed: bool = False
+
+
+class CheckpointPlan(Record):
+    """The blocks whose activations are computed again, so that a step of training stays within a
+    memory limit in the least time.
+
+    `layers` is the option `checkpointed` of `lab.train`. `plain_bytes` and `predicted_bytes` are
+    the predicted peaks without and with it, the measured ones are what torch's allocator gave out.
+    """
+
+    workload: AboutWorkload
+    machine: str
+    limit_bytes: int = Field(ge=1)
+    plain_bytes: int
+    predicted_bytes: int
+    measured_plain_bytes: int | None = None
+    measured_bytes: int | None = None
+    step_ms: float = Field(default=0.0, description="of a step without checkpointing")
+    is_proven: bool = True
+    blocks: tuple[CheckpointedBlock, ...] = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The checkpointed blocks."""
+        return tuple(row.block for row in self.blocks if row.is_checkpointed)
+
+    @property
+    def more_ms(self) -> float:
+        """The predicted ms that a step takes longer."""
+        return sum(row.ms for row in self.blocks if row.is_checkpointed)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the predicted peak is within the limit."""
+        return self.predicted_bytes <= self.limit_bytes
+
+    @property
+    def title(self) -> str:
+        """The blocks and the peaks, in a line."""
+        measured = ""
+        if self.measured_bytes is not None and self.measured_plain_bytes is not None:
+            measured = (
+                f", measured {readable_bytes(self.measured_plain_bytes)} → "
+                f"{readable_bytes(self.measured_bytes)}"
+            )
+        longer = f" ({readable_share(self.more_ms / self.step_ms)})" if self.step_ms else ""
+        return (
+            f"{self.workload}: {len(self.layers)} of {counted(len(self.blocks), 'block')} "
+            f"checkpointed, peak predicted {readable_bytes(self.plain_bytes)} → "
+            f"{readable_bytes(self.predicted_bytes)}{measured}, limit "
+            f"{readable_bytes(self.limit_bytes)}; {self.more_ms:.3g} ms longer{longer}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per block, as text."""
+        return [
+            {
+                "block": row.block,
+                "kept": readable_bytes(row.kept_bytes),
+                "inputs": readable_bytes(row.input_bytes),
+                "ms again": f"{row.ms:.3g}",
+                "checkpointed": "yes" if row.is_checkpointed else "no",
+            }
+            for row in self.blocks
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
+
+    def __repr__(self) -> str:
+        return f"CheckpointPlan({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table(
+            (self.title,), self.table(), _WORDS, lambda row: row["checkpointed"] == "yes"
+        )

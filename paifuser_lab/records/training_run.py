@@ -1,0 +1,251 @@
+"""A training, step by step: losses, rates, loss scale, gradients by layer, what was switched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from .batch_sweep import readable_rate
+from .record import Record
+from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .workload_name import AboutWorkload
+
+if TYPE_CHECKING:
+    import pandas
+
+# bins of a gradient's sizes: powers of two, two to a bin; the first and last take what is beyond
+LOWEST_EXPONENT, RANGE_WIDTH, RANGE_BINS = -40, 2, 24
+_WORDS = ("precision", "what was switched")
+
+
+class TrainingEvent(Record):
+    """What was switched after so many steps, and why."""
+
+    step: int = Field(ge=0)
+    what: str
+
+
+class GradientRange(Record):
+    """The gradient's sizes in one step: for each layer how many elements are zero, then how many
+    are in each bin.
+    """
+
+    step: int = Field(ge=0)
+    counts: tuple[tuple[int, ...], ...]
+
+
+class RateCurve(Record):
+    """The loss while the learning rate rises, and the rate to train with."""
+
+    workload: AboutWorkload
+    optimizer: str
+    rates: tuple[float, ...] = Field(min_length=1)
+    losses: tuple[float, ...] = Field(min_length=1)
+    smooth: tuple[float, ...] = Field(min_length=1)
+    suggested: float = Field(gt=0)
+    reason: str
+
+    @property
+    def title(self) -> str:
+        """The workload, and the suggested rate, in a line."""
+        return f"{self.workload} with {self.optimizer}: learning rate {self.suggested:.2g}"
+
+    def table(self) -> list[dict[str, str]]:
+        """About ten rows of the curve, as text."""
+        every = max(1, len(self.rates) // 10)
+        rows = list(zip(self.rates, self.losses, self.smooth, strict=True))[::every]
+        return [
+            {"rate": f"{rate:.2g}", "loss": f"{loss:.4g}", "smoothed": f"{mean:.4g}"}
+            for rate, loss, mean in rows
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), ()), self.reason])
+
+    def __repr__(self) -> str:
+        return f"RateCurve({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, self.reason), self.table(), ())
+
+
+class TrainingRun(Record):
+    """A training, step by step. Columns have a value for each step; a skipped step's loss may be
+    NaN.
+
+    `rates` are learning rates, `scales` what the loss was multiplied by (1 where it is not scaled).
+    `overflow_shares` and `underflow_shares` are of the scaled gradient's elements: those that are
+    not finite, and those that are zero or too small for fp16's normal numbers.
+    """
+
+    workload: AboutWorkload
+    machine: str
+    options: dict[str, Any] = {}
+    losses: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+    overflow_shares: tuple[float, ...] = ()
+    underflow_shares: tuple[float, ...] = ()
+    gradient_norms: tuple[float, ...] = ()
+    step_ms: tuple[float, ...] = ()
+    wait_ms: tuple[float, ...] = ()
+    is_lower: tuple[bool, ...] = ()
+    is_skipped: tuple[bool, ...] = ()
+    epoch_ends: tuple[int, ...] = Field(default=(), description="steps done at each epoch's end")
+    steps: int = Field(default=0, ge=0, description="of the whole training, as it was planned")
+    layers: tuple[str, ...] = Field(default=(), description="those of `ranges`")
+    ranges: tuple[GradientRange, ...] = ()
+    events: tuple[TrainingEvent, ...] = ()
+    examples: int = 0
+    seconds: float = 0.0
+    peak_bytes: int | None = Field(
+        default=None, description="how far the process's memory rose; None if not"
+    )
+    metric_name: str | None = None
+    metric_before: float | None = None
+    metric: float | None = None
+    began_at: int = Field(default=0, description="steps that an earlier run had done")
+    notes: tuple[str, ...] = ()
+    is_running: bool = False
+
+    @property
+    def precision(self) -> str:
+        """The lower format of the plan."""
+        if self.options.get("formats"):
+            return "by layer"
+        is_bf16 = self.options.get("weights") == "bf16"
+        return "bf16" if is_bf16 else str(self.options.get("precision", "fp32"))
+
+    @property
+    def first_loss(self) -> float:
+        """The mean loss over the first tenth of the steps."""
+        return _mean(self.losses[: max(1, len(self.losses) // 10)])
+
+    @property
+    def last_loss(self) -> float:
+        """The mean loss over the last tenth of the steps."""
+        return _mean(self.losses[-max(1, len(self.losses) // 10) :])
+
+    @property
+    def throughput_per_s(self) -> float | None:
+        """Examples a second, of this and earlier runs together."""
+        return self.examples / self.seconds if self.seconds > 0 and self.examples else None
+
+    @property
+    def wait_share(self) -> float | None:
+        """The share of the time in which it waited for data."""
+        total = sum(self.step_ms) + sum(self.wait_ms)
+        return sum(self.wait_ms) / total if total > 0 else None
+
+    @property
+    def dead_layers(self) -> tuple[str, ...]:
+        """Layers whose gradient was zero in every step that was watched, and so learned nothing."""
+        return tuple(
+            layer
+            for index, layer in enumerate(self.layers)
+            if self.ranges and not any(any(row.counts[index][1:]) for row in self.ranges)
+        )
+
+    @property
+    def title(self) -> str:
+        """The workload, how far it is, and the loss, in a line."""
+        done = f"{len(self.losses)} of {counted(self.steps, 'step')}"
+        loss = f" · loss {self.first_loss:.4g} → {self.last_loss:.4g}" if self.losses else ""
+        return f"{self.workload} on {self.machine} · {done}{loss}"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Figures of the whole training, as text."""
+        rate, wait = self.throughput_per_s, self.wait_share
+        metric = "" if self.metric is None else f"{self.metric:.4f}"
+        if metric and self.metric_before is not None:
+            metric = f"{self.metric_before:.4f} → {metric}"
+        facts = {
+            "examples a second": "" if rate is None else readable_rate(rate),
+            "waited for data": "" if wait is None else readable_share(wait),
+            "peak memory": "" if self.peak_bytes is None else readable_bytes(self.peak_bytes),
+            "skipped steps": str(sum(self.is_skipped) or ""),
+            "layers without gradient": ", ".join(self.dead_layers),
+            self.metric_name or "metric": metric,
+        }
+        return {name: value for name, value in facts.items() if value}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The figures, and the notes."""
+        facts = " · ".join(f"{name} {value}" for name, value in self.facts.items())
+        return (*([facts] if facts else []), *self.notes)
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per step."""
+        import pandas
+
+        columns = {
+            name: getattr(self, name)
+            for name in (
+                "losses",
+                "rates",
+                "scales",
+                "overflow_shares",
+                "underflow_shares",
+                "gradient_norms",
+                "step_ms",
+                "wait_ms",
+                "is_lower",
+                "is_skipped",
+            )
+        }
+        return pandas.DataFrame(columns).rename_axis("step")
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per epoch, as text, the unfinished one included."""
+        ends = [*self.epoch_ends]
+        if len(self.losses) > (ends[-1] if ends else 0):
+            ends.append(len(self.losses))
+        return [
+            self._epoch(number, start, end)
+            for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False), 1)
+        ]
+
+    def _epoch(self, number: int, start: int, end: int) -> dict[str, str]:
+        steps = slice(start, end)
+        lower, skipped = self.is_lower[steps], sum(self.is_skipped[steps])
+        return {
+            "epoch": str(number),
+            "steps": str(end - start),
+            "mean loss": f"{_mean(self.losses[steps]):.4g}",
+            "rate": f"{self.rates[end - 1]:.3g}",
+            "gradient": f"{median(self.gradient_norms[steps]):.3g}",
+            "scale": f"{self.scales[end - 1]:g}",
+            "ms a step": f"{median(self.step_ms[steps]):.3g}",
+            "precision": _precision(lower, self.precision),
+            "skipped": str(skipped or "–"),
+            "what was switched": "; ".join(
+                event.what for event in self.events if start < event.step <= end
+            ),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
+
+    def __repr__(self) -> str:
+        return f"TrainingRun({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, *self.remarks), self.table(), _WORDS)
+
+
+def _precision(lower: Sequence[bool], name: str) -> str:
+    if not any(lower):
+        return "fp32"
+    return name if all(lower) else f"fp32, {name}"
+
+
+def _mean(losses: Sequence[float]) -> float:
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return fmean(finite) if finite else math.nan

@@ -1,0 +1,75 @@
+"""What a training has seen so far, and what follows from it: the rate's factor, the precision, and
+whether to stop early. All of it is a function of the losses, so that a resumed training reacts as
+an uninterrupted one does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from ..records import counted
+from .history import History, StepFacts
+from .plan import TrainPlan
+from .precision import PrecisionSchedule
+from .rates import reaction
+
+
+class Course:
+    """The losses and figures of the steps done, and the reactions to them."""
+
+    def __init__(
+        self,
+        plan: TrainPlan,
+        steps: int,
+        losses: Iterable[float] = (),
+        history: History | None = None,
+    ) -> None:
+        self.plan, self.losses = plan, list(losses)
+        self.history = history or History()
+        self.reaction = reaction(plan.react, self.losses, plan.react_window)
+        self.precision = PrecisionSchedule(plan, steps)
+        for loss in self.losses:
+            self.precision.see(loss)
+
+    def append(self, loss: float, facts: StepFacts) -> None:
+        """React to the next step."""
+        self.losses.append(loss)
+        self.history.rows.append(facts)
+        self.reaction.see(loss)
+        self.precision.see(loss)
+
+    def end_epoch(self) -> None:
+        """Note that an epoch is over."""
+        self.history.epoch_ends.append(len(self.losses))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether as many epochs as the plan waits for brought no new lowest mean loss."""
+        if self.plan.patience is None or not self.history.epoch_ends:
+            return False
+        ends = self.history.epoch_ends
+        means = [
+            finite_mean(self.losses[start:end])
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
+        return len(means) - 1 - means.index(min(means)) >= self.plan.patience
+
+    @property
+    def marks(self) -> list[tuple[int, str]]:
+        """What was switched, after how many steps, and why, in order."""
+        rates = [
+            (change.step, f"rate × {change.factor:g}: {change.why}")
+            for change in self.reaction.changes
+        ]
+        epochs = counted(self.plan.patience or 0, "epoch")
+        words = f"stopped early: the mean loss has not fallen in {epochs}"
+        ends = [(len(self.losses), words)] if self.is_idle else []
+        return sorted([*self.precision.marks, *rates, *ends], key=lambda mark: mark[0])
+
+
+def finite_mean(losses: Sequence[float]) -> float:
+    """The mean of the losses that are finite; infinity where none is."""
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return fmean(finite) if finite else math.inf

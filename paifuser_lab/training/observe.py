@@ -1,0 +1,110 @@
+"""What the gradients of a step look like: their length, their range by layer, and what a format of
+16 bits loses of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ..model.watch import FAILED, watching
+from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
+
+SMALLEST_NORMAL = torch.finfo(torch.float16).smallest_normal
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the scaled gradient: not finite, and zero or below fp16's normal numbers."""
+
+    overflow: float = 0.0
+    underflow: float = 0.0
+
+
+def shares_of(weights: Iterable[Tensor]) -> Shares:
+    """What fp16 loses of the weights' gradients as they are, which is scaled."""
+    count = overflow = underflow = 0
+    for weight in weights:
+        if weight.grad is not None:
+            sizes = weight.grad.detach().abs()
+            count += sizes.numel()
+            overflow += sizes.numel() - int(sizes.isfinite().sum())
+            underflow += int((sizes < SMALLEST_NORMAL).sum())
+    return Shares(overflow / count, underflow / count) if count else Shares()
+
+
+def range_layers(model: nn.Module) -> list[str]:
+    """The layers with weights of their own that are trained."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if any(weight.requires_grad for weight in module.parameters(recurse=False))
+    ]
+
+
+def ranges_of(model: nn.Module, layers: Iterable[str]) -> Tensor:
+    """For each layer, how many of its gradient's elements are zero, and how many have each size: a
+    row a layer, whose bins are those of the record `TrainingRun`.
+    """
+    return torch.stack([_counts(model.get_submodule(layer)) for layer in layers])
+
+
+def _counts(layer: nn.Module) -> Tensor:
+    counts = torch.zeros(RANGE_BINS + 1, dtype=torch.int64)
+    for weight in layer.parameters(recurse=False):
+        if weight.requires_grad:
+            sizes = (
+                torch.zeros(weight.numel())
+                if weight.grad is None
+                else weight.grad.detach().float().abs().flatten()
+            )
+            counts[0] += int((sizes == 0).sum())
+            used = sizes[(sizes > 0) & sizes.isfinite()]
+            exponents = torch.frexp(used).exponent.to(torch.int64)
+            bins = torch.div(exponents - LOWEST_EXPONENT, RANGE_WIDTH, rounding_mode="floor")
+            bins = bins.clamp(0, RANGE_BINS - 1)
+            counts[1:] += torch.bincount(bins, minlength=RANGE_BINS).cpu()
+    return counts
+
+
+def first_not_finite(model: nn.Module, run: Callable[[], object]) -> str | None:
+    """The first layer whose output is not finite though its input is, when `run` is called; the
+    innermost. None where there is no such layer.
+    """
+    began: list[str] = []
+    was_bad: list[bool] = []
+
+    def enter(layer: str, args: object, kwargs: object) -> None:
+        was_bad.append(_is_bad((args, kwargs)))
+
+    def leave(layer: str, output: object) -> None:
+        had = was_bad.pop()
+        if not began and not had and output is not FAILED and _is_bad(output):
+            began.append(layer)
+
+    with watching(model, enter, leave), torch.no_grad():
+        run()
+    return began[0] if began else None
+
+
+def layer_of_bad_gradient(model: nn.Module) -> str | None:
+    """The last layer of the model whose gradient is not finite: the backward pass comes to it
+    first.
+    """
+    bad = [
+        name.rpartition(".")[0]
+        for name, weight in model.named_parameters()
+        if weight.grad is not None and not bool(weight.grad.isfinite().all())
+    ]
+    return bad[-1] if bad else None
+
+
+def _is_bad(values: object) -> bool:
+    return any(
+        isinstance(leaf, Tensor) and leaf.is_floating_point() and not bool(leaf.isfinite().all())
+        for leaf in pytree.tree_leaves(values)
+    )

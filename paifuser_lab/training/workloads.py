@@ -1,0 +1,235 @@
+"""Train a workload: `lab.train(work, epochs=…)` changes its model and returns what was recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ..arguments import check_seconds
+from ..errors import StepError
+from ..machine import machine_label
+from ..measure.pages import peak_resident_bytes, resident_bytes, restart_peak
+from ..model.weights import weights_hash
+from ..records import GradientRange, TrainingEvent, TrainingRun
+from ..workload import Derived, Inputs, Loss, Workload, outside_inference, workload_of
+from ..workload.data import Batches
+from .history import StepFacts
+from .hooks import Hooks, Objective
+from .loop import run_of
+from .plan import TrainPlan
+from .precision import to_fp32
+from .resume import CheckpointFile, NamedCheckpointFile
+from .run import SAVE_EVERY_S, Run
+from .tensorboard import TensorBoardLog
+
+MOST_RANGES = 48  # steps of a training whose gradients' ranges are noted
+Monitor = Callable[[TrainingRun], None]
+COLUMNS = {
+    "rates": "rate",
+    "scales": "scale",
+    "overflow_shares": "overflow",
+    "underflow_shares": "underflow",
+    "gradient_norms": "norm",
+    "step_ms": "step_ms",
+    "wait_ms": "wait_ms",
+    "is_lower": "is_lower",
+    "is_skipped": "is_skipped",
+}
+
+
+@outside_inference
+def train(
+    subject: Workload | Derived,
+    *,
+    checkpoint: str | Path | None = None,
+    save_every_s: float = SAVE_EVERY_S,
+    monitor: Monitor | None = None,
+    monitor_every_s: float = 1.0,
+    log: str | Path | None = None,
+    watch_every: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    **options: Any,
+) -> TrainingRun:
+    """Train the model of a workload, in place, on its train data and by its loss.
+
+    Options are the fields of `TrainPlan`: epochs, learning_rate, optimizer, schedule, warm_up,
+    weight_decay, clip, precision, seed, react, patience, formats, fp32_until, weights, rounding,
+    checkpointed and more. With `checkpoint`, a file, the training stores itself every
+    `save_every_s` seconds, and the same call goes on from there to the same losses, to the bit; a
+    file that is damaged or of another training is refused. `monitor` is called with the record so
+    far, such as `lab.TrainingMonitor()`; `log` is a folder for TensorBoard. Every `watch_every`
+    steps the gradients' ranges are noted by layer; 0 is never.
+    """
+    work = workload_of(subject)
+    plan, loss = plan_of(options), loss_of(work)
+    check_seconds(save_every_s)
+    batches = Batches(work.train or (), work.device)
+    steps = plan.epochs * batches.count
+    file = None if checkpoint is None else named_file(checkpoint, work, plan, batches)
+    before, watch = work.evaluate(), _PeakWatch(work.device)
+    with ExitStack() as stack:
+        monitors = [] if monitor is None else [monitor]
+        if log is not None:
+            monitors.append(stack.enter_context(TensorBoardLog(log)))
+        teller = _Teller(work, monitors, monitor_every_s, before)
+        hooks = Hooks(
+            should_stop=should_stop or Hooks.should_stop,
+            on_step=teller,
+            save_every_s=save_every_s,
+            watch_every=-(-steps // MOST_RANGES) if watch_every is None else watch_every,
+        )
+        work.variants.clear()  # they are of the weights before
+        run = run_of(work.model, batches, objective_of(loss), plan, None, file, hooks)
+        peak = watch.peak_bytes()
+        record = record_of(work, run, metric_before=before, metric=work.evaluate(), peak_bytes=peak)
+        teller.tell(record)
+    return record
+
+
+def plan_of(options: dict[str, Any]) -> TrainPlan:
+    """The options as a plan; an invalid one is refused in a sentence."""
+    try:
+        return TrainPlan(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise StepError(
+            f"{name}={first['input']!r} is no option of a training: {first['msg']}; there are "
+            f"{', '.join(TrainPlan.model_fields)}."
+        ) from error
+
+
+def named_file(
+    path: str | Path, work: Workload, plan: TrainPlan, batches: Batches
+) -> CheckpointFile:
+    """The checkpoint file of the user's, with what its training depends on."""
+    first = batches.first()
+    tensors = {str(index): tensor for index, tensor in enumerate(first.inputs.tensors)}
+    known = {
+        "torch": torch.__version__,
+        "model": type(work.model).__name__,
+        "batches": batches.count,
+        "first batch": weights_hash(tensors)[:16],
+    }
+    return NamedCheckpointFile(path, known | plan.model_dump(mode="json"))
+
+
+def record_of(
+    work: Workload,
+    run: Run,
+    *,
+    metric_before: float | None = None,
+    metric: float | None = None,
+    peak_bytes: int | None = None,
+    is_running: bool = False,
+) -> TrainingRun:
+    """What a training has recorded so far."""
+    history = run.course.history
+    columns = {
+        name: tuple(getattr(row, column) for row in history.rows)
+        for name, column in COLUMNS.items()
+    }
+    trained = run.trained()
+    return TrainingRun(
+        workload=work.name,
+        machine=machine_label(),
+        options=run.plan.model_dump(mode="json"),
+        losses=tuple(run.losses),
+        **columns,
+        epoch_ends=tuple(history.epoch_ends),
+        steps=run.steps,
+        layers=tuple(run.layers),
+        ranges=tuple(
+            GradientRange(step=step, counts=tuple(map(tuple, counts.tolist())))
+            for step, counts in zip(history.range_steps, history.ranges, strict=True)
+        ),
+        events=tuple(TrainingEvent(step=step, what=what) for step, what in run.course.marks),
+        examples=int(sum(row.examples for row in history.rows)),
+        seconds=_seconds(history.rows),
+        peak_bytes=peak_bytes,
+        metric_name=work.metric_name,
+        metric_before=metric_before,
+        metric=metric,
+        began_at=run.began_at,
+        notes=_notes(run, trained.notes),
+        is_running=is_running,
+    )
+
+
+def _seconds(rows: list[StepFacts]) -> float:
+    return sum(row.step_ms + row.wait_ms for row in rows) / 1e3
+
+
+def _notes(run: Run, notes: tuple[str, ...]) -> tuple[str, ...]:
+    went_on = f"went on from step {run.began_at}, where an earlier run ended"
+    if run.was_done:
+        went_on = "an earlier run had finished it; nothing was trained anew"
+    return (*([went_on] if run.began_at else []), *notes)
+
+
+def objective_of(loss: Loss) -> Objective:
+    """The workload's loss for a batch; outputs in 16 bits are cast to fp32 before it."""
+
+    def objective(model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
+        return loss(pytree.tree_map_only(Tensor, to_fp32, inputs(model)), target)
+
+    return objective
+
+
+def loss_of(work: Workload) -> Loss:
+    """The workload's loss; raises where it or the train data are missing."""
+    missing = [name for name in ("loss", "train") if getattr(work, name) is None]
+    if missing or work.loss is None:
+        raise StepError(
+            f"{work.name} has no {' and no '.join(missing)}; give the workload both: "
+            "Workload(model, inputs, loss=…, train=[(inputs, target), …])."
+        )
+    return work.loss
+
+
+class _Teller:
+    """Calls the monitors with the record so far, seconds apart."""
+
+    def __init__(
+        self, work: Workload, monitors: list[Monitor], every_s: float, before: float | None
+    ) -> None:
+        self.work, self.monitors, self.every_s, self.before = work, monitors, every_s, before
+        self.told = time.monotonic()
+
+    def __call__(self, run: Run) -> None:
+        if self.monitors and time.monotonic() - self.told >= self.every_s:
+            self.tell(record_of(self.work, run, metric_before=self.before, is_running=True))
+            self.told = time.monotonic()
+
+    def tell(self, record: TrainingRun) -> None:
+        for monitor in self.monitors:
+            monitor(record)
+
+
+class _PeakWatch:
+    """The most memory that is held from now on, above what is held now."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device)
+        else:
+            self.is_known, self.before = restart_peak(), resident_bytes()
+
+    def peak_bytes(self) -> int | None:
+        """The peak; None where the system does not count it, or where memory that the process had
+        kept from earlier was enough.
+        """
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) - self.before
+        peak = peak_resident_bytes() if self.is_known else None
+        return None if peak is None or peak <= self.before else peak - self.before
