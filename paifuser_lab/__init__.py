@@ -30,18 +30,40 @@ from .workload import Workload
 from .workload.load import models
 
 if TYPE_CHECKING:
+    from .accelerate import (
+        disable,
+        disable_adaptive_lr,
+        disable_data_parallelism,
+        disable_graph_optimization,
+        disable_memory_pool,
+        disable_memory_reuse,
+        disable_model_quantization,
+        disable_operator_fusion,
+        enable,
+        enable_adaptive_lr,
+        enable_data_parallelism,
+        enable_graph_optimization,
+        enable_memory_pool,
+        enable_memory_reuse,
+        enable_model_quantization,
+        enable_operator_fusion,
+        status,
+    )
     from .attention import attention_cost
     from .figures import figure
     from .fusion import fusions
     from .memory import fits
     from .memory.pools import memory_pool
+    from .memory.snapshots import memory_snapshot
     from .planner import plan
     from .profiler import profile
     from .pruning.targets import staircase
     from .recipe.rounds import gradually
     from .saliency import importance, sensitivity
+    from .training.find_rate import find_rate
+    from .training.workloads import train
     from .variant.quantize import quantize_model
-    from .widgets import Workbench, show
+    from .widgets import TrainingMonitor, Workbench, show
 
 __version__ = "0.1.0"
 
@@ -55,13 +77,31 @@ __all__ = [
     "Recipe",
     "Record",
     "Sensitivity",
+    "TrainingMonitor",
     "Variant",
     "Workbench",
     "Workload",
     "apply",
     "attention_cost",
     "compare",
+    "disable",
+    "disable_adaptive_lr",
+    "disable_data_parallelism",
+    "disable_graph_optimization",
+    "disable_memory_pool",
+    "disable_memory_reuse",
+    "disable_model_quantization",
+    "disable_operator_fusion",
+    "enable",
+    "enable_adaptive_lr",
+    "enable_data_parallelism",
+    "enable_graph_optimization",
+    "enable_memory_pool",
+    "enable_memory_reuse",
+    "enable_model_quantization",
+    "enable_operator_fusion",
     "figure",
+    "find_rate",
     "fits",
     "fusions",
     "gradually",
@@ -69,6 +109,7 @@ __all__ = [
     "importance",
     "load",
     "memory_pool",
+    "memory_snapshot",
     "models",
     "plan",
     "profile",
@@ -76,23 +117,49 @@ __all__ = [
     "sensitivity",
     "show",
     "staircase",
+    "status",
+    "train",
 ]
 
+_ACCELERATION = (
+    "disable",
+    "disable_adaptive_lr",
+    "disable_data_parallelism",
+    "disable_graph_optimization",
+    "disable_memory_pool",
+    "disable_memory_reuse",
+    "disable_model_quantization",
+    "disable_operator_fusion",
+    "enable",
+    "enable_adaptive_lr",
+    "enable_data_parallelism",
+    "enable_graph_optimization",
+    "enable_memory_pool",
+    "enable_memory_reuse",
+    "enable_model_quantization",
+    "enable_operator_fusion",
+    "status",
+)
 _LAZY = {
+    **dict.fromkeys(_ACCELERATION, "accelerate"),
     "attention_cost": "attention",
     "figure": "figures",
+    "find_rate": "training.find_rate",
     "fits": "memory",
     "fusions": "fusion",
     "gradually": "recipe.rounds",
     "importance": "saliency",
     "memory_pool": "memory.pools",
+    "memory_snapshot": "memory.snapshots",
     "plan": "planner",
     "profile": "profiler",
     "quantize_model": "variant.quantize",
     "sensitivity": "saliency",
+    "TrainingMonitor": "widgets",
     "Workbench": "widgets",
     "show": "widgets",
     "staircase": "pruning.targets",
+    "train": "training.workloads",
 }
 
 

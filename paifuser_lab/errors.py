@@ -11,6 +11,7 @@
     │   └── DataError          a batch of the data cannot be read or used (a StepError, too)
     ├── KernelError            a CUDA kernel does not compile or load, or got invalid arguments
     ├── PoolError              a memory pool cannot be had here, or is used twice
+    ├── AccelerationError      a training loop cannot be accelerated so, or is already
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
@@ -67,6 +68,10 @@ class KernelError(PaifuserError):
 
 class PoolError(PaifuserError):
     """A memory pool cannot be had here, has an impossible limit, or is used twice."""
+
+
+class AccelerationError(PaifuserError):
+    """A training loop cannot be accelerated in this way, or already is."""
 
 
 class MissingExtraError(PaifuserError):

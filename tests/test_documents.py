@@ -45,6 +45,8 @@ SMALL = {
     '"epochs": 3': '"epochs": 1',
     '"epochs": 12': '"epochs": 1',
     "rounds=3)": "rounds=1)",
+    "find_rate(work)": "find_rate(work, steps=8)",
+    'formats=("bf16",))': 'formats=("bf16",), seconds=0.5)',
     'kind="topk")': 'kind="topk", seconds=1.0)',
 }
 

@@ -23,7 +23,11 @@ sensitivity       predicted sensitivity against measured losses
 hessian_peer      the trace of each layer's Hessian, against PyHessian
 recipes           random recipes: undo, hashes, saved folders
 experiments       small experiments behind single statements of the README
-memory            the parts of the memory bench
+memory_snapshot   reading a generated snapshot of a gigabyte: time and memory
+reuse             the step reuse: peak of a call and time, with it and without it
+train             training with each switch of enable(), with its choice, and by peers
+train_models      the models of that benchmark and their batches
+train_peers       autocast, torch.compile, HF Accelerate, Lightning Fabric
 memory_peak       predicted peaks against measured ones
 resident          the resident bytes of a call in a process of its own
 kernels           CUDA kernels: exactness, and time against torch

@@ -141,7 +141,7 @@ def measured_row(
         ]
         watch = MachineWatch()
         *_, samples = rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds)
-        quality = _quality(watch, samples)
+        quality = quality_of(watch, samples, WITHOUT, WITH)
         resident = {label: _peak_resident(call, context) for label, context in around.items()}
         tensors = peak_bytes(call, work.device)
     ratio, interval = ratio_of_rounds(samples[WITHOUT], samples[WITH])
@@ -185,11 +185,14 @@ def _training_call(work: Workload) -> Callable[[], None]:
     return step
 
 
-def _quality(watch: MachineWatch, samples: dict[str, Samples]) -> Quality:
+def quality_of(
+    watch: MachineWatch, samples: dict[str, Samples], without: str, with_: str
+) -> Quality:
+    """How quiet the machine was while two candidates were timed in turn."""
     return watch.quality(
         waited_share=waited_share(list(samples.values())),
-        spread=spread(samples[WITHOUT].rounds_ms),
-        intervals=[ratio_of_rounds(samples[WITHOUT], samples[WITH])[1]],
+        spread=spread(samples[without].rounds_ms),
+        intervals=[ratio_of_rounds(samples[without], samples[with_])[1]],
         with_processes=False,
     )
 

@@ -16,6 +16,7 @@ from ..machine import hardware
 from ..machine.host import threads
 from ..measure import peak_bytes
 from ..memory import predicted_peak
+from ..memory.predict.examples import real_subject
 from ..memory.predict.step import Observer, run
 from ..records import PeakBytes, Record, StepOptions, readable_bytes
 from ..workload import Inputs, Workload, outside_inference
@@ -23,7 +24,7 @@ from ..workload.batching import tensor_bytes
 from ..workload.load import load, models
 from ..workload.seeding import preserve_rng
 from .each import measure_each
-from .resident import real_subject, resident_bytes
+from .resident import resident_bytes
 
 SETTINGS = (
     (StepOptions(), 1),

@@ -14,11 +14,9 @@ from pathlib import Path
 import torch
 
 from ..errors import MeasureError, PaifuserError, first_line
-from ..memory.predict.predictor import example_of
-from ..memory.predict.step import Observer, Subject, run
+from ..memory.predict.examples import real_subject
+from ..memory.predict.step import Observer, run
 from ..records import StepOptions
-from ..workload import Inputs, Workload
-from ..workload.batching import repeated
 from ..workload.load import load
 
 LIMIT_S = 600.0
@@ -46,15 +44,6 @@ def resident_bytes(model: str, options: StepOptions, batch: int, threads: int) -
         lines = process.stderr.strip().splitlines() or ["it ended"]
         raise MeasureError(f"{model} fails in a process of its own: {lines[-1].rstrip('.')}.")
     return int(process.stdout.split()[-1])
-
-
-def real_subject(work: Workload, options: StepOptions, batch: int) -> Subject:
-    """A copy of the model with inputs and target of this batch, on real tensors."""
-    inputs, target, example = example_of(work, options)
-    both = repeated(Inputs((inputs.args, inputs.kwargs, target)), example, batch)
-    args, kwargs, target = both.args
-    model = work.copied().model
-    return Subject(model, Inputs(args, kwargs), work.loss, target, options).prepare()
 
 
 def main(model: str, batch: int, threads: int, options: StepOptions) -> None:

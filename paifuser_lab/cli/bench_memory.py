@@ -1,4 +1,4 @@
-"""`paifuser-lab bench memory`. Built on typer."""
+"""`paifuser-lab bench memory`, `bench reuse` and `bench memory-snapshot`. Built on typer."""
 
 from __future__ import annotations
 
@@ -24,3 +24,29 @@ def bench_memory(
     from ..bench.memory import bench as measure
 
     _show_bench(measure(tuple(names or ()), seconds=seconds, threads=threads), json)
+
+
+@bench.command("reuse")
+def bench_reuse(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; eight of the zoo where none is named.")
+    ] = None,
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(help="Time for each model and batch.", min=0.1)] = 20.0,
+    threads: Annotated[int, typer.Option(help="Threads of a call.", min=1)] = 1,
+) -> None:
+    """Measure peak memory and time of calls with the step `reuse` and without it."""
+    from ..bench.reuse import bench as measure
+
+    _show_bench(measure(tuple(names or ()), seconds=seconds, threads=threads), json)
+
+
+@bench.command("memory-snapshot")
+def bench_memory_snapshot(
+    gigabytes: Annotated[float, typer.Option(help="The size of the file.", min=0.001)] = 1.0,
+    json: Json = None,
+) -> None:
+    """Generate a memory snapshot, and measure how long and how much memory reading it takes."""
+    from ..bench.memory_snapshot import bench as measure
+
+    _show_bench(measure(gigabytes), json)

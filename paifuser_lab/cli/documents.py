@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .bench_memory import bench
+from .bench_train import bench
 
 __all__ = ["bench"]
 

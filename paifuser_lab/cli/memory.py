@@ -1,4 +1,4 @@
-"""`paifuser-lab memory`: the predicted peak of a model, or who held a GPU's memory in a snapshot;
+"""`paifuser-lab memory`: the predicted peak of a model, or who held memory in a run or a snapshot;
 `bench memory-peak`: how right the predictions are. Built on typer.
 """
 
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import FileError
+from ..records import MemorySnapshot
 from .commands import Json, bench
 from .loading import Trust, load_model
 from .terminal import print_table
@@ -43,20 +44,25 @@ def memory(
         typer.Option(help="Of a snapshot: simulate its requests under other allocator settings."),
     ] = True,
     html: Annotated[
-        Path | None, typer.Option(help="Of a snapshot: write a report that works offline.")
+        Path | None,
+        typer.Option(
+            help="Write a report that works offline: of a snapshot, or of a run of the model."
+        ),
     ] = None,
     json: Json = None,
 ) -> None:
-    """Predict the peak memory of a model without running it; or show who held memory in a snapshot,
-    why it ran out, and what other settings would reserve.
+    """Predict the peak memory of a model without running it, and with --html run it once and show
+    who held memory; or show who held it in a snapshot, why it ran out, and what other settings
+    would reserve.
     """
     if subject.endswith(SNAPSHOTS):
         _show_snapshot(Path(subject), device, html, json, replay=replay)
         return
     from ..memory import fits, predicted_peak
+    from ..memory.snapshots import memory_snapshot
 
-    if html is not None or device is not None:
-        raise FileError(f"--html and --device are for a snapshot's file; {subject} is a model.")
+    if device is not None:
+        raise FileError(f"--device is for a snapshot's file; {subject} is a model.")
     work = load_model(subject, trust=trust)
     predicted = (
         predicted_peak(work, train, batch=batch)
@@ -66,22 +72,31 @@ def memory(
     typer.echo(str(predicted))
     if json is not None:
         predicted.save(json)
+    if html is not None:
+        _report(memory_snapshot(work, train, batch=batch), html)
 
 
 def _show_snapshot(
     path: Path, device: int | None, html: Path | None, json: Path | None, *, replay: bool
 ) -> None:
-    from .._files import write_text
-    from ..figures.snapshot_page import snapshot_report
     from ..memory.snapshots import memory_snapshot
 
     record = memory_snapshot(path, device=device, replay=replay)
-    typer.echo(str(record))
     if json is not None:
         record.save(json)
-    if html is not None:
-        write_text(html, snapshot_report(record))
-        typer.echo(f"report in {html}")
+    if html is None:
+        typer.echo(str(record))
+    else:
+        _report(record, html)
+
+
+def _report(record: MemorySnapshot, html: Path) -> None:
+    from .._files import write_text
+    from ..figures.snapshot_page import snapshot_report
+
+    typer.echo(str(record))
+    write_text(html, snapshot_report(record))
+    typer.echo(f"report in {html}")
 
 
 @bench.command("memory-peak")

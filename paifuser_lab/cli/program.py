@@ -15,6 +15,7 @@ from .jupyterlab import command, copy_notebooks, environment
 from .loading import Name, Trust, load_model
 from .memory import memory
 from .terminal import console, escaped, print_table
+from .train import train
 from .tune_kernels import tune_kernels
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.command("tune-kernels")(tune_kernels)
 app.command("memory")(memory)
+app.command("train")(train)
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[
@@ -170,6 +172,36 @@ def plan(
     typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
     if save is not None:
         recipe.save(save)
+
+
+@app.command("compare")
+def compare_(
+    model: Name,
+    recipes: Annotated[list[Path], typer.Argument(help="Recipe files.")],
+    rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
+    seconds: Annotated[float, typer.Option(help="Time for all of them.")] = 30.0,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Threads of a call; what suits the unchanged model if left out.", min=1),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Time recipes in turn with the unchanged model, and say what each changes."""
+    from ..comparison import compare
+    from ..recipe import Recipe
+
+    loaded = [Recipe.load(path) for path in recipes]
+    work = load_model(model, trust=trust)
+    compared = compare(work, *loaded, rounds=rounds, seconds=seconds, threads=threads)
+    print_table(compared.captions, compared.table())
+    for row in compared.rows:
+        if row.steps:
+            typer.echo(f"{row.name}: {row.failure or compared.verdict(row).sentence}")
+    if save is not None:
+        compared.save(save)
 
 
 @app.command()

@@ -17,11 +17,13 @@ candidates       what a search for a faster model tried, ranked, each with its r
 explanation      why a layer is not faster: reasons, steps that would help, savings
 side_by_side     two profiles of one model, matched layer by layer
 memory           the memory that one call holds at each moment, by layer
-memory_snapshot  a snapshot of CUDA's memory: timeline, segment maps, who held the peak
+memory_snapshot  a snapshot of memory: timeline, segment maps, who held the peak
 replay           recorded requests under other allocator settings; why memory ran out
 memory_plan      buffers packed into one arena, against what torch held
-memory_pool      what a memory pool holds and keeps
+memory_pool      what a memory pool holds and keeps, and the page faults that it spares
 predicted_peak   the predicted peak of a call or training step by category; whether it fits
+training_plan    a format for each layer of a training; blocks to checkpoint
+training_run     a training step by step: losses, rates, gradients; the curve of a rate finder
 trace            the summary of a trace of torch's profiler
 batch_sweep      latency, throughput and memory by batch size
 checklist        the performance checklist: what passed, what failed, the remedy
@@ -40,10 +42,17 @@ fusion_map       which layers run fused, and why others do not
 attention_cost   error and latency of sparse attention
 sweep            the runs of a parameter sweep
 saved_model      the manifest of a saved variant
+acceleration     the switches of an accelerated training loop; a function and its faster form
 """
 
 from __future__ import annotations
 
+from .acceleration import (
+    AccelerationStatus,
+    FasterFunctionReport,
+    SwitchState,
+    SwitchStatus,
+)
 from .allocation import Achieved, Agreement, Allocation, AllocationPoint
 from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
 from .batch_sweep import BatchRow, BatchSweep
@@ -60,8 +69,8 @@ from .latency_table import ConversionLatency, LatencyTable, LayerLatency
 from .layer_profile import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
 from .memory import Held, MemoryTimeline
 from .memory_plan import MemoryPlan, PackedBuffer, PackingMethod
-from .memory_pool import MemoryPoolUse
-from .memory_snapshot import MemorySnapshot, SiteMemory, SnapshotMap
+from .memory_pool import MemoryPoolUse, PoolCalls
+from .memory_snapshot import LayerMemory, MemorySnapshot, SiteMemory, SnapshotMap
 from .predicted_peak import Fit, FitRemedy, PeakBytes, PredictedPeak, StepOptions
 from .profile import Point, Profile, Roofline
 from .quality import BusyProcess, Quality, Verdict, verdict
@@ -76,9 +85,17 @@ from .sweep import Sweep, SweepRun, Value
 from .text import counted, readable_bytes, readable_count, readable_share
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
 from .trade_off import Bargain, TradeOff
+from .training_plan import (
+    CheckpointedBlock,
+    CheckpointPlan,
+    LayerTrainingFormat,
+    TrainingFormats,
+)
+from .training_run import GradientRange, RateCurve, TrainingEvent, TrainingRun
 
 __all__ = [
     "ENGINE_ROW",
+    "AccelerationStatus",
     "Accelerator",
     "Achieved",
     "Agreement",
@@ -100,6 +117,8 @@ __all__ = [
     "ChannelGroup",
     "Check",
     "Checklist",
+    "CheckpointPlan",
+    "CheckpointedBlock",
     "Comparison",
     "ConversionLatency",
     "Coupling",
@@ -109,11 +128,13 @@ __all__ = [
     "CutWeights",
     "Estimate",
     "Explanation",
+    "FasterFunctionReport",
     "Fit",
     "FitRemedy",
     "Foretold",
     "Fusion",
     "FusionMap",
+    "GradientRange",
     "Hardware",
     "Held",
     "Importance",
@@ -121,9 +142,11 @@ __all__ = [
     "LatencyTable",
     "LayerImportance",
     "LayerLatency",
+    "LayerMemory",
     "LayerPair",
     "LayerProfile",
     "LayerSensitivity",
+    "LayerTrainingFormat",
     "Length",
     "Limit",
     "Manifest",
@@ -141,9 +164,11 @@ __all__ = [
     "PackingMethod",
     "PeakBytes",
     "Point",
+    "PoolCalls",
     "PredictedPeak",
     "Profile",
     "Quality",
+    "RateCurve",
     "Reason",
     "Record",
     "Remedy",
@@ -167,12 +192,17 @@ __all__ = [
     "StepReport",
     "Sweep",
     "SweepRun",
+    "SwitchState",
+    "SwitchStatus",
     "TraceSummary",
     "TracedCopy",
     "TracedKernel",
     "TracedLayer",
     "TracedOperator",
     "TradeOff",
+    "TrainingEvent",
+    "TrainingFormats",
+    "TrainingRun",
     "Value",
     "Verdict",
     "WholeLatency",

@@ -142,6 +142,62 @@ def test_memory_is_predicted_by_category_and_written(command, tmp_path):
     assert "training, adamw" in out and "optimizer state" in out and "more fit" in out
 
 
+def test_train_writes_weights_and_record_and_goes_on_from_its_checkpoint(command, tmp_path):
+    arguments = ("train", "tests.support.training_runs:work", "--out", tmp_path, "--epochs", 2)
+    code, out, _ = command(*arguments)
+    assert code == 0 and "learning rate" in out
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == ["checkpoint.safetensors", "training.json", "weights.safetensors"]
+    first = lab.Record.load(tmp_path / "training.json")
+    code, out, _ = command(*arguments)
+    assert code == 0 and "nothing was trained anew" in out
+    assert lab.Record.load(tmp_path / "training.json").losses == first.losses
+
+
+SCRIPT = """
+import sys
+import torch
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(int(sys.argv[1])):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    print("ended", sys.argv[2])
+    sys.exit(int(sys.argv[3]))
+"""
+
+
+def test_a_training_script_runs_as_it_is_with_its_loop_accelerated(command, tmp_path):
+    (tmp_path / "loop.py").write_text(SCRIPT)
+    arguments = ("train", tmp_path / "loop.py", "--json", tmp_path / "status.json", "--")
+    before = "paifuser-lab", sys.path[:]
+    code, out, _ = command(*arguments, 5, "--with", 0)
+    assert code == 0 and "ended --with" in out and "Linear with SGD on cpu" in out
+    status = lab.Record.load(tmp_path / "status.json")
+    assert status.steps and status.rows
+    assert not lab.status().is_enabled and (sys.argv[0], sys.path) == before
+    code, out, _ = command(*arguments, 2, "x", 3)
+    assert code == 3 and "Linear with SGD" in out and not lab.status().is_enabled
+
+
+def test_a_script_refuses_the_options_of_a_model(command, tmp_path):
+    (tmp_path / "loop.py").write_text(SCRIPT)
+    for option, sentence in {
+        ("--epochs", 3): "--epochs is for training a model",
+        ("--precision", "auto"): "--precision auto is not for a script",
+    }.items():
+        code, _, err = command("train", tmp_path / "loop.py", *option)
+        assert code == 2 and sentence in err
+    code, _, err = command("train", tmp_path / "none.py")
+    assert code == 2 and "There is no file" in err
+    code, _, err = command("train", "resnet18-tiny", "more")
+    assert code == 2 and "a model has no arguments" in err
+
+
 def test_profile_prints_the_tree_and_advice_and_writes_record_report_and_trace(command, tmp_path):
     names = {"--save": "profile.json", "--html": "report.html", "--trace": "trace.json"}
     options = [part for option, name in names.items() for part in (option, str(tmp_path / name))]

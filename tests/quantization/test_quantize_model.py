@@ -103,3 +103,14 @@ def test_a_workload_in_place_of_a_model_is_refused_with_the_call_to_write():
     work = lab.Workload(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(WorkloadError, match=r"not a Workload; .*quantize_model\(work\.model, work"):
         lab.quantize_model(work)
+
+
+def test_a_model_alone_takes_three_quarters_less_space_on_the_disk(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+    torch.save(model.state_dict(), tmp_path / "fp32.pt")
+    with pytest.warns(UserWarning, match="no data"):
+        variant = lab.quantize_model(model)
+    torch.save(variant.model.state_dict(), tmp_path / "int8.pt")
+    share = (tmp_path / "int8.pt").stat().st_size / (tmp_path / "fp32.pt").stat().st_size
+    assert 0.24 < share < 0.27

@@ -36,6 +36,9 @@ COMMANDS = {
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
     "memory": "bench memory",
+    "memory_peak": "bench memory-peak",
+    "reuse": "bench reuse",
+    "memory_snapshot": "bench memory-snapshot",
 }
 # Blocks whose record has another name.
 RECORD_OF = {"builds": "fuse_builds", "segmentation": "compress_segnet", "summary": "models"}

@@ -1,12 +1,17 @@
-"""Blocks about memory: pools."""
+"""Blocks about memory: pools, the step reuse, predicted peaks, reading a snapshot."""
 
 from __future__ import annotations
 
 from ..memory import MemoryBench, PoolRow
+from ..memory_peak import MemoryPeakBench, PeakRow
+from ..memory_snapshot import SnapshotReading
+from ..reuse import ReuseBench, ReuseRow
 from .folder import Block, Records
 from .text import number, paragraph, ratio, table
 
 HEADER = ("model", "batch", "ms", "×", "page faults a call", "resident in a call, MB")
+REUSE_HEADER = ("model", "batch", "in place", "buffers, MB", "peak, MB", "ms", "×")
+PEAK_HEADER = ("model", "batch", "predicted, MB", "measured, MB", "ratio", "outside torch, MB")
 
 
 def memory(records: Records) -> str:
@@ -45,4 +50,74 @@ def _megabytes(size: int | None) -> str:
     return "–" if size is None else f"{size / 1e6:,.0f}"
 
 
-BLOCKS: dict[str, Block] = {"memory": memory}
+def reuse(records: Records) -> str:
+    """Each model at each batch, without the step `reuse` and with it."""
+    measured = records.get("reuse", ReuseBench)
+    if measured is None:
+        return ""
+    threads = "one thread" if measured.threads == 1 else f"{measured.threads} threads"
+    caption = paragraph(
+        f"`paifuser-lab bench reuse` on {measured.machine}, {threads}, fp32: the folded model →",
+        "the same with `reuse`, in turn; the peak is that of torch's allocator, without weights",
+        f"and inputs. {measured.summary.splitlines()[0]}." if measured.rows else "",
+    )
+    return f"{caption}\n\n{table(REUSE_HEADER, map(_reuse_row, measured.rows))}"
+
+
+def _reuse_row(row: ReuseRow) -> list[str]:
+    return [
+        row.model,
+        str(row.batch),
+        row.note,
+        f"{_megabytes(row.without_buffers)} → {_megabytes(row.with_buffers)}",
+        f"{_megabytes(row.without_bytes)} → {_megabytes(row.with_bytes)}",
+        f"{number(row.without_ms)} → {number(row.with_ms)}",
+        ratio(row.ratio, row.interval),
+    ]
+
+
+def memory_peak(records: Records) -> str:
+    """How near the predicted peaks are to the measured ones."""
+    measured = records.get("memory_peak", MemoryPeakBench)
+    if measured is None:
+        return ""
+    caption = paragraph(
+        f"`paifuser-lab bench memory-peak` on {measured.machine}: predicted over measured peak.",
+        f"{measured.summary.splitlines()[0]}." if measured.rows else "",
+    )
+    return f"{caption}\n\n{table(PEAK_HEADER, map(_peak_row, measured.rows))}"
+
+
+def _peak_row(row: PeakRow) -> list[str]:
+    setting = "training" if row.options.train else "inference"
+    precision = "" if row.options.precision == "fp32" else f", {row.options.precision}"
+    return [
+        row.model,
+        f"{row.batch}, {setting}{precision}",
+        _megabytes(row.held.total_bytes),
+        _megabytes(row.measured_bytes),
+        f"{row.ratio:.3f}",
+        _megabytes(row.outside_bytes),
+    ]
+
+
+def memory_snapshot(records: Records) -> str:
+    """How long a generated snapshot takes to read, and how much memory."""
+    measured = records.get("memory_snapshot", SnapshotReading)
+    if measured is None:
+        return ""
+    cpu, resident = f"{measured.cpu_seconds:.0f} s of CPU", _megabytes(measured.peak_bytes)
+    return paragraph(
+        f"A generated snapshot of {measured.file_bytes / 1e9:.2f} GB with {measured.events:,}",
+        f"events is read in {measured.seconds:.0f} s and analysed in",
+        f"{measured.analysed_seconds:.1f} s ({cpu}), with {resident} MB resident at most",
+        f"(`paifuser-lab bench memory-snapshot` on {measured.machine}).",
+    )
+
+
+BLOCKS: dict[str, Block] = {
+    "memory": memory,
+    "reuse": reuse,
+    "memory_peak": memory_peak,
+    "memory_snapshot": memory_snapshot,
+}

@@ -1,0 +1,59 @@
+"""Make an ordinary training loop faster: `lab.enable()` before it, nothing changed inside it.
+
+features      `enable`, `disable`, `status`, and one pair of functions a feature
+acceleration  what is in force: told of the loop's steps, its switches added, removed, looked at
+watcher       sees the loop's models, optimizer steps and losses, through torch's hooks
+calls         the call of one model, in training as the switches want it
+loop          one loop: its steps and losses, the blocks of steps that are judged
+running       its parts, and the switches in force
+judge         which switches stay, decided by blocks of steps
+race          ways to run a loop, compared in turn
+losses        whether the losses are still those of the reference
+meter         time and memory of steps
+switches      what can be switched, a file each
+functions     faster forms of plain functions
+"""
+
+from __future__ import annotations
+
+from .acceleration import Acceleration
+from .features import (
+    disable,
+    disable_adaptive_lr,
+    disable_data_parallelism,
+    disable_graph_optimization,
+    disable_memory_pool,
+    disable_memory_reuse,
+    disable_model_quantization,
+    disable_operator_fusion,
+    enable,
+    enable_adaptive_lr,
+    enable_data_parallelism,
+    enable_graph_optimization,
+    enable_memory_pool,
+    enable_memory_reuse,
+    enable_model_quantization,
+    enable_operator_fusion,
+    status,
+)
+
+__all__ = [
+    "Acceleration",
+    "disable",
+    "disable_adaptive_lr",
+    "disable_data_parallelism",
+    "disable_graph_optimization",
+    "disable_memory_pool",
+    "disable_memory_reuse",
+    "disable_model_quantization",
+    "disable_operator_fusion",
+    "enable",
+    "enable_adaptive_lr",
+    "enable_data_parallelism",
+    "enable_graph_optimization",
+    "enable_memory_pool",
+    "enable_memory_reuse",
+    "enable_model_quantization",
+    "enable_operator_fusion",
+    "status",
+]

@@ -1,0 +1,106 @@
+"""The call of one accelerated model: in training as the switches want it, else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..model.watch import ATTRIBUTE
+from .switches.base import Call
+
+
+class Owner(Protocol):
+    """What an accelerated call belongs to."""
+
+    is_disturbed: bool
+
+    def recover(self, call: AcceleratedCall, error: Exception, again: Callable[[], Any]) -> Any: ...
+
+
+class AcceleratedCall:
+    """Stands in for a module's call; copies and files of the module do not have it.
+
+    It is what `nn.Module.compile` sets, so that neither the class nor its `forward` is touched.
+    """
+
+    is_of_acceleration = True
+
+    def __init__(self, model: nn.Module, owner: Owner) -> None:
+        self.model, self.owner = model, owner
+        self.before: Callable[..., Any] | None = vars(model).get(ATTRIBUTE)
+        self.mode = model.training
+        self.thread = get_ident()
+        self.run: Call | None = None  # in training; None: as it is
+        self.evaluation: Call | None = None  # outside of it
+        self.last: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._is_inside, self._is_on, self._is_proven = False, True, False
+        vars(model)[ATTRIBUTE] = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        plain = self.before or self.model._call_impl
+        is_foreign = self._is_inside or not self._is_on or get_ident() != self.thread
+        if torch.compiler.is_dynamo_compiling() or is_foreign:
+            return plain(*args, **kwargs)
+        if not torch.is_grad_enabled() or self.model.training != self.mode:
+            self.owner.is_disturbed = True  # an evaluation, which is not counted
+            return self._accelerated(lambda: self.evaluation, args, kwargs)
+        self.last = (args, kwargs)
+        return self._accelerated(lambda: self.run, args, kwargs)
+
+    def plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The module's own call, with its hooks."""
+        return (self.before or self.model._call_impl)(*args, **kwargs)
+
+    def use(self, run: Call | None, evaluation: Call | None) -> None:
+        """Call the model in this way from now on, in training and outside of it."""
+        self.run, self.evaluation, self._is_proven = run, evaluation, False
+
+    def remove(self) -> None:
+        """Give the module its own call back."""
+        self._is_on, self.last = False, None
+        if vars(self.model).get(ATTRIBUTE) is not self:
+            return  # somebody stands in for it now, and calls this, which passes on
+        if self.before is None:
+            del vars(self.model)[ATTRIBUTE]
+        else:
+            vars(self.model)[ATTRIBUTE] = self.before
+
+    def _accelerated(
+        self, chosen: Callable[[], Call | None], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        run = chosen()
+        if run is None:
+            return self.plain(args, kwargs)
+        restore = _state_of(self.model, with_buffers=not self._is_proven)
+        self._is_inside = True
+        try:
+            output = run(args, kwargs)
+        except Exception as error:
+            failure = error
+        else:
+            self._is_proven |= run is self.run
+            return output
+        finally:
+            self._is_inside = False
+        restore()
+        return self.owner.recover(self, failure, lambda: self._accelerated(chosen, args, kwargs))
+
+
+def _state_of(model: nn.Module, *, with_buffers: bool) -> Callable[[], None]:
+    """A function that restores the random state, and the model's buffers, as they are now."""
+    random_state = torch.get_rng_state()
+    buffers: list[tuple[Tensor, Tensor]] = []
+    if with_buffers:
+        buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+
+    def restore() -> None:
+        torch.set_rng_state(random_state)
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+    return restore

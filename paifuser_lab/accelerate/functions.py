@@ -1,0 +1,158 @@
+"""Faster forms of plain functions: products fused with what follows them, or compiled by Inductor.
+
+fused = lab.enable_operator_fusion(lambda x, y: torch.relu(x @ y.T + 0.5))
+fused(x, y)          # one kernel
+fused.report(x, y)   # its error, and both timed in turn
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from ..errors import AccelerationError, first_line
+from ..fusion.consumers import Follower
+from ..fusion.fallback import wants_gradient
+from ..fusion.products import products_of
+from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
+from ..model.silence import compilers_silenced
+from ..model.watch import TRACING
+from ..records import FasterFunctionReport
+
+ROUNDS = 30
+# operators that make or look at a tensor, and compute nothing
+FREE = (
+    "aten::empty", "aten::as_strided", "aten::t", "aten::view", "aten::transpose", "aten::detach",
+    "aten::resolve", "aten::result_type", "aten::numpy_T", "aten::permute", "aten::lift",
+    "aten::reshape", "aten::expand", "aten::unsafe_view", "aten::_reshape_alias", "aten::full",
+    "aten::fill_", "aten::set_", "aten::alias", "aten::_unsafe_view",
+)  # fmt: skip
+
+
+class FasterFunction:
+    """A function with a faster form, called like it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        faster: Callable[..., Any],
+        backend: str,
+        kernels_inside: Callable[[], int] = lambda: 0,
+    ) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function, self.faster, self.backend = function, faster, backend
+        self._kernels_inside = kernels_inside
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with compilers_silenced():
+            return self.faster(*args, **kwargs)
+
+    def report(self, *args: Any, seconds: float = 2.0, **kwargs: Any) -> FasterFunctionReport:
+        """Compare both forms on these arguments: kernels, error, and time in turn."""
+        with torch.no_grad():
+            expected, actual = self.function(*args, **kwargs), self(*args, **kwargs)
+            error, largest = output_error(expected, actual)
+            before = _kernels(lambda: self.function(*args, **kwargs))
+            after = _kernels(lambda: self.faster(*args, **kwargs)) + self._kernels_inside()
+        count = torch.get_num_threads()
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        device = tensors[0].device if tensors else torch.device("cpu")
+        candidates = [
+            Candidate("before", lambda: self.function(*args, **kwargs), count, device),
+            Candidate("after", lambda: self.faster(*args, **kwargs), count, device),
+        ]
+        *_, samples = rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds)
+        ratio, interval = ratio_of_rounds(samples["before"], samples["after"])
+        return FasterFunctionReport(
+            name=getattr(self.function, "__name__", "function"),
+            backend=self.backend,
+            kernels_before=before,
+            kernels_after=after,
+            relative_error=error,
+            largest_error=largest,
+            before_ms=samples["before"].median_ms,
+            after_ms=samples["after"].median_ms,
+            ratio=ratio,
+            interval=interval,
+            threads=count,
+        )
+
+
+def fused_function(function: Callable[..., Any]) -> FasterFunction:
+    """The function with each matrix product, the sum and the activation after it in one call; one
+    without such a product is compiled by Inductor.
+    """
+    _check_callable(function)
+    try:
+        with TRACING:
+            graph = fx.Tracer().trace(function)
+    except Exception as error:
+        raise AccelerationError(
+            f"{_name(function)} cannot be traced ({first_line(error)[:120]}); give "
+            "enable_graph_optimization a function that branches on its values."
+        ) from error
+    root = nn.Module()
+    products = list(products_of(Follower(root, graph, ())))
+    if not products:
+        return compiled_function(function)
+    nodes = {node.name: node for node in graph.nodes}
+    for product in products:
+        product.swallow(graph, nodes)
+    module = fx.GraphModule(root, graph)
+
+    def fused(*args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if wants_gradient(*tensors):  # which the fused product does not have
+            return function(*args, **kwargs)
+        return module(*args, **kwargs)
+
+    return FasterFunction(function, fused, "fused product")
+
+
+def compiled_function(function: Callable[..., Any]) -> FasterFunction:
+    """The function compiled by Inductor at its first call."""
+    _check_callable(function)
+    from torch._inductor import metrics
+
+    compiled, made = torch.compile(function), [0]
+
+    def faster(*args: Any, **kwargs: Any) -> Any:
+        before = metrics.generated_kernel_count
+        output = compiled(*args, **kwargs)
+        made[0] = max(made[0], metrics.generated_kernel_count - before)
+        return output
+
+    return FasterFunction(function, faster, "Inductor", lambda: made[0])
+
+
+def _check_callable(function: Any) -> None:
+    if isinstance(function, nn.Module) or not callable(function):
+        what = f"a {type(function).__name__}"
+        raise AccelerationError(
+            f"This takes a function of tensors, not {what}; a model is accelerated in its training "
+            "loop by a call without arguments, or changed by a recipe."
+        )
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", "the function"))
+
+
+def _kernels(call: Callable[[], Any]) -> int:
+    """The operators of a call that compute something."""
+    call()
+    with torch.autograd.profiler.profile() as profiled:
+        call()
+    events = profiled.function_events or []
+    return sum(_kernels_in(event) for event in events if event.cpu_parent is None)
+
+
+def _kernels_in(event: Any) -> int:
+    """The innermost operators of an event that compute something."""
+    inside = sum(map(_kernels_in, event.cpu_children))
+    return inside or int("::" in event.name and not event.name.startswith(FREE))

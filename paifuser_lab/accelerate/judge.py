@@ -1,0 +1,132 @@
+"""Which switches make a training loop faster: decided by blocks of steps, without any clock.
+
+The judge says in which way the next block is to run, is told what that block took and which losses
+it had, and keeps a switch only if the loop is faster by more than the interval of its measurement.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from .race import PLAIN, Block, Offer, Race, Verdict, Way
+
+FIRST_STEPS, BUDGET = 200, 0.1  # judging may add this share to the time of the first steps
+
+
+class Judge:
+    """Races one after another: the first switches in every combination, each later group on top of
+    the best so far.
+    """
+
+    def __init__(self, together: Sequence[Offer], later: Iterable[Sequence[Offer]] = ()) -> None:
+        self.offers = {offer.name: offer for offer in together}
+        self.best: Way = PLAIN
+        self.verdicts: dict[str, Verdict] = {}
+        self.race: Race | None = None
+        self.judged_steps = 0
+        self.spent_steps = 0.0  # beyond those of the references, in steps of theirs
+        self._waiting: deque[Sequence[Offer]] = deque()
+        if together:
+            names = sorted(self.offers)
+            ways = [
+                frozenset(chosen)
+                for count in range(len(names) + 1)
+                for chosen in combinations(names, count)
+            ]
+            self.race = Race(ways, self.offers)
+        for group in later:
+            self.add_offer(*group)
+
+    def add_offer(self, *offers: Offer) -> None:
+        """Race these switches, of which one at most can be in force, when the others are done."""
+        if offers:
+            self.offers |= {offer.name: offer for offer in offers}
+            self._waiting.append(offers)
+
+    @property
+    def names_waiting(self) -> set[str]:
+        """The switches that no race has begun with."""
+        return {offer.name for group in self._waiting for offer in group}
+
+    def next_way(self) -> Way | None:
+        """The way of the next block; None when there is nothing to judge: then `best` holds."""
+        while True:
+            if self.race is None:
+                if not self._waiting:
+                    return None
+                group = self._waiting.popleft()
+                ways = [self.best, *(self.best | {offer.name} for offer in group)]
+                self.race = Race(ways, self.offers)
+            way = self.race.next_way()
+            if way is not None:
+                return way
+            self._finish(self.race)
+
+    def add(self, block: Block, steps: int) -> None:
+        """Take in a block, `steps` being all steps of the loop so far; a race that has spent the
+        budget ends.
+        """
+        if self.race is None:
+            return
+        self.judged_steps += len(block.seconds) + bool(block.warm_s)
+        self._count_cost(block, self.race)
+        self.race.add(block)
+        if self.is_spent(steps):
+            self.race.is_over = True
+
+    def share(self, steps: int) -> float | None:
+        """The time that judging added, as a share of the first 200 steps, or of all past those."""
+        return self.spent_steps / max(FIRST_STEPS, steps) if self.judged_steps else None
+
+    def is_spent(self, steps: int) -> bool:
+        """Whether judging has used what it may."""
+        share = self.share(steps)
+        return share is not None and share > BUDGET
+
+    def fail(self, way: Way, why: str) -> None:
+        """A way cannot run: its race goes on without what is new in it."""
+        new = way - self.race.reference if self.race is not None else PLAIN
+        if self.race is None or not new:
+            self.withdraw(way, why)
+            return
+        for other in self.race.ways:
+            if new <= other:
+                self.race.drop(other, why)
+
+    def withdraw(self, names: Iterable[str], why: str) -> None:
+        """Take switches back, whatever was measured."""
+        for name in names:
+            if name in self.offers:
+                before = self.verdicts.get(name)
+                figures = {} if before is None else vars(before)
+                self.verdicts[name] = Verdict(**{**figures, "is_kept": False, "why": why})
+        gone = set(names)
+        self.best -= gone
+        self._waiting = deque(
+            kept
+            for group in self._waiting
+            if (kept := [offer for offer in group if offer.name not in gone])
+        )
+        if self.race is not None and any(gone & way for way in self.race.ways):
+            ways = list(dict.fromkeys(way - gone for way in self.race.ways))
+            known = {way: blocks for way, blocks in self.race.blocks.items() if not gone & way}
+            dropped = {way: text for way, text in self.race.dropped.items() if not gone & way}
+            self.race = Race(ways, self.offers)
+            self.race.blocks |= known
+            self.race.dropped |= dropped
+
+    def _count_cost(self, block: Block, race: Race) -> None:
+        """Count by how many of the reference's steps this block was longer than them."""
+        first = race.blocks[race.reference]
+        step_s = first[0].median_s if first else block.median_s
+        if block.way != race.reference:
+            self.spent_steps += max(0.0, sum(block.seconds) / step_s - len(block.seconds))
+        self.spent_steps += max(0.0, block.warm_s / step_s - 1)
+
+    def _finish(self, race: Race) -> None:
+        self.best = race.best()
+        for name in {name for way in race.ways for name in way - race.reference}:
+            self.verdicts[name] = race.verdict(name)
+        self.race = None

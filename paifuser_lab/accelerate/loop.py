@@ -1,0 +1,320 @@
+"""One training loop: its parts, the way in which it runs now, and the blocks of steps that are
+judged. Everything changes between two steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..errors import first_line
+from .calls import AcceleratedCall
+from .judge import Judge
+from .losses import LossWatch
+from .meter import Meter, Moment
+from .race import HOPELESS, PLAIN, Block, Way
+from .running import Running
+from .switches import SWITCHES, Parts, Switch
+from .switches.channels_last import ChannelsLast
+from .switches.compiled import Compiled
+from .switches.memory_reuse import MemoryReuse
+
+logger = logging.getLogger("paifuser_lab.accelerate")
+WARM_STEPS = 2
+BLOCK_S, MIN_STEPS, MAX_STEPS = 0.05, 3, 10  # of a block
+CHECK_EVERY = 10  # steps between looks at the structure
+TOGETHER = ("precision", "channels_last")  # raced in every combination
+
+
+@dataclass
+class _Open:
+    """The block that runs now."""
+
+    way: Way
+    needs_warm_up: bool
+    is_wall: bool
+    warm_s: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    has_peak: bool = False
+
+
+class Loop(Running):
+    """A loop whose switches are judged, or in force because they were asked for."""
+
+    def __init__(self, switches: Sequence[Switch], meter: Meter) -> None:
+        super().__init__(switches)
+        self.meter = meter
+        self.steps, self.stopped = 0, ""
+        self.is_disturbed = False
+        self.is_wall = True
+        self._block: _Open | None = None
+        self._watch = LossWatch()
+        self._last = self._began = meter.now(torch.device("cpu"))
+        self._structure: tuple[Any, ...] = ()
+
+    def join(self, optimizer: Optimizer, models: Sequence[nn.Module], *, autocast: bool) -> None:
+        """Take in an optimizer and its models; judging begins anew."""
+        self.go(PLAIN)
+        self.parts.optimizers.append(optimizer)
+        self.parts.has_own_autocast |= autocast
+        for model in models:
+            if model not in self.calls:
+                self.parts.models.append(model)
+                self.calls[model] = AcceleratedCall(model, self)
+        self._structure = self.structure_now()
+        self.judge, self._block = None, None
+        self.find_obstacles(self.switches.values())
+        self.go(self.asked)
+        self._last = self.meter.now(self.parts.device)
+
+    def add(self, switches: Sequence[Switch]) -> None:
+        """Offer more switches; those asked for are in force at once."""
+        known = [*self.switches.values(), *switches]
+        order = list(SWITCHES.values())
+        known.sort(key=lambda switch: order.index(type(switch)))
+        self.switches = {switch.label: switch for switch in known}
+        if not self.parts.optimizers:
+            return
+        self.find_obstacles(switches)
+        self.go(self.on | self.asked)
+        for switch in switches:
+            is_free = switch.is_judged and switch.label not in self.obstacles
+            if self.judge is not None and is_free and not isinstance(switch, Compiled):
+                self.judge.add_offer(switch.offer)
+
+    def remove(self, name: str) -> None:
+        """Restore what a switch changed and forget it."""
+        for label in [label for label, switch in self.switches.items() if switch.name == name]:
+            if self.judge is not None:
+                self.judge.withdraw([label], "turned off")
+                self._block = None
+            self.go(self.on - {label})
+            del self.switches[label]
+
+    def stop(self, why: str) -> None:
+        """Run without any switch from now on."""
+        self.stopped, self._block = why, None
+        self.go(PLAIN)
+        self.notes.append(f"stopped: {why}")
+        logger.warning("%s", self.notes[-1])
+
+    def end_optimizer_step(self, optimizer: Optimizer) -> None:
+        """An optimizer of the loop has stepped."""
+        for label in self.on:
+            self.switches[label].after_step(optimizer)
+
+    def leave(self) -> None:
+        """Restore the models, the optimizers and torch's settings."""
+        self.go(PLAIN)
+        for call in self.calls.values():
+            call.remove()
+        self.parts, self.calls, self.judge, self._block = Parts(), {}, None, None
+
+    def is_changed(self) -> bool:
+        """Whether the models or the optimizers' groups are no longer those that joined."""
+        return self.steps % CHECK_EVERY == 0 and self._structure != self.structure_now()
+
+    def recover(self, call: AcceleratedCall, error: Exception, again: Callable[[], Any]) -> Any:
+        """A training call has failed: run it with views reshaped, or without any switch; if that
+        fails too, the error is the loop's own.
+        """
+        last = self.switches.get("channels_last")
+        if (
+            isinstance(last, ChannelsLast)
+            and last.label in self.on
+            and last.reshape_views(call.model, error)
+        ):
+            return again()
+        way, self._block = self.on, None
+        self.go(PLAIN)
+        try:
+            output = again()
+        except Exception:
+            self.go(way)
+            raise
+        failed = way - self.asked or way
+        why = f"the model fails with it ({first_line(error)[:120]})"
+        if self.judge is not None and self.judge.race is not None and way - self.asked:
+            self.judge.fail(failed, why)
+        else:
+            self.take_back(sorted(failed), why)
+        return output
+
+    def end_step(self, losses: Sequence[float]) -> None:
+        """The leader has stepped: take in the step's time and losses, and choose how to go on."""
+        device, block = self.parts.device, self._block
+        now = self.meter.now(device, is_measuring=block is not None)
+        self.steps += 1
+        taken = now.since(self._last)
+        self._note_losses(losses)
+        if not self.stopped:
+            self._advance(taken, losses)
+        self._last = self.meter.now(device, is_measuring=self._block is not None)
+
+    def take_back_inexact(self, loss: float) -> bool:
+        """Take back what may have made a loss not finite; whether there was anything."""
+        inexact = self.inexact()
+        if inexact:
+            self._block = None
+            self.take_back(inexact, f"the loss became {loss}; the step was skipped")
+            self.go(self.on - set(inexact))
+        return bool(inexact)
+
+    def before_step(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer may step."""
+        answers = [
+            switch.before_step(optimizer)
+            for label, switch in self.switches.items()
+            if label in self.on
+        ]
+        return all(answers)
+
+    def _note_losses(self, losses: Sequence[float]) -> None:
+        for loss in losses:
+            for label, switch in self.switches.items():
+                if label in self.on:
+                    switch.note_loss(loss)
+        if self._block is not None:
+            return
+        inexact = self.inexact()
+        for loss in losses:
+            why = self._watch.see(loss)
+            if why and inexact:
+                self._watch = LossWatch()
+                self.take_back(inexact, why)
+                self.go(self.on - set(inexact))
+                return
+
+    def _advance(self, taken: Moment, losses: Sequence[float]) -> None:
+        is_disturbed, self.is_disturbed = self.is_disturbed, False
+        block = self._block
+        if self.judge is None:
+            if self.steps >= WARM_STEPS:
+                self._begin()
+            return
+        if block is None:
+            self._tend_compiled()
+            self._next_block()
+        elif is_disturbed:
+            return
+        else:
+            seconds = taken.wall_s if block.is_wall else taken.cpu_s
+            if block.needs_warm_up:
+                block.needs_warm_up, block.warm_s = False, block.warm_s + seconds
+            else:
+                block.seconds.append(seconds)
+                block.losses += losses
+            if len(block.seconds) >= self._steps_of(block) or self._is_hopeless(block):
+                self._end_block(block)
+
+    def _begin(self) -> None:
+        """Offer what this loop can have to a new judge."""
+        self.find_obstacles(self.switches.values())
+        offered = [
+            switch
+            for label, switch in self.switches.items()
+            if switch.is_judged and label not in self.obstacles and not isinstance(switch, Compiled)
+        ]
+        self.judge = Judge(
+            [switch.offer for switch in offered if switch.name in TOGETHER],
+            [[switch.offer] for switch in offered if switch.name not in TOGETHER],
+        )
+        self._next_block()
+
+    def _next_block(self) -> None:
+        assert self.judge is not None
+        began = self.meter.now(self.parts.device)
+        way = self.judge.next_way()
+        while way is not None and "memory_reuse" in way and not self._is_reuse_proven():
+            way = self.judge.next_way()
+        if way is None:
+            if self.on != self.judge.best | self.asked:
+                self.go(self.judge.best | self.asked)
+                self._watch = LossWatch()
+            if self._block is not None:
+                on = ", ".join(sorted(self.on)) or "nothing"
+                logger.info("on: %s after %d steps", on, self.steps)
+            self._block = None
+            return
+        before = self.on
+        self.go(way | self.asked)
+        changed = self.meter.now(self.parts.device).since(began)
+        is_wall = self._needs_wall()
+        is_changed = self.on != before
+        cost_s = changed.wall_s if is_wall else changed.cpu_s
+        self._block = _Open(way, is_changed, is_wall, cost_s if is_changed else 0.0)
+        self.is_wall = is_wall if self.judge.judged_steps == 0 else self.is_wall
+        self._block.has_peak = self.meter.restart_peak(self.parts.device)
+
+    def _end_block(self, block: _Open) -> None:
+        assert self.judge is not None
+        peak = self.meter.peak_bytes(self.parts.device) if block.has_peak else None
+        self.judge.add(
+            Block(block.way, tuple(block.seconds), tuple(block.losses), block.warm_s, peak),
+            self.steps,
+        )
+        self._next_block()
+
+    def _is_hopeless(self, block: _Open) -> bool:
+        """Whether a step was so slow that the block need not go on."""
+        assert self.judge is not None
+        race = self.judge.race
+        first = race.blocks[race.reference] if race is not None else []
+        limit = HOPELESS * first[0].median_s if first else math.inf
+        return bool(block.seconds) and min(block.seconds) > limit
+
+    def _steps_of(self, block: _Open) -> int:
+        """The steps of a block: enough for the clock where a step is short."""
+        if not block.seconds:
+            return MIN_STEPS
+        step_s = max(min(block.seconds), 1e-6)
+        return min(MAX_STEPS, max(MIN_STEPS, math.ceil(BLOCK_S / step_s)))
+
+    def _needs_wall(self) -> bool:
+        """Whether CPU time of this thread is not what a step takes."""
+        assert self.judge is not None
+        race = self.judge.race
+        names = {label for way in race.ways for label in way} if race is not None else set()
+        has_threads = any(self.switches[label].name == "threads" for label in names)
+        return has_threads or torch.get_num_threads() > 1 or self.parts.device.type != "cpu"
+
+    def _is_reuse_proven(self) -> bool:
+        switch = self.switches["memory_reuse"]
+        assert isinstance(switch, MemoryReuse) and self.judge is not None
+        for call in self.calls.values():
+            if call.last is None or call.model in switch.proven:
+                continue
+            why = switch.prove(call.model, *call.last, self.calls_of_copies(self.on))
+            if why:
+                self.judge.withdraw(["memory_reuse"], why)
+                return False
+        return True
+
+    def _tend_compiled(self) -> None:
+        """Let the compiler start aside, offer what it has made, and end a storm."""
+        assert self.judge is not None
+        switch = self.switches.get("compile")
+        if not isinstance(switch, Compiled) or "compile" in self.obstacles:
+            return
+        if switch.failure:
+            self.obstacles["compile"] = switch.failure
+        elif "compile" in self.on and switch.is_storm():
+            self.take_back(["compile"], "the loop makes it compile again and again")
+            self.go(self.on - {"compile"})
+        elif switch.is_ready and "compile" not in self.judge.offers:
+            self.judge.add_offer(switch.offer)
+        elif switch.thread is None and switch.is_worth_it(
+            self.steps, self._last.since(self._began).wall_s
+        ):
+            switch.start(
+                {call.model: call.last for call in self.calls.values() if call.last is not None},
+                self.calls_of_copies(self.on | {"compile"}),
+            )

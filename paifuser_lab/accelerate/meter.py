@@ -1,0 +1,44 @@
+"""Time and memory of a training loop's steps, from outside."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import torch
+
+from ..measure import peak_resident_bytes, restart_peak
+
+
+class Moment(NamedTuple):
+    """A point in time: on the wall's clock, and in CPU time of this thread."""
+
+    wall_s: float
+    cpu_s: float
+
+    def since(self, earlier: Moment) -> Moment:
+        """The time between two moments."""
+        return Moment(self.wall_s - earlier.wall_s, self.cpu_s - earlier.cpu_s)
+
+
+class Meter:
+    """The clocks and memory counters of this machine."""
+
+    def now(self, device: torch.device, *, is_measuring: bool = False) -> Moment:
+        """This moment; while measuring, after the device has done its work."""
+        if is_measuring and device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return Moment(time.perf_counter(), time.thread_time())
+
+    def restart_peak(self, device: torch.device) -> bool:
+        """Let the peak of held memory begin again; False where there is no such counter."""
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            return True
+        return restart_peak()
+
+    def peak_bytes(self, device: torch.device) -> int | None:
+        """The most that was held since then: by tensors on a GPU, else by the process."""
+        if device.type == "cuda":
+            return torch.cuda.max_memory_allocated(device)
+        return peak_resident_bytes()

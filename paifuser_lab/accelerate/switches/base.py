@@ -1,0 +1,118 @@
+"""What the switches have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..race import Offer
+
+Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # arguments, keyword arguments → output
+MAIN_OPTIMIZERS = (
+    torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.Adam, torch.optim.AdamW,
+    torch.optim.Adamax, torch.optim.ASGD, torch.optim.NAdam, torch.optim.RAdam,
+    torch.optim.RMSprop, torch.optim.Rprop, torch.optim.SGD,
+)  # fmt: skip
+
+
+@dataclass
+class Parts:
+    """The models and optimizers of a training loop, and what was seen of their first step."""
+
+    models: list[nn.Module] = field(default_factory=list)
+    optimizers: list[Optimizer] = field(default_factory=list)
+    has_own_autocast: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the first weight."""
+        weights = (
+            weight
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for weight in group["params"]
+        )
+        return next((weight.device for weight in weights), torch.device("cpu"))
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the loop compiles a part by itself."""
+        return any(
+            "_orig_mod" in module._modules or is_compiled(module)
+            for model in self.models
+            for module in model.modules()
+        )
+
+    @property
+    def unknown(self) -> list[str]:
+        """The classes of optimizers whose state is not understood."""
+        return [
+            type(optimizer).__name__
+            for optimizer in self.optimizers
+            if type(optimizer) not in MAIN_OPTIMIZERS
+        ]
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `module.compile()` was called."""
+    call: Any = vars(module).get("_compiled_call_impl")
+    return (call.before if getattr(call, "is_of_acceleration", False) else call) is not None
+
+
+class Switch:
+    """A change of how a training loop runs, made and undone between two steps."""
+
+    name: ClassVar[str]
+    is_exact: ClassVar[bool] = True
+    saves_memory: ClassVar[bool] = False
+    is_judged: ClassVar[bool] = True  # otherwise it is in force because it was asked for
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    @property
+    def label(self) -> str:
+        """The switch in a table."""
+        return self.name
+
+    @property
+    def offer(self) -> Offer:
+        """The switch as the judge sees it."""
+        return Offer(self.label, is_exact=self.is_exact, saves_memory=self.saves_memory)
+
+    def obstacle(self, parts: Parts) -> str:
+        """Why this loop cannot have it; empty if it can."""
+        return ""
+
+    def turn_on(self, parts: Parts) -> None:
+        """Take effect, between two steps."""
+
+    def turn_off(self, parts: Parts) -> None:
+        """Restore what was before, between two steps."""
+
+    def wrap(self, model: nn.Module, call: Call) -> Call:
+        """The model's call in training while this is on."""
+        return call
+
+    def wrap_evaluation(self, model: nn.Module, call: Call) -> Call:
+        """The model's call outside of training while this is on."""
+        return call
+
+    def before_step(self, optimizer: Optimizer) -> bool:
+        """Called before an optimizer steps while this is on; False skips the step."""
+        return True
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Called after an optimizer's step while this is on."""
+
+    def note_loss(self, loss: float) -> None:
+        """Called with the loss of each step while this is on."""
+
+    def why(self) -> str:
+        """What it does now, for the table; empty where the judge's words are enough."""
+        return ""

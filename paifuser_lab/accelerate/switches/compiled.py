@@ -1,0 +1,183 @@
+"""The model compiled by Inductor, aside in a thread while the loop goes on.
+
+What is compiled is a copy in the same memory formats, so that batch-norm's statistics of the model
+stay as they are; the code is cached for the model's class, and the model then runs it, too. The
+copy's training step draws random numbers of the process, but nothing is rewound.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ...errors import first_line
+from ...machine.openmp import release_pool
+from ...model.layers import has_hooks
+from ...model.silence import compilers_silenced
+from .base import Call, Parts, Switch
+
+LEAST_STEPS, LEAST_S = 200, 30.0  # of a loop, before it is worth compiling unasked
+MOST_GRAPHS = 4  # compiled after the switch was first tried; more is a storm
+Example = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Compiled(Switch):
+    """`torch.compile` of each model's forward; more compilations in the loop end it."""
+
+    name = "compile"
+    is_exact = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.compiled: dict[nn.Module, Callable[..., Any]] = {}
+        self.thread: threading.Thread | None = None
+        self.failure = ""
+        self._graphs = 0
+
+    def obstacle(self, parts: Parts) -> str:
+        if parts.is_compiled:
+            return "the loop compiles its model already"
+        if self.options.get("precision") == "fp16":
+            return "scaled gradients in fp16 are not compiled"
+        if "model_quantization" in self.options.get("switches", ()):
+            return "rounded weights are not compiled"
+        if any(has_hooks(model) for model in parts.models):
+            return "the model has hooks of its own, which its compiled forward would leave out"
+        return ""
+
+    def wrap(self, model: nn.Module, call: Call) -> Call:
+        compiled = self.compiled.get(model)
+        if compiled is None:
+            return call
+        return lambda args, kwargs: compiled(model, *args, **kwargs)
+
+    def start(
+        self,
+        examples: Mapping[nn.Module, Example],
+        calls: Callable[[nn.Module], Call],
+    ) -> None:
+        """Compile copies of the models in a thread; `calls` wraps a copy as the model is called."""
+        twins: list[tuple[nn.Module, Example]] = []
+        try:
+            for model, batch in examples.items():
+                twin = copy.deepcopy(model)
+                example = pytree.tree_map_only(Tensor, lambda value: value.detach().clone(), batch)
+                self.compiled[model] = self.compiled[twin] = torch.compile(
+                    _entry(model), backend=self.options.get("backend", "inductor")
+                )
+                twins.append((twin, example))
+        except Exception as error:
+            self.failure = f"the model cannot be copied ({first_line(error)[:80]})"
+            return
+        count = torch.get_num_threads()
+        work = [(calls(twin), example) for twin, example in twins]
+        self.thread = threading.Thread(
+            target=self._compile,
+            args=(work, count, [twin for twin, _ in twins]),
+            name="compiling a model",
+            daemon=True,
+        )
+        self.thread.start()
+
+    def is_worth_it(self, steps: int, seconds: float) -> bool:
+        """Whether a loop that has run for so long is to be compiled."""
+        is_long = steps >= LEAST_STEPS and seconds >= LEAST_S
+        return bool(self.options.get("compile_now")) or is_long
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the compiled code can be tried."""
+        return self.thread is not None and not self.thread.is_alive() and not self.failure
+
+    def turn_on(self, parts: Parts) -> None:
+        if not self._graphs:
+            self._graphs = _graphs()
+
+    def is_storm(self) -> bool:
+        """Whether the loop compiles again and again, as for changing shapes."""
+        return bool(self._graphs) and _graphs() - self._graphs > MOST_GRAPHS
+
+    def why(self) -> str:
+        """Whether it is being compiled."""
+        is_running = self.thread is not None and self.thread.is_alive()
+        return "being compiled while the loop goes on" if is_running else ""
+
+    def _compile(
+        self, work: list[tuple[Call, Example]], threads: int, twins: list[nn.Module]
+    ) -> None:
+        """One training step of each copy, which compiles its forward and its backward."""
+        try:
+            torch.set_num_threads(threads)  # which Dynamo guards
+            with compilers_silenced(), unnoticed_by_others():
+                for call, (args, kwargs) in work:
+                    outputs = pytree.tree_leaves(call(args, kwargs))
+                    parts = [
+                        leaf.float().sum()
+                        for leaf in outputs
+                        if isinstance(leaf, Tensor) and leaf.requires_grad
+                    ]
+                    if parts:
+                        torch.stack(parts).sum().backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            self.failure = f"it does not compile ({first_line(error)[:120]})"
+        finally:
+            for twin in twins:
+                del self.compiled[twin]
+            release_pool()
+
+
+@contextmanager
+def unnoticed_by_others() -> Iterator[None]:
+    """What this thread compiles does not show in others: a compiler saves and restores the random
+    state of the process, which would rewind what they have drawn meanwhile, and lets
+    `torch.compiler.is_compiling` be true for all, which optimizers and models ask.
+    """
+    here = threading.get_ident()
+    session = "_compile_session_context"  # of torch 2.13 and later
+    places = [(torch.random, "set_rng_state"), (random, "setstate")]
+    places += [(torch.compiler, session)] if hasattr(torch.compiler, session) else []
+    before = [(place, name, getattr(place, name)) for place, name in places]
+    for place, name, function in before:
+        setattr(place, name, _in_other_threads(function, here))
+    try:
+        yield
+    finally:
+        for place, name, function in before:
+            setattr(place, name, function)
+
+
+def _in_other_threads(function: Callable[..., Any], here: int) -> Callable[..., Any]:
+    """The function, which does nothing in one thread."""
+
+    def call(*args: Any) -> Any:
+        return nullcontext() if threading.get_ident() == here else function(*args)
+
+    return call
+
+
+def _entry(model: nn.Module) -> Callable[..., Any]:
+    """A function of its own for a model and its copy: torch caches compiled code by a function's
+    code, and other models would share its limit of recompilations.
+    """
+
+    def entry(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return module.forward(*args, **kwargs)
+
+    own_code = entry.__code__.replace(co_name=f"training_{id(model)}")
+    return FunctionType(own_code, entry.__globals__, own_code.co_name, None, entry.__closure__)
+
+
+def _graphs() -> int:
+    """The graphs that Dynamo has compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])

@@ -1,0 +1,63 @@
+"""Optimizers whose whole update is one kernel, instead of several operators a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from .base import Parts, Switch
+
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+MISSING = object()
+
+
+class FusedOptimizer(Switch):
+    """`fused=True` in the parameter groups of SGD, Adam, AdamW and Adagrad."""
+
+    name = "fused_optimizer"
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.before: list[tuple[Optimizer, list[Any]]] = []  # of its groups, in order
+
+    def obstacle(self, parts: Parts) -> str:
+        if not any(map(_can_fuse, parts.optimizers)):
+            names = ", ".join(type(optimizer).__name__ for optimizer in parts.optimizers)
+            return f"{names} has no fused form for these weights, or is fused already"
+        return ""
+
+    def turn_on(self, parts: Parts) -> None:
+        for optimizer in filter(_can_fuse, parts.optimizers):
+            groups = optimizer.param_groups
+            self.before.append((optimizer, [group.get("fused", MISSING) for group in groups]))
+            for group in groups:
+                group["fused"] = True
+
+    def turn_off(self, parts: Parts) -> None:
+        for optimizer, before in self.before:  # `load_state_dict` replaces the groups
+            for group, fused in zip(optimizer.param_groups, before, strict=False):
+                if fused is MISSING:
+                    group.pop("fused", None)
+                else:
+                    group["fused"] = fused
+        self.before = []
+
+
+def _can_fuse(optimizer: Optimizer) -> bool:
+    """Whether every group may be fused: dense floats on a CPU, where the step counts are too."""
+    if type(optimizer) not in FUSED:
+        return False
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return all(
+        weight.is_floating_point()
+        and weight.device.type == "cpu"
+        and weight.layout is torch.strided
+        and not (weight.grad is not None and weight.grad.is_sparse)
+        for weight in weights
+    ) and not any(
+        group.get("fused") or group.get("foreach") or group.get("differentiable")
+        for group in optimizer.param_groups
+    )

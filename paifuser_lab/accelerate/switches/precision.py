@@ -1,0 +1,144 @@
+"""Matrix products and convolutions in bf16 or fp16: autocast around each training call; in fp16 the
+gradients are scaled inside the model, so that the loop sees them unscaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from ...errors import AccelerationError
+from .base import Call, Parts, Switch
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FIRST_SCALE, GROWTH_STEPS, LEAST_SCALE = 2.0**16, 2000, 1.0
+
+
+class _Scaled(torch.autograd.Function):
+    """Passes a value on, and its gradient times a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.factor, None
+
+
+def scaled(value: Tensor, factor: float) -> Tensor:
+    """The value itself; its gradient is multiplied by a factor."""
+    output: Tensor = _Scaled.apply(value, factor)  # type: ignore[no-untyped-call]
+    return output
+
+
+class Precision(Switch):
+    """Training calls under autocast; outputs leave in fp32, so that the loss is as before."""
+
+    name = "precision"
+    is_exact = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.format = str(options.get("precision") or "bf16")
+        if self.format not in DTYPES:
+            raise AccelerationError(
+                f"precision={self.format!r} is not a format to train in; give 'bf16' or 'fp16'."
+            )
+        self.scale, self.good_steps, self.skipped = FIRST_SCALE, 0, 0
+
+    @property
+    def label(self) -> str:
+        return self.format
+
+    def obstacle(self, parts: Parts) -> str:
+        if parts.has_own_autocast:
+            return "the loop has its own autocast"
+        if parts.is_compiled:
+            return "the loop compiles its model, which autocast would compile anew"
+        if self.format == "fp16" and "model_quantization" in self.options.get("switches", ()):
+            return "rounded weights and scaled gradients are not combined"
+        dtypes = {
+            weight.dtype
+            for model in parts.models
+            for weight in model.parameters()
+            if weight.is_floating_point()
+        }
+        if dtypes != {torch.float32}:
+            names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+            return f"the weights are {names}, not float32"
+        return ""
+
+    def wrap(self, model: nn.Module, call: Call) -> Call:
+        dtype = DTYPES[self.format]
+        inner = self._unscaling(model, call) if self.format == "fp16" else call
+        device = next(model.parameters()).device.type
+
+        def under_autocast(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if torch.is_autocast_enabled(device):  # the loop's own, since a while
+                return call(args, kwargs)
+            with torch.autocast(device, dtype=dtype):
+                output = inner(args, kwargs)
+            if self.format == "fp16" and not all(map(_is_plain, pytree.tree_leaves(output))):
+                raise TypeError("its output is a class whose tensors cannot be reached")
+            return pytree.tree_map_only(Tensor, self._leave, output)
+
+        return under_autocast
+
+    def before_step(self, optimizer: Optimizer) -> bool:
+        if self.format != "fp16":
+            return True
+        gradients = [
+            weight.grad
+            for group in optimizer.param_groups
+            for weight in group["params"]
+            if weight.grad is not None and not weight.grad.is_sparse
+        ]
+        norms = torch._foreach_norm(gradients) if gradients else []
+        if not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all()):
+            self.good_steps += 1
+            if self.good_steps % GROWTH_STEPS == 0:
+                self.scale *= 2
+            return True
+        self.scale, self.good_steps = max(self.scale / 2, LEAST_SCALE), 0
+        self.skipped += 1
+        return False
+
+    def why(self) -> str:
+        if self.format != "fp16":
+            return ""
+        return f"gradients scaled by {self.scale:.0f}, {self.skipped} steps skipped on overflow"
+
+    def _unscaling(self, model: nn.Module, call: Call) -> Call:
+        """The call with weights, and inputs from another model, whose gradients are divided by the
+        scale.
+        """
+
+        def with_scaled_weights(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            args, kwargs = pytree.tree_map_only(Tensor, self._enter, (args, kwargs))
+            weights = {
+                name: scaled(weight, 1 / self.scale) if weight.requires_grad else weight
+                for name, weight in model.named_parameters()
+            }
+            return torch.func.functional_call(model, weights, args, kwargs)
+
+        return with_scaled_weights
+
+    def _enter(self, value: Tensor) -> Tensor:
+        return scaled(value, 1 / self.scale) if value.requires_grad else value
+
+    def _leave(self, value: Tensor) -> Tensor:
+        if value.dtype == DTYPES[self.format]:
+            value = value.float()
+        is_scaled = self.format == "fp16" and value.requires_grad
+        return scaled(value, self.scale) if is_scaled else value
+
+
+def _is_plain(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, Tensor | str | bool | int | float)

@@ -1,0 +1,148 @@
+"""Watch the training loop of this thread: its models, its optimizers' steps, its losses.
+
+Steps are seen by torch's global hooks of optimizers; models by a global hook of modules, which is
+only there until every optimizer's models are known; losses where backward begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+REMEDY = "with acceleration on; lab.disable() runs the loop without it"
+
+
+class Listener(Protocol):
+    """What is told of the loop."""
+
+    def before_step(self, optimizer: Optimizer) -> bool: ...
+    def after_step(self, optimizer: Optimizer) -> None: ...
+    def note_loss(self, loss: Tensor) -> None: ...
+
+
+class Watcher:
+    """The hooks of one acceleration, in the thread that made it."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.thread = get_ident()
+        self.called: dict[nn.Module, None] = {}  # since the search for models began, in order
+        self.has_autocast = False
+        self._aside: dict[Optimizer, list[tuple[Tensor, Tensor]]] = {}
+        self._handles: list[Any] = []
+        self._search: Any = None
+        self._backward: Callable[..., None] | None = None
+
+    def start(self) -> None:
+        """Set the hooks."""
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._after),
+        ]
+        self._backward = torch.autograd.backward
+        torch.autograd.backward = self._watched_backward  # type: ignore[assignment]
+        self.search()
+
+    def stop(self) -> None:
+        """Remove the hooks."""
+        self.end_search()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._backward is not None and torch.autograd.backward == self._watched_backward:
+            torch.autograd.backward = self._backward
+
+    def search(self) -> None:
+        """Note the modules that are called, from now on."""
+        if self._search is None:
+            self.has_autocast = False
+            self._search = register_module_forward_pre_hook(self._note)
+
+    def end_search(self) -> None:
+        """Note them no more: a loop in its course pays nothing for it."""
+        if self._search is not None:
+            self._search.remove()
+            self._search = None
+        self.called.clear()
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether called modules are noted."""
+        return self._search is not None
+
+    def models_of(self, optimizer: Optimizer) -> list[nn.Module]:
+        """The outermost called modules that hold what an optimizer trains."""
+        missing = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        models = []
+        for module in self.called:
+            if own := missing & {id(weight) for weight in module.parameters()}:
+                models.append(module)
+                missing -= own
+            if not missing:
+                break
+        return models
+
+    def _is_here(self) -> bool:
+        return get_ident() == self.thread and not torch.compiler.is_dynamo_compiling()
+
+    def _note(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            return
+        if torch.is_grad_enabled() and self._is_here() and not is_in_backward():
+            self.called.setdefault(module)
+            self.has_autocast |= has_autocast()
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._is_here() or self.listener.before_step(optimizer):
+            return
+        gradients = [
+            (weight, weight.grad)
+            for group in optimizer.param_groups
+            for weight in group["params"]
+            if weight.grad is not None
+        ]
+        self._aside[optimizer] = gradients
+        for weight, _ in gradients:
+            weight.grad = None  # such weights are passed over
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for weight, gradient in self._aside.pop(optimizer, ()):
+            weight.grad = gradient
+        if self._is_here():
+            self.listener.after_step(optimizer)
+
+    def _watched_backward(
+        self, tensors: Tensor | Sequence[Tensor], *args: Any, **kwargs: Any
+    ) -> None:
+        assert self._backward is not None
+        if not self._handles or not self._is_here():
+            self._backward(tensors, *args, **kwargs)
+            return
+        for tensor in (tensors,) if isinstance(tensors, Tensor) else tuple(tensors):
+            if tensor.numel() == 1:
+                self.listener.note_loss(tensor.detach())
+        try:
+            self._backward(tensors, *args, **kwargs)
+        except RuntimeError as error:
+            error.add_note(REMEDY)
+            raise
+
+
+def is_in_backward() -> bool:
+    """Whether a backward pass runs in this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def has_autocast() -> bool:
+    """Whether autocast is on for a device."""
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")

@@ -1,0 +1,38 @@
+"""`paifuser-lab bench train`. Built on typer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .bench_memory import bench
+from .commands import Json, _show_bench
+
+__all__ = ["bench"]
+
+
+@bench.command("train")
+def bench_train(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; all seven where none is named.")
+    ] = None,
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(help="Time for racing each model.", min=0.1)] = 60.0,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of 200 steps with and without; 0 for none.", min=0)
+    ] = 3,
+    compiles: Annotated[
+        bool, typer.Option("--compile", help="Also race torch.compile, which takes minutes.")
+    ] = False,
+    threads: Annotated[int, typer.Option(help="Threads of a step.", min=1)] = 1,
+) -> None:
+    """Train models with each switch of `lab.enable()`, with all, with what it chooses, and by
+    peers: steps a second, peak memory, loss after 200 steps.
+    """
+    from ..bench.train import bench as measure
+
+    measured = measure(
+        tuple(names or ()), seconds=seconds, seeds=seeds, compiles=compiles, threads=threads
+    )
+    _show_bench(measured, json)

@@ -1,0 +1,169 @@
+"""`paifuser-lab train`: train a model on its own data, resumed where it was stopped; or run a
+training script with its loop accelerated. Built on typer.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import PaifuserError
+from .commands import Json
+from .loading import Trust, load_model
+from .terminal import print_table
+
+OF_SCRIPT = ("context", "model", "arguments", "precision", "json")
+"""The parameters that a training script has too."""
+
+
+def train(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model (as in `paifuser-lab profile`), or a training script FILE.py."
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The script's own; its options after `--`.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="How often it sees the train data.", min=1)] = 3,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The highest rate; found by the rate finder if left out.")
+    ] = None,
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="fp32 (a model's default), bf16 (a script's), fp16; or auto, which chooses a "
+            "format for each layer of a model."
+        ),
+    ] = None,
+    react: Annotated[
+        str | None, typer.Option(help="How the rate reacts to the loss: plateau or adaptive.")
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(help="Such as '2 GB': activations are computed again where that is needed."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the batches' order and of the weights.")] = 0,
+    trained: Annotated[
+        bool, typer.Option(help="Begin with the trained weights of a model of ours.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the checkpoint, the weights and the record."),
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="A folder for TensorBoard.")] = None,
+    json: Json = None,
+    trust: Trust = False,
+) -> None:
+    """Train a model on its train data by its loss; killed and started again, it goes on from its
+    checkpoint to the same losses. A script runs as it is, with `lab.enable()` in force.
+    """
+    if model.endswith(".py"):
+        _check_options(context, "a script", OF_SCRIPT)
+        _run_script(Path(model), arguments or [], precision or "bf16", json)
+        return
+    if arguments:
+        raise PaifuserError(f"{' '.join(arguments)}: a model has no arguments; a script has.")
+    from ..model.weights import save_weights
+    from ..training.find_rate import find_rate
+    from ..training.workloads import train as train_workload
+
+    work = load_model(model, trust=trust, **_untrained(model, seed, trained=trained))
+    options: dict[str, Any] = {"epochs": epochs, "optimizer": optimizer, "seed": seed}
+    options |= _precision(work, precision or "fp32") | _checkpointed(work, memory_limit)
+    if react is not None:
+        options["react"] = react
+    if learning_rate is None:
+        curve = find_rate(work, optimizer=optimizer)
+        typer.echo(f"learning rate {curve.suggested:.2g}: {curve.reason}")
+        learning_rate = curve.suggested
+    record = train_workload(
+        work,
+        learning_rate=learning_rate,
+        checkpoint=None if out is None else out / "checkpoint.safetensors",
+        log=log,
+        **options,
+    )
+    print_table(record.title, record.table())
+    for remark in record.remarks:
+        typer.echo(remark)
+    if out is not None:
+        save_weights(work.model, out / "weights.safetensors")
+        record.save(out / "training.json")
+        typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    if json is not None:
+        record.save(json)
+
+
+def _check_options(context: typer.Context, what: str, known: tuple[str, ...]) -> None:
+    """Raise if the command line has an option that this way of training does not use."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in known and source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            raise PaifuserError(f"{option} is for training a model; {what} decides that itself.")
+
+
+def _run_script(path: Path, arguments: list[str], precision: str, json: Path | None) -> None:
+    """Run a script as Python would, its training loop accelerated, and print what that did."""
+    from ..accelerate import disable, enable
+
+    if not path.is_file():
+        raise PaifuserError(f"There is no file {path}.")
+    if precision not in ("fp32", "bf16", "fp16"):
+        raise PaifuserError(
+            f"--precision {precision} is not for a script; take bf16, fp16 or fp32."
+        )
+    before = sys.argv, sys.path[:]
+    sys.argv, sys.path[:] = [str(path), *arguments], [str(path.parent), *sys.path]
+    acceleration = enable(precision=None if precision == "fp32" else precision)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = before
+        status = acceleration.status()
+        if acceleration.is_on:
+            disable()
+        print_table(status.captions, status.table())
+        if json is not None:
+            status.save(json)
+
+
+def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:
+    """The options to load a model of ours with, which comes trained unless it is told not to."""
+    from ..zoo import names, trained_names
+
+    options: dict[str, Any] = {"seed": seed} if model in names() else {}
+    return options | ({"trained": trained} if model in trained_names() else {})
+
+
+def _precision(work: Any, precision: str) -> dict[str, Any]:
+    if precision != "auto":
+        return {"precision": precision}
+    from ..planner.training import plan_training_formats
+
+    plan = plan_training_formats(work)
+    typer.echo(str(plan))
+    return {"precision": plan.default, "formats": plan.formats}
+
+
+def _checkpointed(work: Any, limit: str | None) -> dict[str, Any]:
+    if limit is None:
+        return {}
+    from ..planner.training import plan_checkpoints
+
+    plan = plan_checkpoints(work, limit)
+    typer.echo(str(plan))
+    if not plan.is_within:
+        raise PaifuserError(
+            f"{work.name} needs {plan.predicted_bytes:,} bytes even with every block checkpointed; "
+            "raise --memory-limit, or take a smaller batch."
+        )
+    return {"checkpointed": plan.layers}

@@ -1,0 +1,177 @@
+"""What `lab.enable()` has done to a training loop: a row for each switch, with the measurement that
+decided it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from .record import Record
+from .text import counted, html_table, readable_bytes, readable_share, text_table
+
+if TYPE_CHECKING:
+    import pandas
+
+SwitchState = Literal["waiting", "judging", "on", "taken back", "not offered"]
+TEXT = ("switch", "state", "why")
+
+
+class SwitchStatus(Record):
+    """One switch: its state and, once it was judged, steps a second without it and with it.
+
+    `ratio` is how many times faster a step is with it, over pairs of blocks of steps, with its 95%
+    interval; the bytes are the most that was held during such a block.
+    """
+
+    name: str
+    state: SwitchState
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    without_steps_per_s: float | None = None
+    with_steps_per_s: float | None = None
+    without_bytes: int | None = None
+    with_bytes: int | None = None
+    why: str = ""
+
+
+class AccelerationStatus(Record):
+    """The switches of an accelerated training loop, as they are now.
+
+    `judging_share` is the time that judging took beyond that of the same steps without any switch,
+    as a share of the first 200 steps, or of all steps past those.
+    """
+
+    is_enabled: bool
+    model: str = ""
+    optimizer: str = ""
+    device: str = "cpu"
+    steps: int = 0
+    judged_steps: int = 0
+    judging_share: float | None = None
+    clock: Literal["wall", "cpu"] = "wall"
+    rows: tuple[SwitchStatus, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> SwitchStatus:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"no switch {name!r}; there are {', '.join(row.name for row in self.rows)}")
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The names of the switches that are in force."""
+        return tuple(row.name for row in self.rows if row.state == "on")
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per switch, as plain values."""
+        import pandas
+
+        return pandas.DataFrame([row.model_dump() for row in self.rows])
+
+    @property
+    def title(self) -> str:
+        """The loop and what is in force, in a line."""
+        if not self.is_enabled:
+            return "acceleration is off"
+        loop = f"{self.model} with {self.optimizer}" if self.model else "no training step seen yet"
+        on = ", ".join(self.on) or "nothing"
+        return f"{loop} on {self.device} · {counted(self.steps, 'step')} · on: {on}"
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, what judging cost, and the notes."""
+        share = (
+            f"; judging cost {readable_share(self.judging_share)}"
+            if self.judging_share is not None
+            else ""
+        )
+        clock = "CPU time of the loop's thread" if self.clock == "cpu" else "wall time"
+        timed = f"{counted(self.judged_steps, 'step')} judged in {clock}{share}."
+        return (self.title, *((timed,) if self.judged_steps else ()), *self.notes)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each switch, as text."""
+        return [_readable(row) for row in self.rows]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.captions, *text_table(self.table(), TEXT)])
+
+    def __repr__(self) -> str:
+        return f"AccelerationStatus({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.captions, self.table(), TEXT)
+
+
+def _readable(row: SwitchStatus) -> dict[str, str]:
+    ratio = "–"
+    if row.ratio is not None and row.interval is not None:
+        ratio = f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})"
+    return {
+        "switch": row.name,
+        "state": row.state,
+        "steps/s": _pair(_rate(row.without_steps_per_s), _rate(row.with_steps_per_s)),
+        "×": ratio,
+        "peak": _pair(readable_bytes(row.without_bytes), readable_bytes(row.with_bytes)),
+        "why": row.why,
+    }
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _pair(before: str, after: str) -> str:
+    return "–" if before == after == "–" else f"{before} → {after}"
+
+
+class FasterFunctionReport(Record):
+    """A function against its faster form on the same arguments: kernels, error, time in turn."""
+
+    name: str
+    backend: str
+    kernels_before: int
+    kernels_after: int
+    relative_error: float
+    largest_error: float
+    before_ms: float
+    after_ms: float
+    ratio: float
+    interval: tuple[float, float]
+    threads: int = 1
+
+    @property
+    def title(self) -> str:
+        """The function and what computes it, in a line."""
+        low, high = self.interval
+        return (
+            f"{self.name} by {self.backend} · {self.kernels_before} → "
+            f"{counted(self.kernels_after, 'kernel')} · {self.ratio:.2f} × "
+            f"({low:.2f}–{high:.2f}) · relative error {self.relative_error:.1e}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for the function and one for its faster form."""
+        return [
+            {
+                "form": "as written",
+                "kernels": str(self.kernels_before),
+                "ms": f"{self.before_ms:.3g}",
+            },
+            {
+                "form": self.backend,
+                "kernels": str(self.kernels_after),
+                "ms": f"{self.after_ms:.3g}",
+            },
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), ("form",))])
+
+    def __repr__(self) -> str:
+        return f"FasterFunctionReport({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title,), self.table(), ("form",))

@@ -1,0 +1,139 @@
+"""`lab.enable()` and its parts: calls that fit, calls that do not."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks
+
+import paifuser_lab as lab
+from paifuser_lab.accelerate import features
+from paifuser_lab.errors import AccelerationError
+from paifuser_lab.records import AccelerationStatus
+from tests.support.training_loops import Digits, metered, trained
+
+NAMES = tuple(features.FEATURES)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    yield
+    assert not features._in_force or not features._in_force[0].is_on
+
+
+@pytest.mark.parametrize("name", ["", *(f"_{name}" for name in NAMES)])
+def test_what_is_enabled_twice_is_refused_and_the_first_stays(name):
+    enable = getattr(lab, f"enable{name}")
+    enable()
+    with pytest.raises(AccelerationError, match=rf"enable{name}\(\) is in force already; call lab"):
+        enable()
+    assert features._in_force[0].is_on
+    lab.disable()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_feature_is_enabled_and_disabled_by_itself(name):
+    with pytest.raises(AccelerationError, match=f"{name} is not enabled; call lab.enable_{name}"):
+        getattr(lab, f"disable_{name}")()
+    getattr(lab, f"enable_{name}")()
+    rows = {row.name.split("=")[0] for row in lab.status().rows}
+    assert rows == features.FEATURES[name]
+    getattr(lab, f"disable_{name}")()
+    assert not lab.status().is_enabled
+    assert not _global_optimizer_post_hooks
+
+
+def test_disable_without_enable_says_what_to_do():
+    with pytest.raises(AccelerationError, match=r"Nothing is enabled; call lab\.enable\(\)"):
+        lab.disable()
+
+
+def test_as_a_context_it_ends_with_the_block_also_by_an_error():
+    acceleration = lab.enable()
+    with pytest.raises(ValueError, match="of the loop"), acceleration:
+        raise ValueError("of the loop")
+    assert not acceleration.status().is_enabled
+    with lab.enable():
+        pass
+
+
+@pytest.mark.parametrize("call", ["enable", "disable", "disable_memory_pool"])
+def test_nothing_changes_inside_a_running_backward_pass(call):
+    if call != "enable":
+        lab.enable()
+    raised = []
+
+    def hook(gradient):
+        try:
+            getattr(lab, call)()
+        except AccelerationError as error:
+            raised.append(str(error))
+
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_hook(hook)
+    weight.sum().backward()
+    assert raised == [
+        "Acceleration cannot change inside a running backward pass; call it between two steps."
+    ]
+    assert bool(features._in_force) is (call != "enable")
+    if call != "enable":
+        lab.disable()
+
+
+def test_an_unknown_precision_and_no_switch_at_all_are_refused_with_nothing_changed():
+    with pytest.raises(AccelerationError, match="precision='int8' is not a format to train in"):
+        lab.enable(precision="int8")
+    with pytest.raises(AccelerationError, match="given no switch"):
+        lab.enable(precision=None, channels_last=False, fused_optimizer=False, memory_pool=False,
+                   threads=False, compile=False)  # fmt: skip
+    assert not lab.status().is_enabled and not features._in_force
+    assert not _global_optimizer_post_hooks
+
+
+def test_a_switch_taken_out_of_enable_is_restored_and_the_rest_stays(monkeypatch):
+    torch.manual_seed(0)
+    model = Digits()
+    optimizer = torch.optim.Adam(model.parameters())
+    cost = lambda way: 0.7 ** len(way)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 150, work=meter.work)
+        assert set(lab.status().on) == {"bf16", "channels_last", "fused_optimizer"}
+        lab.disable_operator_fusion()
+        assert set(lab.status().on) == {"bf16", "channels_last"}
+        assert not optimizer.param_groups[0]["fused"]
+        lab.enable_memory_reuse()
+        trained(model, optimizer, 60, first=150, work=meter.work)
+        assert set(lab.status().on) == {"bf16", "channels_last", "memory_reuse"}
+
+
+def test_the_status_before_any_step_and_after_the_end_is_a_record_that_is_saved(tmp_path):
+    assert str(lab.status()) == "acceleration is off"
+    lab.enable()
+    status = lab.status()
+    assert "no training step seen yet" in status.title and {row.state for row in status.rows} == {
+        "waiting"
+    }
+    assert lab.Record.load(status.save(tmp_path / "status.json")) == status
+    assert isinstance(status, AccelerationStatus) and "<table>" in status._repr_html_()
+    with pytest.raises(KeyError, match="no switch 'x'; there are"):
+        status["x"]
+    lab.disable()
+
+
+def test_what_was_decided_is_logged(monkeypatch, caplog):
+    torch.manual_seed(0)
+    model = Digits()
+    optimizer = torch.optim.Adam(model.parameters())
+    cost = lambda way: 0.7 ** len(way)
+    with (
+        caplog.at_level(logging.INFO, "paifuser_lab.accelerate"),
+        metered(monkeypatch, cost) as meter,
+    ):
+        lab.enable(precision=None, memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 80, work=meter.work)
+        lab.disable()
+    assert "on: channels_last, fused_optimizer after" in caplog.text
+    assert "off: Digits with Adam on cpu" in caplog.text

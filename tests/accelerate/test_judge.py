@@ -1,0 +1,180 @@
+"""Decisions by given figures: no clock, no loop."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paifuser_lab.accelerate.judge import BUDGET, FIRST_STEPS, Judge
+from paifuser_lab.accelerate.race import PLAIN, Block, Offer, Way
+
+CORE = (Offer("bf16", is_exact=False), Offer("channels_last"))
+COSTS = st.floats(0.3, 3.0)
+
+
+def judged(judge: Judge, cost, *, noise: float = 0.01, losses=lambda way: (), steps: int = 2000):
+    """Run the judge with steps that cost so much; the way in which each block ran."""
+    chance, done, ways = random.Random(0), 0, []
+    while (way := judge.next_way()) is not None and done < steps:
+        seconds = [cost(way) * (1 + noise * chance.uniform(-1, 1)) for _ in range(3)]
+        changed = bool(ways) and ways[-1] != way
+        done += len(seconds) + changed
+        ways.append(way)
+        judge.add(
+            Block(way, tuple(seconds), tuple(losses(way)), cost(way) if changed else 0.0), done
+        )
+    return ways
+
+
+def product(factors: dict[str, float]):
+    def cost(way: Way) -> float:
+        value = 1.0
+        for name in way:
+            value *= factors.get(name, 1.0)
+        return value
+
+    return cost
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.tuples(COSTS, COSTS, COSTS))
+def test_the_best_combination_is_found_within_five_percent(figures):
+    costs = dict(
+        zip((("bf16",), ("channels_last",), ("bf16", "channels_last")), figures, strict=True)
+    )
+    cost = lambda way: costs.get(tuple(sorted(way)), 1.0)
+    judge = Judge(CORE)
+    judged(judge, cost)
+    # judging may end early where it has cost too much
+    assert judge.is_spent(0) or cost(judge.best) <= 1.05 * min(1.0, *figures)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(COSTS, min_size=3, max_size=3), st.integers(0, 5))
+def test_what_is_kept_is_never_slower_than_nothing_and_judging_keeps_its_budget(figures, seed):
+    names = ("bf16", "channels_last", "memory_pool")
+    cost = product(dict(zip(names, figures, strict=True)))
+    judge = Judge(CORE, [[Offer("memory_pool")]])
+    judged(judge, cost, noise=0.02)
+    assert cost(judge.best) <= 1.02
+    # one block may pass the line: its steps in the slowest way there is
+    most = 4 * max(1.0, *(cost(frozenset(way)) for way in (names, names[:2], *zip(names))))
+    assert judge.spent_steps <= BUDGET * FIRST_STEPS + most
+
+
+def test_a_switch_that_changes_nothing_is_taken_back():
+    judge = Judge((), [[Offer("memory_pool")]])
+    judged(judge, lambda way: 1.0)
+    assert judge.best == PLAIN
+    verdict = judge.verdicts["memory_pool"]
+    assert not verdict.is_kept and verdict.why == "not faster by more than its interval"
+    assert verdict.interval[0] < 1 < verdict.interval[1]
+
+
+def test_a_combination_keeps_only_the_switches_that_help_in_it():
+    judge = Judge(CORE)
+    costs = {PLAIN: 1.0, frozenset({"bf16"}): 0.95, frozenset({"channels_last"}): 0.6,
+             frozenset({"bf16", "channels_last"}): 0.6}  # fmt: skip
+    judged(judge, costs.__getitem__)
+    assert judge.best == {"channels_last"}
+    assert judge.verdicts["channels_last"].is_kept and not judge.verdicts["bf16"].is_kept
+
+
+def test_later_switches_are_judged_on_top_of_the_best_so_far():
+    judge = Judge(CORE, [[Offer("fused_optimizer")], [Offer("threads=2")]])
+    cost = product({"bf16": 0.6, "channels_last": 1.2, "fused_optimizer": 0.8, "threads=2": 1.3})
+    ways = judged(judge, cost)
+    assert judge.best == {"bf16", "fused_optimizer"}
+    assert frozenset({"bf16", "fused_optimizer", "threads=2"}) in ways
+    assert frozenset({"threads=2"}) not in ways
+    assert judge.verdicts["fused_optimizer"].ratio == _about(1 / 0.8)
+    assert judge.verdicts["fused_optimizer"].why.endswith("beside bf16")
+
+
+def test_of_switches_that_exclude_each_other_one_is_kept():
+    judge = Judge((), [[Offer("threads=2"), Offer("threads=4")]])
+    judged(judge, product({"threads=2": 0.8, "threads=4": 0.6}))
+    assert judge.best == {"threads=4"}
+
+
+def test_a_switch_that_saves_memory_stays_while_it_costs_next_to_nothing():
+    for cost, is_kept in ((1.01, True), (1.1, False)):
+        judge = Judge((), [[Offer("memory_reuse", saves_memory=True)]])
+        judged(judge, product({"memory_reuse": cost}), noise=0.001)
+        assert judge.verdicts["memory_reuse"].is_kept is is_kept
+
+
+def test_a_way_that_is_hopeless_at_once_is_not_run_again():
+    judge = Judge((), [[Offer("threads=2")]])
+    ways = judged(judge, product({"threads=2": 4.0}))
+    assert ways.count(frozenset({"threads=2"})) == 1
+    assert "4.0 times slower at once" in judge.verdicts["threads=2"].why
+
+
+def test_a_switch_whose_losses_leave_the_band_is_taken_back_however_fast():
+    judge = Judge(CORE)
+    losses = lambda way: (0.9, 0.95, 0.92) if "bf16" in way else (0.5, 0.48, 0.52)
+    judged(judge, product({"bf16": 0.4, "channels_last": 0.9}), losses=losses)
+    assert judge.best == {"channels_last"}
+    assert (
+        "the loss left the band of the reference (0.92 against 0.5)" in judge.verdicts["bf16"].why
+    )
+
+
+def test_losses_of_exact_switches_are_not_held_against_them():
+    judge = Judge((), [[Offer("channels_last")]])
+    losses = lambda way: (0.9, 0.95, 0.92) if way else (0.5, 0.48, 0.52)
+    judged(judge, product({"channels_last": 0.6}), losses=losses)
+    assert judge.best == {"channels_last"}
+
+
+def test_judging_that_has_cost_a_tenth_of_the_first_steps_ends():
+    judge = Judge(CORE, [[Offer("fused_optimizer")]])
+    ways = judged(judge, product({"bf16": 1.45, "channels_last": 1.45}), noise=0.4)
+    assert judge.share(FIRST_STEPS) >= 0
+    assert len(ways) * 4 < 20 * FIRST_STEPS
+    spent = Judge((), [[Offer("a")]])
+    spent.next_way()
+    spent.add(Block(PLAIN, (1.0,) * 3), 3)
+    spent.add(Block(frozenset({"a"}), (1.2,) * 3, warm_s=30.0), 6)
+    assert spent.is_spent(6) and spent.next_way() is None and spent.best == PLAIN
+    assert not spent.is_spent(1000)  # a longer loop may spend more
+    assert spent.verdicts["a"].why == "too few steps to judge it"
+
+
+def test_a_switch_that_fails_takes_every_way_with_it_out_of_the_race():
+    judge = Judge(CORE)
+    judge.next_way()
+    judge.fail(frozenset({"channels_last"}), "the model fails with it (view)")
+    ways = judged(judge, product({"bf16": 0.7, "channels_last": 0.1}))
+    assert judge.best == {"bf16"} and not any("channels_last" in way for way in ways)
+    assert judge.verdicts["channels_last"].why.startswith("the model fails with it (view)")
+
+
+def test_what_is_withdrawn_during_its_race_or_before_it_is_never_tried_again():
+    judge = Judge(CORE, [[Offer("memory_pool")]])
+    judge.next_way()
+    judge.withdraw(["bf16", "memory_pool"], "turned off")
+    ways = judged(judge, product({"bf16": 0.1, "channels_last": 0.7, "memory_pool": 0.1}))
+    assert {name for way in ways for name in way} == {"channels_last"} == judge.best
+    assert judge.verdicts["bf16"].why == judge.verdicts["memory_pool"].why == "turned off"
+
+
+def test_a_switch_offered_later_is_judged_when_the_others_are():
+    judge = Judge(CORE)
+    judged(judge, product({"bf16": 0.6}))
+    judge.add_offer(Offer("compile", is_exact=False))
+    assert judge.names_waiting == {"compile"}
+    judged(judge, product({"bf16": 0.6, "compile": 0.8}))
+    assert judge.best == {"bf16", "compile"}
+    judge.withdraw(["compile"], "the loop makes it compile again and again")
+    assert judge.best == {"bf16"} and not judge.verdicts["compile"].is_kept
+    assert judge.verdicts["compile"].ratio is not None  # the measurement stays on show
+
+
+def _about(value: float):
+    import pytest
+
+    return pytest.approx(value, rel=0.03)

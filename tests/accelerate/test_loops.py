@@ -1,0 +1,416 @@
+"""Ordinary loops under acceleration: unchanged, judged, and afterwards as if nothing had been."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import random
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules.module import _global_forward_pre_hooks
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+import paifuser_lab as lab
+from paifuser_lab.accelerate import features
+from paifuser_lab.accelerate.race import PLAIN
+from tests.support.training_loops import Digits, batch, metered, trained
+
+
+def made(kind=torch.optim.Adam, **options):
+    torch.manual_seed(0)
+    model = Digits()
+    return model, kind(model.parameters(), **({"lr": 0.01} | options))
+
+
+def without_dropout(pair):
+    """Its masks follow the order in memory, which channels-last changes."""
+    pair[0].features[7].p = 0.0
+    return pair
+
+
+def state_of(model, optimizer):
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    strides = [(value.dtype, value.stride()) for value in model.state_dict().values()]
+    moments = [
+        (key, value.clone(), value.stride())
+        for state in optimizer.state.values()
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor)
+    ]
+    groups = [{key: value for key, value in group.items() if key != "params"}
+              for group in optimizer.param_groups]  # fmt: skip
+    return values, strides, moments, groups
+
+
+def globals_of_torch():
+    return (
+        torch.get_num_threads(), torch.autograd.backward, nn.Module.__call__, random.setstate,
+        dict(_global_forward_pre_hooks),
+        dict(_global_optimizer_pre_hooks),
+        dict(_global_optimizer_post_hooks), torch.random.set_rng_state,
+        torch.is_autocast_enabled("cpu"), torch.get_rng_state().tolist(),
+    )  # fmt: skip
+
+
+FAST = {"bf16": 0.6, "channels_last": 0.8, "fused_optimizer": 0.9}
+
+
+def cost(way):
+    value = 1.0
+    for name in way:
+        value *= FAST.get(name, 1.0)
+    return value
+
+
+def test_the_fastest_switches_are_found_and_kept_in_an_unchanged_loop(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        losses = trained(model, optimizer, 160, work=meter.work)
+        status = lab.status()
+        assert set(status.on) == {"bf16", "channels_last", "fused_optimizer"}
+        assert model.features[0].weight.dtype == torch.float32
+        assert status["bf16"].ratio == pytest.approx(1 / 0.6, rel=0.01)
+        assert status["bf16"].with_steps_per_s > status["bf16"].without_steps_per_s
+        assert status.judging_share == 0 and 0 < status.judged_steps < 120
+        assert status.judged_steps <= status.steps
+        assert status.model == "Digits" and status.optimizer == "Adam" and status.steps == 159
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_after_disable_everything_is_as_before_and_the_loop_goes_on_as_it_would(monkeypatch, kind):
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    model, optimizer = made(kind, **options)
+    trained(model, optimizer, 3)
+    twin = copy.deepcopy(model)
+    before = globals_of_torch()
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(threads=False, compile=False)
+        trained(model, optimizer, 150, work=meter.work)
+        assert "channels_last" in lab.status().on
+        assert model.features[4].weight.is_contiguous(memory_format=torch.channels_last)
+        lab.disable()
+    assert globals_of_torch()[:-1] == before[:-1]
+    assert "_compiled_call_impl" not in vars(model) and "forward" not in vars(model)
+    values, strides, moments, groups = state_of(model, optimizer)
+    assert strides == [(value.dtype, value.stride()) for value in twin.state_dict().values()]
+    # the same state in a model that was never accelerated trains on to the bit
+    other, other_optimizer = made(kind, **options)
+    other.load_state_dict(values)
+    other_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert state_of(other, other_optimizer)[1] == strides
+    assert [stride for *_, stride in state_of(other, other_optimizer)[2]] == [
+        stride for *_, stride in moments
+    ]
+    assert groups == state_of(*made(kind, **options))[3]
+    torch.manual_seed(7)
+    losses = trained(model, optimizer, 5, first=150)
+    torch.manual_seed(7)
+    assert trained(other, other_optimizer, 5, first=150) == losses
+
+
+def test_a_loop_whose_switches_are_all_taken_back_had_the_losses_of_a_plain_one(monkeypatch):
+    model, optimizer = made(torch.optim.SGD)
+    expected = trained(*made(torch.optim.SGD), 90)
+    with metered(monkeypatch) as meter:
+        lab.enable(precision=None, channels_last=False, fused_optimizer=False, threads=False,
+                   compile=False)  # fmt: skip
+        made(torch.optim.SGD)  # the random state of the reference
+        assert trained(model, optimizer, 90, work=meter.work) == expected
+        assert lab.status()["memory_pool"].state == "taken back"
+
+
+@pytest.mark.parametrize("switches", [{"channels_last"}, {"fused_optimizer"}, {"memory_reuse"}])
+def test_an_exact_switch_changes_no_loss_beyond_rounding(monkeypatch, switches):
+    expected = trained(*without_dropout(made()), 12)
+    model, optimizer = without_dropout(made())
+    with metered(monkeypatch) as meter:
+        acceleration = features._add("test", set(switches), {})
+        losses = trained(model, optimizer, 2)
+        if reuse := acceleration.loop.switches.get("memory_reuse"):
+            calls = acceleration.loop.calls_of_copies(PLAIN)
+            assert reuse.prove(model, (batch(0)[0],), {}, calls) == ""
+        acceleration.loop.go(frozenset(switches))
+        acceleration.loop.stopped = "so that it stays as it is"
+        losses += trained(model, optimizer, 10, first=2, work=meter.work)
+        assert acceleration.loop.on == switches
+    assert losses[:2] == expected[:2]
+    assert losses == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_model_is_compiled_aside_while_the_loop_goes_on_and_swapped_in(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, lambda way: 0.5 if "compile" in way else 1.0) as meter:
+        acceleration = lab.enable_graph_optimization()
+        acceleration.options["backend"] = "eager"  # Dynamo alone, which is quick
+        compiled = acceleration.loop.switches["compile"]
+        steps = 0
+        while compiled.thread is None:
+            trained(model, optimizer, 1, first=steps, work=meter.work)
+            steps += 1
+            assert steps < 150
+        compiled.thread.join()
+        assert not compiled.failure
+        trained(model, optimizer, 40, first=steps, work=meter.work)
+        status = lab.status()
+        assert status["compile"].state == "on" and status["compile"].ratio == pytest.approx(2.0)
+        assert list(compiled.compiled) == [model]  # the copy is gone
+        # the copy's training step moved nothing of the model
+        assert model.features[1].num_batches_tracked == steps + 40
+
+
+def test_a_model_that_does_not_compile_stays_as_it_is_with_the_reason(monkeypatch):
+    def broken(graph, inputs):
+        raise ValueError("no such backend")
+
+    model, optimizer = made()
+    with metered(monkeypatch) as meter:
+        acceleration = lab.enable_graph_optimization()
+        acceleration.options["backend"] = broken
+        compiled = acceleration.loop.switches["compile"]
+        for step in range(150):
+            trained(model, optimizer, 1, first=step, work=meter.work)
+            if compiled.thread is not None:
+                compiled.thread.join()
+        row = lab.status()["compile"]
+        assert row.state == "not offered" and "does not compile" in row.why
+
+
+def test_evaluation_in_between_is_neither_switched_nor_counted(monkeypatch):
+    model, optimizer = made()
+    outputs = []
+
+    def evaluate():
+        model.eval()
+        with torch.no_grad():
+            outputs.append(model(batch(0)[0]).dtype)
+        model.train()
+
+    def slow_cost(way):
+        return cost(way) + 100.0 * bool(outputs and outputs.pop())
+
+    with metered(monkeypatch, slow_cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        for step in range(150):
+            if step % 3 == 0:
+                evaluate()
+            trained(model, optimizer, 1, first=step, work=meter.work)
+        assert set(lab.status().on) == {"bf16", "channels_last", "fused_optimizer"}
+
+
+def test_several_models_and_optimizers_are_one_loop(monkeypatch):
+    torch.manual_seed(0)
+    encoder, decoder = nn.Linear(8, 4), nn.Linear(4, 8)
+    first = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    second = torch.optim.Adam(decoder.parameters())
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        for step in range(60):
+            x = torch.randn(4, 8, generator=torch.Generator().manual_seed(step))
+            loss = F.mse_loss(decoder(encoder(x)), x)
+            for optimizer in (first, second):
+                optimizer.zero_grad()
+            loss.backward()
+            meter.work()
+            first.step()
+            second.step()
+        status = lab.status()
+        assert status.model == "Linear, Linear" and status.optimizer == "SGD, Adam"
+        assert first.param_groups[0]["fused"] and second.param_groups[0]["fused"]
+        assert not _global_forward_pre_hooks  # the search has ended
+    assert not first.param_groups[0]["fused"] and not second.param_groups[0]["fused"]
+
+
+def test_accumulation_clipping_schedulers_and_copies_work_as_they_do(monkeypatch):
+    model, optimizer = made(torch.optim.SGD)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.5)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(threads=False, compile=False)
+        for step in range(80):
+            for half in range(2):
+                images, labels = batch(2 * step + half)
+                (F.cross_entropy(model(images), labels) / 2).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            meter.work()
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            average.update_parameters(model)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**8)
+        twin = copy.deepcopy(model)  # has nothing of the acceleration
+        assert "_compiled_call_impl" not in vars(twin)
+        assert lab.status().steps == 79
+
+
+def test_a_model_that_fails_in_a_way_runs_without_it_in_the_same_step(monkeypatch):
+    class Picky(Digits):
+        def forward(self, images):
+            if torch.is_autocast_enabled("cpu"):
+                torch.rand(3)
+                raise RuntimeError("no kernel for <this>")
+            return super().forward(images)
+
+    torch.manual_seed(0)
+    model = Picky()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(channels_last=False, memory_pool=False, threads=False, compile=False,
+                   fused_optimizer=False)  # fmt: skip
+        losses = trained(model, optimizer, 30, work=meter.work)
+        row = lab.status()["bf16"]
+        assert row.state == "taken back" and "no kernel for <this>" in row.why
+        assert "&lt;this&gt;" in lab.status()._repr_html_()
+    torch.manual_seed(0)
+    plain = Digits()
+    # random numbers that the failed call drew were put back
+    assert trained(plain, torch.optim.SGD(plain.parameters(), lr=0.01), 30) == losses
+
+
+def test_an_error_of_the_loop_is_its_own_and_changes_nothing(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 160, work=meter.work)
+        on = lab.status().on
+        with pytest.raises(RuntimeError, match="8, 3, 8, 8"):
+            model(torch.randn(8, 3, 8, 8))
+        assert lab.status().on == on
+        trained(model, optimizer, 2, first=160, work=meter.work)
+
+
+def test_a_loss_that_becomes_nan_takes_inexact_switches_back_and_skips_the_step(monkeypatch):
+    class Fragile(Digits):
+        def forward(self, images):
+            return super().forward(images) * (float("nan") if self.breaks() else 1.0)
+
+        def breaks(self):
+            return torch.is_autocast_enabled("cpu") and self.is_weak
+
+    torch.manual_seed(0)
+    model = Fragile()
+    model.is_weak = False
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 160, work=meter.work)
+        assert "bf16" in lab.status().on
+        model.is_weak = True
+        before = model.head.weight.clone()
+        trained(model, optimizer, 1, first=160, work=meter.work)
+        assert torch.equal(model.head.weight, before)  # the step was skipped
+        assert model.head.weight.grad is not None
+        trained(model, optimizer, 1, first=161, work=meter.work)
+        assert not torch.equal(model.head.weight, before)
+        assert "the loss became nan; the step was skipped" in lab.status()["bf16"].why
+        assert "channels_last" in lab.status().on
+
+
+def test_of_accumulated_losses_the_one_that_is_not_finite_is_named(monkeypatch):
+    model, optimizer = made(torch.optim.SGD)
+    with metered(monkeypatch) as meter:
+        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 2, work=meter.work)
+        acceleration.loop.go(frozenset({"bf16"}))
+        for factor in (float("nan"), 1.0):
+            images, labels = batch(3)
+            (factor * F.cross_entropy(model(images), labels)).backward()
+        optimizer.step()
+        assert any("the loss became nan; the step" in note for note in lab.status().notes)
+
+
+def test_a_loss_of_nan_in_the_plain_loop_names_the_layer_and_ends_acceleration(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch) as meter:
+        lab.enable(threads=False, compile=False)
+        trained(model, optimizer, 60, work=meter.work)
+        with torch.no_grad():
+            model.features[4].weight[0, 0] = float("nan")
+        trained(model, optimizer, 12, first=60, work=meter.work)
+        notes = lab.status().notes
+        assert any("it began in layer 'features.4' (Conv2d)" in note for note in notes)
+        assert "stopped: the loss has not been finite for 10 steps" in notes
+
+
+def test_a_changed_structure_is_found_and_judged_anew(monkeypatch):
+    model, optimizer = made(torch.optim.SGD)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 150, work=meter.work)
+        model.head = nn.Linear(32, 3)
+        optimizer.add_param_group({"params": model.head.parameters(), "lr": 0.1})
+        trained(model, optimizer, 150, first=150, work=meter.work)
+        status = lab.status()
+        assert any("changed its structure" in note for note in status.notes)
+        assert set(status.on) == {"bf16", "channels_last", "fused_optimizer"}
+        assert all(group["fused"] for group in optimizer.param_groups)
+
+
+def test_a_second_loop_gets_its_own_judgement_and_the_first_its_own_weights(monkeypatch):
+    model, optimizer = made()
+    other, other_optimizer = made(torch.optim.SGD)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 150, work=meter.work)
+        trained(other, other_optimizer, 170, work=meter.work)
+        status = lab.status()
+        assert status.optimizer == "SGD" and "channels_last" in status.on
+        assert model.features[4].weight.is_contiguous()
+        assert any("another loop has begun" in note for note in status.notes)
+
+
+def test_another_thread_s_loop_is_left_alone(monkeypatch):
+    with metered(monkeypatch, cost):
+        lab.enable(threads=False, compile=False)
+        worker = threading.Thread(target=trained, args=(*made(), 5))
+        worker.start()
+        worker.join()
+        assert lab.status().steps == 0 and not lab.status().model
+
+
+def test_an_optimizer_it_does_not_know_is_left_alone_and_that_is_said(monkeypatch):
+    class Mine(torch.optim.SGD):
+        pass
+
+    model, optimizer = made(Mine)
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 100, work=meter.work)
+        status = lab.status()
+        assert status["channels_last"].state == status["fused_optimizer"].state == "not offered"
+        assert "Mine is left alone: its state is not known" in status.notes
+        assert status.on == ("bf16",)
+
+
+def test_a_loop_with_its_own_autocast_keeps_it(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter, torch.autocast("cpu", torch.bfloat16):
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 20, work=meter.work)
+        assert lab.status()["bf16"].why == "the loop has its own autocast"
+
+
+def test_a_loop_after_one_with_its_own_autocast_is_offered_bf16(monkeypatch):
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        with torch.autocast("cpu", torch.bfloat16):
+            trained(*made(), 6, work=meter.work)
+        trained(*made(torch.optim.SGD), 30, work=meter.work)
+        assert lab.status()["bf16"].state != "not offered"
+
+
+def test_nothing_of_a_disabled_loop_is_held(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(threads=False, compile=False)
+        trained(model, optimizer, 30, work=meter.work)
+        acceleration = meter.acceleration
+        acceleration.stop()
+        assert acceleration.loop.on == PLAIN and not acceleration.loop.calls
+        weights = [weight for weight in gc.get_referrers(model) if weight is acceleration.loop]
+        assert not weights

@@ -1,0 +1,391 @@
+"""Each switch alone: what it changes, what it refuses, what it puts back."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from paifuser_lab.accelerate.switches import SWITCHES, Parts
+from paifuser_lab.accelerate.switches.compiled import MOST_GRAPHS, unnoticed_by_others
+from paifuser_lab.accelerate.switches.precision import FIRST_SCALE
+from tests.support.training_loops import Digits, batch
+
+
+def parts_of(model, kind=torch.optim.Adam, **options):
+    return Parts([model], [kind(model.parameters(), **({"lr": 0.01} | options))])
+
+
+def step(model, optimizer, call=None, index=0):
+    images, labels = batch(index)
+    optimizer.zero_grad()
+    output = model(images) if call is None else call((images,), {})
+    loss = F.cross_entropy(output, labels)
+    loss.backward()
+    return output, loss
+
+
+def switch(name, **options):
+    return SWITCHES[name]({"switches": {name}, **options})
+
+
+def plain(model):
+    return lambda args, kwargs: model(*args, **kwargs)
+
+
+def test_channels_last_moves_weights_gradients_and_moments_together_and_back():
+    model = Digits()
+    parts = parts_of(model)
+    step(model, parts.optimizers[0])
+    parts.optimizers[0].step()
+    weight = model.features[4].weight
+    before = (weight.data.clone(), weight.grad.clone())
+    last = switch("channels_last")
+    last.turn_on(parts)
+    moments = parts.optimizers[0].state[weight]
+    for value in (weight, weight.grad, moments["exp_avg"], moments["exp_avg_sq"]):
+        assert value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
+    assert last.obstacle(parts) == "the weights are channels-last already" or any(
+        layer.weight.is_contiguous() for layer in model.modules() if isinstance(layer, nn.Conv2d)
+    )
+    last.turn_off(parts)
+    for value in (weight, weight.grad, moments["exp_avg"], moments["exp_avg_sq"]):
+        assert value.is_contiguous()
+    assert torch.equal(weight, before[0]) and torch.equal(weight.grad, before[1])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_channels_last_brings_along_gradients_and_state_that_the_loop_sets_itself(kind):
+    torch.manual_seed(0)
+    first, second = (nn.Conv2d(4, 4, 3) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    parts = parts_of(first, kind, fused=True, **options)  # which walks raw storage
+    mine, other = parts.optimizers[0], parts_of(second, kind, **options).optimizers[0]
+    last = switch("channels_last")
+
+    def both_step():
+        gradient = torch.randn(4, 4, 3, 3)
+        for layer, optimizer in ((first, mine), (second, other)):
+            layer.weight.grad = gradient.clone()
+            if last.strides:
+                last.before_step(optimizer)
+            optimizer.step()
+
+    both_step()
+    saved = copy.deepcopy(mine.state_dict())
+    last.turn_on(parts)
+    both_step()
+    for optimizer in (mine, other):
+        own = {"param_groups": optimizer.state_dict()["param_groups"]}
+        optimizer.load_state_dict(copy.deepcopy(saved) | own)  # contiguous
+    both_step()
+    assert not first.weight.is_contiguous()
+    torch.testing.assert_close(first.weight, second.weight)
+
+
+def test_channels_last_reshapes_views_only_once_one_has_failed():
+    torch.manual_seed(0)
+    model = Digits().eval()
+    images = batch(0)[0]
+    last = switch("channels_last")
+    expected = model(images)
+    last.turn_on(parts_of(model))
+    call = last.wrap(model, plain(model))
+    with pytest.raises(RuntimeError) as failure:
+        call((images,), {})
+    assert last.reshape_views(model, failure.value)
+    torch.testing.assert_close(call((images,), {}), expected)
+    assert not last.reshape_views(model, failure.value)
+    assert not last.reshape_views(nn.Linear(1, 1), ValueError("another"))
+
+
+def test_channels_last_gives_images_back_contiguous():
+    model = nn.Conv2d(3, 4, 3)
+    call = switch("channels_last").wrap(model, plain(model))
+    output = call((torch.randn(2, 3, 8, 8),), {})
+    assert output.is_contiguous() and output.view(2, -1).shape == (2, 144)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (nn.Linear(4, 4), "no two-dimensional convolution"),
+        (nn.Conv2d(8, 8, 1, stride=2), "oneDNN writes past its end"),
+        (nn.Conv2d(8, 8, 3).to(memory_format=torch.channels_last), "channels-last already"),
+    ],
+)
+def test_channels_last_refuses_what_it_cannot_help_or_would_break(model, why):
+    assert why in switch("channels_last").obstacle(parts_of(model))
+
+
+def test_bf16_computes_in_autocast_and_returns_fp32():
+    torch.manual_seed(0)
+    model = Digits()
+    parts = parts_of(model)
+    half = switch("precision")
+    seen = []
+    model.head.register_forward_hook(lambda layer, args, output: seen.append(output.dtype))
+    call = half.wrap(model, plain(model))
+    output, _ = step(model, parts.optimizers[0], call)
+    assert seen == [torch.bfloat16] and output.dtype == torch.float32
+    assert model.head.weight.grad.dtype == torch.float32
+    assert half.obstacle(parts) == "" and half.label == "bf16"
+    assert half.obstacle(parts_of(Digits().bfloat16())) == "the weights are bfloat16, not float32"
+
+
+def test_fp16_scales_gradients_inside_the_model_only():
+    torch.manual_seed(0)
+    model = Digits().eval()
+    parts = parts_of(model)
+    optimizer = parts.optimizers[0]
+    penalty = lambda: 0.01 * model.head.weight.square().sum()  # a loss of the weights themselves
+    step(model, optimizer)
+    penalty().backward()
+    expected = [weight.grad.clone() for weight in model.parameters()]
+    half = switch("precision", precision="fp16")
+    output, _ = step(model, optimizer, half.wrap(model, plain(model)))
+    penalty().backward()
+    for weight, gradient in zip(model.parameters(), expected, strict=True):
+        assert (weight.grad - gradient).norm() < 0.02 * gradient.norm() + 1e-6
+    assert output.dtype == torch.float32
+    assert half.before_step(optimizer) and half.scale == FIRST_SCALE
+
+
+def test_fp16_scales_each_of_two_models_in_a_row_by_itself():
+    torch.manual_seed(0)
+    encoder, decoder, x = nn.Linear(8, 4), nn.Linear(4, 8), torch.randn(4, 8)
+    decoder(encoder(x)).square().mean().backward()
+    expected = encoder.weight.grad.clone()
+    encoder.weight.grad = None
+    half = switch("precision", precision="fp16")
+    half.scale = 2.0**8  # at which nothing overflows
+    first, second = half.wrap(encoder, plain(encoder)), half.wrap(decoder, plain(decoder))
+    second((first((x,), {}),), {}).square().mean().backward()
+    assert (encoder.weight.grad - expected).norm() < 0.02 * expected.norm()
+
+
+def test_fp16_refuses_an_output_whose_tensors_it_cannot_reach():
+    class Holder:
+        def __init__(self, value):
+            self.value = value
+
+    class Held(nn.Linear):
+        def forward(self, x):
+            return Holder(super().forward(x))
+
+    model = Held(2, 1)
+    half = switch("precision", precision="fp16")
+    with pytest.raises(TypeError, match="cannot be reached"):
+        half.wrap(model, plain(model))((torch.ones(1, 2),), {})
+
+
+def test_fp16_lowers_its_scale_and_skips_the_step_when_a_gradient_overflows():
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    half = switch("precision", precision="fp16")
+    model(torch.ones(1, 2)).sum().backward()
+    assert half.before_step(optimizer)
+    model.weight.grad[0, 0] = float("inf")
+    assert not half.before_step(optimizer)
+    assert half.scale == FIRST_SCALE / 2 and "1 steps skipped" in half.why()
+
+
+def test_the_fused_optimizer_takes_the_same_steps_and_leaves_the_groups_as_they_were():
+    torch.manual_seed(0)
+    first, second = Digits().eval(), Digits().eval()
+    second.load_state_dict(first.state_dict())
+    parts, other = parts_of(first), parts_of(second).optimizers[0]
+    fused = switch("fused_optimizer")
+    for index in range(6):
+        if index == 2:
+            fused.turn_on(parts)
+            assert parts.optimizers[0].param_groups[0]["fused"] is True
+        if index == 4:
+            fused.turn_off(parts)
+        for model, optimizer in ((first, parts.optimizers[0]), (second, other)):
+            step(model, optimizer, index=index)
+            optimizer.step()
+    assert parts.optimizers[0].param_groups[0]["fused"] is other.param_groups[0]["fused"]
+    for mine, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_fused_optimizer_is_undone_in_groups_that_were_loaded_meanwhile():
+    parts = parts_of(nn.Linear(2, 2))
+    optimizer = parts.optimizers[0]
+    before = optimizer.param_groups[0]["fused"]
+    fused = switch("fused_optimizer")
+    fused.turn_on(parts)
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.param_groups[0]["fused"] is True
+    fused.turn_off(parts)
+    assert optimizer.param_groups[0]["fused"] is before
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.optim.RMSprop, {}),
+        (torch.optim.Adam, {"fused": True}),
+        (torch.optim.Adam, {"foreach": True}),
+        (torch.optim.SGD, {"differentiable": True}),
+    ],
+)
+def test_an_optimizer_without_a_fused_form_or_with_its_own_choice_is_left_alone(kind, options):
+    obstacle = switch("fused_optimizer").obstacle(parts_of(nn.Linear(2, 2), kind, **options))
+    assert obstacle.startswith(f"{kind.__name__} has no fused form")
+
+
+class Reread(nn.Module):
+    """The input of its activation is needed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.relu = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, x):
+        hidden = self.line(x)
+        return self.relu(hidden) + hidden
+
+
+class Squared(Reread):
+    """The input of its activation is saved for backward."""
+
+    def forward(self, x):
+        hidden = self.line(x)
+        return self.relu(hidden.exp()) * 2
+
+
+def test_memory_is_reused_only_where_outputs_and_gradients_stay_equal_to_the_bit():
+    torch.manual_seed(0)
+    reuse = switch("memory_reuse")
+    model = Digits()
+    assert reuse.prove(model, (batch(0)[0],), {}, plain) == ""
+    assert all(weight.grad is None for weight in model.parameters())
+    x = torch.randn(3, 4)
+    own_input = nn.Sequential(nn.ReLU(), nn.Linear(4, 4))  # would change the loop's batch
+    assert "read again" in reuse.prove(own_input, (x,), {}, plain)
+    assert "read again" in reuse.prove(Reread(), (x,), {}, plain)
+    assert "needed again" in reuse.prove(Squared(), (x,), {}, plain)
+    parts, unproven = parts_of(model), Digits()
+    parts.models.append(unproven)
+    reuse.turn_on(parts)
+    assert not any(layer.inplace for layer in unproven.modules() if isinstance(layer, nn.ReLU))
+    assert [layer.inplace for layer in model.modules() if isinstance(layer, nn.ReLU)] == [True] * 2
+    reuse.turn_off(parts)
+    assert not any(layer.inplace for layer in model.modules() if isinstance(layer, nn.ReLU))
+
+
+def test_the_adapted_rate_is_in_force_during_the_step_alone():
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    adaptive = switch("adaptive_lr")
+    for loss in (1.0, 1.0, float("nan")):
+        adaptive.note_loss(loss)
+    assert adaptive.reaction.factor == 0.5
+    assert adaptive.before_step(optimizer) and optimizer.param_groups[0]["lr"] == 0.5
+    assert adaptive.before_step(optimizer) and optimizer.param_groups[0]["lr"] == 0.5
+    adaptive.after_step(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 1.0
+    assert "× 0.5 since loss 3: the loss became nan" in adaptive.why()
+
+
+def test_weights_trained_as_int8_lose_nothing_when_they_are_quantized():
+    import paifuser_lab as lab
+
+    torch.manual_seed(0)
+    model = Digits().eval()
+    parts = parts_of(model)
+    call = switch("model_quantization").wrap(model, plain(model))
+    output, _ = step(model, parts.optimizers[0], call)
+    assert model.features[0].weight.grad.abs().sum() > 0  # gradients pass straight through
+    with pytest.warns(UserWarning, match="no data"):
+        quantized = lab.quantize_model(model)
+    # under no_grad the quantized layers compute in another order
+    torch.testing.assert_close(quantized.model(batch(0)[0]), output)
+
+
+def test_threads_are_set_and_set_back(monkeypatch):
+    from paifuser_lab.accelerate.switches import threads
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert "OMP_NUM_THREADS sets" in switch("threads").obstacle(parts_of(nn.Linear(2, 2)))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    before = torch.get_num_threads()
+    monkeypatch.setattr(threads, "thread_choices", lambda: (before, before + 1))
+    other = switch("threads")
+    parts = parts_of(nn.Linear(2, 2))
+    assert other.label == f"threads={before + 1}" and other.obstacle(parts) == ""
+    other.turn_on(parts)
+    assert torch.get_num_threads() == before + 1
+    other.turn_off(parts)
+    assert torch.get_num_threads() == before
+    monkeypatch.setattr(threads, "thread_choices", lambda: (before,))
+    assert "one sensible number" in switch("threads").obstacle(parts)
+
+
+def test_one_process_has_nothing_to_exchange():
+    assert "trains alone" in switch("data_parallelism").obstacle(parts_of(nn.Linear(2, 2)))
+
+
+def test_a_model_that_compiles_itself_keeps_what_would_compile_it_anew():
+    model = Digits()
+    model.compile(backend="eager")
+    parts = parts_of(model)
+    for name in ("precision", "channels_last", "compile", "memory_reuse"):
+        assert "compile" in switch(name).obstacle(parts)
+    assert switch("fused_optimizer").obstacle(parts) == ""
+
+
+def test_a_compiled_model_with_hooks_of_its_own_is_not_offered():
+    model = Digits()
+    model.register_forward_hook(lambda layer, args, output: None)
+    assert "hooks" in switch("compile").obstacle(parts_of(model))
+
+
+def test_many_graphs_of_one_loop_are_a_storm(monkeypatch):
+    from paifuser_lab.accelerate.switches import compiled
+
+    graphs = [10]
+    monkeypatch.setattr(compiled, "_graphs", lambda: graphs[0])
+    storm = switch("compile")
+    storm.turn_on(parts_of(Digits()))
+    graphs[0] += MOST_GRAPHS
+    assert not storm.is_storm()
+    graphs[0] += 1
+    assert storm.is_storm()
+
+
+def test_a_compiler_in_another_thread_is_not_noticed_in_this_one():
+    begun, done = threading.Event(), threading.Event()
+
+    def compile_aside():
+        with unnoticed_by_others():
+            saved = torch.random.get_rng_state(), random.getstate()
+            with torch.compiler._compile_session_context():
+                begun.set()
+                done.wait(10)
+            torch.random.set_rng_state(saved[0])
+            random.setstate(saved[1])
+
+    before = torch.random.set_rng_state, random.setstate, torch.compiler._compile_session_context
+    worker = threading.Thread(target=compile_aside)
+    worker.start()
+    begun.wait(10)
+    assert not torch.compiler.is_compiling()
+    drawn = torch.rand(3), random.random()
+    kept = torch.random.get_rng_state()
+    following = torch.rand(3)
+    torch.random.set_rng_state(kept)  # here it works as ever
+    assert torch.equal(torch.rand(3), following)
+    done.set()
+    worker.join()
+    assert not torch.equal(torch.rand(3), drawn[0]) and random.random() != drawn[1]
+    after = torch.random.set_rng_state, random.setstate, torch.compiler._compile_session_context
+    assert after == before
