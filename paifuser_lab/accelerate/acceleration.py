@@ -30,7 +30,7 @@ READ_EVERY = 10  # steps on a GPU, where reading a loss waits for it
 
 
 class Acceleration:
-    """Switches in force around a training loop; as a context it ends them.
+    """Switches in force around a training loop; as a context it ends those that it was given.
 
     with lab.enable() as acceleration:
         for images, labels in batches:  # the loop as it is
@@ -44,6 +44,7 @@ class Acceleration:
         self.loop = Loop([], meter or Meter())
         self.watcher = Watcher(self)
         self.is_on = False
+        self._contexts: list[str] = []  # the feature that each `with` block is for
         self._losses: list[Tensor] = []
         self._read: list[float] = []  # losses of this step
         self._strangers: set[Optimizer] = set()
@@ -216,10 +217,16 @@ class Acceleration:
         return ("on" if verdict.is_kept else "taken back"), verdict.why + extra
 
     def __enter__(self) -> Acceleration:
+        self._contexts.append(next(reversed(self.features), ""))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
+        """End the feature that the `with` statement enabled; with the last one, everything."""
+        names = self.features.pop(self._contexts.pop(), set())
+        if not self.features:
+            self.stop()
+        for name in names.difference(*self.features.values()) if self.is_on else ():
+            self.remove(name)
 
     def __str__(self) -> str:
         return str(self.status())

@@ -59,6 +59,18 @@ def test_as_a_context_it_ends_with_the_block_also_by_an_error():
         pass
 
 
+def test_an_inner_context_ends_what_it_enabled_and_leaves_the_rest():
+    with lab.enable(memory_pool=False):
+        with lab.enable_memory_pool(), lab.enable_memory_reuse():
+            names = {row.name for row in lab.status().rows}
+            assert {"memory_pool", "memory_reuse"} <= names
+        assert {row.name for row in lab.status().rows} == names - {"memory_pool", "memory_reuse"}
+        with lab.enable_operator_fusion():  # enable() has it too
+            pass
+        assert "fused_optimizer" in {row.name for row in lab.status().rows}
+    assert not lab.status().is_enabled
+
+
 @pytest.mark.parametrize("call", ["enable", "disable", "disable_memory_pool"])
 def test_nothing_changes_inside_a_running_backward_pass(call):
     if call != "enable":

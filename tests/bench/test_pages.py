@@ -19,9 +19,11 @@ from paifuser_lab.bench.flops import FlopsBench, FlopsRow
 from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
 from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render
 from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS
+from paifuser_lab.bench.pages.text import number
 from paifuser_lab.bench.prune import PruneBench
 from paifuser_lab.bench.prune_rows import PruneRow
 from paifuser_lab.bench.sensitivity import SensitivityBench
+from paifuser_lab.bench.train import TrainBench, TrainLoss, TrainRow
 from paifuser_lab.cli.documents import bench as command
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
@@ -131,6 +133,27 @@ def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path)
     assert "| resnet18 | – | 1.48 × | – | – | – | – |" in text
     assert "on 80 of 80 architectures." in text and "distilled" not in text
     assert "| resnet18 | 1.64 × | 1.48 × | 3.21 × |" in block("summary", MEASURED)
+
+
+def test_training_has_a_row_a_model_with_what_was_chosen_beside_the_best_way(tmp_path):
+    row = lambda way, steps_per_s, ratio: TrainRow(
+        model="net", way=way, steps_per_s=steps_per_s, ratio=ratio, interval=(ratio, ratio)
+    )
+    rows = (row("eager", 10.0, 1.0), row("channels_last", 25.0, 2.5), row("enable()", 24.0, 2.4))
+    loss = TrainLoss(model="net", plain=(1.0, 2.0), accelerated=(3.0,), judging_share=0.015)
+    measured = TrainBench(machine="here", threads=1, rows=rows, losses=(loss,))
+    measured.save(tmp_path / "train.json")
+    text = block("train", tmp_path)
+    assert "| net | 10 | 2.40 (2.40–2.40) | 2.50 (2.50–2.50) | channels_last | " in text
+    assert "1.5 (1–2) → 3; judging 1.5 % |" in text
+    shutil.copy(MEASURED / "fuse.json", tmp_path)
+    assert "training loop: net 2.40 × (2.40–2.40)." in block("summary", tmp_path)
+
+
+def test_large_numbers_have_no_exponent():
+    assert [number(value) for value in (0.01234, 999.4, 999.6, 1741.0)] == [
+        "0.0123", "999", "1,000", "1,741"
+    ]  # fmt: skip
 
 
 def test_an_undefined_block_is_an_error(tmp_path):

@@ -193,6 +193,8 @@ def test_options_are_for_workloads_alone(tmp_path):
     for more in ({"batch": 2}, {"train": True}, {"precision": "bf16"}):
         with pytest.raises(FileError, match="one recorded run"):
             lab.memory_snapshot(tmp_path / "any.pickle", **more)
+    with pytest.raises(MeasureError, match="batch=0 is not possible"):
+        lab.memory_snapshot(net(), batch=0)
     with pytest.raises(MeasureError, match="no option of a step"):
         lab.memory_snapshot(net(), precision="none")
 

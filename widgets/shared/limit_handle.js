@@ -72,7 +72,7 @@ export class LimitHandle {
   /** @param {PointerEvent} event */
   press(event) {
     if (event.button !== 0) return;
-    this.before = this.limit.bytes;
+    this.before ??= this.limit.bytes;
     this.element.setPointerCapture(event.pointerId);
     this.element.focus();
     event.preventDefault();

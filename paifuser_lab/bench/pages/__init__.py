@@ -10,6 +10,8 @@ record names the command that measures it.
     speed         latency of models, engines, fused layers, profiles and attention
     workbench     panels in a browser, and verdicts on a busy machine
     precision     lower precision, and which layers are sensitive to it
+    memory        pools, predicted peaks, memory used again, snapshots
+    training      what `lab.enable()` gains
     pruning       pruned, distilled and quantized models
     text          numbers, paragraphs and tables
 """

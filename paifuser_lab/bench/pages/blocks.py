@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from ...errors import FileError
-from . import advice, memory, precision, pruning, speed, summary, workbench
+from . import advice, memory, precision, pruning, speed, summary, training, workbench
 from .folder import Block, Records
 from .text import paragraph
 
@@ -35,6 +35,7 @@ COMMANDS = {
     "cut": "bench experiment cut",
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
+    "train": "bench train",
     "memory": "bench memory",
     "memory_peak": "bench memory-peak",
     "reuse": "bench reuse",
@@ -68,6 +69,7 @@ BLOCK = re.compile(
 )
 BLOCKS: dict[str, Block] = {
     **summary.BLOCKS,
+    **training.BLOCKS,
     **speed.BLOCKS,
     **advice.BLOCKS,
     **precision.BLOCKS,

@@ -8,13 +8,15 @@ from ...records import Comparison, Measurement
 from ..advice import AdviceBench
 from ..compress import STAGES, CompressBench
 from ..fuse import FuseBench
+from ..memory import MemoryBench
 from ..models import ModelsBench
 from ..precision import PrecisionBench
 from ..profile import ProfileBench
 from ..prune import PruneBench
+from ..train import CHOSEN, TrainBench
 from .folder import Block, Records
 from .precision import LIVE, OURS, fastest
-from .text import minus, paragraph, percent, power, table, times
+from .text import listed, minus, paragraph, percent, power, table, times
 
 HEADER = (
     "speed-up over eager fp32",
@@ -43,6 +45,8 @@ def summary(records: Records) -> str:
         _compression(records),
         _overhead(records),
         _advice(records),
+        _pools(records),
+        _training(records),
     )
     return f"{table(HEADER, rows)}\n\n{paragraph(*sentences)}"
 
@@ -150,6 +154,30 @@ def _advice(records: Records) -> str:
         f"What advice predicts of a step and what the step achieves have a rank correlation of "
         f"{over_all:.2f} on {len(measured.models)} models ({within:.2f} within a model), each "
         "predicted without its architecture."
+    )
+
+
+def _pools(records: Records) -> str:
+    measured = records.get("memory", MemoryBench)
+    if measured is None or not measured.rows:
+        return ""
+    faster = sum(row.interval[0] > 1 for row in measured.rows)
+    most = max(measured.rows, key=lambda row: row.interval[0])
+    return (
+        f"A memory pool makes {faster} of {len(measured.rows)} calls faster on a CPU, most "
+        f"{most.model} at batch {most.batch}: {times(most.ratio, most.interval)}."
+    )
+
+
+def _training(records: Records) -> str:
+    measured = records.get("train", TrainBench)
+    chosen = [row for row in measured.rows if row.way == CHOSEN] if measured else []
+    if not chosen:
+        return ""
+    return (
+        "`lab.enable()` around a training loop: "
+        + listed([f"{row.model} {times(row.ratio, row.interval)}" for row in chosen])
+        + "."
     )
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile, record_function
 
+from ...arguments import check_count
 from ...machine.host import threads
 from ...model.watch import watching
 from ...records import StepOptions
@@ -45,11 +46,13 @@ def recorded(
 ) -> Snapshot:
     """Run a workload once and record its memory; training changes a copy of the model."""
     work = workload_of(subject)
+    if batch is not None:
+        check_count("batch", batch)
     own = None if isinstance(subject, Workload) else subject.own_threads
     record = _history if work.device.type == "cuda" else _recording
     with QUIET, preserve_rng(work.device), threads(own) if own else nullcontext():
         if options != StepOptions() or batch is not None:
-            step = real_subject(work, options, batch or example_batch(work))
+            step = real_subject(work, options, example_batch(work) if batch is None else batch)
             return record(work, step.model, step.tensors, partial(run, step))
         work.output()  # a failing model raises here with its layer's name
         inputs, model = work.inputs.clone(), work.model
