@@ -121,27 +121,8 @@ __all__ = [
     "train",
 ]
 
-_ACCELERATION = (
-    "disable",
-    "disable_adaptive_lr",
-    "disable_data_parallelism",
-    "disable_graph_optimization",
-    "disable_memory_pool",
-    "disable_memory_reuse",
-    "disable_model_quantization",
-    "disable_operator_fusion",
-    "enable",
-    "enable_adaptive_lr",
-    "enable_data_parallelism",
-    "enable_graph_optimization",
-    "enable_memory_pool",
-    "enable_memory_reuse",
-    "enable_model_quantization",
-    "enable_operator_fusion",
-    "status",
-)
 _LAZY = {
-    **dict.fromkeys(_ACCELERATION, "accelerate"),
+    **{name: "accelerate" for name in __all__ if name.startswith(("enable", "disable"))},
     "attention_cost": "attention",
     "figure": "figures",
     "find_rate": "training.find_rate",
@@ -159,6 +140,7 @@ _LAZY = {
     "Workbench": "widgets",
     "show": "widgets",
     "staircase": "pruning.targets",
+    "status": "accelerate",
     "train": "training.workloads",
 }
 
