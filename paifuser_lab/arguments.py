@@ -1,16 +1,21 @@
-"""Validate numbers, sizes and devices passed by the caller before anything runs. Built on torch."""
+"""Validate numbers, sizes, devices and options passed by the caller before anything runs. Built on
+torch and pydantic.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from pydantic import BaseModel, ValidationError
 
 from .errors import MeasureError, PaifuserError, WorkloadError, first_line
 
+Options = TypeVar("Options", bound=BaseModel)
 MAX_THREADS = 1024
 DECIMAL = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "k", "M", "G", "T"))}
 BINARY = {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)}
@@ -47,6 +52,21 @@ def check_seconds(value: Any, *, may_be_zero: bool = True) -> None:
         raise MeasureError(
             f"seconds={value!r} leaves no time to measure; give a number, {allowed}."
         )
+
+
+def checked_options(
+    kind: type[Options], options: Mapping[str, Any], what: str, error: type[PaifuserError]
+) -> Options:
+    """The options as a model of pydantic's; the first that is invalid is named in the error."""
+    try:
+        return kind(**options)
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise error(
+            f"{name}={first['input']!r} is no option of {what}: {first['msg']}; there are "
+            f"{', '.join(kind.model_fields)}."
+        ) from invalid
 
 
 def bytes_of(size: int | str) -> int:

@@ -127,9 +127,11 @@ class Learner:
         is_finite = math.isfinite(self.norm)
         if is_finite and self.plan.clip is not None:
             nn.utils.clip_grads_with_norm_(self.weights, self.plan.clip, norm)
-        if is_finite or self.scaler.is_enabled():
+        if is_finite:
             self.scaler.step(self.optimizer)  # type: ignore[arg-type]
             self.scaler.update()
+        elif self.scaler.is_enabled():
+            self._lower_scale()
         self.skipped += not is_finite
         return is_finite
 
@@ -141,7 +143,12 @@ class Learner:
             self.scaler.scale(
                 torch.ones((), device=self.device)
             )  # it has no scale before the first
-            self.scaler.update(self.scale * self.scaler.get_backoff_factor())
+            self._lower_scale()
+
+    def _lower_scale(self) -> None:
+        """Lower the loss scale of fp16, and count the steps until it grows from here."""
+        self.scaler.update(self.scale * self.scaler.get_backoff_factor())
+        self.scaler.load_state_dict(self.scaler.state_dict() | {"_growth_tracker": 0})
 
     def tensors(self, *, with_optimizer: bool = True) -> dict[str, Tensor]:
         """A copy of every tensor that training changes, by name, on the CPU."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..arguments import check_seconds
+from ..arguments import check_seconds, checked_options
 from ..errors import StepError
 from ..machine import machine_label
 from ..measure.pages import peak_resident_bytes, resident_bytes, restart_peak
@@ -96,15 +95,7 @@ def train(
 
 def plan_of(options: dict[str, Any]) -> TrainPlan:
     """The options as a plan; an invalid one is refused in a sentence."""
-    try:
-        return TrainPlan(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise StepError(
-            f"{name}={first['input']!r} is no option of a training: {first['msg']}; there are "
-            f"{', '.join(TrainPlan.model_fields)}."
-        ) from error
+    return checked_options(TrainPlan, options, "a training", StepError)
 
 
 def named_file(

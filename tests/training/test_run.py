@@ -532,6 +532,19 @@ def test_gradients_past_fp16_are_skipped_and_counted():
     assert result.skipped > 0 and result.last_loss < 10
 
 
+def test_a_step_whose_norm_alone_overflows_is_skipped_in_fact():
+    layer = nn.Linear(4, 1)
+    before = layer.weight.detach().clone()
+    learner = Learner(layer, None, plan(precision="fp16"), CPU)
+    scale = learner.scale
+    assert not learner.take_step(1e25 * layer.weight.sum(), 0.1)
+    assert all(bool(weight.grad.isfinite().all()) for weight in [layer.weight])
+    assert torch.equal(layer.weight, before) and learner.skipped == 1
+    assert learner.scale == scale / 2
+    learner.optimizer.zero_grad()
+    assert learner.take_step(layer.weight.sum(), 0.1) and not torch.equal(layer.weight, before)
+
+
 @given(
     st.sampled_from(["one-cycle", "cosine", "constant"]),
     st.one_of(st.none(), st.floats(0, 0.9)),

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from ...arguments import check_count
+from ...arguments import check_count, checked_options
 from ...errors import MeasureError, PaifuserError, first_line
 from ...machine.host import threads
 from ...measure.flops import counter
@@ -52,15 +51,7 @@ def predicted_peak(
 
 def options_of(**options: Any) -> StepOptions:
     """The options of a step; an invalid one is refused in a sentence."""
-    try:
-        return StepOptions(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise MeasureError(
-            f"{name}={first['input']!r} is no option of a step: {first['msg']}; there are "
-            f"{', '.join(name for name in StepOptions.model_fields)}."
-        ) from error
+    return checked_options(StepOptions, options, "a step", MeasureError)
 
 
 class Predictor:
