@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -47,6 +49,14 @@ def test_overlap_is_symmetric_and_the_complete_one_is_never_more(one, other):
     assert complete_iou(a, b).item() <= iou(a, b).item() + 1e-6
 
 
+def test_the_complete_overlap_is_that_computed_by_hand():
+    """Sides 4 × 2 and 2 × 2 with a common 2 × 2; centres 1 apart in a hull of 4 × 2."""
+    value = complete_iou(torch.tensor([0.0, 0, 4, 2]), torch.tensor([0.0, 0, 2, 2])).item()
+    unlike = 4 / math.pi**2 * (math.atan(2.0) - math.atan(1.0)) ** 2
+    share = unlike / (1 - 0.5 + unlike)
+    assert value == pytest.approx(0.5 - 1 / 20 - share * unlike, abs=1e-5)
+
+
 def test_boxes_that_do_not_overlap_have_a_gradient_towards_each_other():
     box = torch.tensor([0.0, 0.0, 0.2, 0.2], requires_grad=True)
     torch.autograd.backward(complete_iou(box, torch.tensor([0.6, 0.0, 0.8, 0.2])))
@@ -62,6 +72,12 @@ def test_of_overlapping_candidates_of_one_class_the_best_remains():
     assert kind.tolist() == [0, 1, 0]
     assert kept[0].tolist() == pytest.approx(wide(0.9))
     assert len(suppressed(candidates, scores, limit=2)[0]) == 2
+
+
+def test_the_overlap_past_which_a_candidate_goes_is_that_given():
+    two, scores = torch.tensor([wide(1.0), wide(0.75)]), torch.tensor([[0.9], [0.8]])
+    assert len(suppressed(two, scores)[0]) == 1
+    assert len(suppressed(two, scores, most_overlap=0.76)[0]) == 2
 
 
 def test_average_precision_is_that_of_the_case_computed_by_hand():
@@ -89,6 +105,11 @@ def test_a_class_that_does_not_occur_does_not_count_and_no_object_gives_zero():
     assert average([(0.9, wide(1.0))], target()) == 0.0
     assert average([(0.9, wide(1.0))], target((0, *wide(1.0)))) == pytest.approx(1.0)
     assert average([(0.9, wide(1.0))], target((1, *wide(1.0)))) == 0.0
+
+
+def test_a_precision_that_rises_later_counts_from_the_beginning():
+    objects = target((0, 0.5, 0.5, 1.0, 1.0))
+    assert average([(0.9, wide(1.0)), (0.8, (0.5, 0.5, 1.0, 1.0))], objects) == pytest.approx(0.5)
 
 
 def candidates_on(objects: torch.Tensor, score: float) -> dict[str, torch.Tensor]:
@@ -129,6 +150,32 @@ def test_padding_and_the_order_of_objects_do_not_change_the_loss():
     assert loss(output, target(first, second)[:, :2]).item() == pytest.approx(value.item())
 
 
+def test_the_best_candidates_near_an_object_answer_for_it_and_the_best_by_its_overlap():
+    torch.manual_seed(0)
+    loss = DetectionLoss(side=64, per_object=3)
+    objects = target((1, 0.3, 0.3, 0.8, 0.7), (-1, 0.3, 0.3, 0.8, 0.7))
+    spread = 0.05 * torch.randn(1, 84, 4)
+    candidates, scores = objects[:, :1, 1:] + spread, 0.2 + 0.6 * torch.rand(1, 84, 2)
+    kind, edges = objects[..., 0].long(), objects[..., 1:]
+    answers = loss._answers(candidates, scores, kind, edges)[0]
+    chosen = answers[0].nonzero()[:, 0]
+    assert len(chosen) == 3 and loss._is_near(edges)[0, 0][chosen].all()
+    overlap = iou(candidates[0, chosen], edges[0, 0])
+    assert answers[0].max().item() == pytest.approx(overlap.max().item())
+    assert not answers[1:].any(), "padding asks for nothing"
+
+
+def test_a_batch_twice_has_the_loss_of_it_once():
+    torch.manual_seed(0)
+    loss, objects = DetectionLoss(side=64, per_object=3), target((1, 0.25, 0.25, 0.75, 0.75))
+    once = candidates_on(objects, 0.6)
+    once["boxes"] = once["boxes"] + 0.02 * torch.randn(1, 84, 4)
+    twice = {name: torch.cat([value, value]) for name, value in once.items()}
+    assert loss(twice, torch.cat([objects, objects])).item() == pytest.approx(
+        loss(once, objects).item()
+    )
+
+
 def test_a_scene_without_objects_asks_for_low_scores_alone():
     loss = DetectionLoss(side=64)
     low, high = (candidates_on(target((0, 0.2, 0.2, 0.4, 0.4)), score) for score in (0.01, 0.5))
@@ -141,7 +188,7 @@ def test_a_scene_without_objects_asks_for_low_scores_alone():
 
 def test_every_object_has_candidates_even_one_between_all_centres():
     loss = DetectionLoss(side=64)
-    small = torch.tensor([[[0.124, 0.124, 0.126, 0.126]]])
+    small = torch.tensor([[[0.149, 0.149, 0.151, 0.151]]])
     assert loss._is_near(small).sum() >= 1
 
 
@@ -156,6 +203,16 @@ def test_boxes_close_around_what_is_seen_of_an_object():
             is_kind = classes == streets.BOXED[int(kind)]
             assert is_kind[top:bottom, left].any() and is_kind[top:bottom, right - 1].any()
             assert is_kind[top, left:right].any() and is_kind[bottom - 1, left:right].any()
+
+
+def test_a_box_reaches_to_the_far_edge_of_its_last_pixel():
+    canvas = streets._Canvas(np.random.default_rng(0), 32)
+    canvas.objects[...] = 0
+    canvas.objects[4:12, 8:16] = 1
+    canvas.labels[4:12, 8:16] = streets.CAR
+    kind, *box = streets._boxes(canvas)[0].tolist()
+    assert streets.BOXED[int(kind)] == streets.CAR
+    assert box == [8 / 32, 4 / 32, 16 / 32, 12 / 32]
 
 
 def test_a_mirrored_scene_has_mirrored_boxes():
