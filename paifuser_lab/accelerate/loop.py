@@ -71,6 +71,7 @@ class Loop(Running):
                 self.calls[model] = AcceleratedCall(model, self)
         self._structure = self.structure_now()
         self.judge, self._block = None, None
+        self._forget_compiled()
         self.find_obstacles(self.switches.values())
         self.go(self.asked)
         self._last = self.meter.now(self.parts.device)
@@ -117,6 +118,14 @@ class Loop(Running):
         for call in self.calls.values():
             call.remove()
         self.parts, self.calls, self.judge, self._block = Parts(), {}, None, None
+        self.stopped = ""
+        self._forget_compiled()
+
+    def _forget_compiled(self) -> None:
+        """What was compiled is of other models."""
+        switch = self.switches.get("compile")
+        if isinstance(switch, Compiled):
+            switch.forget()
 
     def is_changed(self) -> bool:
         """Whether the models or the optimizers' groups are no longer those that joined."""

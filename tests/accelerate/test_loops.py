@@ -164,6 +164,21 @@ def test_a_model_is_compiled_aside_while_the_loop_goes_on_and_swapped_in(monkeyp
         assert model.features[1].num_batches_tracked == steps + 40
 
 
+def test_a_second_loop_is_compiled_too_and_not_stopped_with_the_first(monkeypatch):
+    with metered(monkeypatch, lambda way: 0.5 if "compile" in way else 1.0) as meter:
+        acceleration = lab.enable_graph_optimization()
+        acceleration.options["backend"] = "eager"
+        compiled = acceleration.loop.switches["compile"]
+        for model, optimizer in (made(), made()):
+            for step in range(80):
+                trained(model, optimizer, 1, first=step, work=meter.work)
+                if compiled.thread is not None:
+                    compiled.thread.join()
+            assert list(compiled.compiled) == [model] and "compile" in lab.status().on
+            assert not acceleration.loop.stopped
+            acceleration.loop.stop("of a test")
+
+
 def test_a_model_that_does_not_compile_stays_as_it_is_with_the_reason(monkeypatch):
     def broken(graph, inputs):
         raise ValueError("no such backend")

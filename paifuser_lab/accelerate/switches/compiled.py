@@ -98,6 +98,11 @@ class Compiled(Switch):
         """Whether the compiled code can be tried."""
         return self.thread is not None and not self.thread.is_alive() and not self.failure
 
+    def forget(self) -> None:
+        """Begin anew with other models; what a thread still compiles is not used."""
+        self.compiled.clear()
+        self.thread, self.failure, self._graphs = None, "", 0
+
     def turn_on(self, parts: Parts) -> None:
         if not self._graphs:
             self._graphs = _graphs()
@@ -128,10 +133,11 @@ class Compiled(Switch):
                     if parts:
                         torch.stack(parts).sum().backward()  # type: ignore[no-untyped-call]
         except Exception as error:
-            self.failure = f"it does not compile ({first_line(error)[:120]})"
+            if self.thread is threading.current_thread():
+                self.failure = f"it does not compile ({first_line(error)[:120]})"
         finally:
             for twin in twins:
-                del self.compiled[twin]
+                self.compiled.pop(twin, None)
             release_pool()
 
 
