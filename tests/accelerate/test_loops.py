@@ -170,7 +170,7 @@ def test_a_second_loop_is_compiled_too_and_not_stopped_with_the_first(monkeypatc
         acceleration.options["backend"] = "eager"
         compiled = acceleration.loop.switches["compile"]
         for model, optimizer in (made(), made()):
-            for step in range(80):
+            for step in range(190):
                 trained(model, optimizer, 1, first=step, work=meter.work)
                 if compiled.thread is not None:
                     compiled.thread.join()
