@@ -11,6 +11,7 @@ from ..errors import FileError, WorkloadError
 from ..workload import Workload, outside_inference
 from ..workload.load import load as load_by_name
 from ..workload.load import models
+from ..workload.trust import is_model_file
 from .folder import is_folder
 from .variant import Variant
 
@@ -27,8 +28,8 @@ def load(
     trust: bool = False,
     **options: Any,
 ) -> Workload:
-    """Load a workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
-    `package.module:function`; or from a folder.
+    """Load a workload by name: a model of the zoo, an ONNX file, `hf:TYPE` from a transformers
+    config, `hf:PATH` from a folder of a checkpoint, or `package.module:function`; or from a folder.
 
     Equal seeds give equal weights. A function chooses its batch size itself. Options are passed to
     the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
@@ -85,6 +86,8 @@ def _means_folder(name: str | Path) -> bool:
     """Whether a name means a folder: by its type or spelling, or because the folder exists and no
     model has that name.
     """
+    if is_model_file(str(name)) and not folder_exists(name):
+        return False
     if isinstance(name, Path):
         return True
     if name in models() or name.startswith("hf:"):

@@ -22,6 +22,7 @@ from .workload import (
     Options,
     Workload,
     changed_buffers,
+    known_inputs,
     outside_inference,
     workload_of,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Options",
     "Workload",
     "changed_buffers",
+    "known_inputs",
     "outside_inference",
     "running",
     "running_in_turns",

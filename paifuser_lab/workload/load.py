@@ -1,5 +1,5 @@
-"""Loads a workload by name: from the zoo, from a transformers config, or from a function of the
-user's.
+"""Loads a workload by name: from the zoo, from a file or a folder of another tool, from a
+transformers config, or from a function of the user's.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from .._files import file_exists
 from ..arguments import check_count, device_of
 from ..errors import MissingExtraError, PaifuserError, UnknownModelError, WorkloadError, first_line
+from ..importer import Imported
+from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
 from ..progress import Progress, progress
 from ..records import Origin
-from .trust import followed, imported, names_function
+from .trust import followed, imported, is_model_file, names_function
 from .workload import Workload
 
 
@@ -34,8 +36,8 @@ def load(
     device: str = "cpu",
     **options: Any,
 ) -> Workload:
-    """Load a workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
-    `package.module:function`.
+    """Load a workload by name: a model of the zoo, an ONNX file, `hf:TYPE` from a transformers
+    config, `hf:PATH` from a folder of a checkpoint, or `package.module:function`.
 
     Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
     `package.module:function` that returns the train and test batches, in place of any that the
@@ -46,7 +48,9 @@ def load(
     """
     check_count("batch", batch, error=WorkloadError)
     target = device_of(device)
-    if name.startswith("hf:"):
+    if is_model_file(name):
+        work = _from_file(name, batch, seed, options)
+    elif name.startswith("hf:"):
         work = _from_transformers(name, batch, seed, options)
     elif ":" in name:
         work = _from_function(name, seed, options)
@@ -95,6 +99,16 @@ def models() -> tuple[str, ...]:
     from .. import zoo
 
     return zoo.names()
+
+
+def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    return Workload.from_onnx(name, batch=batch, seed=seed, **options)
+
+
+def _workload(imported: Imported, name: str) -> Workload:
+    work = Workload(imported.model, imported.inputs, name=name)
+    work.notes = imported.notes
+    return work
 
 
 def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
@@ -198,6 +212,13 @@ def _current_folder_importable() -> Iterator[None]:
 
 
 def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    path = name.removeprefix("hf:")
+    if os.sep in path or path.startswith(".") or file_exists(Path(path) / "config.json"):
+        if options:
+            raise WorkloadError(
+                f"{name} has its own config; leave the option {min(options)!r} out."
+            )
+        return _workload(load_folder(path, batch=batch, seed=seed), name)
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:
@@ -207,7 +228,7 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = AutoModel.from_config(config).eval()
-            inputs = _inputs_or_advice(model, name, batch)
+        inputs = plausible_inputs(model, batch, seed, name=name)
     except PaifuserError:
         raise
     except Exception as error:  # the config raises whatever the use of a wrong option raises
@@ -215,29 +236,3 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
             f"transformers cannot make {name!r}: {first_line(error)}"
         ) from error
     return Workload(model, inputs, name=name)
-
-
-def _inputs_or_advice(model: Any, name: str, batch: int) -> dict[str, Tensor]:
-    try:
-        return _transformers_inputs(model, batch)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise UnknownModelError(
-            f"No plausible inputs are known for {name!r} ({first_line(error)}); build model and "
-            "inputs yourself, and use "
-            f"Workload(model, inputs)."
-        ) from error
-
-
-def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
-    """Plausible inputs for a transformers model, by its config."""
-    config, key = model.config, model.main_input_name
-    if key == "pixel_values":
-        size = getattr(config, "image_size", 224)
-        height, width = size if isinstance(size, list | tuple) else (size, size)
-        return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
-    if key != "input_ids":
-        raise ValueError(f"it reads {key!r}")
-    length = min(128, getattr(config, "max_position_embeddings", None) or 128)
-    ids = torch.randint(min(100, config.vocab_size - 1), config.vocab_size, (batch, length))
-    inputs = {key: ids, "attention_mask": torch.ones_like(ids)}
-    return inputs | ({"decoder_input_ids": ids.clone()} if config.is_encoder_decoder else {})

@@ -37,7 +37,12 @@ HOW = "with trust=True (on the command line: --trust)"
 
 def names_function(name: str) -> bool:
     """Whether a name is that of a function, `package.module:function`."""
-    return ":" in name and not name.startswith("hf:")
+    return ":" in name and not name.startswith("hf:") and not is_model_file(name)
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a name is that of an ONNX file."""
+    return name.lower().endswith(".onnx")
 
 
 def imported(name: str) -> Callable[..., Any]:

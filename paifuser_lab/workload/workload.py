@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import GeneratorType
 from typing import Any, Protocol, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -91,6 +93,8 @@ class Inputs:
 
 
 UNSEEN = Inputs()  # given for a model that is only rounded, and never called
+# of each model that a workload was made of, while the model lives
+_inputs_of: WeakKeyDictionary[nn.Module, Inputs] = WeakKeyDictionary()
 
 
 class Workload:
@@ -123,6 +127,7 @@ class Workload:
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how to load it again, if `load` created it
         self.applied: tuple[Options, ...] = ()  # the recipe steps that the model was changed by
+        self.notes: tuple[str, ...] = ()  # on how a model from a file runs
         # What `apply` made of it, in a cache that lives as long as the workload.
         self.variants: OrderedDict[str, Any] = OrderedDict()
         check_names(self)
@@ -132,6 +137,31 @@ class Workload:
         check_data(self)
         if self.inputs is not UNSEEN:
             check_forward(self)
+            _inputs_of[model] = self.inputs
+
+    @classmethod
+    def from_onnx(
+        cls,
+        path: str | Path,
+        inputs: Mapping[str, Tensor] | None = None,
+        *,
+        batch: int = 1,
+        seed: int = 0,
+        sizes: Mapping[str, int] | None = None,
+        **parts: Any,
+    ) -> Self:
+        """A workload of an ONNX file: converted to torch, with its output proven equal to ONNX
+        Runtime's, where its operators allow; else run there as it is. `notes` says which.
+
+        Inputs are made up from the shapes in the file, with `sizes` for those that it leaves open,
+        unless given by name. `parts` are the other arguments of a workload, such as `test`.
+        """
+        from ..importer.onnx import load_onnx
+
+        read = load_onnx(path, batch=batch, seed=seed, inputs=inputs, sizes=sizes)
+        work = cls(read.model, read.inputs, **{"name": read.name, **parts})
+        work.notes = read.notes
+        return work
 
     def __repr__(self) -> str:
         shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)
@@ -263,6 +293,11 @@ def workload_of(subject: Workload | Derived) -> Workload:
             "lab.load(name)."
         )
     return work
+
+
+def known_inputs(model: nn.Module) -> Inputs | None:
+    """The inputs of the last workload of a model in this process; None where there was none."""
+    return _inputs_of.get(model)
 
 
 # Decorates what creates models or needs gradients: a caller may be in torch.inference_mode(), whose

@@ -1,0 +1,65 @@
+"""Limits of what a model file may ask for, and how its names are shown in messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from torch import nn
+
+from ..errors import FileError
+
+MAX_FILE = 2 << 30  # bytes: a protobuf message cannot be longer
+MAX_NODES = 100_000
+MAX_DEPTH = 16  # of graphs inside nodes, and of functions that call functions
+MAX_RANK = 32
+MAX_ELEMENTS = 1 << 29  # of one tensor
+SHOWN = 60  # characters of a name
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model that was read from a file, with example inputs, and notes on how it runs."""
+
+    model: nn.Module
+    inputs: Any
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+class NotConvertibleError(Exception):
+    """A part of a file has no counterpart in torch; the file can still be run as it is."""
+
+
+def shown(text: Any) -> str:
+    """A name from a file as it is shown in a message: quoted, in one line, not too long."""
+    text = str(text)
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+
+
+def checked_shape(dims: Iterable[int], what: str, *, limit: int = MAX_ELEMENTS) -> tuple[int, ...]:
+    """The shape, if a tensor can have it here; else a FileError, before anything is allocated."""
+    shape = tuple(int(size) for size in dims)
+    if any(size < 0 for size in shape):
+        raise FileError(f"{what} has a negative size in its shape {short(shape)}; export it again.")
+    if len(shape) > MAX_RANK or prod(shape) > limit:
+        raise FileError(
+            f"{what} has the shape {short(shape)}, past the limit of {limit:,} elements; is it "
+            "the right file?"
+        )
+    return shape
+
+
+def short(shape: tuple[int, ...]) -> str:
+    """A shape in a message."""
+    text = "×".join(map(str, shape[:8]))
+    return f"{text}×…" if len(shape) > 8 else text or "()"
+
+
+def identifier(text: str) -> str:
+    """A Python name that is as near as possible to a name in a file."""
+    text = re.sub(r"[^0-9A-Za-z_]+", "_", text)[:SHOWN].strip("_") or "value"
+    return f"_{text}" if text[0].isdigit() else text

@@ -1,0 +1,18 @@
+"""Reads ONNX files as models.
+
+proto      the message, checked before it is used
+external   weights in files of their own
+examples   example inputs from the shapes that the file declares
+rewrite    activations that were written as several nodes
+operators  the counterpart of each operator in torch
+convert    the file as a torch module
+probe      a process with limits of memory and time
+runtime    the file in ONNX Runtime
+load       which of the two, with parity proven
+"""
+
+from __future__ import annotations
+
+from .load import load_onnx
+
+__all__ = ["load_onnx"]

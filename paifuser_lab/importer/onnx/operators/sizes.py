@@ -1,0 +1,163 @@
+"""Arithmetic of shapes, which exported files write as operators on small tensors of integers.
+
+It becomes arithmetic of Python integers, so that a reshape of the module reads as in torch, and
+stays right for another batch.
+"""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Callable
+from typing import Any
+
+from ...limits import NotConvertibleError
+from ...tree import Constant, Size
+from .registry import SIZE_RULES, Call, Sizes, operator, sizes_of
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": python.add,
+    "Sub": python.sub,
+    "Mul": python.mul,
+    "Div": python.floordiv,
+    "Mod": python.mod,
+    "Equal": python.eq,
+    "Greater": python.gt,
+    "Less": python.lt,
+}
+
+
+@operator("Shape")
+def shape(call: Call) -> Sizes:
+    """The sizes of a tensor, or some of them."""
+    value, rank = call.value(0), call.rank(0)
+    axes = range(rank)[slice(call.attribute("start", 0), call.attribute("end"))]
+    examples = call.tree.examples
+    if isinstance(value, Constant):
+        sizes = call.shape(0)
+        return Sizes(tuple(Size(sizes[axis], (sizes[axis],) * examples) for axis in axes))
+    return Sizes(tuple(call.tree.size(value, axis) for axis in axes))
+
+
+@operator("Size")
+def size(call: Call) -> Sizes:
+    """The number of elements of a tensor."""
+    total = Size(1, (1,) * call.tree.examples)
+    for item in shape(call).items:
+        total = call.tree.arithmetic(python.mul, total, item)
+    return Sizes((total,), is_scalar=True)
+
+
+def _rule(*names: str) -> Callable[[Callable[[Call], Sizes | None]], Any]:
+    def register(function: Callable[[Call], Sizes | None]) -> Any:
+        SIZE_RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def _all(call: Call) -> list[Sizes] | None:
+    """All inputs as integers; None if one is not."""
+    each = [sizes_of(value, call.tree.examples) for value in call.inputs]
+    found = [sizes for sizes in each if sizes is not None]
+    return found if len(found) == len(each) else None
+
+
+@_rule(*ARITHMETIC)
+def _arithmetic(call: Call) -> Sizes | None:
+    both = _all(call)
+    if both is None or len(both) != 2:
+        return None
+    left, right = both
+    count = max(len(left.items), len(right.items))
+    if {len(left.items), len(right.items)} - {1, count}:
+        return None
+    pairs = zip(_repeated(left, count), _repeated(right, count), strict=True)
+    function = ARITHMETIC[call.node.op_type]
+    try:
+        items = tuple(call.tree.arithmetic(function, a, b) for a, b in pairs)
+    except ZeroDivisionError as error:
+        raise NotConvertibleError("it divides by zero") from error
+    return Sizes(items, left.is_scalar and right.is_scalar)
+
+
+def _repeated(sizes: Sizes, count: int) -> tuple[Size, ...]:
+    return sizes.items * count if len(sizes.items) == 1 else sizes.items
+
+
+@_rule("Gather")
+def _gather(call: Call) -> Sizes | None:
+    both = _all(call)
+    if both is None:
+        return None
+    chosen = [item.value for item in both[1].items]
+    if not all(isinstance(item, int) for item in chosen):
+        return None
+    return Sizes(tuple(both[0].items[index] for index in chosen), both[1].is_scalar)
+
+
+@_rule("Concat")
+def _concat(call: Call) -> Sizes | None:
+    parts = _all(call)
+    if parts is None or any(part.is_scalar for part in parts):
+        return None
+    return Sizes(tuple(item for part in parts for item in part.items))
+
+
+@_rule("Slice")
+def _slice(call: Call) -> Sizes | None:
+    sizes = sizes_of(call.inputs[0], call.tree.examples)
+    start, end = call.integers(1, "starts"), call.integers(2, "ends")
+    step = call.integers(4) or [1]
+    if sizes is None or not start or not end:
+        return None
+    return Sizes(sizes.items[start[0] : end[0] : step[0]])
+
+
+@_rule("Squeeze")
+def _squeeze(call: Call) -> Sizes | None:
+    sizes = sizes_of(call.inputs[0], call.tree.examples)
+    return None if sizes is None or len(sizes.items) != 1 else Sizes(sizes.items, is_scalar=True)
+
+
+@_rule("Unsqueeze")
+def _unsqueeze(call: Call) -> Sizes | None:
+    sizes = sizes_of(call.inputs[0], call.tree.examples)
+    return None if sizes is None or not sizes.is_scalar else Sizes(sizes.items)
+
+
+@_rule("Reshape")
+def _reshape(call: Call) -> Sizes | None:
+    sizes, shape = sizes_of(call.inputs[0], call.tree.examples), call.integers(1)
+    if sizes is None or shape is None or len(shape) > 1:
+        return None
+    return Sizes(sizes.items, is_scalar=not shape)
+
+
+@_rule("Identity")
+def _identity(call: Call) -> Sizes | None:
+    return sizes_of(call.inputs[0], call.tree.examples)
+
+
+@_rule("Cast")
+def _cast(call: Call) -> Sizes | None:
+    is_integer = call.attribute("to") in (6, 7)  # int32 and int64
+    return sizes_of(call.inputs[0], call.tree.examples) if is_integer else None
+
+
+@_rule("Where")
+def _where(call: Call) -> Sizes | None:
+    inputs = call.inputs
+    parts = [sizes_of(value, call.tree.examples) for value in inputs]
+    if any(part is None for part in parts):
+        return None
+    condition, yes, no = [part for part in parts if part is not None]
+    count = max(len(part.items) for part in (condition, yes, no))
+    if any(len(part.items) not in (1, count) for part in (condition, yes, no)):
+        return None
+    chosen = []
+    rows = zip(*(_repeated(part, count) for part in (condition, yes, no)), strict=True)
+    for flag, first, second in rows:
+        if not isinstance(flag.value, int):
+            return None
+        chosen.append(first if flag.value else second)
+    return Sizes(tuple(chosen))

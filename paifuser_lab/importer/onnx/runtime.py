@@ -1,0 +1,135 @@
+"""Runs an ONNX file in ONNX Runtime: once in a process of its own, to see that it is harmless, and
+as a module where torch has no counterpart of its operators.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...errors import FileError, first_line
+from ..limits import shown
+from . import probe
+from .proto import OnnxFile
+
+SIGNALS = {-9: "was ended for its use of memory or time", -11: "crashed", -6: "crashed"}
+MAX_REASON = 200  # characters
+
+
+def runtime_outputs(file: OnnxFile, examples: Sequence[dict[str, Tensor]]) -> list[list[Tensor]]:
+    """The outputs of ONNX Runtime for each example, from a process with limits."""
+    names = [value.name for value in file.inputs]
+    arrays: dict[str, Any] = {
+        f"{index}.{at}": example[name].numpy()
+        for index, example in enumerate(examples)
+        for at, name in enumerate(names)
+    }
+    arrays["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
+    arrays["count"] = np.array(len(examples))
+    size = file.path.stat().st_size + sum(
+        external.stat().st_size for external in external_files(file)
+    )
+    with tempfile.TemporaryDirectory(prefix="paifuser-probe-") as folder:
+        inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+        np.savez(inputs, **arrays)
+        command = [
+            sys.executable, "-I", str(Path(probe.__file__)), str(file.path.absolute()),
+            str(inputs), str(outputs), str(probe.MEMORY + 6 * size), str(probe.SECONDS),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, capture_output=True, timeout=probe.SECONDS, check=False, cwd=folder
+            )
+        except subprocess.TimeoutExpired as error:
+            raise FileError(
+                f"{file.path.name} did not end within {probe.SECONDS} s in ONNX Runtime; is it a "
+                "model, or does it loop?"
+            ) from error
+        if done.returncode:
+            raise FileError(f"ONNX Runtime cannot run {file.path.name}: {_reason(done)}.")
+        results = np.load(outputs, allow_pickle=False)
+        count = len(file.graph.output)
+        return [
+            [torch.from_numpy(results[f"{index}.{at}"]) for at in range(count)]
+            for index in range(len(examples))
+        ]
+
+
+def external_files(file: OnnxFile) -> set[Path]:
+    """The files beside the model that hold its weights."""
+    return {
+        file.path.parent / entry.value
+        for tensor in file.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    if done.returncode in SIGNALS:
+        return f"it {SIGNALS[done.returncode]}"
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+    return shown(lines[-1][:MAX_REASON]).strip("'\"").rstrip(".")
+
+
+class OnnxModel(nn.Module):
+    """An ONNX file that runs in ONNX Runtime; its layers cannot be seen or changed.
+
+    The file is a buffer, so that the model is hashed, copied and saved like any other.
+    """
+
+    file: Tensor
+
+    def __init__(self, content: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.register_buffer("file", torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        self.input_names, self.output_names = tuple(inputs), tuple(outputs)
+        self.folder = ""  # of weights in files of their own
+        self.sessions: dict[int, Any] = {}
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        """The output, or a dict of several by name."""
+        feed = dict(zip(self.input_names, args, strict=False)) | kwargs
+        arrays = {name: value.detach().contiguous().numpy() for name, value in feed.items()}
+        results = [torch.from_numpy(result) for result in self._session().run(None, arrays)]
+        if len(results) == 1:
+            return results[0]
+        return dict(zip(self.output_names, results, strict=True))
+
+    def _session(self) -> Any:
+        """A session with torch's number of threads; one is kept for each number."""
+        count = torch.get_num_threads()
+        if count not in self.sessions:
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = count
+            options.log_severity_level = 4
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            source = self.folder or self.file.numpy().tobytes()
+            try:
+                self.sessions[count] = onnxruntime.InferenceSession(
+                    source, options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # ONNX Runtime has its own errors
+                raise FileError(f"ONNX Runtime cannot open it: {first_line(error)}") from error
+        return self.sessions[count]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self)(self.file.numpy().tobytes(), self.input_names, self.output_names)
+        twin.folder, twin.training = self.folder, self.training
+        memo[id(self)] = twin
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**copy.copy(self.__dict__), "sessions": {}}

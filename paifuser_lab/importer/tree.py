@@ -1,0 +1,265 @@
+"""Builds a torch module out of operators: an fx graph whose layers are modules of torch.nn.
+
+Each operator is also computed on the meta device for each set of example inputs, which costs no
+memory: that gives the shapes of all values, and two sets with other sizes show which sizes vary.
+Values that do not depend on the inputs are computed at once.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from .limits import MAX_ELEMENTS, MAX_NODES, NotConvertibleError, identifier, short
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A value that does not depend on the inputs; a named one is a weight of the file."""
+
+    tensor: Tensor
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A value that depends on the inputs: its node, and a meta tensor for each example."""
+
+    node: fx.Node
+    metas: tuple[Tensor, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape for the first example."""
+        return tuple(self.metas[0].shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype."""
+        return self.metas[0].dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """An integer computed from shapes: a number or its node, and its value for each example."""
+
+    value: Any
+    each: tuple[int, ...]
+
+
+Value = Constant | Traced
+
+
+class Tree:
+    """A module that is being built, operator by operator."""
+
+    def __init__(self, examples: int) -> None:
+        self.examples = examples
+        self.root = nn.Module()
+        self.graph = fx.Graph()
+        self.leaves: set[str] = set()
+        self.weights: dict[tuple[int, str], nn.Parameter] = {}  # tensor and orientation → parameter
+        self.read: dict[int, tuple[fx.Node, Tensor]] = {}  # constants that the graph reads
+        self.calls = 0
+
+    def input(self, name: str, metas: Sequence[Tensor]) -> Traced:
+        """Declare an input."""
+        name = identifier(name)
+        return Traced(
+            self.graph.placeholder(f"{name}_" if keyword.iskeyword(name) else name), tuple(metas)
+        )
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of tensors: at once if all are constants, else in the graph.
+
+        A function of several results gives a list of values.
+        """
+        leaves = pytree.tree_leaves((args, kwargs), is_leaf=_is_value)
+        is_constant = not any(
+            isinstance(leaf, Traced) or (isinstance(leaf, Size) and isinstance(leaf.value, fx.Node))
+            for leaf in leaves
+        )
+        metas = [
+            self._computed(function, *self._mapped(_meta(index), args, kwargs))
+            for index in range(self.examples)
+        ]
+        if is_constant:
+            args, kwargs = self._mapped(_real, args, kwargs)
+            results = function(*args, **kwargs)
+            if isinstance(results, Tensor):
+                return Constant(results)
+            return [Constant(result) for result in results]
+        args, kwargs = self._mapped(self._node, args, kwargs)
+        return self._traced(self.graph.call_function(function, args, kwargs), metas)
+
+    def layer(
+        self, path: str, layer: nn.Module, weights: dict[str, Tensor], *args: Value, **kwargs: Any
+    ) -> Any:
+        """Call a layer, which was made on the meta device and gets these weights.
+
+        Layers that are given the same tensor share one parameter.
+        """
+        layer.eval()
+        metas = [
+            self._computed(layer, *self._mapped(_meta(index), args, kwargs))
+            for index in range(self.examples)
+        ]
+        for name, tensor in weights.items():
+            if name in layer._buffers:
+                setattr(layer, name, tensor)
+                continue
+            key = id(tensor), str(tensor.dtype)
+            if key not in self.weights:
+                self.weights[key] = nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+            setattr(layer, name, self.weights[key])
+        _without_meta(layer)
+        path = self._add(path, layer)
+        nodes, options = self._mapped(self._node, args, kwargs)
+        return self._traced(self.graph.call_module(path, nodes, options), metas)
+
+    def size(self, value: Traced, axis: int) -> Size:
+        """The size of a dimension: a number if it is the same for all examples."""
+        each = tuple(meta.shape[axis] for meta in value.metas)
+        if len(set(each)) == 1:
+            return Size(each[0], each)
+        return Size(self.graph.call_method("size", (value.node, axis)), each)
+
+    def arithmetic(self, function: Callable[[Any, Any], Any], left: Size, right: Size) -> Size:
+        """A size computed from two others."""
+        each = tuple(int(function(a, b)) for a, b in zip(left.each, right.each, strict=True))
+        if len(set(each)) == 1:
+            return Size(each[0], each)
+        return Size(self.graph.call_function(function, (left.value, right.value)), each)
+
+    def tensor(self, items: Sequence[Size], *, is_scalar: bool = False) -> Value:
+        """Sizes as a tensor of integers."""
+        if not any(isinstance(item.value, fx.Node) for item in items):
+            values = [item.value for item in items]
+            return Constant(torch.tensor(values[0] if is_scalar else values, dtype=torch.int64))
+        values = [item.value for item in items]
+        node = self.graph.call_function(torch.tensor, (values[0] if is_scalar else values,))
+        shape = () if is_scalar else (len(items),)
+        meta = torch.empty(shape, dtype=torch.int64, device="meta")
+        return Traced(node, (meta,) * self.examples)
+
+    def finish(self, outputs: dict[str, Value], name: str) -> fx.GraphModule:
+        """The module: it returns its output, or a dict of several by name."""
+        nodes = {key: self._node(value) for key, value in outputs.items()}
+        self.graph.output(next(iter(nodes.values())) if len(nodes) == 1 else nodes)
+        module = fx.GraphModule(self.root, self.graph, class_name=identifier(name))
+        module.graph.eliminate_dead_code()
+        module.delete_all_unused_submodules()
+        module.recompile()
+        return module.eval()
+
+    def _computed(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self.calls += 1
+        if self.calls > 2 * MAX_NODES:
+            raise NotConvertibleError(f"it has more than {MAX_NODES:,} operators")
+        with torch.no_grad():
+            result = function(*args, **kwargs)
+        for tensor in pytree.tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.numel() > MAX_ELEMENTS:
+                raise NotConvertibleError(
+                    f"it makes a tensor of the shape {short(tuple(tensor.shape))}, past the limit "
+                    f"of {MAX_ELEMENTS:,} elements"
+                )
+        return result
+
+    def _mapped(
+        self, change: Callable[[Any], Any], args: Any, kwargs: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return pytree.tree_map(  # type: ignore[no-any-return]
+            lambda leaf: change(leaf) if _is_value(leaf) else leaf,
+            (args, kwargs),
+            is_leaf=_is_value,
+        )
+
+    def _traced(self, node: fx.Node, metas: list[Any]) -> Any:
+        if isinstance(metas[0], Tensor):
+            return Traced(node, tuple(metas))
+        return [
+            Traced(
+                self.graph.call_function(_item, (node, index)),
+                tuple(result[index] for result in metas),
+            )
+            for index in range(len(metas[0]))
+        ]
+
+    def _node(self, value: Any) -> Any:
+        if isinstance(value, Traced):
+            return value.node
+        if isinstance(value, Size):
+            return value.value
+        tensor = value.tensor
+        if id(tensor) not in self.read:
+            is_weight = bool(value.name) and tensor.is_floating_point()
+            stored = nn.Parameter(tensor) if is_weight else tensor
+            path = self._add(value.name or "constant", stored)
+            self.read[id(tensor)] = self.graph.get_attr(path), tensor
+        return self.read[id(tensor)][0]
+
+    def _add(self, path: str, stored: nn.Module | Tensor) -> str:
+        """Put a layer or a tensor at this path, or near it if that is taken, and return the path.
+
+        A get_attr node in the graph holds it, so that it stays.
+        """
+        parts = [part if part.isdecimal() else identifier(part) for part in path.split(".") if part]
+        *parents, leaf = parts or ["value"]
+        while any(".".join(parents[: end + 1]) in self.leaves for end in range(len(parents))):
+            leaf = f"{parents.pop()}_{leaf}"
+        owner = self.root
+        for index, parent in enumerate(parents):
+            if not isinstance(getattr(owner, parent, None), nn.Module):
+                if hasattr(owner, parent):
+                    parent = parents[index] = f"{parent}_of"
+                if not hasattr(owner, parent):
+                    owner.add_module(parent, nn.Module())
+            owner = getattr(owner, parent)
+        name, count = leaf, 1
+        while hasattr(owner, name) or keyword.iskeyword(name):
+            count += 1
+            name = f"{leaf}_{count}"
+        if isinstance(stored, nn.Parameter):
+            owner.register_parameter(name, stored)
+        elif isinstance(stored, nn.Module):
+            owner.add_module(name, stored)
+            self.leaves.add(".".join([*parents, name]))
+        else:
+            owner.register_buffer(name, stored)
+        return ".".join([*parents, name])
+
+
+def _item(results: Sequence[Tensor], index: int) -> Tensor:
+    """One of several results."""
+    return results[index]
+
+
+def _is_value(leaf: Any) -> bool:
+    return isinstance(leaf, Constant | Traced | Size)
+
+
+def _meta(index: int) -> Callable[[Any], Any]:
+    def meta(value: Any) -> Any:
+        if isinstance(value, Traced):
+            return value.metas[index]
+        return value.each[index] if isinstance(value, Size) else value.tensor.to("meta")
+
+    return meta
+
+
+def _real(value: Any) -> Any:
+    return value.value if isinstance(value, Size) else value.tensor
+
+
+def _without_meta(layer: nn.Module) -> None:
+    """Give a buffer that the file does not have its usual value."""
+    for name, buffer in list(layer._buffers.items()):
+        if buffer is not None and buffer.is_meta:
+            setattr(layer, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
