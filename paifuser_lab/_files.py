@@ -1,23 +1,31 @@
 """Atomic file writes, the cache folder, and the assets shipped with the package.
 
-Assets are the files that are not Python, in a wheel as in a checkout: front-end sources, CUDA
-sources and notebooks.
+Assets are the files that are not Python, in a wheel as in a checkout: front-end sources, CUDA and
+C++ sources and notebooks.
 """
 
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
 
 from .errors import FileError, first_line
+
+try:
+    import fcntl
+except ImportError:  # Windows: leftovers of a killed save are not removed
+    fcntl = None  # type: ignore[assignment]
 
 PACKAGE = Path(__file__).parent
 APP = "paifuser-lab"
@@ -67,6 +75,74 @@ def replacing(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(f"{path.name} into {path.parent}", error) from error
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A folder beside the target, so that files are moved by renaming; it is locked while it is
+    written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
+    stage, lock = _create_stage(folder)
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        _unlock(lock)
+
+
+def _prefix(folder: Path) -> str:
+    return f".{folder.name[:MAX_PREFIX]}.saving-"
+
+
+def _create_stage(folder: Path) -> tuple[Path, int | None]:
+    """A new folder and its lock; created again if another save removed it as a leftover before it
+    was locked.
+    """
+    while True:
+        stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
+        with suppress(BlockingIOError):
+            lock = _lock(stage)
+            if stage.exists():
+                return stage, lock
+            _unlock(lock)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what killed saves of this folder left; the system releases their locks, but not those
+    of running saves.
+    """
+    for leftover in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
+        with suppress(BlockingIOError):
+            if (lock := _lock(leftover)) is not None:
+                shutil.rmtree(leftover, ignore_errors=True)
+                _unlock(lock)
+
+
+def _lock(stage: Path) -> int | None:
+    """Lock a folder, or raise BlockingIOError if another process has locked it; None if there are
+    no such locks.
+    """
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(stage, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return handle
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def cannot_write(what: str, error: OSError) -> FileError:
@@ -163,8 +239,8 @@ def size_of(path: Path) -> int:
 
 
 def asset(name: str) -> Path:
-    """The path of `widgets/…`, `kernels/…` or `notebooks/…` in the installed wheel or in the
-    checkout.
+    """The path of `widgets/…`, `kernels/…`, `runners/…` or `notebooks/…` in the installed wheel
+    or in the checkout.
     """
     candidates = (PACKAGE / "_sources" / name, PACKAGE.parent / name)
     for path in candidates:

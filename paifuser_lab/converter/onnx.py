@@ -1,19 +1,27 @@
-"""Export a model to ONNX."""
+"""Torch's ONNX exporter: a model as an ONNX program, and as the file that the engines read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from ..errors import StepError, first_line
 from ..model.silence import compilers_silenced
 from ..quantization import stored_for_onnx
 from ..workload import Inputs
 from .origins import exported_graph, write_parts
+from .program import FlatModel
+
+
+class Names(NamedTuple):
+    """The names that the tensors of a file get; the exporter chooses them where there are none."""
+
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
 
 
 def export_onnx(
@@ -21,29 +29,50 @@ def export_onnx(
 ) -> list[str]:
     """Write a model as ONNX and return its input names, in the order of the tensors in `inputs`."""
     shapes = _batch_shapes(inputs) if open_batch else None
+    try:
+        program = onnx_program(module, inputs, shapes, with_parts=not open_batch)
+        program.save(str(path))
+    # the exporter raises whatever the model's code raises; the message is one line
+    except Exception as error:
+        raise StepError(f"ONNX export failed: {_cause(error)}") from error
+    return [value.name for value in program.model.graph.inputs if value.name is not None]
+
+
+def onnx_program(
+    module: nn.Module,
+    inputs: Inputs,
+    shapes: Any = None,
+    *,
+    with_parts: bool = True,
+    names: Names | None = None,
+    opset: int | None = None,
+) -> torch.onnx.ONNXProgram:
+    """The ONNX program of a model; with parts, each node knows the layers that it was made of.
+
+    `shapes` are the dynamic dimensions of its input tensors, if there are some. The exporter
+    delivers another opset than asked for without an error: read it back.
+    """
+    # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
+    # optimizers of their own
     optimize = not any(
         weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()
     )
     with compilers_silenced(), torch.no_grad(), stored_for_onnx(module):
-        # torch's ONNX optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have
-        # optimizers of their own
-        try:
-            program = torch.onnx.export(
-                _TensorsOnly(module, inputs),
-                tuple(inputs.tensors),
-                dynamo=True,
-                dynamic_shapes=shapes,
-                verbose=False,
-                optimize=optimize and open_batch,
-            )
-            assert program is not None
-            if not open_batch:
-                _optimize_with_parts(program, optimize=optimize)
-            program.save(str(path))
-        # the exporter raises whatever the model's code raises; the message is one line
-        except Exception as error:
-            raise StepError(f"ONNX export failed: {_cause(error)}") from error
-    return [value.name for value in program.model.graph.inputs if value.name is not None]
+        program = torch.onnx.export(
+            FlatModel(module, inputs),
+            tuple(inputs.tensors),
+            dynamo=True,
+            dynamic_shapes=shapes,
+            verbose=False,
+            optimize=optimize and not with_parts,
+            opset_version=opset,
+        )
+        assert program is not None
+        if names is not None:
+            _rename(program.model.graph, names)
+        if with_parts:
+            _optimize_with_parts(program, optimize=optimize)
+    return program
 
 
 def _optimize_with_parts(program: torch.onnx.ONNXProgram, *, optimize: bool) -> None:
@@ -54,27 +83,26 @@ def _optimize_with_parts(program: torch.onnx.ONNXProgram, *, optimize: bool) -> 
     write_parts(program.model, graph)
 
 
-class _TensorsOnly(nn.Module):
-    """The model as a function from a list of tensors to a list of tensors: the exporter fails on
-    named, nested and constant inputs.
+def _rename(graph: Any, names: Names) -> None:
+    """Give the graph's inputs and outputs their names; another value of that name gets a longer
+    one.
     """
-
-    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
-        super().__init__()
-        self.model = model
-        self.leaves, self.spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
-
-    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        remaining = iter(tensors)
-        leaves = [
-            next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves
-        ]
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return [
-            leaf
-            for leaf in pytree.tree_leaves(self.model(*args, **kwargs))
-            if isinstance(leaf, torch.Tensor)
-        ]
+    wanted = [*zip(graph.inputs, names.inputs, strict=False)]
+    taken = {id(value) for value, _ in wanted}
+    # an output that is an input as it is keeps that name
+    wanted += [
+        (value, name)
+        for value, name in zip(graph.outputs, names.outputs, strict=False)
+        if id(value) not in taken
+    ]
+    chosen = {name for _, name in wanted}
+    ours = {id(value) for value, _ in wanted}
+    made = [value for node in graph for value in node.outputs]
+    for value in (*graph.initializers.values(), *made):
+        if value.name in chosen and id(value) not in ours:
+            value.name = f"{value.name}_inside"
+    for value, name in wanted:
+        value.name = name
 
 
 def _batch_shapes(inputs: Inputs) -> Any:

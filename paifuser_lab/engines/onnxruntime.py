@@ -25,22 +25,40 @@ KERNEL = "_kernel_time"  # ends the name of a node's event
 BLOCKED = "_nchwc"  # ends the name of a node in blocked layout
 REORDERS = ("ReorderInput", "ReorderOutput")  # to and from blocked layout: no layer's work
 ACTIVATIONS = ("Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish")
+LEVELS = {
+    "all": "ORT_ENABLE_ALL",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "none": "ORT_DISABLE_ALL",
+}
 CONV_WITH_SUM = 4  # inputs: image, weight, bias, and what is added
 
 
 class OnnxRuntime(Exported):
-    """Runs one call at a time, with all graph optimisations and its own threads.
+    """Runs one call at a time, with its own threads and, unless told otherwise, with all graph
+    optimisations.
 
     The threads sleep between operators unless `spin` is set, which is a little faster on an idle
-    machine and slower on a busy one.
+    machine and slower on a busy one. `parallel` runs independent branches at once, on a second pool
+    of threads; without the `arena` memory is allocated anew in each call.
     """
 
     title = TITLE
 
     def __init__(
-        self, module: nn.Module, inputs: Inputs, count: int, *, spin: bool = False
+        self,
+        module: nn.Module,
+        inputs: Inputs,
+        count: int,
+        *,
+        spin: bool = False,
+        optimization: str = "all",
+        parallel: bool = False,
+        arena: bool = True,
     ) -> None:
-        self.spins = spin  # needed while the base class opens the first session
+        # needed while the base class opens the first session
+        self.spins, self.is_parallel, self.keeps_memory = spin, parallel, arena
+        self.optimization = optimization
         super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
@@ -70,12 +88,17 @@ class OnnxRuntime(Exported):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        modes, levels = onnxruntime.ExecutionMode, onnxruntime.GraphOptimizationLevel
+        options.execution_mode = modes.ORT_SEQUENTIAL
+        if self.is_parallel:
+            options.execution_mode, options.inter_op_num_threads = modes.ORT_PARALLEL, self.threads
+        options.graph_optimization_level = getattr(levels, LEVELS[self.optimization])
+        options.enable_cpu_mem_arena = self.keeps_memory
         options.log_severity_level = 3
-        options.add_session_config_entry(
-            "session.intra_op.allow_spinning", "1" if self.spins else "0"
-        )
+        for pool in ("intra_op", "inter_op"):
+            options.add_session_config_entry(
+                f"session.{pool}.allow_spinning", "1" if self.spins else "0"
+            )
         return options
 
     def _session(self, path: Path, options: Any) -> Any:

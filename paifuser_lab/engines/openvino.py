@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from ..converter import Graph, Node, Part, read_graph
-from ..errors import MissingExtraError
+from ..converter.openvino import openvino_core
 from ..workload import Inputs
 from .exported import Arrays, Exported, Session
 from .nodes import EngineNode, NodeRecorder
@@ -68,7 +67,7 @@ class OpenVino(Exported):
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
             **more,
         }
-        core = _core()
+        core = openvino_core()
         compiled = core.compile_model(core.read_model(str(path)), "CPU", settings)
         return compiled.create_infer_request()
 
@@ -209,14 +208,3 @@ def _lost(claimed: tuple[Node, ...], known: set[str], exported: Graph) -> tuple[
 def _parts(nodes: Iterable[Node], exported: Graph) -> tuple[Part, ...]:
     made = [one for one in nodes if not exported.variable.isdisjoint(one.outputs)]
     return tuple(dict.fromkeys(part for one in made for part in one.parts))
-
-
-@cache
-def _core() -> Any:
-    try:
-        import openvino
-    except ImportError as error:
-        raise MissingExtraError(
-            "openvino", extra="backends", needed_for="backend 'openvino'"
-        ) from error
-    return openvino.Core()

@@ -4,7 +4,9 @@ boundary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,28 @@ WITHOUT_MATRIX_PRODUCT = (
     nn.EmbeddingBag,
     nn.PReLU,
 )
+
+
+# whether a part under autocast is exported as the casts that autocast makes
+_as_casts: ContextVar[bool] = ContextVar("autocast as casts", default=False)
+
+
+@contextmanager
+def autocast_as_casts() -> Iterator[None]:
+    """Let parts under autocast be exported, as casts around their operators; the engines, which run
+    the result at once, refuse them.
+    """
+    token = _as_casts.set(True)
+    try:
+        yield
+    finally:
+        _as_casts.reset(token)
+
+
+def autocast_dtypes(module: nn.Module) -> set[torch.dtype]:
+    """The dtypes of the parts of a model that run under autocast."""
+    forwards = [part.__dict__.get("forward") for part in module.modules()]
+    return {entry.dtype for entry in forwards if isinstance(entry, Autocast) and entry.dtype}
 
 
 def cast_at_boundary(
@@ -120,10 +144,10 @@ class Autocast:
         self.forward, self.device, self.dtype = forward, device, dtype
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's output; raises on export, since the file would hold dtypes that the engines
-        do not accept.
+        """The module's output; raises on export for an engine, since the file would hold
+        dtypes that the engines do not accept.
         """
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() and not _as_casts.get():
             raise StepError(
                 "a part under autocast cannot be exported; choose bf16 or fp16, which convert the "
                 "weights"

@@ -4,7 +4,7 @@ number of threads.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -16,7 +16,14 @@ from ..records import counted
 from ..workload import changed_buffers, running
 from .step import Draft, Step
 
-OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime", "bf16": "openvino"}
+OPTION_OF = {
+    "freeze": "inductor",
+    "spin": "onnxruntime",
+    "optimization": "onnxruntime",
+    "parallel": "onnxruntime",
+    "arena": "onnxruntime",
+    "bf16": "openvino",
+}
 
 
 class Backend(Step):
@@ -42,7 +49,15 @@ class Backend(Step):
         default=False,
         description="onnxruntime: threads wait busily, which is faster on an idle machine",
     )
-
+    optimization: Literal["all", "extended", "basic", "none"] = Field(
+        default="all", description="onnxruntime: how far it rewrites the graph"
+    )
+    parallel: bool = Field(
+        default=False, description="onnxruntime: independent branches run at the same time"
+    )
+    arena: bool = Field(
+        default=True, description="onnxruntime: memory is kept from one call to the next"
+    )
     bf16: bool = Field(
         default=False, description="openvino: compute in bf16 what is in fp32; not exact any more"
     )
@@ -57,9 +72,16 @@ class Backend(Step):
     @model_validator(mode="after")
     def _options_belong_to_the_engine(self) -> Backend:
         for option, engine in OPTION_OF.items():
-            if getattr(self, option) and self.name != engine:
+            if option in self._chosen and self.name != engine:
                 raise ValueError(f"{option} belongs to {engine}, not to {self.name}")
         return self
+
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """The engines' own options that are not at their defaults."""
+        fields = type(self).model_fields
+        values = {option: getattr(self, option) for option in OPTION_OF}
+        return {name: value for name, value in values.items() if value != fields[name].default}
 
     @property
     def allowed_error(self) -> float | None:
@@ -73,6 +95,9 @@ class Backend(Step):
             for word, is_on in (
                 ("frozen", self.freeze),
                 ("spinning", self.spin),
+                (f"optimised {self.optimization}", self.optimization != "all"),
+                ("parallel", self.parallel),
+                ("without arena", not self.arena),
                 ("in bf16", self.bf16),
             )
             if is_on
@@ -92,10 +117,9 @@ class Backend(Step):
                 "not keep; use eager or inductor."
             )
         draft.threads = self.threads or torch.get_num_threads()
-        options = {option: True for option in OPTION_OF if getattr(self, option)}
         with running(draft.module):
             engine = build_engine(
-                self.name, draft.module, draft.work.inputs.clone(), draft.threads, **options
+                self.name, draft.module, draft.work.inputs.clone(), draft.threads, **self._chosen
             )
         draft.engine = engine
         draft.notes.append(

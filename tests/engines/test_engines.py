@@ -316,12 +316,12 @@ def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.Mon
     from paifuser_lab.engines import openvino
 
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
-    openvino._core.cache_clear()
+    openvino.openvino_core.cache_clear()
     with pytest.raises(
         MissingExtraError, match=r"backend 'openvino' needs openvino.*paifuser-lab\[backends\]"
     ):
         build_engine("openvino", Small().eval(), Inputs.of(images()), 1)
-    openvino._core.cache_clear()
+    openvino.openvino_core.cache_clear()
     monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else object())
     assert available_engines() == ("eager", "inductor", "onnxruntime")
 

@@ -4,28 +4,19 @@ is valid again once its manifest is written.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from ..._files import MAX_PREFIX, cannot_write, checked_path, read_text
+from ..._files import cannot_write, checked_path, read_text, staged
 from ...errors import FileError
 from ...model.weights import save_weights
 from ...recipe import Recipe
 from ...records import Manifest, Measurement, Record, SavedModel
-
-try:
-    import fcntl
-except ImportError:  # Windows: leftovers of a killed save are not removed
-    fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
 RECIPE, STRUCTURE, WEIGHTS, REPORT, MANIFEST = (
@@ -87,74 +78,6 @@ def _keep_report(report: Path, weights_hash: str, stage: Path) -> bool:
         return sha256(report) != Manifest.load(report.with_name(MANIFEST)).files.get(REPORT)
     except FileError:  # it is not text, or there was no earlier save
         return True
-
-
-@contextmanager
-def staged(folder: Path) -> Iterator[Path]:
-    """A folder beside the target, so that files are moved by renaming; it is locked while it is
-    written.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
-    stage, lock = _create_stage(folder)
-    try:
-        yield stage
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-        _unlock(lock)
-
-
-def _prefix(folder: Path) -> str:
-    return f".{folder.name[:MAX_PREFIX]}.saving-"
-
-
-def _create_stage(folder: Path) -> tuple[Path, int | None]:
-    """A new folder and its lock; created again if another save removed it as a leftover before it
-    was locked.
-    """
-    while True:
-        stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
-        with suppress(BlockingIOError):
-            lock = _lock(stage)
-            if stage.exists():
-                return stage, lock
-            _unlock(lock)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what killed saves of this folder left; the system releases their locks, but not those
-    of running saves.
-    """
-    for leftover in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
-        with suppress(BlockingIOError):
-            if (lock := _lock(leftover)) is not None:
-                shutil.rmtree(leftover, ignore_errors=True)
-                _unlock(lock)
-
-
-def _lock(stage: Path) -> int | None:
-    """Lock a folder, or raise BlockingIOError if another process has locked it; None if there are
-    no such locks.
-    """
-    if fcntl is None:
-        return None
-    try:
-        handle = os.open(stage, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return handle
-    except OSError as error:
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
-            raise
-        return None
-
-
-def _unlock(lock: int | None) -> None:
-    if lock is not None:
-        os.close(lock)
 
 
 def _swap(stage: Path, folder: Path) -> None:

@@ -1,0 +1,132 @@
+"""Models exported in each precision: parity, size, seconds, latency beside the live variant; and
+whether models that are hard to export come out right or are refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..converter import export, target_of
+from ..errors import PaifuserError, first_line
+from ..machine import hardware
+from ..recipe import Recipe
+from ..records import ExportReport, Record
+from ..variant import Variant, apply
+from ..variant.open import load
+from ..workload import Workload
+from .each import measure_each
+from .tricky_exports import TRICKY, TrickyRow, tricky_row
+
+MODELS = ("resnet18", "mobilenetv2", "vit-s", "bert-base", "yolo", "swin-t")
+PRECISIONS = ("fp32", "fp16", "int8")
+NONE = "none"  # in place of a model or of a hard one
+
+
+class ExportRow(Record):
+    """One model in one precision, as a file of one target."""
+
+    model: str
+    target: str
+    precision: str
+    report: ExportReport | None = None
+    refused: str = ""
+
+
+class ExportBench(Record):
+    """The result of `paifuser-lab bench export`."""
+
+    machine: str
+    rows: tuple[ExportRow, ...] = ()
+    tricky: tuple[TrickyRow, ...] = ()
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """The title of the table."""
+        return f"export on {self.machine}"
+
+    @property
+    def summary(self) -> str:
+        """What was refused, what came of the hard models, and the failures."""
+        lines = [f"{name}: {why}" for name, why in self.failures.items()]
+        lines += [
+            f"{row.model} {row.precision} to {row.target}: {row.refused}"
+            for row in self.rows
+            if row.refused
+        ]
+        if self.tricky:
+            counts = {
+                outcome: sum(row.outcome == outcome for row in self.tricky)
+                for outcome in ("right", "refused", "wrong")
+            }
+            lines.append(
+                f"{len(self.tricky)} exports of models that are hard to export: "
+                + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+            )
+        return "\n".join(lines)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per export."""
+        return [
+            {"model": row.model, **row.report.row()} for row in self.rows if row.report is not None
+        ] or [{"model": "nothing was exported"}]
+
+
+def bench(
+    names: Sequence[str] = (),
+    *,
+    targets: Sequence[str] = ("onnx",),
+    precisions: Sequence[str] = PRECISIONS,
+    tricky: Sequence[str] | None = None,
+    seconds: float = 10.0,
+) -> ExportBench:
+    """Export each model in each precision, then the models that are hard to export; failures are
+    recorded.
+    """
+    for target in targets:
+        target_of(target)
+    rows: list[ExportRow] = []
+    hard: list[TrickyRow] = []
+    chosen = () if tuple(names) == (NONE,) else tuple(names or MODELS)
+    failures = measure_each(
+        chosen, lambda name: rows.extend(_rows(name, targets, precisions, seconds))
+    )
+    cases = tuple(TRICKY) if tricky is None else tuple(tricky)
+    failures |= measure_each(
+        cases,
+        lambda name: hard.extend(tricky_row(name, dynamic=dynamic) for dynamic in (False, True)),
+        "hard models",
+    )
+    return ExportBench(
+        machine=hardware().label, rows=tuple(rows), tricky=tuple(hard), failures=failures
+    )
+
+
+def _rows(
+    name: str, targets: Sequence[str], precisions: Sequence[str], seconds: float
+) -> list[ExportRow]:
+    work = load(name)
+    rows = []
+    for precision in precisions:
+        subject: Workload | Variant = work
+        if precision == "int8":
+            subject = apply(work, Recipe([{"precision": {"default": "int8"}}]))
+        for target in targets:
+            rows.append(_row(subject, name, target, precision, seconds))
+    return rows
+
+
+def _row(
+    subject: Workload | Variant, name: str, target: str, precision: str, seconds: float
+) -> ExportRow:
+    row: dict[str, Any] = {"model": name, "target": target, "precision": precision}
+    with tempfile.TemporaryDirectory(prefix="paifuser-bench-") as folder:
+        path = Path(folder) / f"model{target_of(target).suffix}"
+        try:
+            report = export(subject, target, path, precision=precision, seconds=seconds)
+        except PaifuserError as error:
+            return ExportRow(**row, refused=first_line(error))
+    return ExportRow(**row, report=report.model_copy(update={"path": path.name}))

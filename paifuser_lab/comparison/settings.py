@@ -1,0 +1,50 @@
+"""The session options of ONNX Runtime, compared on one model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..recipe import Recipe
+from ..records import Comparison
+from ..workload import Workload, workload_of
+from .comparison import ROUNDS, SECONDS, compare
+
+ENGINE = "onnxruntime"
+# one option is changed at a time; all of them at once would be a row for each combination
+CHANGES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "extended optimisation": {"optimization": "extended"},
+    "basic optimisation": {"optimization": "basic"},
+    "no optimisation": {"optimization": "none"},
+    "parallel branches": {"parallel": True},
+    "no arena": {"arena": False},
+    "spinning threads": {"spin": True},
+}
+
+
+def compare_settings(
+    work: Workload,
+    recipe: Recipe | None = None,
+    *,
+    threads: int | None = None,
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+) -> Comparison:
+    """Time ONNX Runtime with each of its session options in turn, after the steps of `recipe`.
+
+    `threads` is that of each session, by default torch's; one thread is compared, too. The options
+    of the fastest row go into the step `backend`.
+    """
+    work = workload_of(work)
+    steps = [step for step in recipe or Recipe() if step.kind != "backend"]
+    count = threads or torch.get_num_threads()
+    settings = {name: {"threads": count, **change} for name, change in CHANGES.items()}
+    if count > 1:
+        settings["one thread"] = {"threads": 1}
+    recipes: dict[str, Any] = {
+        name: Recipe([*steps, {"backend": {"name": ENGINE, **options}}])
+        for name, options in settings.items()
+    }
+    return compare(work, rounds=rounds, seconds=seconds, threads=count, metric=False, **recipes)

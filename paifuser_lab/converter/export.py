@@ -1,0 +1,328 @@
+"""Export a model: converted in a temporary folder, compared with the live one, then delivered."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._files import cannot_write, checked_path, staged
+from ..arguments import check_seconds, check_threads
+from ..errors import (
+    ExportError,
+    MeasureError,
+    NotVerifiableError,
+    PaifuserError,
+    ParityError,
+    first_line,
+)
+from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
+from ..records import ExportReport
+from ..stopping import ShouldStop, stop_if_asked
+from ..workload import running_in_turns
+from .exportable import Exportable
+from .program import another_batch
+from .registry import target_of
+from .target import Conversion, Run, Target, TargetOptions
+
+ROUNDS = 30
+STOPPED = "was stopped before the file was complete; no file was changed."
+EXAMPLE, OTHER_VALUES, OTHER_BATCH = "the example", "other values", "another batch"
+INTEGERS = ("int8", "int8-weights", "int4-weights")
+WEIGHTS = re.compile(r"\.[0-9a-f]{8}\.data")  # ends the names of weights beside a file
+NO_FILE_NAME = re.compile(r"[^\w.-]+")
+
+
+def export(
+    subject: Any,
+    target: str = "onnx",
+    path: str | Path | None = None,
+    *,
+    inputs: Any = None,
+    seconds: float = 2.0,
+    threads: int | None = None,
+    should_stop: ShouldStop | None = None,
+    **options: Any,
+) -> ExportReport:
+    """Write a model, workload or variant as a file of another runtime, after its outputs there were
+    compared with the live ones: on the example, on other values, and on another batch if that is
+    open. Where they differ, an error is raised and an existing file stays.
+
+    `options` are the target's own: `precision` ("fp32", "fp16", "bf16", "int8"; the model's own
+    where it is left out), `dynamic` for any batch size, `opset` of ONNX. `seconds` are for timing
+    the file in turn with the live model; 0 leaves that out.
+    """
+    check_seconds(seconds)
+    check_threads(threads)
+    kind = target_of(target)
+    kind.check_available()
+    chosen = kind.checked_options(options)
+    exportable = Exportable.of(subject, inputs)
+    chosen = chosen.model_copy(
+        update={"precision": precision_of(exportable, kind, chosen.precision)}
+    )
+    goal = _path_of(path, exportable.name, kind)
+    count = threads or getattr(subject, "own_threads", None) or torch.get_num_threads()
+    try:
+        with staged(goal) as stage:
+            work = _Export(kind, exportable, chosen, stage / goal.name, count, should_stop)
+            report = work.report(goal, seconds)
+            stop_if_asked(should_stop, STOPPED)
+            deliver(stage, goal)
+    except OSError as error:
+        raise cannot_write(f"{goal.name} into {goal.parent}", error) from error
+    return report
+
+
+class ONNXConverter:
+    """Writes models as ONNX files, checked in ONNX Runtime.
+
+    ONNXConverter(precision="fp16", opset=17).convert(variant, path="model.onnx")
+    """
+
+    def __init__(
+        self, precision: str | None = None, opset: int | None = None, *, dynamic: bool = False
+    ) -> None:
+        self.options: dict[str, Any] = {"precision": precision, "opset": opset, "dynamic": dynamic}
+        target_of("onnx").checked_options(self.options)
+
+    def convert(
+        self, model: Any, inputs: Any = None, path: str | Path | None = None, **more: Any
+    ) -> ExportReport:
+        """Write a model, workload or variant; the inputs of a bare model may be left out where a
+        workload was made of it in this process.
+        """
+        return export(model, "onnx", path, inputs=inputs, **self.options, **more)
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name}={value!r}" for name, value in self.options.items() if value)
+        return f"ONNXConverter({chosen})"
+
+
+def precision_of(exportable: Exportable, target: Target, wanted: str | None) -> str:
+    """The precision to deliver; raise where the target or the model cannot give the wanted one."""
+    own = exportable.precision
+    precision = wanted or own
+    family = "int8" if precision in INTEGERS else precision
+    if family not in target.precisions:
+        raise ExportError(
+            f"{target.title} is not written in {precision}; choose one of "
+            f"{', '.join(target.precisions)}."
+        )
+    if precision == own:
+        return precision
+    if family == "int8":
+        raise ExportError(
+            f"{exportable.name} has no layer in {precision}, and an export rounds nothing itself; "
+            "apply the step 'precision' or 'qat' first, and export the variant."
+        )
+    if own != "fp32":
+        layers = exportable.quantized
+        what = f"layer '{next(iter(layers))}' is" if layers else "its weights are"
+        raise ExportError(
+            f"{exportable.name} cannot be exported in {precision}: {what} in {own} already; leave "
+            "`precision` out, or export the original."
+        )
+    return precision
+
+
+class _Parity(NamedTuple):
+    error: float
+    largest: float
+
+
+class _Export:
+    """One export: the artefact in its temporary folder, and what is measured of it."""
+
+    def __init__(
+        self,
+        target: Target,
+        exportable: Exportable,
+        options: TargetOptions,
+        artefact: Path,
+        threads: int,
+        should_stop: ShouldStop | None,
+    ) -> None:
+        self.target, self.exportable, self.options = target, exportable, options
+        self.artefact, self.threads, self.should_stop = artefact, threads, should_stop
+        self.precision = options.precision or exportable.precision
+
+    def report(self, goal: Path, seconds: float) -> ExportReport:
+        """Convert, compare and time; raise where the outputs differ."""
+        began = time.perf_counter()
+        conversion = self._converted()
+        convert_s = time.perf_counter() - began
+        stop_if_asked(self.should_stop, STOPPED)
+        measured: dict[str, Any] = {"runs_here": False}
+        try:
+            run = self.target.opened(self.artefact, self.threads)
+            parities = self._parities(run)
+        except NotVerifiableError as error:
+            measured["not_verified"] = str(error)
+        else:
+            measured = {
+                "runs_here": True,
+                "error": max(parity.error for parity in parities.values()),
+                "max_error": max(parity.largest for parity in parities.values()),
+                "tolerance": self.target.tolerance(self.precision),
+                "compared": tuple(parities),
+            }
+            stop_if_asked(self.should_stop, STOPPED)
+            measured |= self._latency(run, seconds)
+        exportable = self.exportable
+        return ExportReport(
+            target=self.target.name,
+            title=self.target.title,
+            model=exportable.name,
+            path=str(goal),
+            precision=self.precision,
+            bytes=size_bytes(self.artefact.parent),
+            convert_s=convert_s,
+            opset=conversion.opset,
+            notes=conversion.notes,
+            threads=self.threads,
+            weights_hash=exportable.weights_hash,
+            inputs=exportable.input_names,
+            outputs=exportable.output_names,
+            **measured,
+        )
+
+    def _converted(self) -> Conversion:
+        try:
+            return self.target.convert(self.exportable, self.artefact, self.options)
+        except (PaifuserError, OSError):
+            raise
+        # an exporter of somebody else raises whatever it likes; the message is one line
+        except Exception as error:
+            raise ExportError(
+                f"{self.target.title} cannot convert {self.exportable.name}: "
+                f"{type(error).__name__}: {first_line(error).rstrip('.')}; no file was changed."
+            ) from error
+
+    def _parities(self, run: Run) -> dict[str, _Parity]:
+        """The errors on each of the inputs that are compared; raise on the first past tolerance."""
+        exportable = self.exportable
+        parities = {EXAMPLE: self._parity(run, EXAMPLE, exportable.tensors)}
+        for other in exportable.others:
+            parity = self._parity(run, OTHER_VALUES, other)
+            parities[OTHER_VALUES] = max(parity, parities.get(OTHER_VALUES, parity))
+        if self.options.dynamic:
+            batch = another_batch(exportable.tensors)
+            parities[OTHER_BATCH] = self._parity(run, OTHER_BATCH, batch)
+        return parities
+
+    def _parity(self, run: Run, what: str, tensors: list[Tensor]) -> _Parity:
+        exportable, allowed = self.exportable, self.target.tolerance(self.precision)
+        is_example = what == EXAMPLE
+        expected = exportable.reference if is_example else exportable.outputs(tensors)
+        try:
+            error, largest = output_error(expected, run([tensor.clone() for tensor in tensors]))
+        except (NotVerifiableError, OSError):
+            raise
+        except MeasureError as problem:
+            raise ExportError(f"{self._differs(what)}: {problem}") from problem
+        except Exception as problem:  # each runtime raises its own errors
+            raise ExportError(
+                f"{self.target.title} fails on {what} of {exportable.name} "
+                f"({first_line(problem)}); no file was changed."
+            ) from problem
+        if not error <= allowed:
+            found = self.target.first_difference(exportable, self.artefact, tensors, allowed)
+            first = f", first at layer '{found.layer}'" if found and found.layer else ""
+            raise ParityError(
+                f"{self._differs(what)} by {error:.1e} (allowed {allowed:.0e}){first}; no file was "
+                f"changed{self._remedy()}.",
+                difference=found,
+            )
+        return _Parity(error, largest)
+
+    def _differs(self, what: str) -> str:
+        return (
+            f"{self.exportable.name} in {self.target.title} ({self.precision}) differs from the "
+            f"live model on {what}"
+        )
+
+    def _remedy(self) -> str:
+        return "; export it in fp32" if self.precision in ("fp16", "bf16") else ""
+
+    def _latency(self, run: Run, seconds: float) -> dict[str, Any]:
+        """The latencies of the live model and of the artefact, timed in turn."""
+        if not seconds:
+            return {}
+        model, tensors = self.exportable.model, self.exportable.tensors
+        inputs = self.exportable.inputs.clone()
+        live = Candidate("live", lambda: inputs(model), self.threads)
+        exported = Candidate("exported", lambda: run(tensors), self.threads)
+        rounds = rounds_in_turn([live, exported], rounds=ROUNDS, seconds=seconds)
+        with running_in_turns(model):
+            for measured in rounds:
+                samples = measured
+                stop_if_asked(self.should_stop, STOPPED)
+        ratio, interval = ratio_of_rounds(samples["live"], samples["exported"])
+        return {
+            "latency_ms": samples["exported"].median_ms,
+            "live_ms": samples["live"].median_ms,
+            "speed_up": ratio,
+            "interval": interval,
+        }
+
+
+def size_bytes(folder: Path) -> int:
+    """The size of all files in a folder and below."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def deliver(stage: Path, goal: Path) -> None:
+    """Move an artefact from its temporary folder to `goal`: what lies beside it first, and itself
+    last, so that a kill in between leaves the old one, or the new one whole.
+    """
+    for file in (stage, *stage.rglob("*")):
+        _synced(file)
+    others = [file for file in sorted(stage.iterdir()) if file.name != goal.name]
+    for file in others:
+        os.replace(file, goal.parent / file.name)
+    artefact = stage / goal.name
+    if goal.is_dir() and not goal.is_symlink():
+        old = stage / f"{goal.name}.old"  # deleted with the stage
+        os.rename(goal, old)
+        try:
+            os.rename(artefact, goal)
+        except OSError:
+            os.rename(old, goal)
+            raise
+    else:
+        os.replace(artefact, goal)
+        kept = {file.name for file in others}
+        for file in goal.parent.glob(f"{glob.escape(goal.stem)}.*.data"):
+            if WEIGHTS.fullmatch(file.name[len(goal.stem) :]) and file.name not in kept:
+                file.unlink(missing_ok=True)  # of the file that was replaced
+
+
+def _synced(file: Path) -> None:
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _path_of(path: str | Path | None, name: str, target: Target) -> Path:
+    """Where the artefact goes: the given file, a file in the given folder, or the model's name."""
+    own = (NO_FILE_NAME.sub("_", name).strip("_.") or "model") + target.suffix
+    if path is None:
+        return Path(own).absolute()
+    given = checked_path(path)
+    if given.is_dir() and not given.name.endswith(target.suffix):
+        return (given / own).absolute()
+    if not given.name.endswith(target.suffix):
+        raise ExportError(
+            f"{target.title} is written as '{target.suffix}', and {given.name!r} ends otherwise; "
+            f"give {given.with_suffix(target.suffix).name!r}, or a folder that exists."
+        )
+    return given.absolute()

@@ -1,0 +1,73 @@
+"""LiteRT (once TensorFlow Lite): models for Android and small devices."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import ExportError, first_line
+from ..model.silence import compilers_silenced
+from .exportable import Exportable
+from .target import Conversion, Run, Target, TargetOptions
+
+
+class LiteRT(Target):
+    """Converts with litert-torch, whose versions of other packages conflict with those here, so
+    that it needs an environment of its own.
+    """
+
+    name = "litert"
+    title = "LiteRT"
+    suffix = ".tflite"
+    precisions = ("fp32",)
+
+    def obstacle(self) -> str:
+        if find_spec("litert_torch"):
+            return ""
+        return (
+            "litert-torch is not installed; it conflicts with other packages here, so install it "
+            "beside paifuser-lab in an environment of its own: pip install paifuser-lab "
+            "litert-torch."
+        )
+
+    def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
+        self.check_available()
+        with compilers_silenced(), redirect_stdout(StringIO()):
+            try:
+                import litert_torch
+
+                edge = litert_torch.convert(exportable.function, tuple(exportable.tensors))
+                edge.export(str(path))
+            except OSError:
+                raise
+            except Exception as error:  # litert-torch raises its own errors and torch's
+                raise ExportError(
+                    f"LiteRT cannot take {exportable.name}: {first_line(error)}"
+                ) from error
+        return Conversion()
+
+    def opened(self, path: Path, threads: int) -> Run:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(model_path=str(path), num_threads=threads)
+        interpreter.allocate_tensors()
+        inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+        runner = interpreter.get_signature_runner() if interpreter.get_signature_list() else None
+        order = sorted(runner.get_input_details()) if runner else []
+
+        def run(tensors: list[Tensor]) -> list[Tensor]:
+            arrays = [tensor.detach().contiguous().numpy() for tensor in tensors]
+            if runner:
+                found = runner(**dict(zip(order, arrays, strict=True)))
+                return [torch.from_numpy(found[name]) for name in sorted(found)]
+            for detail, array in zip(inputs, arrays, strict=True):
+                interpreter.set_tensor(detail["index"], array)
+            interpreter.invoke()
+            return [torch.from_numpy(interpreter.get_tensor(one["index"])) for one in outputs]
+
+        return run

@@ -1,0 +1,83 @@
+"""OpenVINO's intermediate representation: an XML file of operators and a file of weights."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ExportError, MissingExtraError, first_line
+from .exportable import Exportable
+from .onnx_file import OnnxFile
+from .target import Conversion, Run, Target, TargetOptions
+
+
+class OpenVinoIR(Target):
+    """Reads the ONNX file as the engine does; int8 stays quantize and dequantize nodes, which the
+    runtime fuses.
+    """
+
+    name = "openvino"
+    title = "OpenVINO"
+    suffix = ".xml"
+    extra, needs = "backends", "openvino"
+    precisions = ("fp32", "fp16", "bf16", "int8")
+
+    def obstacle(self) -> str:
+        return "" if find_spec("openvino") else "openvino is not installed."
+
+    def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
+        self.check_available()
+        import openvino
+
+        onnx, source = OnnxFile(), path.with_name(f"{path.stem}.onnx")
+        done = onnx.convert(exportable, source, onnx.checked_options(options.model_dump()))
+        try:
+            model = openvino_core().read_model(str(source))
+            openvino.save_model(model, str(path), compress_to_fp16=False)
+        except OSError:
+            raise
+        except Exception as error:  # OpenVINO's operators raise RuntimeErrors of their own
+            raise ExportError(
+                f"OpenVINO cannot take {exportable.name}: {first_line(error)}"
+            ) from error
+        del model  # it maps the ONNX file
+        for file in path.parent.glob(f"{source.name}*"):
+            file.unlink()
+        return Conversion(done.notes)
+
+    def opened(self, path: Path, threads: int) -> Run:
+        core = openvino_core()
+        settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "ENABLE_MMAP": False,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        }
+        request = core.compile_model(core.read_model(str(path)), "CPU", settings)
+        request = request.create_infer_request()
+
+        def run(tensors: list[Tensor]) -> list[Tensor]:
+            found: Any = request.infer(
+                [tensor.detach().numpy() for tensor in tensors], share_inputs=True
+            )
+            return [torch.from_numpy(array.copy()) for array in found.values()]
+
+        return run
+
+
+@cache
+def openvino_core() -> Any:
+    """OpenVINO's entry point; the one place where it is imported."""
+    try:
+        import openvino
+    except ImportError as error:
+        raise MissingExtraError(
+            "openvino", extra="backends", needed_for="backend 'openvino'"
+        ) from error
+    return openvino.Core()

@@ -1,0 +1,282 @@
+"""Exports: compared before they are delivered, refused in one sentence, and old files survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab.converter import (
+    Conversion,
+    Exportable,
+    ONNXConverter,
+    Target,
+    TargetOptions,
+    export,
+    exporters,
+    registry,
+    target_of,
+)
+from paifuser_lab.converter.export import deliver
+from paifuser_lab.converter.target import Run
+from paifuser_lab.errors import ExportError, FileError, NotVerifiableError, StoppedError
+from paifuser_lab.records import ExporterRow, Exporters, ExportReport, LayerDifference, Record
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Weights(Target):
+    """A target that stores weights as torch does, and runs the model itself, a little wrongly if
+    `wrong_by` says so.
+    """
+
+    name: ClassVar[str] = "weights"
+    title: ClassVar[str] = "Weights"
+    suffix: ClassVar[str] = ".weights"
+    wrong_by: ClassVar[float] = 0.0
+    wrong_from: ClassVar[int] = 1  # the call that is the first to be wrong
+    needed: ClassVar[str] = ""
+    subject: ClassVar[Exportable]
+
+    def obstacle(self) -> str:
+        return self.needed
+
+    def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
+        torch.save(exportable.module.state_dict(), path)
+        path.with_name("beside.txt").write_text("beside")
+        type(self).subject = exportable
+        return Conversion(notes=("a note",))
+
+    def opened(self, path: Path, threads: int) -> Run:
+        calls = []
+
+        def run(tensors: list[Tensor]) -> list[Tensor]:
+            calls.append(tensors)
+            wrong = self.wrong_by if len(calls) >= self.wrong_from else 0.0
+            return [output * (1 + wrong) for output in self.subject.outputs(tensors)]
+
+        return run
+
+    def first_difference(
+        self, exportable: Exportable, path: Path, tensors: list[Tensor], tolerance: float
+    ) -> LayerDifference:
+        return LayerDifference(target=self.name, layer="0", tolerance=tolerance, compared=1)
+
+
+class Unrun(Weights):
+    """The same on a machine that cannot run it."""
+
+    def opened(self, path: Path, threads: int) -> Run:
+        raise NotVerifiableError("it needs another machine.")
+
+
+@pytest.fixture
+def weights(monkeypatch: pytest.MonkeyPatch) -> type[Weights]:
+    monkeypatch.setitem(registry.TARGETS, "weights", f"{__name__}:Weights")
+    monkeypatch.setitem(registry.TARGETS, "unrun", f"{__name__}:Unrun")
+    monkeypatch.setattr(Weights, "wrong_by", 0.0)
+    return Weights
+
+
+def net() -> lab.Workload:
+    torch.manual_seed(0)
+    return lab.Workload(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(2, 4), name="net")
+
+
+def test_a_file_is_compared_on_the_example_and_on_other_values_before_it_is_delivered(
+    weights, tmp_path
+):
+    report = export(net(), "weights", tmp_path, seconds=0)
+    assert report.file == tmp_path / "net.weights"
+    assert (report.runs_here, report.error, report.notes) == (True, 0.0, ("a note",))
+    assert report.compared == ("the example", "other values")
+    assert report.bytes == sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["beside.txt", "net.weights"]
+    assert Record.load(report.save(tmp_path / "report.json")) == report
+    assert "relative error" in report.sentence and report.latency_ms is None
+
+
+@pytest.mark.parametrize(("first", "on"), [(1, "the example"), (2, "other values")])
+def test_a_file_with_other_outputs_is_refused_and_the_old_one_stays(
+    weights, tmp_path, monkeypatch, first, on
+):
+    old = tmp_path / "net.weights"
+    old.write_text("old")
+    monkeypatch.setattr(Weights, "wrong_by", 1e-3)
+    monkeypatch.setattr(Weights, "wrong_from", first)
+    with pytest.raises(
+        ExportError, match=f"on {on} by 1.0e-03 .allowed 1e-04., first at layer '0'"
+    ):
+        export(net(), "weights", old, seconds=0)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_file_that_cannot_run_here_is_delivered_and_says_so(weights, tmp_path):
+    report = export(net(), "unrun", tmp_path, seconds=1)
+    assert (report.runs_here, report.error, report.speed_up) == (False, None, None)
+    assert report.sentence.endswith("converted, not run; it needs another machine.")
+    assert report.row()["error"] == "not run"
+
+
+def test_an_export_is_timed_in_turn_with_the_live_model(weights, tmp_path):
+    report = export(net(), "weights", tmp_path, seconds=0.01, threads=1)
+    assert report.latency_ms and report.live_ms and report.speed_up and report.interval
+    assert report.interval[0] <= report.speed_up <= report.interval[1]
+
+
+def test_a_stopped_export_leaves_no_file(weights, tmp_path):
+    with pytest.raises(StoppedError, match="stopped before the file was complete"):
+        export(net(), "weights", tmp_path, seconds=0, should_stop=lambda: True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_cannot_be_written_is_refused_in_a_sentence(weights, tmp_path):
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(FileError, match=r"Cannot write net\.weights into .*choose a folder"):
+        export(net(), "weights", tmp_path / "file" / "net.weights", seconds=0)
+    with pytest.raises(ExportError, match=r"written as '\.weights', and 'net.txt' ends otherwise"):
+        export(net(), "weights", tmp_path / "net.txt", seconds=0)
+
+
+FULL = """
+import resource, signal, sys
+import torch
+import paifuser_lab as lab
+from pathlib import Path
+path = Path(sys.argv[1]) / "net.onnx"
+work = lab.Workload(torch.nn.Linear(64, 64), torch.randn(1, 64), name="net")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+if sys.argv[2] == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+else:
+    from paifuser_lab.converter import onnx_file
+    onnx_file._session = lambda *_: __import__("os").kill(__import__("os").getpid(), 9)
+try:
+    lab.export(work, "onnx", path, seconds=0)
+except lab.PaifuserError as error:
+    print(error)
+"""
+
+
+def run_in_a_process(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", FULL, str(folder), how],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_on_a_full_disk_and_after_a_kill_the_old_file_survives(tmp_path):
+    (tmp_path / "net.onnx").write_text("old")
+    ended = run_in_a_process(tmp_path, "full")
+    assert "free some space there" in ended.stdout, ended.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
+    killed = run_in_a_process(tmp_path, "killed")
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "net.onnx").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2, "what it had begun lies beside it"
+    lab.export(net(), "onnx", tmp_path / "net.onnx", seconds=0)
+    assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
+    onnx.checker.check_model(str(tmp_path / "net.onnx"))
+
+
+def test_a_folder_is_replaced_by_a_folder_as_a_whole(tmp_path):
+    goal, stage = tmp_path / "net.package", tmp_path / "stage"
+    for folder, name in ((goal, "old"), (stage / "net.package", "new")):
+        folder.mkdir(parents=True)
+        (folder / name).write_text(name)
+    deliver(stage, goal)
+    assert [file.name for file in goal.iterdir()] == ["new"]
+
+
+def test_the_inputs_of_a_bare_model_are_those_of_its_last_workload(tmp_path):
+    model = nn.Linear(4, 2)
+    with pytest.raises(ExportError, match=r"No inputs are known of this Linear: give an example"):
+        ONNXConverter().convert(model, path=tmp_path)
+    lab.Workload(model, torch.randn(3, 4))
+    report = ONNXConverter().convert(model, path=tmp_path / "model.onnx", seconds=0)
+    assert report.inputs == ("input",) and report.error is not None
+    graph = onnx.load(report.path).graph
+    assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("subject", "target", "options", "message"),
+    [
+        (net, "torchscript", {}, "torchscript is refused: tracing fixes every branch"),
+        (net, "nowhere", {}, "no target 'nowhere' to export to; there are onnx"),
+        (net, "onnx", {"opset": 99}, "Opset 99 cannot be had.*up to 23"),
+        (net, "onnx", {"opset": "new"}, "ONNX: opset: "),
+        (net, "onnx", {"opsett": 13}, "ONNX has no option 'opsett'; it has precision, dynamic"),
+        (net, "onnx", {"precision": "int8"}, "net has no layer in int8.*apply the step"),
+        (net, "onnx", {"precision": "fp7"}, "ONNX is not written in fp7; choose one of fp32"),
+        (lambda: 3, "onnx", {}, "A int cannot be exported; give a model"),
+        (
+            lambda: torch.jit.script(nn.Linear(2, 2)),
+            "onnx",
+            {},
+            "scripted or traced model cannot be exported",
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else None,
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_cannot_be_had_is_refused_in_one_sentence(
+    subject: Any, target: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=message) as refused:
+        export(subject(), target, tmp_path, seconds=0, **options)
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_table_of_targets_says_of_each_what_it_did_here(weights, monkeypatch):
+    monkeypatch.setattr(Weights, "wrong_by", 1.0)
+    table = exporters(net(), ["onnx", "weights"], seconds=0)
+    assert [(row.converts_here, row.runs_here) for row in table.rows] == [
+        (True, True),
+        (False, False),
+    ]
+    assert "differs from the live model" in table.rows[1].refused
+    assert table.table()[1]["run here"] == "no"
+    monkeypatch.setattr(Weights, "needed", "it needs a <compiler>")
+    row = exporters(net(), ["weights"], seconds=0).rows[0]
+    assert (row.obstacle, row.refused, row.report) == ("it needs a <compiler>", "", None)
+    html = Exporters(model="net", rows=(row,))._repr_html_()
+    assert "&lt;compiler&gt;" in html and "<compiler>" not in html
+    with pytest.raises(ExportError, match="cannot convert here: it needs a <compiler>"):
+        export(net(), "weights", seconds=0)
+
+
+def test_every_target_is_told_from_the_others_and_names_what_it_needs():
+    for name in registry.TARGETS:
+        target = target_of(name)
+        assert target.name == name and target.title and target.suffix.startswith(".")
+        assert target.obstacle() == "" or target.obstacle().strip()
+        assert target.precisions and target.Options().precision is None
+
+
+def test_a_record_of_an_earlier_version_still_loads():
+    row = ExporterRow(target="onnx", title="ONNX")
+    assert (row.converts_here, row.runs_here) == (False, False)
+    report = ExportReport(
+        target="onnx",
+        model="net",
+        path="net.onnx",
+        precision="fp32",
+        bytes=1,
+        convert_s=0.1,
+        runs_here=False,
+    )
+    assert report.row()["opset"] == "–" and os.fspath(report.file) == "net.onnx"
