@@ -1,0 +1,21 @@
+"""A model as a folder that runs without this package and without torch.
+
+    lab.deploy(variant, "out", ["openvino"], labels=names, licence="Apache-2.0")
+
+deploying        `lab.deploy`: every target exported, and what stands beside the model
+folder           the folder on the disk: replaced whole or not at all, its hashes
+preprocessing    what the model expects: shapes, mean and standard deviation, tokens, labels
+model_card       where the model comes from, what was measured, what is not known
+container        the Dockerfile and the pinned packages
+kubernetes       manifests of a batch job on KubeRay and of serving
+manifest_schema  what a manifest may hold, checked without a cluster
+pods             that of pods: containers, ports, probes, volumes
+templates/       the scripts as they are copied: run, check, serve, batch
+"""
+
+from __future__ import annotations
+
+from .deploying import DeployOptions, deploy, deployments
+from .folder import checked_file
+
+__all__ = ["DeployOptions", "checked_file", "deploy", "deployments"]

@@ -1,0 +1,216 @@
+"""The parts of Kubernetes' and KubeRay's manifests that a deployment uses, as pydantic models, and
+a check of a manifest against them that needs no cluster.
+
+Sources of the facts: KubeRay's Go types `ray-operator/apis/ray/v1` (fields, required ones, enums)
+and its `controllers/ray/utils/validation.go` (a RayJob's name is a DNS-1035 label of at most 47
+characters, a worker group has minReplicas ≤ maxReplicas, a time to live needs
+shutdownAfterJobFinishes); the Kubernetes API reference (apps/v1 Deployment: its selector matches
+its template; v1 Service; networking.k8s.io/v1 NetworkPolicy; quantities).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from ..errors import ExportError
+from .pods import Label, Labels, Metadata, Part, PodTemplate, Port, PortName
+
+MAX_RAY_JOB = 47
+RayName = Annotated[Label, Field(max_length=MAX_RAY_JOB)]
+
+
+class HeadGroup(Part):
+    """The head of a Ray cluster."""
+
+    ray_start_params: dict[str, str] = {}
+    template: PodTemplate
+
+
+class WorkerGroup(Part):
+    """Workers of a Ray cluster."""
+
+    group_name: Label
+    replicas: Annotated[int, Field(ge=0)]
+    min_replicas: Annotated[int, Field(ge=0)]
+    max_replicas: Annotated[int, Field(ge=0)]
+    ray_start_params: dict[str, str] = {}
+    template: PodTemplate
+
+    @model_validator(mode="after")
+    def _replicas_are_in_order(self) -> Self:
+        if not self.min_replicas <= self.replicas <= self.max_replicas:
+            raise ValueError(
+                f"group '{self.group_name}' needs minReplicas ≤ replicas ≤ maxReplicas, not "
+                f"{self.min_replicas}, {self.replicas}, {self.max_replicas}"
+            )
+        return self
+
+
+class RayClusterSpec(Part):
+    """The Ray cluster of a job."""
+
+    ray_version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
+    head_group_spec: HeadGroup
+    worker_group_specs: list[WorkerGroup] = []
+
+
+class RayJobSpec(Part):
+    """What a Ray job runs, and on what."""
+
+    entrypoint: Annotated[str, Field(min_length=1)]
+    submission_mode: Literal["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"] = (
+        "K8sJobMode"
+    )
+    shutdown_after_job_finishes: bool = False
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] = 0
+    backoff_limit: Annotated[int, Field(ge=0)] = 0
+    active_deadline_seconds: Annotated[int, Field(gt=0)] | None = None
+    ray_cluster_spec: RayClusterSpec
+
+    @model_validator(mode="after")
+    def _time_to_live_needs_shutdown(self) -> Self:
+        if self.ttl_seconds_after_finished and not self.shutdown_after_job_finishes:
+            raise ValueError("ttlSecondsAfterFinished needs shutdownAfterJobFinishes: true")
+        return self
+
+
+class RayJobMetadata(Metadata):
+    """The name of a Ray job, from which those of its cluster and pods are made."""
+
+    name: RayName
+
+
+class RayJob(Part):
+    """A batch job on a Ray cluster of its own."""
+
+    api_version: Literal["ray.io/v1"] = "ray.io/v1"
+    kind: Literal["RayJob"] = "RayJob"
+    metadata: RayJobMetadata
+    spec: RayJobSpec
+
+
+class Selector(Part):
+    """Which pods an object is about."""
+
+    match_labels: Annotated[Labels, Field(min_length=1)]
+
+
+class DeploymentSpec(Part):
+    """Pods that serve."""
+
+    replicas: Annotated[int, Field(ge=0)] = 1
+    selector: Selector
+    template: PodTemplate
+
+    @model_validator(mode="after")
+    def _selector_matches_template(self) -> Self:
+        labels = self.template.metadata.labels if self.template.metadata else {}
+        if not self.selector.match_labels.items() <= labels.items():
+            raise ValueError("the selector does not match the labels of the template")
+        return self
+
+
+class KubernetesDeployment(Part):
+    """A Deployment of apps/v1."""
+
+    api_version: Literal["apps/v1"] = "apps/v1"
+    kind: Literal["Deployment"] = "Deployment"
+    metadata: Metadata
+    spec: DeploymentSpec
+
+
+class ServicePort(Part):
+    """A port of a service, and that of the pods behind it."""
+
+    port: Port
+    target_port: PortName | Port
+    name: PortName | None = None
+
+
+class ServiceSpec(Part):
+    """How pods are reached."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    selector: Annotated[Labels, Field(min_length=1)]
+    ports: Annotated[list[ServicePort], Field(min_length=1)]
+
+
+class Service(Part):
+    """A Service of v1."""
+
+    api_version: Literal["v1"] = "v1"
+    kind: Literal["Service"] = "Service"
+    metadata: Metadata
+    spec: ServiceSpec
+
+
+class IngressPort(Part):
+    """A port that may be reached."""
+
+    port: PortName | Port
+
+
+class IngressRule(Part):
+    """What may come in."""
+
+    ports: list[IngressPort]
+
+
+class NetworkPolicySpec(Part):
+    """What may come in and go out; an empty list of egress lets nothing out."""
+
+    pod_selector: Selector
+    policy_types: list[Literal["Ingress", "Egress"]]
+    ingress: list[IngressRule] = []
+    egress: list[dict[str, Any]] = []
+
+
+class NetworkPolicy(Part):
+    """A NetworkPolicy of networking.k8s.io/v1."""
+
+    api_version: Literal["networking.k8s.io/v1"] = "networking.k8s.io/v1"
+    kind: Literal["NetworkPolicy"] = "NetworkPolicy"
+    metadata: Metadata
+    spec: NetworkPolicySpec
+
+
+Manifest = RayJob | KubernetesDeployment | Service | NetworkPolicy
+_MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(discriminator="kind")])
+
+
+def checked_manifests(text: str, name: str = "the manifest") -> list[Manifest]:
+    """The objects of a YAML file, each valid and fitting the others; raise one sentence if not."""
+    try:
+        documents = list(yaml.safe_load_all(text))
+        objects = [_MANIFEST.validate_python(document) for document in documents]
+    except yaml.YAMLError as error:
+        raise ExportError(f"{name} is no YAML: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise ExportError(f"{name}: {path}: {first['msg']}.") from error
+    _check_services(objects, name)
+    return objects
+
+
+def _check_services(objects: list[Manifest], name: str) -> None:
+    """A service selects the pods of a deployment here, and each of its ports is one of theirs."""
+    for service in (one for one in objects if isinstance(one, Service)):
+        templates = [one.spec.template for one in objects if isinstance(one, KubernetesDeployment)]
+        chosen = [
+            template
+            for template in templates
+            if template.metadata
+            and service.spec.selector.items() <= template.metadata.labels.items()
+        ]
+        ports = [port for one in chosen for box in one.spec.containers for port in box.ports or ()]
+        open_ports = {port.container_port for port in ports} | {port.name for port in ports}
+        for port in service.spec.ports:
+            if port.target_port not in open_ports:
+                raise ExportError(
+                    f"{name}: the service '{service.metadata.name}' leads to the port "
+                    f"{port.target_port}, which no pod that it selects opens."
+                )

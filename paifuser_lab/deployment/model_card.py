@@ -1,0 +1,123 @@
+"""The model card of a deploy folder, in Markdown: where the model comes from, what was measured,
+how each file was checked, and what is not known.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+
+from ..converter import Exportable
+from ..records import Comparison, Deployment
+from ..workload import Workload
+from ..workload.load import models
+from .preprocessing import InputSpec, Preprocessing
+
+UNKNOWN = "unknown: state it with licence=… before you hand the model on"
+OURS = "MIT, as PAIFuser Lab, whose zoo it is of; its weights are random or were trained here"
+
+
+def model_card(
+    exportable: Exportable,
+    deployment: Deployment,
+    preprocessing: Preprocessing,
+    recipe: str,
+    *,
+    licence: str,
+    notes: Sequence[str],
+    comparison: Comparison | None,
+) -> str:
+    """The card's text; what a model's names hold is shown as text."""
+    parts = [
+        f"# {_text(exportable.name)}",
+        f"{_text(deployment.title)}.",
+        f"* Licence of the original: {_text(licence or _known_licence(exportable.work))}",
+        f"* SHA-256 of the weights: `{exportable.weights_hash}`"
+        + (f", of the original's `{exportable.original_hash}`" if exportable.original_hash else ""),
+        "* Use and limits: it answers as the original does, within the errors below; what the "
+        "original may be used for is not known here.",
+        "## Run",
+        "`python run.py image.png` (or `.npy`, `.npz`), `python check.py`, `python serve.py`, "
+        "`python batch.py IN OUT`: with `requirements.txt` alone. `Dockerfile` and `kubernetes/` "
+        "run the same scripts; the manifests are valid for their schema, and no cluster has run "
+        "them.",
+        "## Inputs and outputs",
+        _table([_input_row(spec) for spec in preprocessing.inputs]),
+        f"Outputs: {', '.join(f'`{_code(name)}`' for name in preprocessing.outputs)}"
+        + (
+            f"; {len(preprocessing.labels)} labels in `labels.json`."
+            if preprocessing.labels
+            else "; no labels were given."
+        ),
+        "## Recipe",
+        _fenced(recipe, "yaml"),
+        *([_bullets(notes)] if notes else []),
+        "## Files and how they were checked",
+        _table(deployment.table()),
+        "`manifest.json` has the SHA-256 of every file.",
+        "## Measured",
+    ]
+    if comparison is None:
+        parts.append("No comparison with the original was given.")
+    else:
+        parts += [_text(caption) for caption in comparison.captions]
+        parts.append(_table(comparison.table()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _known_licence(work: Workload | None) -> str:
+    """The licence of a model of the zoo; of every other one it is not known."""
+    origin = work.origin if work is not None else None
+    return OURS if origin is not None and origin.name in models() else UNKNOWN
+
+
+def _input_row(spec: InputSpec) -> dict[str, str]:
+    shape = "×".join("any" if size is None else str(size) for size in spec.shape)
+    numbers = {
+        "mean": spec.mean,
+        "std": spec.std,
+        "tokens below": spec.vocabulary,
+    }
+    facts = [f"{name} {value}" for name, value in numbers.items() if value is not None]
+    if spec.kind == "image" and spec.mean is None:
+        facts.append("mean and std: nobody stated them")
+    kind = " ".join(filter(None, (spec.kind, spec.mode, spec.layout)))
+    return {
+        "input": spec.name,
+        "kind": kind,
+        "shape": shape,
+        "type": spec.dtype,
+        "preprocessing": "; ".join(facts) or "–",
+    }
+
+
+def _table(rows: Sequence[dict[str, str]]) -> str:
+    """Rows of text as a Markdown table."""
+    if not rows:
+        return ""
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_text(row.get(column, "")) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"* {_text(line)}" for line in lines)
+
+
+def _fenced(text: str, language: str) -> str:
+    """A text between fences that are longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _text(text: str) -> str:
+    """A text on one line that Markdown shows as it is: no HTML, no table cell, no link, no code."""
+    line = " ".join(str(text).split())
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(line, quote=False))
+
+
+def _code(text: str) -> str:
+    return " ".join(text.replace("`", "'").split())

@@ -1,0 +1,30 @@
+"""Run the model on a file: an image, .npy or .npz; without one, on the example it came with."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+HERE = Path(__file__).parent
+SPEC = json.loads((HERE / "preprocessing.json").read_text("utf-8"))
+SESSION = onnxruntime.InferenceSession(HERE / "model.onnx", providers=["CPUExecutionProvider"])
+
+
+def answer(file, suffix):  # the outputs by name
+    first, arrays = SPEC["inputs"][0], np.load(file) if suffix in (".npy", ".npz") else None
+    if arrays is None:
+        from PIL import Image  # pillow is needed for images alone
+
+        mean = first["mean"] or sys.exit("preprocessing.json has no mean and std; state them there")
+        image = np.asarray(Image.open(file).convert(first["mode"]).resize(first["size"][::-1]))
+        pixels = (image.reshape(*first["size"], -1) / 255 - mean) / first["std"]
+        arrays = pixels.transpose(2, 0, 1)[None].astype(first["dtype"])
+    inputs = dict(arrays) if suffix == ".npz" else {first["name"]: arrays}
+    return dict(zip(SPEC["outputs"], SESSION.run(SPEC["outputs"], inputs), strict=True))
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "example.npz"
+    print(*(f"{name} {array.shape}\n{array}" for name, array in answer(file, file.suffix).items()))

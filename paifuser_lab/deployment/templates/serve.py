@@ -1,0 +1,50 @@
+"""Serve the model: POST an image, .npy or .npz to / (its Content-Type says which); GET /healthz."""
+
+import argparse
+import io
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from run import SPEC, answer
+
+LIMIT_BYTES = 64 << 20
+SUFFIXES = {"application/x-npy": ".npy", "application/x-npz": ".npz"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    timeout = 30
+
+    def do_GET(self):
+        self.reply(200 if self.path == "/healthz" else 404, {"ok": self.path == "/healthz"})
+
+    def do_POST(self):
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or not 0 < int(length) <= LIMIT_BYTES:
+            self.close_connection = True  # its body is not read
+            return self.reply(413, {"error": f"give a body of 1 to {LIMIT_BYTES} bytes"})
+        body = self.rfile.read(int(length))
+        suffix = SUFFIXES.get(self.headers.get("Content-Type", ""), "")
+        try:
+            outputs = answer(io.BytesIO(body), suffix)
+        except (Exception, SystemExit) as error:  # each library raises its own for a bad body
+            return self.reply(400, {"error": f"{type(error).__name__}: {error}"[:500]})
+        values = {name: array.astype("float64").tolist() for name, array in outputs.items()}
+        return self.reply(200, {"outputs": values, "labels": SPEC["labels"]})
+
+    def reply(self, status, content):
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 inside a container")
+    parser.add_argument("--port", type=int, default=8080)
+    given = parser.parse_args()
+    server = ThreadingHTTPServer((given.host, given.port), Handler)
+    print(f"http://{server.server_address[0]}:{server.server_address[1]}", flush=True)
+    server.serve_forever()

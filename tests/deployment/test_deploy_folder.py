@@ -1,0 +1,321 @@
+"""A deploy folder runs without torch, is checked by its own script, and is replaced whole or not at
+all.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import paifuser_lab as lab
+from paifuser_lab.deployment import deploying, folder
+from paifuser_lab.deployment.deploying import TEMPLATES
+from paifuser_lab.errors import ExportError, FileError, ParityError
+from tests.support.models import Small
+
+LABELS = ["a", "b", "c", "d", "e"]
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+# what a script imports must not be there at all
+ALONE = (
+    "import runpy, sys\n"
+    "for name in ('torch', 'onnx', 'paifuser_lab', 'pydantic'): sys.modules[name] = None\n"
+    "sys.argv = sys.argv[1:]\n"
+    "sys.path.insert(0, '.')\n"
+    "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+)
+
+
+@pytest.fixture(scope="module")
+def work():
+    torch.manual_seed(0)
+    return lab.Workload(Small().eval(), torch.rand(1, 3, 8, 8), name="Small Net")
+
+
+@pytest.fixture(scope="module")
+def variant(work):
+    return lab.apply(work, lab.Recipe(["fold"]))
+
+
+@pytest.fixture(scope="module")
+def deployed(variant, tmp_path_factory):
+    target = tmp_path_factory.mktemp("deployed") / "out"
+    stated = {"mean": MEAN, "std": STD}
+    record = lab.deploy(variant, target, seconds=0, labels=LABELS, preprocessing=stated)
+    return target, record
+
+
+@pytest.fixture
+def copied(deployed, tmp_path):
+    return shutil.copytree(deployed[0], tmp_path / "copied")
+
+
+def script(name, *args, cwd):
+    environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    command = [sys.executable, "-I", "-B", "-c", ALONE, name, *map(str, args)]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def live(work, images):
+    with torch.no_grad():
+        return work.model(images).numpy()
+
+
+def test_the_script_has_at_most_30_lines_and_runs_where_torch_cannot_be_imported(
+    deployed, variant, work, tmp_path
+):
+    assert len((TEMPLATES / "run.py").read_text().splitlines()) <= 30
+    images = torch.rand(1, 3, 8, 8)
+    np.save(tmp_path / "images.npy", images.numpy())
+    ran = script("run.py", tmp_path / "images.npy", cwd=deployed[0])
+    assert ran.returncode == 0, ran.stderr
+    head, _, values = ran.stdout.partition("\n")
+    assert head == "output (1, 5)"
+    printed = np.fromstring(values.strip(" []\n"), sep=" ")
+    assert np.allclose(printed, live(work, images).ravel(), atol=1e-4)
+
+
+def test_the_folder_checks_itself_and_notices_one_flipped_byte(copied):
+    ran = script("check.py", cwd=copied)
+    assert ran.returncode == 0, ran.stderr
+    assert "output differs by" in ran.stdout
+    content = bytearray((copied / "model.onnx").read_bytes())
+    content[len(content) // 2] ^= 1
+    (copied / "model.onnx").write_bytes(content)
+    ran = script("check.py", cwd=copied)
+    assert ran.returncode == 1 and "model.onnx is not the file that was written" in ran.stderr
+
+
+def test_the_check_notices_another_answer(copied):
+    expected = dict(np.load(copied / "expected.npz"))
+    np.savez(copied / "expected.npz", output=expected["output"] + 1)
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["files"]["expected.npz"] = folder.sha256(copied / "expected.npz")
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    ran = script("check.py", cwd=copied)
+    assert ran.returncode == 1 and "output differs by" in ran.stderr and "past" in ran.stderr
+
+
+def test_the_record_lists_every_file_with_its_hash(deployed):
+    target, record = deployed
+    found = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert {file.name for file in record.files} | {"manifest.json"} == found
+    assert folder.read_manifest(target) == {file.name: file.sha256 for file in record.files}
+    assert found >= {"model.onnx", "labels.json", "Dockerfile", "kubernetes/serving.yaml"}
+    assert record.rows[0].report.path == "model.onnx" and record.rows[0].report.runs_here
+    assert type(record).load(record.save(target.parent / "record.json")) == record
+
+
+def test_an_image_is_scaled_as_the_preprocessing_says(deployed, work, tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    run = loaded(deployed[0], "run", monkeypatch)
+    output = run.answer(tmp_path / "image.png", ".png")["output"]
+    scaled = (pixels / 255 - np.array(MEAN)) / np.array(STD)
+    tensor = torch.tensor(scaled.transpose(2, 0, 1)[None], dtype=torch.float32)
+    assert np.allclose(output, live(work, tensor), atol=1e-4)
+
+
+def test_an_image_is_refused_where_nobody_stated_mean_and_std(copied, tmp_path, monkeypatch):
+    spec = json.loads((copied / "preprocessing.json").read_text())
+    spec["inputs"][0]["mean"] = None
+    (copied / "preprocessing.json").write_text(json.dumps(spec))
+    run = loaded(copied, "run", monkeypatch)
+    with pytest.raises(SystemExit, match="no mean and std"):
+        run.answer(io.BytesIO(), ".png")
+
+
+def test_a_batch_runs_each_file_once_and_reports_those_that_fail(copied, tmp_path, monkeypatch):
+    source, out = tmp_path / "in", tmp_path / "results"
+    source.mkdir()
+    for at in range(3):
+        np.save(source / f"{at}.npy", np.full((1, 3, 8, 8), at, "float32"))
+    (source / "broken.npy").write_text("no array")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    batch = loaded(copied, "batch", monkeypatch)
+    assert batch.main(source, out) == 1
+    assert sorted(path.name for path in out.iterdir()) == [f"{at}.npy.npz" for at in range(3)]
+    calls = []
+    original = batch.answer
+    monkeypatch.setattr(batch, "answer", lambda *args: calls.append(args) or original(*args))
+    (source / "broken.npy").unlink()
+    (out / "1.npy.npz").unlink()
+    assert batch.main(source, out) == 0 and len(calls) == 1
+
+
+@contextmanager
+def serving(cwd):
+    environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    command = [sys.executable, "-I", "-B", "-c", ALONE, "serve.py", "--port", "0"]
+    process = subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process.stdout.readline().strip().removeprefix("http://")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def asked(address, method, path="/", body=None, **headers):
+    connection = http.client.HTTPConnection(address, timeout=60)
+    try:
+        connection.request(method, path, body=body, headers=headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_the_server_answers_refuses_and_stays(deployed, work):
+    images = torch.rand(1, 3, 8, 8)
+    body = io.BytesIO()
+    np.save(body, images.numpy())
+    array = {"Content-Type": "application/x-npy"}
+    with serving(deployed[0]) as address:
+        assert address.startswith("127.0.0.1:")
+        assert asked(address, "GET", "/healthz") == (200, {"ok": True})
+        assert asked(address, "POST", body=b"no array", **array)[0] == 400
+        assert asked(address, "POST", body=b"no image")[0] == 400
+        status, content = asked(address, "POST", body=b"", **{"Content-Length": str(1 << 40)})
+        assert status == 413 and "bytes" in content["error"]
+        status, content = asked(address, "POST", body=body.getvalue(), **array)
+    assert status == 200 and content["labels"] == LABELS
+    assert np.allclose(content["outputs"]["output"], live(work, images), atol=1e-4)
+
+
+def test_a_deployment_replaces_an_earlier_one_whole(variant, copied):
+    (copied / "__pycache__").mkdir(exist_ok=True)
+    (copied / "__pycache__" / "run.pyc").write_bytes(b"")
+    before = {path.name for path in copied.iterdir()}
+    lab.deploy(variant, copied, seconds=0)
+    after = {path.name for path in copied.iterdir()}
+    assert before - after == {"labels.json", "__pycache__"}
+    assert [path.name for path in copied.parent.iterdir()] == ["copied"]
+
+
+@pytest.mark.parametrize("has_exchange", [True, False])
+def test_a_deployment_that_fails_at_its_end_leaves_the_earlier_one(
+    variant, copied, monkeypatch, has_exchange
+):
+    before = {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()}
+    if not has_exchange:
+        monkeypatch.setattr(folder, "_exchanged", lambda first, second: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(deploying, "model_card", lambda *args, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            lab.deploy(variant, copied, seconds=0)
+    after = {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()}
+    assert before == after and [path.name for path in copied.parent.iterdir()] == ["copied"]
+    lab.deploy(variant, copied, seconds=0)
+    assert not (copied / "labels.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda path: (path / "manifest.json").unlink(), "files that no deployment wrote"),
+        (lambda path: (path / "manifest.json").write_text("[]"), "files that no deployment wrote"),
+        (lambda path: (path / "notes.txt").write_text("mine"), "a file 'notes.txt'"),
+        (lambda path: (path / "MODEL_CARD.md").write_text("mine"), "a file 'MODEL_CARD.md'"),
+    ],
+)
+def test_files_of_somebody_else_are_never_replaced(variant, copied, change, sentence):
+    change(copied)
+    before = {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()}
+    with pytest.raises(ExportError, match=sentence):
+        lab.deploy(variant, copied, seconds=0)
+    assert before == {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()}
+
+
+def test_a_file_or_a_link_is_no_folder_to_deploy_into(variant, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link"):
+        with pytest.raises(ExportError, match="is no folder"):
+            lab.deploy(variant, tmp_path / name)
+
+
+def test_a_target_that_refuses_is_a_row_and_the_rest_is_written(variant, tmp_path, monkeypatch):
+    original = deploying.export
+
+    def export(subject, name, path, **options):
+        if name == "onnx":
+            return original(subject, name, path, **options)
+        path.parent.mkdir()
+        path.write_text("half")
+        raise ExportError("layer 'conv' has no kernel there; leave it out.")
+
+    monkeypatch.setattr(deploying, "export", export)
+    monkeypatch.setattr(deploying, "target_of", another_target)
+    record = lab.deploy(variant, tmp_path / "out", "other,onnx", seconds=0)
+    assert [row.target for row in record.rows] == ["onnx", "other"]
+    assert record.rows[1].refused.startswith("layer 'conv'")
+    assert "Refused: Other" in record.sentence and not (tmp_path / "out" / "other").exists()
+    assert "refused: layer 'conv'" in str(record.table())
+
+
+def another_target(name):
+    onnx = deploying_target_of("onnx")
+    if name == "onnx":
+        return onnx
+    kind = type("Other", (type(onnx),), {"name": "other", "title": "Other"})
+    return kind()
+
+
+deploying_target_of = deploying.target_of
+
+
+def test_where_onnx_refuses_nothing_is_written_and_the_layer_is_named(tmp_path):
+    model = Small().eval()
+    with torch.no_grad():
+        model.conv.weight.mul_(1e7)
+    loud = lab.Workload(model, torch.rand(1, 3, 8, 8), name="loud")
+    with pytest.raises(ParityError, match="first at layer 'norm'") as caught:
+        lab.deploy(loud, tmp_path / "out", precision="fp16", seconds=0)
+    assert caught.value.difference.layer == "norm"  # joined with the one before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stopped_deployment_writes_nothing(variant, tmp_path):
+    with pytest.raises(lab.PaifuserError, match="stopped"):
+        lab.deploy(variant, tmp_path / "out", should_stop=lambda: True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_files_of_the_manifest_are_handed_out(copied):
+    read = folder.checked_file
+    assert read(copied, "run.py", 1 << 20) == (TEMPLATES / "run.py").read_bytes()
+    with pytest.raises(FileError, match=r"no file '\.\./secret'"):
+        read(copied, "../secret", 1 << 20)
+    with pytest.raises(FileError, match="limit"):
+        read(copied, "run.py", 10)
+    (copied.parent / "secret").write_text("secret")
+    (copied / "run.py").unlink()
+    (copied / "run.py").symlink_to(copied.parent / "secret")
+    with pytest.raises(FileError, match="leads out of"):
+        read(copied, "run.py", 1 << 20)
+
+
+def loaded(path, name, monkeypatch):
+    """A script of the folder as a module, which is forgotten after the test."""
+    import importlib
+
+    monkeypatch.syspath_prepend(str(path))
+    for module in ("run", "batch"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    module = importlib.import_module(name)
+    for imported in ("run", name):
+        monkeypatch.delitem(sys.modules, imported, raising=False)
+    return module

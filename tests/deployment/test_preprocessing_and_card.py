@@ -1,0 +1,103 @@
+"""What a model expects, and its card: derived where that is possible, stated where it is not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.converter import Exportable
+from paifuser_lab.deployment.model_card import model_card
+from paifuser_lab.deployment.preprocessing import preprocessing_of
+from paifuser_lab.errors import ExportError
+from paifuser_lab.records import Comparison, Deployment, Measurement
+from tests.support.models import Small
+
+
+def exportable_of(model, inputs, name="net"):
+    return Exportable.of(lab.Workload(model.eval(), inputs, name=name))
+
+
+@pytest.fixture(scope="module")
+def small():
+    return exportable_of(Small(), torch.rand(1, 3, 8, 8))
+
+
+def spec_of(exportable, **more):
+    return preprocessing_of(exportable, **({"stated": {}, "labels": ()} | more))
+
+
+def test_images_tokens_and_other_arrays_are_told_apart(small):
+    image = spec_of(small).inputs[0]
+    assert (image.kind, image.mode, image.size, image.mean) == ("image", "RGB", (8, 8), None)
+    assert spec_of(small, is_dynamic=True).inputs[0].shape == (None, 3, 8, 8)
+    embedding = nn.Sequential(nn.Embedding(11, 4), nn.Flatten())
+    tokens = spec_of(exportable_of(embedding, torch.ones(1, 6, dtype=torch.long))).inputs[0]
+    assert (tokens.kind, tokens.vocabulary, tokens.dtype) == ("tokens", 11, "int64")
+    array = spec_of(exportable_of(nn.Linear(3, 2), torch.rand(2, 3))).inputs[0]
+    assert (array.kind, array.shape, array.layout) == ("array", (2, 3), "")
+    gray = spec_of(exportable_of(nn.Conv2d(1, 2, 3), torch.rand(1, 1, 8, 8))).inputs[0]
+    assert gray.mode == "L"
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"stated": {"mean": [0.5] * 3}}, "give mean and std together"),
+        ({"stated": {"mean": [0.5], "std": [0.5]}}, "mean needs 3 numbers"),
+        ({"stated": {"mean": [0.5] * 3, "std": [0.5, 0.5]}}, "std needs 3 numbers"),
+        ({"stated": {"mean": [0.5] * 3, "std": [0.5, 0.0, 1.0]}}, "std"),
+        ({"stated": {"mean": [float("nan")] * 3, "std": [1.0] * 3}}, "mean"),
+        ({"stated": {"size": [9, 8]}}, r"images of \(8, 8\)"),
+        ({"stated": {"crop": 3}}, "'crop' is no part"),
+        ({"labels": ["one"]}, "1 labels, and the output 'output' of net has 5 numbers"),
+        ({"labels": "abcde"}, "not a single text"),
+    ],
+)
+def test_what_was_stated_has_to_fit_the_model(small, more, sentence):
+    with pytest.raises(ExportError, match=sentence):
+        spec_of(small, **more)
+
+
+def test_a_model_without_images_takes_no_mean():
+    linear = exportable_of(nn.Linear(3, 2), torch.rand(2, 3))
+    with pytest.raises(ExportError, match="is no image"):
+        spec_of(linear, stated={"mean": [0.5], "std": [0.5]})
+
+
+def card_of(exportable, **more):
+    deployment = Deployment(workload=exportable.name, recipe="fold", machine="here")
+    options = {"licence": "", "notes": (), "comparison": None} | more
+    recipe = options.pop("recipe", "version: 1\n")
+    return model_card(exportable, deployment, spec_of(exportable), recipe, **options)
+
+
+def test_the_card_says_what_nobody_knows(small):
+    card = card_of(small)
+    assert "unknown: state it with licence=" in card and "nobody stated them" in card
+    assert "No comparison with the original was given." in card
+    assert small.weights_hash in card
+    assert "Licence of the original: Apache-2.0" in card_of(small, licence="Apache-2.0")
+
+
+def test_a_model_of_the_zoo_has_a_known_licence():
+    assert "MIT, as PAIFuser Lab" in card_of(Exportable.of(lab.load("resnet18-tiny")))
+
+
+def test_the_card_has_the_measured_table(small):
+    rows = (
+        Measurement(name="baseline", threads=1, latency_ms=8.25),
+        Measurement(name="fold", threads=1, latency_ms=4.125, speedup=2.0),
+    )
+    compared = Comparison(workload="net", machine="here", baseline="baseline", rounds=5, rows=rows)
+    card = card_of(small, comparison=compared)
+    assert "| baseline | 1 | 8.25 |" in card and "2.00 ×" in card
+
+
+def test_names_are_text_in_the_card():
+    name = "<img src=x onerror=alert(1)> | [a](b) `c`"
+    exportable = exportable_of(nn.Linear(3, 2), torch.rand(2, 3), name=name)
+    card = card_of(exportable, licence="<b>", notes=("a\n# b",), recipe="a: ```` \n# x\n")
+    assert "<img" not in card and "<b>" not in card and r"\[a\](b)" in card
+    assert "\n# b" not in card and "`````yaml\n" in card
