@@ -133,13 +133,18 @@ def disable_operator_fusion() -> None:
     _disable("operator_fusion")
 
 
-def enable_data_parallelism() -> Acceleration:
-    """Says in `lab.status()` what several processes would need; in one there is nothing to do."""
-    return _feature("data_parallelism")
+def enable_data_parallelism(sync_frequency: int = 1) -> Acceleration:
+    """Train one model in several processes: gradients are averaged in every step, or weights every
+    `sync_frequency` steps. In a single process there is nothing to do, and `lab.status()` says so.
+
+    Start the script by `paifuser-lab train SCRIPT --processes N` or by torchrun, and let each
+    process read its own part of the data.
+    """
+    return _feature("data_parallelism", {"sync_frequency": sync_frequency})
 
 
 def disable_data_parallelism() -> None:
-    """Forget that it was asked for."""
+    """Let each process train by itself again."""
     _disable("data_parallelism")
 
 

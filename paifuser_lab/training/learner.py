@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import StepError
 from .checkpointing import recomputing
+from .hooks import Synchroniser
 from .observe import Shares, ranges_of, shares_of
 from .plan import Training, TrainPlan
 from .precision import LayerFormats
@@ -69,6 +70,7 @@ class Learner:
         self.scaler = torch.amp.GradScaler(
             device.type, init_scale=self.plan.loss_scale, enabled=self.plan.uses_fp16
         )
+        self.synchroniser = Synchroniser()
         self.skipped = 0
         self.norm, self.shares = math.nan, Shares()  # of the last step's gradient
         self.watched: list[str] = []  # layers whose gradients' ranges the next step notes
@@ -116,6 +118,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         torch.autograd.backward(self.scaler.scale(loss))
+        self.synchroniser.mean_gradients(self.parts["model"], self.weights)
         if self.scaler.is_enabled():
             self.shares = shares_of(self.weights)
         self.scaler.unscale_(self.optimizer)  # type: ignore[arg-type]

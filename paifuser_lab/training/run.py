@@ -51,6 +51,7 @@ class Run:
             hooks,
         )
         self.model, self.plan = learner.parts["model"], learner.plan
+        learner.synchroniser = hooks.synchroniser
         self.epoch = self.step = 0
         self.course = Course(self.plan, self.steps)
         self.layers = range_layers(self.model) if hooks.watch_every else []
@@ -155,7 +156,7 @@ class Run:
         self.learner.watched = self.layers if is_watched else []
         try:
             loss = self.learner.loss(partial(self._objective_of, batch), is_lower=is_lower)
-            value = self._checked(loss)
+            value = self.hooks.synchroniser.mean_loss(self._checked(loss))
             is_good = math.isfinite(value)
             if is_good:
                 is_good = self.learner.take_step(loss, rate)
@@ -197,7 +198,9 @@ class Run:
             self.course.history.ranges.append(self.learner.ranges)
 
     def _objective_of(self, batch: Batch) -> Tensor:
-        return self.objective(self.model, batch.inputs.clone(), batch.target)
+        part, share = self.hooks.synchroniser.part_of(batch)
+        loss = self.objective(self.model, part.inputs.clone(), part.target)
+        return loss if share == 1.0 else loss * share
 
     def _allow_bad_step(self, batch: Batch, problem: str, *, is_lower: bool) -> None:
         """Raise if too many steps in a row were bad; the message names the layer where it began."""
@@ -298,7 +301,7 @@ class Run:
     def _save(self) -> None:
         """Take a checkpoint in memory, and on disk if there is a file."""
         self.valid = self._take_checkpoint()
-        if self.checkpoint_file is not None:
+        if self.checkpoint_file is not None and self.hooks.synchroniser.stores:
             self.checkpoint_file.save(self.valid)
 
     def _resume(self) -> None:

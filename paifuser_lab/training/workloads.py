@@ -21,7 +21,7 @@ from ..records import GradientRange, TrainingEvent, TrainingRun
 from ..workload import Derived, Inputs, Loss, Workload, outside_inference, workload_of
 from ..workload.data import Batches
 from .history import StepFacts
-from .hooks import Hooks, Objective
+from .hooks import Hooks, Objective, Synchroniser
 from .loop import run_of
 from .plan import TrainPlan
 from .precision import to_fp32
@@ -55,6 +55,7 @@ def train(
     log: str | Path | None = None,
     watch_every: int | None = None,
     should_stop: Callable[[], bool] | None = None,
+    synchroniser: Synchroniser | None = None,
     **options: Any,
 ) -> TrainingRun:
     """Train the model of a workload, in place, on its train data and by its loss.
@@ -65,7 +66,8 @@ def train(
     `save_every_s` seconds, and the same call goes on from there to the same losses, to the bit; a
     file that is damaged or of another training is refused. `monitor` is called with the record so
     far, such as `lab.TrainingMonitor()`; `log` is a folder for TensorBoard. Every `watch_every`
-    steps the gradients' ranges are noted by layer; 0 is never.
+    steps the gradients' ranges are noted by layer; 0 is never. `synchroniser` is what keeps this
+    process equal to others that train the same model.
     """
     work = workload_of(subject)
     plan, loss = plan_of(options), loss_of(work)
@@ -83,6 +85,7 @@ def train(
             should_stop=should_stop or Hooks.should_stop,
             on_step=teller,
             save_every_s=save_every_s,
+            synchroniser=synchroniser or Synchroniser(),
             watch_every=-(-steps // MOST_RANGES) if watch_every is None else watch_every,
         )
         work.variants.clear()  # they are of the weights before

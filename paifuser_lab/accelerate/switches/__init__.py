@@ -10,7 +10,7 @@ threads             one thread, or one a core
 compiled            Inductor, aside in a thread
 adaptive_lr         a learning rate that reacts to the losses
 model_quantization  weights trained as int8 will hold them
-data_parallelism    several processes: says what to do
+data_parallelism    gradients or weights averaged over several processes
 
 A new switch is a subclass of `Switch` in a file of its own and a line in `SWITCHES`, in the order
 in which calls are wrapped, the innermost first.

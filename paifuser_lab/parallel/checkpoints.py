@@ -1,0 +1,279 @@
+"""Checkpoints of a parallel training, by torch.distributed.checkpoint: each rank writes its part,
+and another number of ranks can go on from it.
+
+A checkpoint is a folder that appears whole or not at all. Its manifest has the SHA-256 of every
+file and is verified before anything else is read; torch's own metadata is a pickle, of which only
+names that describe tensors are allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from .._files import checked_path
+from ..errors import FileError, first_line
+from ..records import counted
+from .group import Group
+from .manifest import SafeReader, first_problem, read_manifest, write_manifest
+from .strategy import DataParallel
+
+PART = ".part"  # what the name of an unfinished one begins with
+NAME = re.compile(r"step-(\d{10})")
+
+
+class Checkpoints:
+    """The checkpoints of one training in a folder; the newest `keep` stay."""
+
+    def __init__(self, folder: str | Path, strategy: DataParallel, *, keep: int = 2) -> None:
+        self.folder, self.strategy, self.keep = checked_path(folder), strategy, keep
+
+    @property
+    def group(self) -> Group:
+        """The ranks that save and load together."""
+        return self.strategy.group
+
+    def newest(self) -> Path | None:
+        """The newest whole checkpoint; None if there is none."""
+        if not self.folder.is_dir():
+            return None
+        found = [path for path in self.folder.iterdir() if NAME.fullmatch(path.name)]
+        return max(found, default=None)
+
+    def save(self, step: int, facts: Mapping[str, Any] | None = None) -> Path:
+        """Write a checkpoint after this step; all ranks call it together. `facts` are stored with
+        it, as JSON.
+        """
+        part, path = self.folder / f"{PART}-{step}", self.folder / f"step-{step:010d}"
+        if self.group.rank == 0:
+            for old in self.folder.glob(f"{PART}-*") if self.folder.is_dir() else ():
+                shutil.rmtree(old, ignore_errors=True)
+            part.mkdir(parents=True)
+        self._meet()
+        writer = FileSystemWriter(part)
+        with _without_group_quietly():
+            save(self._tensors(), storage_writer=writer, no_dist=self.group.is_alone)
+        if self.group.rank == 0:
+            write_manifest(part, self._body(step, facts or {}))
+            shutil.rmtree(path, ignore_errors=True)
+            os.replace(part, path)
+            self._tidy()
+        self._meet()
+        return path
+
+    def load(self) -> tuple[int, dict[str, Any]] | None:
+        """Restore the newest checkpoint, and return its step and facts; None if there is none. All
+        ranks call it together; one that is damaged is refused on all of them, and nothing changed.
+        """
+        message: list[Any] = [self.newest() if self.group.rank == 0 else None]
+        if not self.group.is_alone:
+            dist.broadcast_object_list(message, 0)
+        path = message[0]
+        if path is None:
+            return None
+        body = self._verified(path)
+        self._check_known(path, body)
+        reader = SafeReader(path, set(body["files"]))
+        wanted = self._wanted(reader.read_metadata(), body["world"])
+        with _without_group_quietly():
+            load(wanted, storage_reader=reader, no_dist=self.group.is_alone)
+        self._restore(wanted, body)
+        return int(body["step"]), dict(body["facts"])
+
+    def _meet(self) -> None:
+        if not self.group.is_alone:
+            dist.barrier()
+
+    def _verified(self, path: Path) -> dict[str, Any]:
+        """The manifest, once every file has the hash that it names; each rank hashes a part."""
+        try:
+            body, problem = read_manifest(path), None
+            names = sorted(body["files"])[self.group.rank :: self.group.world]
+            problem = first_problem(path, body, names)
+        except (FileError, OSError) as error:
+            body, problem = {}, first_line(error)
+        problems: list[str | None] = [problem] * self.group.world
+        if not self.group.is_alone:
+            dist.all_gather_object(problems, problem)
+        for found in problems:
+            if found is not None:
+                raise FileError(
+                    f"The checkpoint {path.name} is refused, and nothing of it was read: "
+                    f"{found.rstrip('.')}. Delete the folder to go on from the one before."
+                )
+        return body
+
+    def _check_known(self, path: Path, body: Mapping[str, Any]) -> None:
+        if body["kind"] != self.strategy.kind:
+            raise FileError(
+                f"The checkpoint {path.name} was saved where {_KINDS[body['kind']]}, and not "
+                f"where {_KINDS[self.strategy.kind]}; prepare the model as it was."
+            )
+        groups = sum(len(optimizer.param_groups) for optimizer in self.strategy.optimizers)
+        if len(body["groups"]) != groups:
+            raise FileError(
+                f"The checkpoint {path.name} has {counted(len(body['groups']), 'parameter group')} "
+                f"of optimizers, and the strategy knows {groups}; give the optimizer to "
+                "prepare(model, optimizer)."
+            )
+
+    def _body(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+        groups = [
+            _plain({key: value for key, value in group.items() if key != "params"})
+            for optimizer in self.strategy.optimizers
+            for group in optimizer.param_groups
+        ]
+        return {
+            "step": step,
+            "world": self.group.world,
+            "kind": self.strategy.kind,
+            "torch": torch.__version__,
+            "groups": groups,
+            "facts": dict(facts),
+        }
+
+    @property
+    def _model(self) -> nn.Module:
+        return self.strategy._prepared()
+
+    @property
+    def _is_local(self) -> bool:
+        return self.strategy.kind == "local"
+
+    def _prefix(self, rank: int) -> str:
+        """How the names begin of what differs from rank to rank."""
+        return f"ranks/{rank}/"
+
+    def _tensors(self) -> dict[str, Any]:
+        """Every tensor to save, by name: those that differ have the rank in it."""
+        own = self._prefix(self.group.rank)
+        shared = own if self._is_local else ""
+        tensors = {
+            f"{shared}model/{name}": weight.detach()
+            for name, weight in self._model.named_parameters()
+        }
+        tensors |= {f"{own}model/{name}": value for name, value in self._model.named_buffers()}
+        names = {id(weight): name for name, weight in self._model.named_parameters()}
+        for index, optimizer in enumerate(self.strategy.optimizers):
+            for weight, state in optimizer.state.items():
+                for key, value in state.items():
+                    if isinstance(value, Tensor) and id(weight) in names:
+                        tensors[f"{shared}optimizer/{index}/{key}/{names[id(weight)]}"] = value
+        state = self.strategy.state()
+        return tensors | {f"{own}strategy/{name}": value for name, value in state.items()}
+
+    def _wanted(self, metadata: Metadata, world: int) -> dict[str, Any]:
+        """A tensor to fill for each that this rank needs, like the one that is there now."""
+        known, rank = metadata.state_dict_metadata, self.group.rank % world
+        own, weights = self._prefix(rank), dict(self._model.named_parameters())
+        is_same = world == self.group.world
+        wanted: dict[str, Any] = {}
+        for name, entry in known.items():
+            if not isinstance(entry, TensorStorageMetadata):
+                raise FileError(f"the checkpoint has {name}, which is no tensor; it was refused.")
+            mine = name.removeprefix(own)
+            is_average = self._is_local and not is_same and "/model/" in name
+            is_mine = not name.startswith("ranks/") or name.startswith(own)
+            if not is_mine and not is_average:
+                continue
+            if mine.startswith("strategy/") and not is_same:
+                continue
+            like = weights.get(mine.split("/", 3)[-1] if mine.startswith("optimizer/") else "")
+            if mine.startswith("model/"):
+                like = weights.get(mine.removeprefix("model/"))
+            if like is not None and like.shape == entry.size:
+                wanted[name] = torch.zeros_like(like, dtype=entry.properties.dtype).detach()
+            else:
+                wanted[name] = torch.zeros(entry.size, dtype=entry.properties.dtype)
+        self._check_names(known)
+        return wanted
+
+    def _check_names(self, known: Mapping[str, Any]) -> None:
+        """Raise if the checkpoint is of another model."""
+        shared = self._prefix(0) if self._is_local else ""
+        for name, weight in self._model.named_parameters():
+            entry = known.get(f"{shared}model/{name}")
+            if entry is None or entry.size != weight.shape:
+                had = "none" if entry is None else str(tuple(entry.size))
+                raise FileError(
+                    f"The checkpoint is of another model: '{name}' has shape "
+                    f"{tuple(weight.shape)} here and {had} there."
+                )
+
+    @torch.no_grad()
+    def _restore(self, loaded: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        world = body["world"]
+        own = self._prefix(self.group.rank % world)
+        shared = own if self._is_local else ""
+        is_same = world == self.group.world
+        for name, value in self._model.named_parameters():
+            if self._is_local and not is_same:
+                parts = [loaded[f"{self._prefix(rank)}model/{name}"] for rank in range(world)]
+                value.copy_(torch.stack(parts).mean(0))
+            else:
+                value.copy_(loaded[f"{shared}model/{name}"])
+        for name, buffer in self._model.named_buffers():
+            buffer.copy_(loaded[f"{own}model/{name}"])
+        groups = iter(body["groups"])
+        weights = dict(self._model.named_parameters())
+        for index, optimizer in enumerate(self.strategy.optimizers):
+            for group in optimizer.param_groups:
+                group.update(_tuples(next(groups)))
+            begin = f"{shared}optimizer/{index}/"
+            for name, value in loaded.items():
+                if name.startswith(begin):
+                    key, _, weight = name.removeprefix(begin).partition("/")
+                    optimizer.state[weights[weight]][key] = value
+        begin = f"{own}strategy/"
+        state = {
+            name.removeprefix(begin): value
+            for name, value in loaded.items()
+            if name.startswith(begin)
+        }
+        self.strategy.restore(state) if state else self.strategy.rebase(int(body["step"]))
+
+    def _tidy(self) -> None:
+        found = sorted(path for path in self.folder.iterdir() if NAME.fullmatch(path.name))
+        for old in found[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+_KINDS = {
+    "local": "weights are averaged every few steps",
+    "every": "gradients are averaged in each step",
+    "sharded": "optimizer state is divided",
+}
+
+
+@contextmanager
+def _without_group_quietly() -> Iterator[None]:
+    """Leave out torch's warning that a process is alone, which is known."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a parameter group that JSON can hold."""
+    kinds = (int, float, str, bool, type(None), list, tuple)
+    return {key: value for key, value in options.items() if isinstance(value, kinds)}
+
+
+def _tuples(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
+    }

@@ -1,0 +1,330 @@
+"""Pipeline parallelism: each process has a stage of the model's layers, and microbatches pass
+through all of them. Built on torch.distributed.pipelining.
+
+The stages are chosen so that the slowest is as quick as it can be, by the measured times of the
+layers and within a limit of bytes. The bubble, in which stages wait, is predicted and measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..errors import ParallelError
+from ..machine import machine_label
+from ..model.copying import copied
+from ..records import PipelineSchedule, PipelineSlot, PipelineStageLayers, Profile
+from ..workload import Inputs, Workload
+from .chain import Chain, PartCost
+from .partition import equal_split, partition
+from .schedules import simulate, tasks_of
+
+
+def pipeline(
+    work: Workload,
+    stages: int | None = None,
+    *,
+    schedule: str = "1f1b",
+    microbatches: int = 4,
+    profile: Profile | None = None,
+    limit: int | None = None,
+    begins: Sequence[int] | str | None = None,
+) -> Pipeline:
+    """This process's stage of a workload's model, with its schedule; every process calls it alike.
+
+    The layers are split by the times in `profile`, a record of `lab.profile(work, backward=True)`,
+    or without it by times that rank 0 measures here; no stage has more than `limit` bytes of
+    parameters. `begins` gives the parts of the chain where stages begin instead, or is "equal".
+    The batch is cut into equal microbatches, and the loss is the mean of theirs.
+    """
+    if not dist.is_initialized():
+        raise ParallelError(
+            "a pipeline needs several processes; call it in a function that parallel.run starts."
+        )
+    world = dist.get_world_size()
+    stages = world if stages is None else stages
+    if stages != world:
+        raise ParallelError(
+            f"stages={stages} need as many processes, and there are {world}; give stages={world} "
+            f"or start {stages} processes."
+        )
+    tasks_of(schedule, stages, microbatches)
+    inputs, target = batch_of(work)
+    chain = Chain(work.model, part_of(inputs, microbatches, work.name), name=work.name)
+    costs = _agreed(chain, work, target[: len(target) // microbatches], profile)
+    split, starts = _begins(costs, stages, profile, limit, begins)
+    return Pipeline(work, chain, costs, starts, schedule, microbatches, split)
+
+
+def batch_of(work: Workload) -> tuple[Inputs, Any]:
+    """The first batch of a workload's train data; raises where it or the loss is missing."""
+    if work.loss is None or not work.train:
+        raise ParallelError(
+            f"{work.name} has no loss or no train data; give the workload both: "
+            "Workload(model, inputs, loss=…, train=[(inputs, target), …])."
+        )
+    inputs, target = work.train[0]
+    return Inputs.of(inputs), target
+
+
+def part_of(inputs: Inputs, microbatches: int, name: str) -> Inputs:
+    """The inputs of the first of so many microbatches."""
+    for tensor in inputs.tensors:
+        if not tensor.ndim or tensor.shape[0] % microbatches:
+            rows = tensor.shape[0] if tensor.ndim else 0
+            raise ParallelError(
+                f"{name}: a batch of {rows} cannot be cut into {microbatches} equal microbatches; "
+                "give another number of them or another batch size."
+            )
+    return inputs.map(lambda tensor: tensor[: tensor.shape[0] // microbatches].clone())
+
+
+def _agreed(chain: Chain, work: Workload, target: Any, profile: Profile | None) -> list[PartCost]:
+    """The costs of the parts, with the times of rank 0 on every rank."""
+    assert work.loss is not None
+    costs = chain.costs(work.loss, target, profile=profile)
+    times = torch.tensor([[cost.forward_ms, cost.backward_ms] for cost in costs])
+    dist.broadcast(times, 0)
+    return [
+        PartCost(
+            cost.first_layer,
+            cost.last_layer,
+            float(forward),
+            float(backward),
+            cost.parameter_bytes,
+            cost.entry_bytes,
+        )
+        for cost, (forward, backward) in zip(costs, times, strict=True)
+    ]
+
+
+def _begins(
+    costs: list[PartCost],
+    stages: int,
+    profile: Profile | None,
+    limit: int | None,
+    begins: Sequence[int] | str | None,
+) -> tuple[str, tuple[int, ...]]:
+    """By what the stages are split, and the part where each begins."""
+    if begins is None:
+        times = [cost.forward_ms + cost.backward_ms for cost in costs]
+        sizes = [cost.parameter_bytes for cost in costs]
+        starts = partition(times, stages, sizes=sizes, limit=limit)
+        return ("measured times" if profile is None else "profile"), starts
+    if begins == "equal":
+        return "equal numbers of layers", equal_split(len(costs), stages)
+    starts = tuple(int(begin) for begin in begins)
+    is_rising = all(a < b for a, b in pairwise(starts))
+    if len(starts) != stages or starts[0] != 0 or not is_rising or starts[-1] >= len(costs):
+        raise ParallelError(
+            f"begins={starts} is no split of {len(costs)} parts into {stages} stages; give "
+            f"{stages} rising numbers from 0 to {len(costs) - 1}, the first 0."
+        )
+    return "given", starts
+
+
+def predicted_schedule(
+    work: Workload,
+    costs: Sequence[PartCost],
+    starts: Sequence[int],
+    schedule: str,
+    microbatches: int,
+    *,
+    split: str,
+    transfer_ms: float = 0.0,
+) -> PipelineSchedule:
+    """The record of a pipeline with these stages, as it would run."""
+    stages = _stage_rows(costs, starts, schedule, microbatches)
+    return PipelineSchedule(
+        workload=work.name,
+        machine=machine_label(),
+        schedule=schedule,
+        split=split,
+        microbatches=microbatches,
+        stages=stages,
+        predicted=simulate(
+            schedule,
+            [stage.forward_ms for stage in stages],
+            [stage.backward_ms for stage in stages],
+            microbatches,
+            transfer_ms,
+        ),
+    )
+
+
+def _stage_rows(
+    costs: Sequence[PartCost], starts: Sequence[int], schedule: str, microbatches: int
+) -> tuple[PipelineStageLayers, ...]:
+    rows = []
+    tasks = tasks_of(schedule, len(starts), microbatches)
+    for stage, (begin, end) in enumerate(zip(starts, [*starts[1:], len(costs)], strict=True)):
+        own = costs[begin:end]
+        kept = most = 0
+        for task in tasks[stage]:
+            kept += -1 if task.is_backward else 1
+            most = max(most, kept)
+        rows.append(
+            PipelineStageLayers(
+                first_layer=own[0].first_layer,
+                last_layer=own[-1].last_layer,
+                forward_ms=sum(cost.forward_ms for cost in own),
+                backward_ms=sum(cost.backward_ms for cost in own),
+                parameter_bytes=sum(cost.parameter_bytes for cost in own),
+                input_bytes=own[0].entry_bytes,
+                kept_microbatches=most,
+            )
+        )
+    return tuple(rows)
+
+
+class Pipeline:
+    """This process's stage of a model: `step` trains on a batch, `whole_model` collects all stages.
+
+    A weight that layers of several stages share is in each of them, and its gradients are added.
+    """
+
+    def __init__(
+        self,
+        work: Workload,
+        chain: Chain,
+        costs: list[PartCost],
+        starts: tuple[int, ...],
+        schedule: str,
+        microbatches: int,
+        split: str,
+    ) -> None:
+        self.work, self.chain, self.starts = work, chain, starts
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.predicted = predicted_schedule(
+            work, costs, starts, schedule, microbatches, split=split
+        )
+        self.slots: list[PipelineSlot] = []
+        ends = [*starts[1:], len(chain)]
+        self._parts = [chain.parts[a:b] for a, b in zip(starts, ends, strict=True)]
+        self.module = nn.Sequential(*self._parts[self.rank])
+        self.shared = self._shared_weights()
+        self._first_buffers = [(value, value.clone()) for value in self.module.buffers()]
+        self._schedule = self._scheduled(schedule, microbatches)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The weights of this stage, for an optimizer."""
+        return list(self.module.parameters())
+
+    def step(self, inputs: Any, target: Any) -> float:
+        """Compute the gradients of a batch; returns its loss, on every process."""
+        args = Inputs.of(inputs).args
+        losses: list[Tensor] = []
+        is_last = self.rank == self.world - 1
+        self.slots = []
+        dist.barrier()
+        self._began = time.perf_counter()
+        self._schedule.step(
+            *(args if self.rank == 0 else ()),
+            **({"target": target, "losses": losses} if is_last else {}),
+            return_outputs=False,
+        )
+        self._add_shared_gradients()
+        value = torch.stack(losses).mean().detach() if is_last else torch.zeros(())
+        value = value.float()
+        dist.broadcast(value, self.world - 1)
+        return float(value)
+
+    def record(self) -> PipelineSchedule:
+        """The last step as a record: the predicted slots and the measured ones of all stages."""
+        gathered: list[Any] = [None] * self.world
+        own = [
+            (slot.microbatch, slot.is_backward, slot.begin_ms, slot.end_ms) for slot in self.slots
+        ]
+        dist.all_gather_object(gathered, own)
+        slots = [
+            PipelineSlot(
+                stage=stage, microbatch=index, is_backward=backward, begin_ms=begin, end_ms=end
+            )
+            for stage, rows in enumerate(gathered)
+            for index, backward, begin, end in rows
+        ]
+        slots.sort(key=lambda slot: (slot.begin_ms, slot.stage))
+        return self.predicted.model_copy(update={"measured": tuple(slots)})
+
+    def whole_model(self) -> nn.Module:
+        """A copy of the workload's model with the weights and buffers of all stages."""
+        model = copied(self.work.model)
+        state = model.state_dict()
+        for stage, parts in enumerate(self._parts):
+            for part in parts:
+                for name, tensor in part.state_dict().items():
+                    value = tensor.detach().clone()
+                    dist.broadcast(value, stage)
+                    if name in state:
+                        state[name].copy_(value)
+        return model
+
+    def _shared_weights(self) -> list[tuple[list[nn.Parameter], dist.ProcessGroup | None]]:
+        """This stage's copies of each weight that is tied or in several stages, with the group of
+        the processes that have one.
+        """
+        tied = {
+            name: id(weight)
+            for name, weight in self.work.model.named_parameters(remove_duplicate=False)
+        }
+        holders: dict[int, dict[int, dict[int, nn.Parameter]]] = {}
+        for stage, parts in enumerate(self._parts):
+            for part in parts:
+                for name, weight in part.named_parameters(remove_duplicate=False):
+                    copies = holders.setdefault(tied[name], {}).setdefault(stage, {})
+                    copies[id(weight)] = weight
+        shared: list[tuple[list[nn.Parameter], dist.ProcessGroup | None]] = []
+        for stages in holders.values():
+            group = dist.new_group(sorted(stages)) if len(stages) > 1 else None
+            own = list(stages.get(self.rank, {}).values())
+            if own and (group is not None or len(own) > 1):
+                shared.append((own, group))
+        return shared
+
+    def _add_shared_gradients(self) -> None:
+        for weights, group in self.shared:
+            total = torch.zeros_like(weights[0])
+            for weight in weights:
+                total += weight.grad if weight.grad is not None else 0
+            if group is not None:
+                dist.all_reduce(total, group=group)
+            for weight in weights:
+                weight.grad = total.clone()
+
+    def _scheduled(self, schedule: str, microbatches: int) -> Any:
+        from torch.distributed import pipelining
+
+        stage = pipelining.PipelineStage(self.module, self.rank, self.world, self.work.device)
+        stage.forward_one_chunk = self._noting(stage.forward_one_chunk, is_backward=False)  # type: ignore[method-assign]
+        stage.backward_one_chunk = self._noting(stage.backward_one_chunk, is_backward=True)  # type: ignore[method-assign]
+        kinds = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
+        return kinds[schedule](stage, n_microbatches=microbatches, loss_fn=self.work.loss)
+
+    def _noting(self, compute: Callable[..., Any], *, is_backward: bool) -> Callable[..., Any]:
+        """The same, and when it ran."""
+
+        def noted(index: int, *args: Any, **kwargs: Any) -> Any:
+            while self._first_buffers:  # the schedule found shapes by runs on uninitialised memory
+                value, first = self._first_buffers.pop()
+                value.copy_(first)
+            begin = time.perf_counter()
+            result = compute(index, *args, **kwargs)
+            end = time.perf_counter()
+            self.slots.append(
+                PipelineSlot(
+                    stage=self.rank,
+                    microbatch=index,
+                    is_backward=is_backward,
+                    begin_ms=1e3 * (begin - self._began),
+                    end_ms=1e3 * (end - self._began),
+                )
+            )
+            return result
+
+        return noted

@@ -1,0 +1,297 @@
+"""Which way to train a workload on several processes would be fastest here, and why: predicted from
+its measured compute and the measured link.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import ParallelError, StepError
+from ..machine import machine_label
+from ..machine import threads as with_threads
+from ..measure.flops import counter
+from ..model.copying import copied
+from ..records import Link, ParallelOption, ParallelPlan, TensorPlan, readable_bytes
+from ..workload import Inputs, Workload
+from .chain import Chain
+from .link import measure_link
+from .partition import partition
+from .pipelines import batch_of, part_of, predicted_schedule
+from .simulation import Communication, Compute, buckets_of, simulate_steps
+from .tensor import tensor_plan
+
+ROUNDS = 7
+STATES = 4  # weights, gradients and two moments of Adam, each of the weights' size
+POWER_RANK, AVERAGE_EVERY, MICROBATCHES = 4, 32, 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A training step, measured on one process."""
+
+    compute: Compute
+    spread: tuple[float, ...]  # times of a step relative to their median
+
+
+def plan(
+    work: Workload,
+    processes: int = 2,
+    *,
+    link: Link | None = None,
+    slowdown: float | None = None,
+    rounds: int = ROUNDS,
+) -> ParallelPlan:
+    """Predict the time of a step of each strategy over the first batch of the train data.
+
+    The step is timed here, with the whole batch on all threads and with a process's share on its
+    share of the threads. Without a `link` processes of this machine measure theirs, and how much
+    they slow each other down; a link that is given connects machines that do not.
+    """
+    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 2:
+        raise ParallelError(f"processes={processes!r} leaves nothing to plan; give 2 or more.")
+    inputs, target = batch_of(work)
+    share = part_of(inputs, processes, work.name)
+    if link is None:
+        link, measured_slowdown = measure_link(processes)
+        slowdown = measured_slowdown if slowdown is None else slowdown
+        threads = max(1, torch.get_num_threads() // processes)
+    else:
+        threads = torch.get_num_threads()
+    alone = measure_step(work, inputs, target, rounds)
+    with with_threads(threads):
+        own = measure_step(work, share, target[: len(target) // processes], rounds)
+        whole = alone
+        if threads != torch.get_num_threads():
+            whole = measure_step(work, inputs, target, rounds)
+        pipelined = _pipeline(work, inputs, target, processes, link, slowdown or 1.0)
+    context = _Context(work, processes, link, slowdown or 1.0, alone, own, whole)
+    options = [strategy(context) for strategy in STRATEGIES] + [pipelined]
+    options.sort(key=lambda option: (not option.is_possible, option.step_ms or 0.0))
+    return ParallelPlan(
+        workload=work.name,
+        machine=machine_label(),
+        processes=processes,
+        threads=torch.get_num_threads(),
+        slowdown=slowdown or 1.0,
+        link=link,
+        options=tuple(options),
+    )
+
+
+def measure_step(work: Workload, inputs: Inputs, target: Any, rounds: int = ROUNDS) -> Measured:
+    """Time the forward pass, the backward pass and an update by AdamW, on a copy of the model."""
+    assert work.loss is not None
+    model = copied(work.model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-9)
+    samples: list[tuple[float, float, float]] = []
+    for _ in range(rounds + 1):
+        moments = [time.perf_counter()]
+        loss = work.loss(inputs.clone()(model), target)
+        moments.append(time.perf_counter())
+        loss.backward()  # type: ignore[no-untyped-call]
+        moments.append(time.perf_counter())
+        optimizer.step()
+        optimizer.zero_grad()
+        moments.append(time.perf_counter())
+        a, b, c = (1e3 * (end - begin) for begin, end in pairwise(moments))
+        samples.append((a, b, c))
+    samples = samples[1:]
+    compute = Compute(*(median(column) for column in zip(*samples, strict=True)))
+    middle = median(sum(sample) for sample in samples)
+    return Measured(compute, tuple(sum(sample) / middle for sample in samples))
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the strategies are predicted from."""
+
+    work: Workload
+    processes: int
+    link: Link
+    slowdown: float
+    alone: Measured  # the whole batch on all threads
+    own: Measured  # a process's share of the batch on its share of the threads
+    whole: Measured  # the whole batch on a process's share of the threads
+
+    @property
+    def weights_bytes(self) -> int:
+        """The bytes of the model's weights."""
+        return _bytes(self.work.model)
+
+    def option(
+        self,
+        strategy: str,
+        compute: Compute,
+        communication: Communication,
+        state_bytes: float,
+        reason: str,
+    ) -> ParallelOption:
+        """The prediction for one strategy."""
+        compute = compute.scaled(self.slowdown)
+        simulated = simulate_steps(
+            compute, communication, self.link, self.processes, spread=self.own.spread
+        )
+        return ParallelOption(
+            strategy=strategy,
+            step_ms=simulated.step_ms,
+            compute_ms=compute.total_ms,
+            wait_ms=simulated.wait_ms,
+            sent_bytes=communication.sent_bytes(self.processes),
+            state_bytes=round(state_bytes),
+            reason=reason,
+        )
+
+
+def _one_process(context: _Context) -> ParallelOption:
+    return ParallelOption(
+        strategy="one process",
+        step_ms=context.alone.compute.total_ms,
+        compute_ms=context.alone.compute.total_ms,
+        state_bytes=STATES * context.weights_bytes,
+        reason="all threads on the whole batch, and nothing is exchanged",
+    )
+
+
+def _all_reduce(strategy: str, share: float, reason: str) -> Callable[[_Context], ParallelOption]:
+    def predict(context: _Context) -> ParallelOption:
+        size = share * context.weights_bytes
+        communication = Communication(buckets_of(size))
+        why = f"{readable_bytes(round(size))} of gradients a step, {reason}"
+        state = STATES * context.weights_bytes
+        return context.option(strategy, context.own.compute, communication, state, why)
+
+    return predict
+
+
+def _power_sgd(context: _Context) -> ParallelOption:
+    size = sum(power_bytes(weight.shape) for weight in context.work.model.parameters())
+    why = f"factors of rank {POWER_RANK}, {readable_bytes(size)} a step, after the backward pass"
+    communication = Communication((float(size),), is_overlapped=False)
+    state = (STATES + 1) * context.weights_bytes
+    return context.option("DDP, PowerSGD", context.own.compute, communication, state, why)
+
+
+def power_bytes(shape: torch.Size, rank: int = POWER_RANK) -> int:
+    """The bytes of a gradient as PowerSGD sends it: two factors of a matrix, or a vector whole."""
+    if len(shape) < 2:
+        return 4 * shape.numel()
+    rows = shape[0]
+    columns = shape.numel() // rows
+    return 4 * min(shape.numel(), rank * (rows + columns))
+
+
+def _local(context: _Context) -> ParallelOption:
+    communication = Communication(
+        (float(context.weights_bytes),), every=AVERAGE_EVERY, is_overlapped=False
+    )
+    why = f"weights are averaged every {AVERAGE_EVERY} steps, which trains otherwise than one does"
+    state = STATES * context.weights_bytes
+    name = f"local {AVERAGE_EVERY}"
+    return context.option(name, context.own.compute, communication, state, why)
+
+
+def _sharded(context: _Context) -> ParallelOption:
+    communication = Communication(buckets_of(context.weights_bytes), passes=3)
+    own = context.own.compute
+    compute = Compute(own.forward_ms, own.backward_ms, own.update_ms / context.processes)
+    state = STATES * context.weights_bytes / context.processes
+    why = "weights are gathered twice and gradients scattered; the state is divided"
+    return context.option("FSDP2", compute, communication, state, why)
+
+
+def _tensor(context: _Context) -> ParallelOption:
+    divided = tensor_plan(context.work, context.processes)
+    if not divided.divided:
+        return ParallelOption(strategy="tensor parallel", reason=divided.reason)
+    share = _flops_share(context.work, divided)
+    factor = 1 - share + share / context.processes
+    whole = context.whole.compute
+    compute = Compute(
+        factor * whole.forward_ms, factor * whole.backward_ms, factor * whole.update_ms
+    )
+    examples = _rows(batch_of(context.work)[0]) / _rows(context.work.inputs)
+    sizes = [examples * size for block in divided.divided for size in block.exchanged_bytes]
+    state = STATES * context.weights_bytes * divided.own_parameters / max(divided.parameters, 1)
+    why = (
+        f"{share:.0%} of the FLOPs are divided; {len(sizes)} sums of activations a step are waited "
+        "for"
+    )
+    communication = Communication(tuple(sizes), is_overlapped=False)
+    return context.option("tensor parallel", compute, communication, state, why)
+
+
+STRATEGIES: tuple[Callable[[_Context], ParallelOption], ...] = (
+    _one_process,
+    _all_reduce("DDP", 1.0, "during the backward pass"),
+    _all_reduce("DDP, bf16", 0.5, "in bf16"),
+    _power_sgd,
+    _local,
+    _sharded,
+    _tensor,
+)
+
+
+def _pipeline(
+    work: Workload, inputs: Inputs, target: Any, processes: int, link: Link, slowdown: float
+) -> ParallelOption:
+    name = "pipeline, 1f1b"
+    try:
+        part = part_of(inputs, MICROBATCHES, work.name)
+        chain = Chain(work.model, part, name=work.name)
+        assert work.loss is not None
+        costs = chain.costs(work.loss, target[: len(target) // MICROBATCHES])
+        times = [slowdown * (cost.forward_ms + cost.backward_ms) for cost in costs]
+        starts = partition(times, processes)
+    except (ParallelError, StepError) as error:
+        return ParallelOption(strategy=name, reason=str(error).rstrip("."))
+    entries = [costs[start].entry_bytes for start in starts[1:]]
+    record = predicted_schedule(
+        work,
+        costs,
+        starts,
+        "1f1b",
+        MICROBATCHES,
+        split="measured times",
+        transfer_ms=1e3 * link.transfer_s(max(entries)),
+    )
+    busy = slowdown * max(stage.forward_ms + stage.backward_ms for stage in record.stages)
+    step = slowdown * record.predicted_ms
+    largest = max(stage.parameter_bytes for stage in record.stages)
+    return ParallelOption(
+        strategy=name,
+        step_ms=step,
+        compute_ms=MICROBATCHES * busy,
+        wait_ms=step - MICROBATCHES * busy,
+        sent_bytes=MICROBATCHES * max(entries),
+        state_bytes=STATES * largest,
+        reason=f"{MICROBATCHES} microbatches, {record.predicted_bubble:.0%} of the time is bubble",
+    )
+
+
+def _flops_share(work: Workload, divided: TensorPlan) -> float:
+    """The share of the forward pass's FLOPs that the divided layers have."""
+    model = copied(work.model).eval()
+    with counter() as counted, torch.no_grad():
+        work.inputs.clone()(model)
+    counts = {name: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}
+    root = type(model).__name__
+    own = sum(
+        counts.get(f"{root}.{layer}", 0) for block in divided.divided for layer in block.layers
+    )
+    return float(own / max(counts.get("Global", 0), 1))
+
+
+def _rows(inputs: Inputs) -> int:
+    return inputs.tensors[0].shape[0]
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())

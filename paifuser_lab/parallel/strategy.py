@@ -1,0 +1,310 @@
+"""Data parallelism around a training loop that stays as it is: `DataParallel(…).prepare(model)`.
+
+Steps are seen by torch's hooks of optimizers, so that optimizer and loader may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import DataLoader
+
+from ..errors import ParallelError
+from ..records import ParallelReport
+from .agreement import agree, facts_of
+from .every_step import EveryStep
+from .exchange import Exchange, Traffic
+from .group import TIMEOUT_S, Group, join
+from .local_steps import LocalSteps
+from .sampler import divided_loader
+from .sharded import Sharded
+from .shared_examples import SharedExamples, shared_loader
+
+Compression = Literal["bf16", "int8", "powersgd"]
+FITTING: dict[str, tuple[Compression, ...]] = {  # the first is what True means
+    "local": ("int8",),
+    "every": ("bf16", "powersgd"),
+    "sharded": ("bf16",),
+}
+
+
+class DataParallel:
+    """Train one model in several processes, each on its part of the data.
+
+        strategy = DataParallel(sync_frequency=32, gradient_compression=True)
+        model = strategy.prepare(model)  # or: model, optimizer, loader = strategy.prepare(…)
+        for images, labels in loader:  # the loop as it is
+            ...
+        model = strategy.finish()  # equal on all ranks
+        strategy.report()
+
+    The processes are those of `parallel.run`, of `paifuser-lab train SCRIPT --processes N`, or of
+    torchrun; in a single one everything stays as it is. With `sync_frequency` above 1 each rank
+    takes steps by itself, and the weights are averaged every so many; with 1 the gradients are, in
+    each step. `gradient_compression` sends int8 differences in the first case and bf16 in the
+    second; "powersgd" sends less. `zero_redundancy_optimizer` divides gradients and optimizer state
+    among the ranks, `shard="full"` the weights, too; both exchange in each step. `shared_memory`
+    holds the loader's examples once for all ranks of a machine. `recipe` is what else all ranks
+    have to agree on.
+    """
+
+    def __init__(
+        self,
+        sync_frequency: int = 32,
+        gradient_compression: bool | Compression = True,
+        zero_redundancy_optimizer: bool = False,
+        shared_memory: bool = False,
+        shard: Literal["full"] | None = None,
+        *,
+        seed: int = 0,
+        recipe: Any = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        is_whole = isinstance(sync_frequency, int) and not isinstance(sync_frequency, bool)
+        if not is_whole or sync_frequency < 1:
+            raise ParallelError(
+                f"sync_frequency={sync_frequency!r} is no number of steps; give 1 or more."
+            )
+        if shard not in (None, "full"):
+            raise ParallelError(f"shard={shard!r} is unknown; give 'full', or leave it out.")
+        self.sync_frequency, self.shard, self.seed = sync_frequency, shard, seed
+        self.zero_redundancy_optimizer, self.shared_memory = (
+            zero_redundancy_optimizer,
+            shared_memory,
+        )
+        self.recipe, self.timeout_s = recipe, timeout_s
+        is_sharded = shard is not None or zero_redundancy_optimizer
+        self.kind = "sharded" if is_sharded else "every" if sync_frequency == 1 else "local"
+        self.compression = _compression(self.kind, gradient_compression)
+        self.group, self.traffic = Group(), Traffic()
+        self.way: LocalSteps | EveryStep | Sharded | None = None  # alone it stays None
+        self.model: nn.Module | None = None
+        self.optimizers: list[Optimizer] = []  # the first one's steps are counted
+        self.examples: SharedExamples | None = None
+        self._own: set[int] = set()
+        self._handles: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        """The strategy in words."""
+        sent = {"bf16": "in bf16", "int8": "in int8", "powersgd": "by PowerSGD", None: "in fp32"}
+        how, every = sent[self.compression], self.sync_frequency
+        whole = "weights, " if self.shard else ""
+        kinds = {
+            "local": f"weights averaged every {every} steps, {how}",
+            "every": f"gradients averaged {how}",
+            "sharded": f"{whole}gradients and optimizer state divided, averaged {how}",
+        }
+        return "one process" if self.group.is_alone else kinds[self.kind]
+
+    @property
+    def sent_bytes(self) -> int:
+        """All bytes that this rank has sent so far."""
+        return self.traffic.sent_bytes
+
+    def prepare(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None = None,
+        loader: DataLoader[Any] | None = None,
+    ) -> Any:
+        """The model, and where given the optimizer and the loader, ready for a loop of this rank.
+
+        Weights become those of rank 0. Before anything else the ranks compare model, options and
+        the number of examples; a difference is an error on all of them.
+        """
+        if self.model is not None:
+            raise ParallelError("prepare() was called before; make another DataParallel.")
+        if not isinstance(model, nn.Module):
+            raise ParallelError(f"prepare takes a model, not a {type(model).__name__}.")
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise ParallelError("The model has no weight that is trained; set requires_grad.")
+        self.group, self.model = join(timeout_s=self.timeout_s), model
+        if loader is not None:
+            loader = self._prepared_loader(loader)
+        if self.group.is_alone:
+            prepared = model
+        else:
+            agree(self.group, self._facts(model, loader))
+            prepared = self._started(model)
+        for weight in self.model.parameters():
+            self._own.add(id(weight))
+        if optimizer is not None:
+            self._adopt(optimizer)
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._after),
+        ]
+        self.traffic.begin()
+        given = [prepared, *([] if optimizer is None else [optimizer])]
+        given += [] if loader is None else [loader]
+        return given[0] if len(given) == 1 else tuple(given)
+
+    def finish(self) -> nn.Module:
+        """Average once more, so that all ranks end equal, and return the plain model."""
+        model = self._prepared()
+        for handle in self._handles:
+            handle.remove()
+        if self._handles and not self.group.is_alone:
+            if isinstance(self.way, LocalSteps):
+                self.way.average(is_exact=True)
+            elif isinstance(self.way, EveryStep):
+                self.way.average_statistics()
+            elif isinstance(self.way, Sharded):
+                self.model = model = self.way.whole()
+            self.traffic.end()
+        self._handles = []
+        return model
+
+    def report(self) -> ParallelReport:
+        """What this rank has sent, waited for and computed so far."""
+        model, rows = self._prepared(), self.traffic.rows
+        examples = self.examples
+        return ParallelReport(
+            strategy=self.name,
+            rank=self.group.rank,
+            world=self.group.world,
+            start_bytes=self.traffic.start_bytes,
+            end_bytes=self.traffic.end_bytes,
+            sent_bytes=tuple(sent for sent, *_ in rows),
+            waited_ms=tuple(1e3 * waited for _, waited, _ in rows),
+            computed_ms=tuple(1e3 * computed for *_, computed in rows),
+            exchanges=self.traffic.exchanges,
+            weights_bytes=sum(_local(weight).nbytes for weight in model.parameters()),
+            optimizer_bytes=sum(map(_state_bytes, self.optimizers)),
+            mapped_bytes=0 if examples is None else examples.mapped_bytes,
+            copied_bytes=0 if examples is None else examples.copied_bytes,
+            notes=self._notes(),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next steps depend on besides model and optimizer."""
+        return self.way.state() if isinstance(self.way, LocalSteps) else {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from an earlier `state` of as many ranks."""
+        if isinstance(self.way, LocalSteps):
+            self.way.restore(dict(state))
+
+    def rebase(self, steps: int) -> None:
+        """Go on after so many steps from weights that another number of ranks had."""
+        if isinstance(self.way, LocalSteps):
+            self.way.rebase(steps)
+
+    def _prepared(self) -> nn.Module:
+        if self.model is None:
+            raise ParallelError("There is no model yet; call prepare(model) first.")
+        return self.model
+
+    def _prepared_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        if self.group.is_alone and not self.shared_memory:
+            return loader
+        loader = divided_loader(loader, self.group, self.seed)
+        if self.shared_memory:
+            loader = shared_loader(loader, self.group)
+            assert isinstance(loader.dataset, SharedExamples)
+            self.examples = loader.dataset
+        return loader
+
+    def _facts(self, model: nn.Module, loader: DataLoader[Any] | None) -> dict[str, Any]:
+        facts: dict[str, Any] = {"torch": torch.__version__, "the strategy": self.name}
+        facts["the recipe"] = self.recipe
+        if loader is not None:
+            facts["the number of examples"] = len(loader.dataset)  # type: ignore[arg-type]
+        return facts | facts_of(model)
+
+    def _started(self, model: nn.Module) -> nn.Module:
+        exchange, is_compressed = Exchange(self.group, self.traffic), self.compression is not None
+        if self.kind == "local":
+            self.way = LocalSteps(model, exchange, self.sync_frequency, is_compressed=is_compressed)
+            return model
+        if self.kind == "every":
+            self.way = EveryStep(model, exchange, self.compression)
+            return self.way.wrapped
+        self.way = Sharded(
+            model, exchange, is_full=self.shard == "full", is_compressed=is_compressed
+        )
+        return model
+
+    def _adopt(self, optimizer: Optimizer) -> None:
+        if isinstance(self.way, Sharded):
+            if optimizer.state:
+                raise ParallelError(
+                    "The optimizer has taken steps already; prepare() it before its first."
+                )
+            self.way.adopt(optimizer)
+        self.optimizers.append(optimizer)
+
+    def _is_ours(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer trains this model; it is remembered at its first step."""
+        if optimizer in self.optimizers:
+            return True
+        weights = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        if isinstance(self.way, Sharded):
+            self.way.check_optimizer(optimizer)
+        if not weights & self._own:
+            return False
+        self.optimizers.append(optimizer)
+        return True
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._is_ours(optimizer) and isinstance(self.way, EveryStep | Sharded):
+            self.way.before_step(optimizer)
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self.optimizers or optimizer is not self.optimizers[0]:
+            return
+        if isinstance(self.way, LocalSteps):
+            self.way.after_step()
+        self.traffic.end_step()
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = []
+        if self.group.is_alone:
+            notes.append("there is one process, so that nothing is exchanged")
+        elif self.kind == "sharded" and self.sync_frequency > 1:
+            notes.append("what is divided is exchanged in every step, not every sync_frequency")
+        return tuple(notes)
+
+
+def _compression(kind: str, asked: bool | str) -> Compression | None:
+    """How values are sent."""
+    if isinstance(asked, bool):
+        return FITTING[kind][0] if asked else None
+    for known in FITTING[kind]:
+        if asked == known:
+            return known
+    fitting = " or ".join(repr(name) for name in FITTING[kind])
+    raise ParallelError(
+        f"gradient_compression={asked!r} does not fit here: {_WHEN[kind]} it is {fitting}, True or "
+        "False."
+    )
+
+
+_WHEN = {
+    "local": "where weights are averaged every few steps",
+    "every": "where gradients are averaged in each step",
+    "sharded": "where optimizer state is divided",
+}
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _state_bytes(optimizer: Optimizer) -> int:
+    return sum(
+        _local(value).nbytes
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor)
+    )
