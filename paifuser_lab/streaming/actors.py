@@ -1,0 +1,250 @@
+"""Workers that are actors of Ray, on this machine or on a cluster. Built on ray.
+
+Groups go to plain actors, two in flight each, and Ray owns machines, transport and placement. A
+dead actor is replaced wherever there are resources; a machine that comes gets one when the number
+of workers is not fixed. Ray's callbacks run on the thread that carries its messages, where a call
+of Ray would wait for itself, so they only put events into the inbox.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..errors import MissingExtraError, StreamError, first_line
+from .pool import Answered, Asked, Inbox, Joined, Lost, Returned
+from .source import Group
+from .stage import FrameError, Stage
+from .worker import Answer, Worker
+
+ATTEMPTS = 6  # deaths in a row, a worker, before no other is started
+RETRY_S = 0.2
+DEFAULTS = {"num_cpus": 1.0, "scheduling_strategy": "SPREAD"}
+
+
+def ray_module() -> Any:
+    """The package ray; raises if it is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("ray", extra="cluster", needed_for="engine='ray'") from error
+    return ray
+
+
+def connect(address: str | None, cpus: int | None = None) -> bool:
+    """Join a cluster, or start one on this machine where `address` is None; returns whether this
+    call did so, and `disconnect` is to undo it.
+    """
+    ray = ray_module()
+    if ray.is_initialized():
+        return False
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if address is None:
+            # a plain ray.init() joins whatever cluster a temporary file names
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                **quiet,
+            )
+        else:
+            ray.init(address=address, **quiet)
+    except Exception as error:
+        where = "a cluster on this machine" if address is None else f"a Ray cluster at {address!r}"
+        raise StreamError(
+            f"Cannot reach or start {where}: {first_line(error)}; check the address, that `ray "
+            f"status` answers there, and that it runs Ray {ray.__version__}."
+        ) from error
+    return True
+
+
+class _Actor:
+    """The worker in an actor."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self.worker = Worker(stages)
+
+    def open(self) -> str:
+        """Open the stages; returns the machine's address."""
+        self.worker.open()
+        address: str = ray_module().util.get_node_ip_address()
+        return f"{address}, process {os.getpid()}"
+
+    def process(self, group: Group, offsets: tuple[int, ...] | None) -> Answer:
+        return self.worker.process(group, offsets)
+
+    def close(self) -> None:
+        self.worker.close()
+
+
+class ActorPool:
+    """One actor a worker. With `workers=None` one on each machine, also on those that come later.
+
+    `options` are those of a Ray actor: num_cpus, num_gpus, resources …
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        stages: Sequence[Stage],
+        workers: int | None = None,
+        *,
+        address: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        ray = ray_module()
+        self._options = {**DEFAULTS, "max_restarts": 0, **(options or {})}
+        self._is_ours = connect(address, cpus=workers)
+        self._inbox, self._stages, self._count = inbox, list(stages), workers
+        self._class = ray.remote(_Actor)
+        self._numbers = itertools.count()
+        self._actors: dict[str, Any] = {}
+        self._leaving: list[Any] = []
+        self._machines: set[str] = set()
+        self._lock = threading.Lock()
+        self._starting: set[str] = set()
+        self._deaths = 0
+        self._is_closed = False
+
+    @property
+    def starting(self) -> int:
+        """How many actors are not open yet."""
+        return len(self._starting)
+
+    def start(self) -> None:
+        if self._count is None:
+            self.look(0.0)
+            return
+        for _ in range(self._count):
+            self.add()
+
+    def add(self) -> None:
+        name = f"actor-{next(self._numbers)}"
+        try:
+            actor = self._class.options(**self._options).remote(self._stages)
+        except Exception as error:
+            raise StreamError(
+                f"The stages cannot be sent to a worker: {first_line(error)}; load what cannot be "
+                "pickled in `open`."
+            ) from error
+        with self._lock:
+            self._actors[name] = actor
+            self._starting.add(name)
+        actor.open.remote().future().add_done_callback(partial(self._opened, name))
+
+    def send(self, node: str, group: Group, offsets: tuple[int, ...] | None) -> None:
+        if (actor := self._actors.get(node)) is None:
+            return
+        try:
+            future = actor.process.remote(group, offsets).future()
+        except Exception as error:
+            raise StreamError(
+                f"Group {group.sequence} cannot be sent to a worker: {first_line(error)}; if the "
+                "object store is full, make the groups or the window smaller."
+            ) from error
+        future.add_done_callback(partial(self._answered, node, group, offsets))
+
+    def kill(self, node: str) -> None:
+        with self._lock:
+            actor = self._actors.pop(node, None)
+        if actor is not None:
+            ray_module().kill(actor)
+            self.add()
+
+    def remove(self, node: str) -> None:
+        """Close the stages of an actor that holds nothing, then end it."""
+        with self._lock:
+            actor = self._actors.pop(node, None)
+        if actor is not None:
+            self._leaving.append(actor)
+            end = Asked(partial(ray_module().kill, actor))
+            actor.close.remote().future().add_done_callback(lambda _: self._inbox.put(end))
+
+    def look(self, now: float) -> None:
+        if self._count is not None:
+            return
+        machines = {node["NodeID"] for node in ray_module().nodes() if node["Alive"]}
+        for _ in machines - self._machines:
+            self.add()
+        self._machines = machines
+
+    def missing(self) -> str:
+        ray = ray_module()
+        free, total = ray.available_resources(), ray.cluster_resources()
+        needs = {"CPU": self._options.get("num_cpus"), "GPU": self._options.get("num_gpus")}
+        needs |= self._options.get("resources") or {}
+        words = [
+            f"{count:g} {name} a worker ({free.get(name, 0):g} of {total.get(name, 0):g} free)"
+            for name, count in needs.items()
+            if count
+        ]
+        return " and ".join(words) or "its actors to open"
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            actors = [*self._actors.values(), *self._leaving]
+            self._actors.clear()
+        for actor in actors:
+            ray_module().kill(actor)
+        if self._is_ours:
+            ray_module().shutdown()
+
+    def _opened(self, name: str, future: Any) -> None:
+        error = future.exception()
+        with self._lock:
+            is_known = name in self._actors
+        if error is None and is_known:
+            self._inbox.put(Joined(name, future.result()))
+        elif is_known:
+            is_death = isinstance(error, ray_module().exceptions.RayActorError)
+            self._lose(name, _reason(error), may_replace=is_death)
+        with self._lock:
+            self._starting.discard(name)
+
+    def _answered(
+        self, name: str, group: Group, offsets: tuple[int, ...] | None, future: Any
+    ) -> None:
+        if self._is_closed:
+            return
+        exceptions = ray_module().exceptions
+        error = future.exception()
+        value = error if error is not None else future.result()
+        # what a dead process was to make can arrive as a value
+        if isinstance(value, Answer):
+            self._deaths = 0
+            self._inbox.put(Answered(name, group.sequence, offsets, value))
+        elif isinstance(value, exceptions.ActorUnavailableError):
+            event = Returned(name, group.sequence, first_line(value))
+            threading.Timer(RETRY_S, self._inbox.put, (event,)).start()
+        elif isinstance(value, exceptions.RayActorError):
+            self._lose(name, _reason(value), may_replace=True)
+        else:
+            count = group.count if offsets is None else len(offsets)
+            failed = FrameError("worker", _reason(value))
+            self._inbox.put(Answered(name, group.sequence, offsets, Answer((failed,) * count)))
+
+    def _lose(self, name: str, reason: str, *, may_replace: bool) -> None:
+        """Announce a dead actor once, and start another unless many in a row died."""
+        with self._lock:
+            if self._is_closed or self._actors.pop(name, None) is None:
+                return
+            self._deaths += 1
+            limit = ATTEMPTS * max(self._count or len(self._machines), 1)
+        is_replaced = may_replace and self._deaths <= limit
+        if is_replaced:
+            self._inbox.put(Asked(self.add))
+        self._inbox.put(Lost(name, reason, is_replaced))
+
+
+def _reason(error: Any) -> str:
+    """The first line of what happened; of an error in an actor, that of its cause."""
+    cause = getattr(error, "cause", None)
+    return first_line(cause if isinstance(cause, BaseException) else error)

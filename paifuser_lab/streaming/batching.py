@@ -1,0 +1,162 @@
+"""Dynamic batching: a batch closes when it is full or when its first item has waited long enough.
+
+`Batches` is the rule alone, over a clock that is passed in; `Batcher` runs it on a thread, and
+answers each item through a future.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..errors import StreamError
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class BatchRule:
+    """At most `count` items, and at most `delay_ms` between a batch's first item and its call;
+    None waits until the batch is full.
+    """
+
+    count: int = 8
+    delay_ms: float | None = 5.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
+            raise StreamError(f"A batch of {self.count!r} is not possible; give 1 or more.")
+        if self.delay_ms is not None and not 0 <= self.delay_ms < float("inf"):
+            raise StreamError(
+                f"A delay of {self.delay_ms!r} ms is not possible; give 0 or more, or None."
+            )
+
+
+class Batches(Generic[Item]):
+    """The items of the next batch, and when it is due."""
+
+    def __init__(self, rule: BatchRule) -> None:
+        self.rule = rule
+        self._items: list[Item] = []
+        self.due_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: Item, now: float) -> list[Item] | None:
+        """Take an item in; returns the batch if that fills it."""
+        if not self._items and self.rule.delay_ms is not None:
+            self.due_at = now + self.rule.delay_ms / 1e3
+        self._items.append(item)
+        return self.take() if len(self._items) >= self.rule.count else None
+
+    def overdue(self, now: float) -> list[Item] | None:
+        """The batch if its first item has waited for the delay."""
+        return self.take() if self.due_at is not None and now >= self.due_at else None
+
+    def take(self) -> list[Item] | None:
+        """The batch as it is; None if there is nothing in it."""
+        items, self._items, self.due_at = self._items, [], None
+        return items or None
+
+
+class Batcher:
+    """Answers single items with calls on batches of them, on one thread.
+
+    `call` receives a list and returns one of the same length. At most `capacity` items wait;
+    `submit` refuses one more with StreamError. `close` answers those that wait, and ends the
+    thread.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[list[Any]], Sequence[Any]],
+        rule: BatchRule | None = None,
+        *,
+        capacity: int = 1024,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rule = rule or BatchRule()
+        self.capacity = capacity
+        self._call, self._clock = call, clock
+        self._waiting: list[tuple[float, Any, Future[Any]]] = []
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self.sizes: dict[int, int] = {}  # how many calls had each size
+        self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-batcher")
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait for a call."""
+        return len(self._waiting)
+
+    def submit(self, item: Any) -> Future[Any]:
+        """Queue an item; its answer, or the error of its call, arrives in the future."""
+        future: Future[Any] = Future()
+        with self._changed:
+            if self._is_closing:
+                raise StreamError("This batcher is closed; open another.")
+            if len(self._waiting) >= self.capacity:
+                raise StreamError(
+                    f"{self.capacity} items wait already; send fewer at once, or raise `capacity`."
+                )
+            self._waiting.append((self._clock(), item, future))
+            self._changed.notify()
+        return future
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Answer what waits, then end; `submit` raises from now on."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            self.sizes[len(batch)] = self.sizes.get(len(batch), 0) + 1
+            self._answer(batch)
+
+    def _next(self) -> list[tuple[Any, Future[Any]]] | None:
+        """Wait for the next batch; None after the last one."""
+        with self._changed:
+            while True:
+                if len(self._waiting) >= self.rule.count or (self._waiting and self._is_closing):
+                    break
+                if self._is_closing:
+                    return None
+                wait = self._seconds_left()
+                if wait is not None and wait <= 0:
+                    break
+                self._changed.wait(wait)
+            taken = self._waiting[: self.rule.count]
+            del self._waiting[: self.rule.count]
+        # a caller that has given up takes no place in a call
+        live = [entry for entry in taken if entry[2].set_running_or_notify_cancel()]
+        return [(item, future) for _, item, future in live]
+
+    def _seconds_left(self) -> float | None:
+        if not self._waiting or self.rule.delay_ms is None:
+            return None
+        return self._waiting[0][0] + self.rule.delay_ms / 1e3 - self._clock()
+
+    def _answer(self, batch: list[tuple[Any, Future[Any]]]) -> None:
+        if not batch:
+            return
+        try:
+            answers = self._call([item for item, _ in batch])
+            if len(answers) != len(batch):
+                raise StreamError(
+                    f"The batched function returned {len(answers)} answers for {len(batch)} items; "
+                    "return one for each."
+                )
+        except BaseException as error:
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            future.set_result(answer)

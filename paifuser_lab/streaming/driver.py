@@ -1,0 +1,324 @@
+"""Runs a stream: a thread that feeds the dispatcher with what happens, and does what it decides."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import PaifuserError, StreamError, first_line
+from ..records import StreamReport
+from .dispatcher import Dispatcher
+from .pool import (
+    Answered,
+    Asked,
+    Ended,
+    Event,
+    Inbox,
+    Joined,
+    Lost,
+    Pool,
+    Read,
+    Returned,
+    SourceFailed,
+)
+from .reader import Reader
+from .result import Result
+from .source import Source
+from .statistics import Statistics
+from .work import Work
+
+TICK_S = 0.5
+LOOK_S = 1.0
+HOPELESS_GROUPS, HOPELESS_FRAMES = 3, 8  # that many from the first on, all failed, end it
+START_S = 120.0
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The results of a group."""
+
+    sequence: int
+    results: tuple[Result, ...]
+
+
+class Driver:
+    """One run of a stream, from its start to its end."""
+
+    def __init__(
+        self,
+        source: Source,
+        pool: Pool,
+        inbox: Inbox,
+        dispatcher: Dispatcher,
+        statistics: Statistics,
+        *,
+        start: int = 0,
+        decodes: bool = False,
+        start_timeout_s: float = START_S,
+    ) -> None:
+        self.statistics, self.dispatcher = statistics, dispatcher
+        self.state = "waiting"
+        self.pool, self._inbox, self._decodes = pool, inbox, decodes
+        self._start_timeout_s = start_timeout_s
+        self._reader = Reader(source, inbox, start=start, on_restart=self._on_restart)
+        self._works: dict[int, Work] = {}
+        self._outbox: queue.SimpleQueue[Delivered | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._looked_at = self._waiting_since = time.monotonic()
+        self._reason = ""
+        self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-driver")
+
+    # from other threads
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def take(self) -> Delivered | None:
+        """The next group's results; None after the last. Raises what ended the stream."""
+        delivered = self._outbox.get()
+        if delivered is None and self._error is not None:
+            raise self._error
+        return delivered
+
+    def consumed(self) -> None:
+        """The reader of the results is done with a group."""
+        self.ask(self.dispatcher.consume)
+
+    def ask(self, action: Callable[[], object]) -> None:
+        """Have the driver's thread do something."""
+        self._inbox.put(Asked(action))
+
+    def pause(self, *, is_paused: bool = True) -> None:
+        """Send nothing more, or go on."""
+
+        def change() -> None:
+            self.dispatcher.is_paused = is_paused
+            if self.state in ("running", "paused"):
+                self.state = "paused" if is_paused else "running"
+
+        self.ask(change)
+
+    def drain(self) -> None:
+        """Read nothing more, and finish what was read."""
+
+        def end() -> None:
+            self.dispatcher.end()
+            if self.state not in ("stopped", "failed"):
+                self.state = "draining"
+
+        self.ask(end)
+
+    def stop(self) -> None:
+        """End now; what is in flight is dropped."""
+        self.ask(lambda: setattr(self, "state", "stopped"))
+
+    def close(self) -> None:
+        """Stop, and wait until every worker has ended."""
+        if self.state in ("waiting", "running", "paused", "draining"):
+            self.stop()
+        self._thread.join()
+
+    def remove(self, node: str) -> None:
+        """Let a worker finish what it holds, and end it."""
+        self.ask(lambda: self.dispatcher.leave(node))
+
+    def report(self) -> StreamReport:
+        """The statistics now."""
+        with self._lock:
+            return self.statistics.report(self.dispatcher, self.state)
+
+    # the driver's own thread
+
+    def _run(self) -> None:
+        try:
+            self.pool.start()
+            self._reader.start()
+            while self.state not in ("stopped", "failed") and not self.dispatcher.is_over:
+                self._wait()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self.statistics.ended_at = time.monotonic()
+            if self._error is not None:
+                self.state = "failed"
+                self.statistics.message = first_line(self._error)
+            elif self.state != "stopped":
+                self.state = "finished"
+        try:
+            self._reader.close()
+            self.pool.close()
+        except BaseException as error:
+            self._error = self._error or error
+        self._outbox.put(None)
+
+    def _wait(self) -> None:
+        """Wait for something to happen, and do what follows from it."""
+        now = time.monotonic()
+        timeout = min(max(self.dispatcher.due_at(now) - now, 0.0), TICK_S)
+        events: list[Event] = []
+        try:
+            events.append(self._inbox.get(timeout=timeout))
+            while True:
+                events.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        with self._lock:
+            for event in events:
+                HANDLERS[type(event)](self, event)
+            self._step(time.monotonic())
+
+    def _step(self, now: float) -> None:
+        for node, group in self.dispatcher.overdue(now):
+            text = f"a stage hung for {self.dispatcher.timeout_s:g} s"
+            self.statistics.mark("hung", node=node, group=group, text=text)
+            self._lose(node, text)
+            self.pool.kill(node)
+        for node in self.dispatcher.departed():
+            self.statistics.part(node, "left")
+            self.pool.remove(node)
+        for send in self.dispatcher.assign(now):
+            work = self._works[send.group]
+            if send.why == "hedge":
+                self.statistics.hedge(send.node, send.group)
+            elif send.why == "again":
+                self.statistics.mark("sent again", node=send.node, group=send.group)
+            work.sent_at = now
+            self.pool.send(send.node, work.group, work.next_part)
+        self._release(now)
+        self._reader.grant(self.dispatcher.room)
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self.pool.look(now)
+        self._check_workers(now)
+
+    def _release(self, now: float) -> None:
+        for sequence in self.dispatcher.release():
+            results = self._works.pop(sequence).results(now)
+            self.statistics.deliver(results)
+            self._outbox.put(Delivered(sequence, results))
+        failed, statistics = self.statistics.failed_in, self.statistics
+        is_begun = statistics.groups >= HOPELESS_GROUPS and statistics.frames >= HOPELESS_FRAMES
+        if is_begun and failed.total() == statistics.frames:
+            last = statistics.report(self.dispatcher, self.state).failures[-1]
+            raise StreamError(
+                f"Each of the first {statistics.frames} frames failed, the last in '{last.stage}': "
+                f"{last.message}; the stream was ended."
+            )
+
+    def _check_workers(self, now: float) -> None:
+        if self.dispatcher.nodes:
+            self._waiting_since = now
+            self.statistics.message = ""
+            return
+        if self.pool.starting == 0:
+            raise StreamError(f"No worker is left: {self._reason or 'none could start'}")
+        waited = now - self._waiting_since
+        if waited > LOOK_S:
+            self.statistics.message = f"Waiting for {self.pool.missing()}."
+        if waited > self._start_timeout_s:
+            raise StreamError(
+                f"No worker started within {self._start_timeout_s:g} s: waiting for "
+                f"{self.pool.missing()}."
+            )
+
+    # events
+
+    def _on_joined(self, event: Joined) -> None:
+        self.dispatcher.join(event.node)
+        self.statistics.join(event.node, event.host)
+        if self.state == "waiting":
+            self.state = "paused" if self.dispatcher.is_paused else "running"
+
+    def _on_lost(self, event: Lost) -> None:
+        self._reason = event.reason
+        self._lose(event.node, event.reason)
+
+    def _lose(self, node: str, reason: str) -> None:
+        known = self.dispatcher.nodes.get(node)
+        serving = next(iter(known.flights), None) if known is not None else None
+        self.statistics.part(node, "lost", reason)
+        self.dispatcher.lose(node)
+        if serving is not None and self.dispatcher.is_open(serving):
+            work = self._works[serving]
+            work.death(f"a worker was lost on it {work.deaths + 1} times: {reason}")
+            self._settle("", work)
+
+    def _on_answered(self, event: Answered) -> None:
+        now, answer = time.monotonic(), event.answer
+        work = self._works.get(event.group)
+        if answer.refusal:
+            raise StreamError(answer.refusal)
+        if answer.is_corrupt:
+            self.statistics.mark("corrupt", node=event.node, group=event.group)
+            self.dispatcher.give_back(event.node, event.group, now)
+            if work is not None and self.dispatcher.is_open(event.group):
+                work.corrupt()
+                self._settle("", work)
+            return
+        is_open = self.dispatcher.is_open(event.group)
+        if work is None or not is_open or not work.take(event.node, event.offsets, answer):
+            self.statistics.counts["duplicate"] += 1
+            if is_open:
+                self.dispatcher.give_back(event.node, event.group, now)
+            else:
+                self.dispatcher.answer(event.node, event.group, now)
+            return
+        self.statistics.answer(event.node, len(answer.values), answer.stage_s, now - work.read_at)
+        if work.is_complete:
+            self._settle(event.node, work)
+        else:
+            self.dispatcher.give_back(event.node, event.group, now)
+
+    def _settle(self, node: str, work: Work) -> None:
+        """Count a group as answered once all its frames are."""
+        if work.is_complete:
+            self.dispatcher.answer(node, work.group.sequence, time.monotonic())
+
+    def _on_returned(self, event: Returned) -> None:
+        self.dispatcher.give_back(event.node, event.group, time.monotonic())
+
+    def _on_read(self, event: Read) -> None:
+        self._reader.granted -= 1
+        if self.dispatcher.is_ended:
+            return
+        group = event.group
+        self._works[group.sequence] = Work(group, event.at, self._decodes)
+        self.dispatcher.accept(group.sequence, float(max(group.count, 1)))
+
+    def _on_ended(self, event: Ended) -> None:
+        self.dispatcher.end()
+
+    def _on_source_failed(self, event: SourceFailed) -> None:
+        if isinstance(event.error, PaifuserError):
+            raise event.error
+        raise StreamError(
+            f"The source failed after group {self.dispatcher.accepted - 1}: "
+            f"{type(event.error).__name__}: {first_line(event.error)}"
+        ) from event.error
+
+    def _on_restart(self, error: BaseException) -> None:
+        self.statistics.mark("source", text=f"opened again after {first_line(error)}")
+
+    def _on_asked(self, event: Asked) -> None:
+        event.action()
+
+
+HANDLERS: dict[type, Callable[..., None]] = {
+    Joined: Driver._on_joined,
+    Lost: Driver._on_lost,
+    Answered: Driver._on_answered,
+    Returned: Driver._on_returned,
+    Read: Driver._on_read,
+    Ended: Driver._on_ended,
+    SourceFailed: Driver._on_source_failed,
+    Asked: Driver._on_asked,
+}

@@ -1,0 +1,176 @@
+"""A model opened for calls on batches of single examples: from a name, a folder, a workload or a
+variant.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..engines import Engine
+from ..errors import StreamError, first_line
+from ..variant import Variant
+from ..variant.open import load
+from ..workload import Inputs, Workload
+
+ModelSource = str | Path | Workload | Variant
+Example = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
+"""The tensors of one call without their batch dimension: one, or by name, or in order."""
+
+
+class OpenModel:
+    """A model that answers lists of examples, each like its example inputs without their first
+    dimension.
+    """
+
+    def __init__(self, source: ModelSource, *, trust: bool = False) -> None:
+        self.work = _workload(source, trust=trust)
+        self.name = self.work.name
+        self.inputs = self.work.inputs
+        self._module = self.work.model.eval()
+        if not self.inputs.tensors or not self.inputs.is_flat:
+            raise StreamError(
+                f"{self.name} takes more than tensors, so that calls cannot be joined to batches; "
+                "wrap it in a module that takes tensors alone."
+            )
+        if any(not tensor.dim() for tensor in self.inputs.tensors):
+            raise StreamError(
+                f"{self.name} takes a tensor without a batch dimension, so that calls cannot be "
+                "joined."
+            )
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether an engine runs it, which may take one call at a time."""
+        return isinstance(self._module, Engine)
+
+    @property
+    def specs(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """The shape and type of each tensor of an example, by its name or position."""
+        names = [*map(str, range(len(self.inputs.args))), *self.inputs.kwargs]
+        return {
+            name: (tuple(tensor.shape[1:]), tensor.dtype)
+            for name, tensor in zip(names, self.inputs.tensors, strict=True)
+        }
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Channels, height and width, if the model takes one image."""
+        shapes = [shape for shape, _ in self.specs.values()]
+        if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] not in (1, 3):
+            return None
+        channels, height, width = shapes[0]
+        return channels, height, width
+
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        """The output for each example, from one call."""
+        if not examples:
+            return []
+        tensors = [self._tensors(example) for example in examples]
+        batch = [torch.stack(column) for column in zip(*tensors, strict=True)]
+        count = len(self.inputs.args)
+        inputs = Inputs(
+            tuple(batch[:count]), dict(zip(self.inputs.kwargs, batch[count:], strict=True))
+        )
+        with torch.no_grad():
+            output = inputs(self._module)
+        return split(output, len(examples), self.name)
+
+    def _tensors(self, example: Example) -> list[Tensor]:
+        device = self.work.device
+        if isinstance(example, Tensor):
+            found = [example]
+        elif isinstance(example, Mapping):
+            found = [example[name] for name in self.specs if name in example]
+        else:
+            found = list(example)
+        if len(found) != len(self.specs):
+            raise StreamError(
+                f"{self.name} takes {len(self.specs)} tensors ({', '.join(self.specs)}), not "
+                f"{len(found)}."
+            )
+        return [tensor.to(device) for tensor in found]
+
+
+def split(output: Any, count: int, name: str) -> list[Any]:
+    """The output of a batch as one of each example."""
+    leaves, spec = pytree.tree_flatten(output)
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and (not leaf.dim() or len(leaf) != count):
+            raise StreamError(
+                f"{name} returned a tensor of shape {tuple(leaf.shape)} for a batch of {count}; "
+                "its first dimension must be the batch."
+            )
+    return [
+        pytree.tree_unflatten(
+            [leaf[index].cpu() if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec
+        )
+        for index in range(count)
+    ]
+
+
+def _workload(source: ModelSource, *, trust: bool) -> Workload:
+    if isinstance(source, Variant):
+        derived = source.workload
+        derived.model = source.model
+        return derived
+    return source if isinstance(source, Workload) else load(source, trust=trust)
+
+
+def portable(source: ModelSource) -> Any:
+    """A model as data that another process opens: a name stays one, a variant becomes its saved
+    folder's files, a workload its module.
+    """
+    if isinstance(source, str | Path):
+        return source
+    if isinstance(source, Workload):
+        return _Bare(source.name, source.model, source.inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        source.save(folder)
+        files = {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in Path(folder).rglob("*")
+            if path.is_file()
+        }
+    original = None if source.has_named_original else portable(source.work)
+    return _Files(files, original)
+
+
+def received(source: Any) -> ModelSource:
+    """The model that `portable` made data of."""
+    if isinstance(source, _Bare):
+        return Workload(source.module, source.inputs, name=source.name)
+    if not isinstance(source, _Files):
+        opened: ModelSource = source
+        return opened
+    original = received(source.original) if source.original is not None else None
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in source.files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        try:
+            work = original if isinstance(original, Workload) else None
+            return Variant.load(folder, work, trained=False)
+        except OSError as error:
+            raise StreamError(f"A model could not be unpacked: {first_line(error)}.") from error
+
+
+class _Bare:
+    """A module with its example inputs."""
+
+    def __init__(self, name: str, module: torch.nn.Module, inputs: Inputs) -> None:
+        self.name, self.module, self.inputs = str(name), module, inputs
+
+
+class _Files:
+    """The files of a saved variant, and its original if the folder does not name one."""
+
+    def __init__(self, files: dict[str, bytes], original: Any) -> None:
+        self.files, self.original = files, original

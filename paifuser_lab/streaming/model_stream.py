@@ -1,0 +1,90 @@
+"""A stream that runs a model over a video, a folder of images or a Parquet file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .._files import checked_path
+from ..errors import StreamError
+from .model import ModelSource, OpenModel
+from .sink import Sink
+from .sinks import ParquetSink, VideoSink
+from .sinks.video import FORMATS
+from .source import Source
+from .sources import ImageFolder, ParquetImages, VideoFile
+from .stages import Decode, Encode, Infer, Overlay, Postprocess, Preprocess, Preview
+from .stream import Engine, Stream
+
+PARQUET = ".parquet"
+
+
+def model_stream(
+    source: str | Path | Source,
+    model: ModelSource,
+    *,
+    out: str | Path | None = None,
+    how: str = "letterbox",
+    batch: int = 8,
+    names: tuple[str, ...] = (),
+    least_score: float = 0.3,
+    mean: float = 0.0,
+    std: float = 1.0,
+    preview: bool = False,
+    trust: bool = False,
+    engine: Engine = "threads",
+    **options: Any,
+) -> Stream:
+    """A stream of a model that takes images: decoded, preprocessed, inferred, answered, and drawn
+    where `out` is a video.
+
+    Pixels are 0 to 1, less `mean`, divided by `std`, as the model was trained with.
+    A path is opened by what it is; `options` are those of `Stream`. Workers open the model by its
+    name or folder, where it has one.
+    """
+    shape = OpenModel(model, trust=trust).image_shape
+    if shape is None:
+        raise StreamError(
+            f"{model} does not take images (1 or 3 channels × height × width), which a stream of "
+            "frames needs."
+        )
+    opened = source_of(source) if isinstance(source, str | Path) else source
+    channels, height, width = shape
+    sink = sink_of(out, getattr(opened, "rate", 25))
+    draws = isinstance(sink, VideoSink)
+    stages: list[Any] = [
+        Decode(),
+        Preprocess((height, width), how=how, channels=channels, mean=(mean,), std=(std,)),
+        Infer(model, batch=batch, trust=trust),
+        Postprocess(names=names, least_score=least_score),
+    ]
+    stages += [Overlay()] if draws or preview else []
+    if isinstance(sink, VideoSink):
+        stages += [Preview()] if preview else []
+        stages += [Encode(rate=sink.rate)]
+    else:
+        stages += [Preview(rate=5.0 if preview else 0.0, keeps_image=False)]
+    return Stream(opened, *stages, sink=sink, engine=engine, **options)
+
+
+def source_of(path: str | Path) -> Source:
+    """The source of a path: a folder of images, a Parquet file, or a video."""
+    path = checked_path(path)
+    if path.is_dir():
+        return ImageFolder(path)
+    return ParquetImages(path) if path.suffix.lower() == PARQUET else VideoFile(path)
+
+
+def sink_of(path: str | Path | None, rate: Any) -> Sink | None:
+    """The sink of a path: a video, or a table of the answers."""
+    if path is None:
+        return None
+    suffix = checked_path(path).suffix.lower()
+    if suffix == PARQUET:
+        return ParquetSink(path)
+    if suffix not in FORMATS:
+        raise StreamError(
+            f"{Path(path).name} is neither a video nor a table; let it end in "
+            f"{', '.join((*FORMATS, PARQUET))}."
+        )
+    return VideoSink(path, rate=rate)

@@ -1,0 +1,142 @@
+"""Reads what a client sent: an image, a NumPy file, or JSON; nothing in it is executed."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import DataError, first_line
+from ..frame import Frame
+from ..model import OpenModel
+from ..stages.decode import decoded_image
+
+MAX_PIXELS = 50_000_000
+IMAGES = ("image/jpeg", "image/png")
+Specs = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+class UnsupportedError(DataError):
+    """The body is of a kind that the model does not take."""
+
+
+def read_body(content_type: str, body: bytes, model: OpenModel) -> Frame | list[Tensor]:
+    """A request's example: a frame, or the model's tensors without their batch dimension."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind not in READERS:
+        raise UnsupportedError(
+            f"A body of type {kind[:60] or 'unknown'} is not understood; send Content-Type "
+            f"{', '.join(READERS)}."
+        )
+    if not body:
+        raise DataError("The request has no body; send an image or a tensor.")
+    return READERS[kind](body, model)
+
+
+def _image(body: bytes, model: OpenModel) -> Frame:
+    if model.image_shape is None:
+        raise UnsupportedError(f"{model.name} does not take images; send a tensor.")
+    return Frame(decoded_image(body, most_pixels=MAX_PIXELS))
+
+
+def _numpy(body: bytes, model: OpenModel) -> list[Tensor]:
+    return _checked([_array(body)], model)
+
+
+def _array(body: bytes) -> np.ndarray[Any, Any]:
+    """The array of a .npy file; its header is compared with its length before memory is taken."""
+    file = io.BytesIO(body)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise DataError(f"A .npy file of version {version} is not read; write version 1.")
+        shape, is_fortran, kind = read(file)
+    except ValueError as error:
+        raise DataError(f"The body is no .npy file: {first_line(error)}.") from error
+    if kind.hasobject or kind.kind not in "fiub":
+        raise DataError(f"A tensor holds numbers, not {kind}; nothing pickled is read.")
+    count = math.prod(shape)
+    if count * kind.itemsize != len(body) - file.tell():
+        raise DataError(
+            f"The .npy file names a shape of {'×'.join(map(str, shape))} {kind}, and has "
+            f"{len(body) - file.tell():,} bytes in place of {count * kind.itemsize:,}."
+        )
+    array = np.frombuffer(body, kind, count, file.tell())
+    array = array.reshape(shape, order="F" if is_fortran else "C")
+    return array.astype(kind.newbyteorder("="))
+
+
+def _json(body: bytes, model: OpenModel) -> list[Tensor]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"The body is not JSON: {first_line(error)}.") from error
+    if not isinstance(content, dict) or "inputs" not in content:
+        raise DataError('JSON has the form {"inputs": …}: a tensor as lists, or several by name.')
+    inputs = content["inputs"]
+    names = list(model.specs)
+    if not isinstance(inputs, dict):
+        inputs = {names[0]: inputs} if len(names) == 1 else inputs
+    if not isinstance(inputs, dict) or inputs.keys() != set(names):
+        found = ", ".join(map(str, inputs)) if isinstance(inputs, dict) else "one list"
+        raise DataError(f"{model.name} takes inputs {', '.join(names)}, not {found}.")
+    return _checked([_of_lists(inputs[name], name) for name in names], model)
+
+
+def _of_lists(value: Any, name: str) -> np.ndarray[Any, Any]:
+    try:
+        array = np.asarray(value)
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise DataError(f"Input {name} is no tensor: {first_line(error)}.") from error
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"Input {name} is no tensor of numbers.")
+    return array
+
+
+def _checked(arrays: list[np.ndarray[Any, Any]], model: OpenModel) -> list[Tensor]:
+    specs = model.specs
+    if len(arrays) != len(specs):
+        raise UnsupportedError(
+            f"{model.name} takes {len(specs)} tensors; send JSON with {', '.join(specs)}."
+        )
+    return [
+        _tensor(array, name, shape, kind)
+        for array, (name, (shape, kind)) in zip(arrays, specs.items(), strict=True)
+    ]
+
+
+def _tensor(
+    array: np.ndarray[Any, Any], name: str, shape: tuple[int, ...], kind: torch.dtype
+) -> Tensor:
+    if array.shape == (1, *shape):
+        array = array[0]
+    if array.shape != shape:
+        raise DataError(
+            f"Input {name} has shape {_written(array.shape)}; one example has {_written(shape)}."
+        )
+    if array.dtype.kind == "f" and not kind.is_floating_point:
+        raise DataError(f"Input {name} has {array.dtype}, and the model takes {kind}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise DataError(f"Input {name} has values that are not finite.")
+    return torch.from_numpy(np.array(array)).to(kind)
+
+
+def _written(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "a single number"
+
+
+READERS: dict[str, Callable[[bytes, OpenModel], Frame | list[Tensor]]] = {
+    **dict.fromkeys(IMAGES, _image),
+    "application/x-npy": _numpy,
+    "application/json": _json,
+}

@@ -1,0 +1,43 @@
+"""Serves until a signal, then stops gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+from collections.abc import Callable
+
+from .server import DRAIN_S, Server
+
+
+def serve(
+    server: Server,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    on_start: Callable[[Server], None] = lambda server: None,
+    drain_s: float = DRAIN_S,
+) -> bool:
+    """Serve until SIGTERM or SIGINT, then answer what has come; whether all was answered."""
+
+    async def run() -> bool:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(kind, stopping.set)
+        server.start(host, port)
+        on_start(server)
+        await stopping.wait()
+        return await server.stop(drain_s)
+
+    return asyncio.run(run())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's address is reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

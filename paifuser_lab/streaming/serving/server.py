@@ -1,0 +1,301 @@
+"""Answers HTTP requests from a model, with dynamic batching, limits and a graceful stop. Built on
+tornado.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import tornado.web
+from tornado.httpserver import HTTPServer
+
+from ...errors import DataError, PaifuserError, StreamError
+from ..batching import Batcher, BatchRule
+from .inputs import UnsupportedError, read_body
+from .metrics import Metrics
+from .predictor import Predictor
+
+DRAIN_S = 30.0
+DISCARDED = 8
+"""Times the limit of a body that is read and thrown away, so that the client reads the refusal."""
+IDLE_S = 75.0
+BACKLOG = 1024
+
+
+class BusyError(StreamError):
+    """As many requests wait as may."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server takes."""
+
+    max_batch: int = 8
+    max_delay_ms: float = 5.0
+    max_bytes: int = 16 << 20
+    timeout_s: float = 30.0
+    max_waiting: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "timeout_s", "max_waiting"):
+            if not getattr(self, name) > 0:
+                raise StreamError(
+                    f"{name}={getattr(self, name)} is not possible; give more than 0."
+                )
+        BatchRule(self.max_batch, self.max_delay_ms)
+
+
+class Server:
+    """A model behind `POST /predict`, with `GET /`, `/health` and `/metrics`.
+
+    A request past the queue's bound gets 503, a body past `max_bytes` 413, and an answer that
+    takes longer than `timeout_s` 504; each error is one sentence in JSON.
+    """
+
+    def __init__(self, predictor: Predictor, limits: Limits | None = None) -> None:
+        self.predictor, self.limits = predictor, limits or Limits()
+        self.metrics = Metrics()
+        self.is_draining = False
+        self.address: tuple[str, int] | None = None
+        self._batcher = Batcher(
+            self._call,
+            BatchRule(self.limits.max_batch, self.limits.max_delay_ms),
+            capacity=self.limits.max_waiting,
+        )
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._http: HTTPServer | None = None
+
+    def _call(self, examples: list[Any]) -> list[Any]:
+        began = time.perf_counter()
+        try:
+            return self.predictor(examples)
+        finally:
+            self.metrics.batch.observe(len(examples))
+            self.metrics.model_seconds.observe(time.perf_counter() - began)
+
+    def start(self, host: str = "127.0.0.1", port: int = 8000) -> None:
+        """Listen; port 0 takes a free one, which `address` then has."""
+        application = tornado.web.Application(
+            [
+                (r"/predict", PredictHandler, {"server": self}),
+                (r"/health", HealthHandler, {"server": self}),
+                (r"/metrics", MetricsHandler, {"server": self}),
+                (r"/", DescribeHandler, {"server": self}),
+            ],
+            default_handler_class=MissingHandler,
+            default_handler_args={"server": self},
+            log_function=self._finished,
+        )
+        self._http = HTTPServer(
+            application,
+            max_body_size=DISCARDED * self.limits.max_bytes,
+            body_timeout=self.limits.timeout_s,
+            idle_connection_timeout=IDLE_S,
+        )
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            why = str(error.strerror).partition(" (while")[0]
+            raise StreamError(
+                f"Cannot listen on {host}:{port}: {why}; choose another --host or --port."
+            ) from error
+        listening.setblocking(False)
+        self.address = listening.getsockname()[:2]
+        self._http.add_socket(listening)
+
+    async def stop(self, timeout_s: float = DRAIN_S) -> bool:
+        """Take no new connections, answer what has come, then close; whether all was answered."""
+        self.is_draining = True
+        if self._http is not None:
+            self._http.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_idle(), timeout_s)
+        is_clean = not self._open
+        await asyncio.to_thread(self._batcher.close, 1.0 if is_clean else 0.0)
+        if self._http is not None:
+            await self._http.close_all_connections()
+        return is_clean
+
+    async def _is_idle(self) -> None:
+        while self._open:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def began(self) -> None:
+        """A request has come."""
+        self._open += 1
+        self.metrics.in_flight.set(self._open)
+
+    def _finished(self, handler: tornado.web.RequestHandler) -> None:
+        self.metrics.requests.labels(status=str(handler.get_status())).inc()
+        if isinstance(handler, PredictHandler):
+            self.metrics.seconds.observe(handler.request.request_time())
+
+    def ended(self) -> None:
+        """A request is answered, or its client has gone."""
+        self._open -= 1
+        self.metrics.in_flight.set(self._open)
+        self._idle.set()
+
+    async def answer(self, example: Any) -> Any:
+        """The answer from the next batch; raises what went wrong with this one."""
+        try:
+            future = self._batcher.submit(example)
+        except StreamError as error:
+            raise BusyError(f"{self.waiting} requests wait already; try again.") from error
+        # one that is given up leaves the queue
+        answer = await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout_s)
+        if isinstance(answer, PaifuserError):
+            raise answer
+        return answer
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a call."""
+        return self._batcher.waiting
+
+
+class _Handler(tornado.web.RequestHandler):
+    """JSON answers, and errors as one sentence."""
+
+    server: Server
+
+    def initialize(self, server: Server) -> None:
+        self.server = server
+
+    def reply(self, status: int, content: Any) -> None:
+        """Send JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(content, allow_nan=False))
+
+    def refuse(self, status: int, message: str) -> None:
+        """Send an error."""
+        if status == 503:
+            self.set_header("Retry-After", "1")
+            if self.server.is_draining:
+                self.set_header("Connection", "close")
+        self.reply(status, {"error": message})
+
+    def write_error(self, status_code: int, **more: Any) -> None:
+        """tornado's own errors, such as a wrong method."""
+        self.refuse(status_code, f"{self._reason}; GET / describes what this server answers.")
+
+
+class MissingHandler(_Handler):
+    """Any other address."""
+
+    def prepare(self) -> None:
+        self.refuse(404, "There is nothing here; GET / describes what this server answers.")
+
+
+class DescribeHandler(_Handler):
+    """What the model takes, and the limits."""
+
+    def get(self) -> None:
+        """As JSON."""
+        model = self.server.predictor.model
+        inputs = {
+            name: {"shape": list(shape), "type": str(kind).removeprefix("torch.")}
+            for name, (shape, kind) in model.specs.items()
+        }
+        self.reply(
+            200,
+            {
+                "model": model.name,
+                "inputs": inputs,
+                "takes_images": model.image_shape is not None,
+                "predict": "POST /predict with image/jpeg, image/png, application/x-npy or "
+                "application/json",
+                "limits": vars(self.server.limits),
+            },
+        )
+
+
+class HealthHandler(_Handler):
+    """Whether requests are taken."""
+
+    def get(self) -> None:
+        """200, or 503 once it is stopping."""
+        is_up = not self.server.is_draining
+        self.reply(200 if is_up else 503, {"status": "ok" if is_up else "stopping"})
+
+
+class MetricsHandler(_Handler):
+    """Counters for Prometheus."""
+
+    def get(self) -> None:
+        """In its text form."""
+        self.server.metrics.waiting.set(self.server.waiting)
+        self.set_header("Content-Type", Metrics.content_type)
+        self.finish(self.server.metrics.text())
+
+
+@tornado.web.stream_request_body
+class PredictHandler(_Handler):
+    """One example in, its answer out."""
+
+    body: list[bytes]
+    size = 0
+    is_counted = False
+
+    def prepare(self) -> None:
+        self.body = []
+        if self.request.method != "POST":
+            return
+        self.server.began()
+        self.is_counted = True
+
+    def data_received(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        if self.size <= self.server.limits.max_bytes:
+            self.body.append(chunk)
+        else:  # read to its end: a client that still sends would not see the refusal
+            self.body.clear()
+
+    async def post(self) -> None:
+        """Read, wait for the batch, answer."""
+        limits = self.server.limits
+        if self.server.is_draining:
+            self.refuse(503, "This server is stopping; send the request to another.")
+        elif self.size > limits.max_bytes:
+            self.refuse(413, f"The body is larger than the limit of {limits.max_bytes:,} bytes.")
+        else:
+            await self._answer(b"".join(self.body))
+
+    async def _answer(self, body: bytes) -> None:
+        kind = self.request.headers.get("Content-Type", "")
+        server = self.server
+        try:
+            example = await asyncio.get_running_loop().run_in_executor(
+                None, read_body, kind, body, server.predictor.model
+            )
+            self.reply(200, await server.answer(example))
+        except BusyError as error:
+            self.refuse(503, str(error))
+        except UnsupportedError as error:
+            self.refuse(415, str(error))
+        except DataError as error:
+            self.refuse(400, str(error))
+        except TimeoutError:
+            self.refuse(504, f"No answer within {server.limits.timeout_s:g} s.")
+        except PaifuserError as error:
+            self.refuse(500, str(error))
+
+    def on_finish(self) -> None:
+        if self.is_counted:
+            self.server.ended()
+
+    def on_connection_close(self) -> None:
+        super().on_connection_close()
+        if self.is_counted and not self._finished:
+            self.is_counted = False
+            self.server.ended()

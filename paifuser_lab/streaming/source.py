@@ -1,0 +1,170 @@
+"""What a stream reads: groups of frames, each the unit of work, of replay and of integrity."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from .batching import Batches, BatchRule
+
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive frames that travel together: a list of them, or an encoded group of pictures.
+
+    `sequence` counts groups from 0 and `first` frames; `count` is how many frames the group has
+    once it is decoded. An encoded payload is bytes or a tuple of them; the stream's first stage
+    then has `takes_group`, and returns `count` frames.
+    """
+
+    sequence: int
+    first: int
+    count: int
+    payload: Any
+    checksum: int | None = None
+
+    def sealed(self) -> Group:
+        """The same group with the checksum of an encoded payload, which the worker verifies."""
+        return Group(self.sequence, self.first, self.count, self.payload, checksum(self.payload))
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Yields groups in order; the same groups, from any number on, when it is opened again.
+
+    A source that cannot be opened again has no journal, and is not opened again after an error; one
+    that can has `can_reopen = True`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the report and the journal call it."""
+        ...
+
+    @property
+    def frames(self) -> int | None:
+        """How many frames there will be, if that is known."""
+        ...
+
+    def groups(self, start: int = 0) -> Iterator[Group]:
+        """The groups from number `start` on; a generator, closed when the stream ends early."""
+        ...
+
+
+def checksum(payload: Any) -> int | None:
+    """The CRC-32 of bytes or of a sequence of bytes; None for anything else."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return zlib.crc32(payload)
+    if isinstance(payload, tuple) and all(isinstance(part, bytes) for part in payload):
+        value = 0
+        for part in payload:
+            value = zlib.crc32(part, zlib.crc32(len(part).to_bytes(8, "little"), value))
+        return value
+    return None
+
+
+class Items:
+    """Any iterable of frames, in groups of `group`; with `delay_ms` a group of a live source closes
+    that long after its first frame, full or not.
+
+    A sequence (or a function that returns a fresh iterator) can be opened again, as a resumed
+    stream does; any other iterator is read once.
+    """
+
+    def __init__(
+        self,
+        frames: Iterable[Any] | Callable[[], Iterable[Any]],
+        *,
+        group: int = 8,
+        delay_ms: float | None = None,
+        name: str = "items",
+    ) -> None:
+        self.rule = BatchRule(group, delay_ms)
+        self.name = name
+        self._iterable = frames
+
+    @property
+    def can_reopen(self) -> bool:
+        """Whether the same frames come again."""
+        is_fixed = isinstance(self._iterable, Sequence) or callable(self._iterable)
+        return is_fixed and self.rule.delay_ms is None
+
+    @property
+    def frames(self) -> int | None:
+        """The length of a sequence."""
+        return len(self._iterable) if isinstance(self._iterable, Sequence) else None
+
+    def groups(self, start: int = 0) -> Iterator[Group]:
+        """The groups from number `start` on; those of a live source have no fixed borders."""
+        items = self._iterable() if callable(self._iterable) else self._iterable
+        batches = self._live(iter(items)) if self.rule.delay_ms is not None else self._full(items)
+        first = 0
+        for sequence, frames in enumerate(batches):
+            if sequence >= start:
+                yield Group(sequence, first, len(frames), frames)
+            first += len(frames)
+
+    def _full(self, items: Iterable[Any]) -> Iterator[list[Any]]:
+        batches: Batches[Any] = Batches(self.rule)
+        for item in items:
+            if (batch := batches.add(item, 0.0)) is not None:
+                yield batch
+        if batch := batches.take():
+            yield batch
+
+    def _live(self, items: Iterator[Any]) -> Iterator[list[Any]]:
+        """Read on a thread of its own, so that a group can close while no frame comes."""
+        waiting: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=self.rule.count)
+        is_over = threading.Event()
+        reader = threading.Thread(
+            target=_read, args=(items, waiting, is_over), daemon=True, name="paifuser-camera"
+        )
+        reader.start()
+        batches: Batches[Any] = Batches(self.rule)
+        try:
+            while True:
+                due = batches.due_at
+                wait = POLL_S if due is None else max(due - time.monotonic(), 0.0)
+                try:
+                    kind, value = waiting.get(timeout=wait)
+                except queue.Empty:
+                    kind, value = "none", None
+                batch = batches.add(value, time.monotonic()) if kind == "item" else None
+                if batch is None and kind != "item":
+                    batch = batches.take() if kind != "none" else batches.overdue(time.monotonic())
+                if batch:
+                    yield batch
+                if kind == "error":
+                    raise value
+                if kind == "end":
+                    return
+        finally:
+            is_over.set()
+
+
+def _read(items: Iterator[Any], waiting: queue.Queue[tuple[str, Any]], is_over: Any) -> None:
+    message: tuple[str, Any] = ("end", None)
+    try:
+        for item in items:
+            if not _put(waiting, ("item", item), is_over):
+                return
+    except BaseException as error:
+        message = ("error", error)
+    _put(waiting, message, is_over)
+
+
+def _put(waiting: queue.Queue[Any], message: Any, is_over: threading.Event) -> bool:
+    while not is_over.is_set():
+        try:
+            waiting.put(message, timeout=POLL_S)
+        except queue.Full:
+            continue
+        return True
+    return False

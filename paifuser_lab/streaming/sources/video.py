@@ -1,0 +1,227 @@
+"""The frames of a video file. Only packets are read here; workers decode them. Built on PyAV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..._files import checked_path, size_of
+from ...errors import FileError, first_line
+from ..frame import Frame
+from ..optional import pyav
+from ..payloads import Payload, Pictures
+from ..source import Group
+from ..stages.decode import turned
+
+DECODED_BYTES = 256 << 20
+"""Of the decoded frames of a group, which a worker holds at a time."""
+MOST_FRAMES = 32
+"""Of a group."""
+LONGEST = 600
+"""Frames of a group of pictures that is taken apart: its first ones are decoded for each part."""
+
+
+# how many frames a group has, and what it sends, which is packed only where that is asked for
+Portion = tuple[int, Callable[[], Payload | list[Frame]]]
+
+
+class Packet(NamedTuple):
+    """An encoded frame: its content, and when it is shown."""
+
+    content: bytes
+    time: int
+    is_keyframe: bool
+
+
+class VideoFile:
+    """A video file, split at its keyframes into groups that decode alone.
+
+    With `encoded=False` frames are decoded here and sent as images; where a worker is another
+    process that is slower, as a frame in 4K has 25 MB. `notes` has what was found on the way.
+    """
+
+    can_reopen = True
+
+    def __init__(
+        self, path: str | Path, *, encoded: bool = True, group_frames: int | None = None
+    ) -> None:
+        self.path = checked_path(path)
+        self.name = self.path.name
+        self.encoded = encoded
+        self.notes: list[str] = []
+        with _opened(self.path) as (container, stream):
+            context = stream.codec_context
+            self.frames: int | None = stream.frames or None
+            self.codec = str(context.codec.canonical_name or context.name)
+            self.extradata = bytes(context.extradata or b"")
+            self.time_base = Fraction(stream.time_base)
+            self.rate = Fraction(stream.average_rate or stream.guessed_rate or 30)
+            first = _first_frame(container, self.name)
+            self.rotation = int(first.rotation)
+            self.width, self.height = first.width, first.height
+        if self.rotation % 180:
+            self.width, self.height = self.height, self.width
+        fitting = DECODED_BYTES // (3 * self.width * self.height)
+        self.group_frames = group_frames or max(1, min(MOST_FRAMES, fitting))
+
+    def __repr__(self) -> str:
+        return f"VideoFile({self.name}: {self.width}×{self.height}, {self.codec})"
+
+    def groups(self, start: int = 0) -> Iterator[Group]:
+        """The groups from number `start` on; those before are only read, not decoded."""
+        self.notes.clear()
+        first = 0
+        with _opened(self.path) as (container, stream):
+            found = self._encoded(container, stream) if self.encoded else self._decoded(container)
+            for sequence, (count, payload) in enumerate(found):
+                if sequence >= start:
+                    yield Group(sequence, first, count, payload())
+                first += count
+        if self.frames is not None and first < self.frames:
+            self.notes.append(
+                f"{self.name} declares {self.frames} frames and has {first}: it was cut short."
+            )
+
+    def _decoded(self, container: Any) -> Iterator[Portion]:
+        frames: list[Frame] = []
+        for index, decoded in enumerate(self._until_damage(container.decode(video=0))):
+            time, base = (
+                (index, 1 / self.rate)
+                if decoded.pts is None
+                else (decoded.pts, Fraction(decoded.time_base))
+            )
+            image = turned(decoded.to_ndarray(format="rgb24"), self.rotation)
+            frames.append(Frame(image, time, base))
+            if len(frames) == self.group_frames:
+                yield len(frames), frames.copy
+                frames = []
+        if frames:
+            yield len(frames), frames.copy
+
+    def _encoded(self, container: Any, stream: Any) -> Iterator[Portion]:
+        before: list[Packet] = []
+        waiting: list[Packet] = []  # of whole groups of pictures, until they are enough
+        for pictures in self._pictures(container, stream):
+            if not _is_closed(pictures):
+                yield from self._parts([], waiting)
+                yield from self._parts(before, pictures)
+                waiting = []
+            elif waiting and len(waiting) + len(pictures) > self.group_frames:
+                yield from self._parts([], waiting)
+                waiting = pictures
+            else:
+                waiting = [*waiting, *pictures]
+            before = pictures
+        yield from self._parts([], waiting)
+
+    def _pictures(self, container: Any, stream: Any) -> Iterator[list[Packet]]:
+        """Groups of pictures: packets from a keyframe to the next whose frames are all shown after
+        those before it.
+        """
+        pictures: list[Packet] = []
+        latest = 0  # time shown in `pictures`, before the keyframe that may end it
+        for packet in self._until_damage(container.demux(stream)):
+            if not packet.size:
+                continue  # marks the end
+            time = packet.pts if packet.pts is not None else packet.dts
+            if time is None:
+                raise FileError(
+                    f"{self.name} does not say when its frames are shown, so that its parts cannot "
+                    "be put in order; read it with VideoFile(path, encoded=False)."
+                )
+            if packet.is_keyframe and pictures and time > latest:
+                yield pictures
+                pictures = []
+            if len(pictures) == LONGEST:
+                raise FileError(
+                    f"{self.name} has no keyframe within {LONGEST} frames, so that workers cannot "
+                    "decode its parts; read it with VideoFile(path, encoded=False)."
+                )
+            latest = max(time, latest) if pictures else time
+            pictures.append(Packet(bytes(packet), time, packet.is_keyframe))
+        if pictures:
+            yield pictures
+
+    def _parts(self, before: list[Packet], packets: list[Packet]) -> Iterator[Portion]:
+        """Packets that are sent together, in parts of at most `group_frames` frames; each part has
+        all packets that come before its own.
+        """
+        times = sorted({packet.time for packet in packets})
+        for start in range(0, len(times), self.group_frames):
+            shown = times[start : start + self.group_frames]
+            end = 1 + max(index for index, packet in enumerate(packets) if packet.time in shown)
+            yield len(shown), _Sent(self, (*before, *packets[:end]), tuple(shown))
+
+    def _until_damage(self, units: Iterator[Any]) -> Iterator[Any]:
+        """What can be read before the file is damaged, which leaves a note."""
+        try:
+            yield from units
+        except pyav().FFmpegError as error:
+            self.notes.append(
+                f"{self.name} is damaged and was read up to there: {first_line(error)}."
+            )
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What a group needs, packed when it is sent."""
+
+    video: VideoFile
+    packets: tuple[Packet, ...]
+    shown: tuple[int, ...]
+
+    def __call__(self) -> Payload:
+        return Pictures(
+            codec=self.video.codec,
+            extradata=self.video.extradata,
+            packets=tuple(packet.content for packet in self.packets),
+            times=tuple(packet.time for packet in self.packets),
+            shown=self.shown,
+            time_base=self.video.time_base,
+            rotation=self.video.rotation,
+        ).packed()
+
+
+def _is_closed(pictures: list[Packet]) -> bool:
+    """Whether no frame of a group of pictures is shown before its keyframe, as one that refers to
+    the group before it would be.
+    """
+    return all(packet.time >= pictures[0].time for packet in pictures)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The file's container and its video stream; errors name the file and what is wrong."""
+    av = pyav()
+    try:
+        if not size_of(path):
+            raise FileError(f"{path.name} is empty; give a video file.")
+        container = av.open(str(path))
+    except av.FFmpegError as error:
+        raise FileError(
+            f"Cannot read {path.name} as a video: {error.strerror}; is it one, and complete?"
+        ) from error
+    except OSError as error:
+        raise FileError(f"Cannot read {path}: {error.strerror or first_line(error)}.") from error
+    with container:
+        if not container.streams.video:
+            kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
+            raise FileError(
+                f"{path.name} has no video, only {' and '.join(kinds)}; give a file with pictures."
+            )
+        yield container, container.streams.video[0]
+
+
+def _first_frame(container: Any, name: str) -> Any:
+    """The first frame that can be decoded: it has the size and the rotation."""
+    try:
+        first = next(iter(container.decode(video=0)), None)
+    except pyav().FFmpegError as error:
+        raise FileError(f"No frame of {name} can be decoded: {error.strerror}.") from error
+    if first is None:
+        raise FileError(f"{name} has a video without frames; there is nothing to stream.")
+    return first

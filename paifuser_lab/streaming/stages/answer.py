@@ -1,0 +1,137 @@
+"""Makes answers of a model's outputs: classes, boxes after non-maximum suppression, masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import StreamError
+from ...zoo.boxes import suppressed
+from ..answers import Answer, Boxes, Classes, Mask
+from ..frame import Fit, Frame
+from ..stage import Opened
+
+
+class Postprocess(Opened):
+    """Gives each frame its `answer`, by the form of the output: `classes` of a vector of scores,
+    `boxes` of a dict with boxes and scores, `mask` of scores for every pixel.
+
+    Of classes the `top` best remain; of boxes those above `least_score`, and of those that overlap
+    more than `most_overlap` the best.
+    """
+
+    name = "postprocess"
+
+    def __init__(
+        self,
+        kind: str = "auto",
+        *,
+        names: tuple[str, ...] | list[str] = (),
+        top: int = 5,
+        least_score: float = 0.3,
+        most_overlap: float = 0.5,
+    ) -> None:
+        if kind != "auto" and kind not in KINDS:
+            raise StreamError(
+                f"There are no answers of kind {kind!r}; choose auto, {', '.join(KINDS)}, or give "
+                "a function as a stage."
+            )
+        if top < 1:
+            raise StreamError(f"The {top} best classes are none; give 1 or more.")
+        self.kind, self.names, self.top = kind, tuple(names), top
+        self.least_score, self.most_overlap = least_score, most_overlap
+
+    def __call__(self, items: Any) -> list[Frame]:
+        """The frames with their answers, without the outputs."""
+        return [self.answered(item) for item in items]
+
+    def answered(self, frame: Frame) -> Frame:
+        """A frame with its answer."""
+        if not isinstance(frame, Frame) or frame.output is None:
+            raise StreamError("A frame has no output; put Infer before Postprocess in the stream.")
+        return frame.with_(answer=self.answer(frame.output, frame), output=None)
+
+    def answer(self, output: Any, frame: Frame) -> Answer:
+        """The answer of an output for one image."""
+        kind = kind_of(output) if self.kind == "auto" else self.kind
+        if not kind:
+            raise StreamError(
+                f"An output of {described(output)} is neither classes, boxes nor a mask; give a "
+                "function as a stage."
+            )
+        return KINDS[kind](self, output, frame)
+
+
+def kind_of(output: Any) -> str:
+    """What an output without its batch dimension is; '' for none of these."""
+    if isinstance(output, Mapping) and {"boxes", "scores"} <= output.keys():
+        return "boxes"
+    if isinstance(output, Tensor):
+        return {1: "classes", 3: "mask"}.get(output.dim(), "")
+    return ""
+
+
+def described(output: Any) -> str:
+    """The form of an output, for a message."""
+    if isinstance(output, Tensor):
+        return f"shape {tuple(output.shape)}"
+    if isinstance(output, Mapping):
+        return f"the keys {', '.join(map(str, output))}"
+    return f"type {type(output).__name__}"
+
+
+def _classes(stage: Postprocess, output: Tensor, frame: Frame) -> Classes:
+    scores, classes = output.float().softmax(0).topk(min(stage.top, len(output)))
+    return Classes(classes.numpy(), scores.numpy(), stage.names)
+
+
+def _boxes(stage: Postprocess, output: Mapping[str, Tensor], frame: Frame) -> Boxes:
+    """Boxes are shares of the input's sides; they become pixels of the image."""
+    boxes, scores, classes = suppressed(
+        output["boxes"].float(),
+        output["scores"].float(),
+        least_score=stage.least_score,
+        most_overlap=stage.most_overlap,
+    )
+    width, height = frame.size or (1, 1)
+    fit = frame.fit or Fit(width, height)
+    sides = torch.tensor([fit.width, fit.height] * 2)
+    shift = torch.tensor([fit.left, fit.top] * 2)
+    scale = torch.tensor([fit.scale_x, fit.scale_y] * 2)
+    placed = (boxes * sides - shift) / scale
+    placed = torch.minimum(placed.clamp(min=0), torch.tensor([width, height] * 2))
+    return Boxes(placed.numpy().astype(np.float32), scores.numpy(), classes.numpy(), stage.names)
+
+
+def _mask(stage: Postprocess, output: Tensor, frame: Frame) -> Mask:
+    """The border that letterboxing added is cut off, and scores are enlarged to the image."""
+    width, height = frame.size or (output.shape[2], output.shape[1])
+    scores = output.float()[None]
+    if frame.fit is not None:
+        scores = _without_border(scores, frame.fit, width, height)
+    scores = F.interpolate(scores, (height, width), mode="bilinear", align_corners=False)
+    return Mask(scores[0].argmax(0).to(torch.uint8).numpy(), stage.names)
+
+
+def _without_border(scores: Tensor, fit: Fit, width: int, height: int) -> Tensor:
+    """The scores of the image alone; where the input shows only its middle, their edge goes on."""
+    across, down = scores.shape[3] / fit.width, scores.shape[2] / fit.height
+    left, top = round(fit.left * across), round(fit.top * down)
+    right = scores.shape[3] - left - round(width * fit.scale_x * across)
+    bottom = scores.shape[2] - top - round(height * fit.scale_y * down)
+    cut = [-max(0, edge) for edge in (left, right, top, bottom)]
+    more = [max(0, -edge) for edge in (left, right, top, bottom)]
+    scores = F.pad(scores, cut)
+    return F.pad(scores, more, mode="replicate") if any(more) else scores
+
+
+KINDS: dict[str, Callable[[Postprocess, Any, Frame], Answer]] = {
+    "classes": _classes,
+    "boxes": _boxes,
+    "mask": _mask,
+}

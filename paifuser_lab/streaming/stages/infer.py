@@ -1,0 +1,93 @@
+"""Runs a model on each frame's tensor, a batch at a time; opened once a worker."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from ...errors import StreamError
+from ..frame import Frame
+from ..model import ModelSource, OpenModel, portable, received
+
+
+class Infer:
+    """Gives each frame its `output`; a tensor is answered by its output.
+
+    The model is a name of the zoo, a folder that a variant was saved in, a workload or a variant,
+    with whatever engine it runs in. Calls have at most `batch` examples; those of other shapes are
+    other calls.
+    """
+
+    takes_group = False
+
+    def __init__(self, model: ModelSource, *, batch: int = 8, trust: bool = False) -> None:
+        if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+            raise StreamError(f"A batch of {batch!r} is not possible; give 1 or more.")
+        self.model, self.batch, self.trust = model, batch, trust
+        self.name = "infer"
+        self._opened: OpenModel | None = None
+        self._turn = threading.Lock()
+
+    def __copy__(self) -> Infer:
+        """The same model for another thread; an engine that they share is called in turns."""
+        other = Infer(self.model, batch=self.batch, trust=self.trust)
+        other._turn = self._turn
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "model": portable(self.model), "_opened": None}
+        return {name: value for name, value in state.items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _turn=threading.Lock())
+
+    def open(self) -> None:
+        """Load the model, on the worker."""
+        self.model = received(self.model)
+        self._opened = OpenModel(self.model, trust=self.trust)
+        if isinstance(self.model, str | Path) or not self._opened.is_engine:
+            self._turn = threading.Lock()  # its own, or one that threads may call at once
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self._opened = None
+
+    def __call__(self, items: Any) -> list[Any]:
+        """The frames with their outputs, in the same order."""
+        if self._opened is None:
+            self.open()
+        assert self._opened is not None
+        answers: list[Any] = [None] * len(items)
+        for positions in self._batches(items):
+            with self._turn:
+                outputs = self._opened.answers([_input(items[index]) for index in positions])
+            for index, output in zip(positions, outputs, strict=True):
+                item = items[index]
+                # the input is not needed any more, and travelling costs
+                answers[index] = (
+                    item.with_(output=output, tensor=None) if isinstance(item, Frame) else output
+                )
+        return answers
+
+    def _batches(self, items: Any) -> list[list[int]]:
+        """Positions of items that are called together: of one shape, at most `batch`."""
+        by_shape: dict[Any, list[int]] = {}
+        for index, item in enumerate(items):
+            shape = getattr(_input(item), "shape", None)
+            by_shape.setdefault(shape, []).append(index)
+        return [
+            positions[start : start + self.batch]
+            for positions in by_shape.values()
+            for start in range(0, len(positions), self.batch)
+        ]
+
+
+def _input(item: Any) -> Any:
+    if not isinstance(item, Frame):
+        return item
+    if item.tensor is None:
+        raise StreamError(
+            "A frame has no tensor for the model; put Preprocess before Infer in the stream."
+        )
+    return item.tensor

@@ -1,0 +1,103 @@
+"""Turns images into a model's input: resized, normalised. Built on torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...errors import StreamError
+from ..frame import Fit, Frame, Image, frame_of
+from ..stage import Opened
+
+LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode L
+GREY = 114  # of the border around a letterboxed image, as detectors are trained with
+
+# how an image fills the input: its scales and the sides that it is resized to
+Ways = Callable[[int, int, int, int], tuple[int, int]]
+
+
+def _letterbox(width: int, height: int, to_width: int, to_height: int) -> tuple[int, int]:
+    scale = min(to_width / width, to_height / height)
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def _crop(width: int, height: int, to_width: int, to_height: int) -> tuple[int, int]:
+    scale = max(to_width / width, to_height / height)
+    return max(to_width, round(width * scale)), max(to_height, round(height * scale))
+
+
+def _stretch(width: int, height: int, to_width: int, to_height: int) -> tuple[int, int]:
+    return to_width, to_height
+
+
+WAYS: dict[str, Ways] = {"letterbox": _letterbox, "crop": _crop, "stretch": _stretch}
+
+
+class Preprocess(Opened):
+    """Gives each frame a `tensor`: channels × height × width, float32, and how the image `fit`s.
+
+    `how` is `stretch`, `letterbox` (the whole image, with a grey border) or `crop` (its middle).
+    Values are 0 to 1 before `mean` and `std` are applied, a number a channel.
+    """
+
+    name = "preprocess"
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        *,
+        how: str = "stretch",
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        channels: int = 3,
+    ) -> None:
+        self.height, self.width = (size, size) if isinstance(size, int) else size
+        self.how, self.channels = how, channels
+        self.mean, self.std = tuple(mean), tuple(std)
+        if how not in WAYS:
+            raise StreamError(f"Images are not fitted by {how!r}; choose one of {', '.join(WAYS)}.")
+        if self.height < 1 or self.width < 1 or channels not in (1, 3):
+            raise StreamError(
+                f"An input of {channels} × {self.height} × {self.width} is not possible: 1 or 3 "
+                "channels, and sides of 1 or more."
+            )
+        if any(len(values) not in (1, channels) for values in (self.mean, self.std)):
+            raise StreamError(f"Give one mean and std, or one for each of {channels} channels.")
+        if any(value <= 0 for value in self.std):
+            raise StreamError("Every std is more than 0; values are divided by it.")
+
+    def __call__(self, items: Any) -> list[Frame]:
+        """The frames with their tensors."""
+        return [self.prepared(frame_of(item)) for item in items]
+
+    def prepared(self, frame: Frame) -> Frame:
+        """A frame with its tensor."""
+        if frame.image is None:
+            raise StreamError("A frame without its image cannot be preprocessed; do that first.")
+        tensor, fit = self._resized(frame.image)
+        values = tensor.to(torch.float32) / 255
+        if self.channels == 1:
+            values = (values * torch.tensor(LUMA)[:, None, None]).sum(0, keepdim=True)
+        mean, std = (torch.tensor(each)[:, None, None] for each in (self.mean, self.std))
+        return frame.with_(tensor=(values - mean) / std, fit=fit)
+
+    def _resized(self, image: Image) -> tuple[Tensor, Fit]:
+        height, width = image.shape[:2]
+        to_width, to_height = WAYS[self.how](width, height, self.width, self.height)
+        tensor = torch.from_numpy(image).permute(2, 0, 1)[None]
+        if (to_width, to_height) != (width, height):
+            tensor = F.interpolate(
+                tensor, (to_height, to_width), mode="bilinear", antialias=True, align_corners=False
+            )
+        left, top = (self.width - to_width) // 2, (self.height - to_height) // 2
+        right, bottom = self.width - to_width - left, self.height - to_height - top
+        if left or top or right or bottom:
+            # negative widths of a border cut
+            tensor = F.pad(tensor, (left, right, top, bottom), value=GREY)
+        return tensor[0], Fit(
+            self.width, self.height, to_width / width, to_height / height, left, top
+        )

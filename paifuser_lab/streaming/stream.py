@@ -1,0 +1,300 @@
+"""A stream: a source, stages on several workers, a sink; run whole, or read result by result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import PaifuserError, StreamError, first_line
+from ..records import StreamReport
+from .dispatcher import Dispatcher
+from .driver import Delivered, Driver
+from .journal import Journal, Position
+from .pool import Inbox, Pool
+from .result import Result
+from .sink import Callback, Sink
+from .source import Items, Source
+from .stage import Stage, as_stage
+from .statistics import Statistics
+
+Engine = Literal["threads", "ray"]
+ENGINES = ("threads", "ray")
+END = object()
+
+
+class Stream:
+    """Frames of a source through stages, each once and in order.
+
+        Stream(frames, function).run()
+        for result in Stream(source, decode, infer, engine="ray", address="auto"): ...
+
+    `source` is a Source or any iterable of frames (or a function that returns one); a stage is a
+    Stage or a function of one frame; `sink` a Sink or a function of a result. A frame on which a
+    stage raises is set aside: its result has an `error`. Workers are threads, or with
+    `engine="ray"` actors on the cluster at `address` (None starts one on this machine).
+
+    `workers`: how many; by default up to four threads, or an actor on each machine of the cluster.
+    `in_flight`: groups that each worker holds. `window`: groups between the last one consumed and
+    the last one read, four a worker by default. `hedge`: how many times its estimate the worker of
+    the group that everything waits for may take before another gets it, too; None never.
+    `timeout_s`: how long a worker may take for a group. `journal`: a file from which a restarted
+    stream goes on behind the last group that its sink has taken. `options`: those of a Ray actor.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *stages: Any,
+        sink: Any = None,
+        engine: Engine = "threads",
+        address: str | None = None,
+        workers: int | None = None,
+        in_flight: int = 2,
+        window: int | None = None,
+        hedge: float | None = 3.0,
+        timeout_s: float = 60.0,
+        journal: str | Path | None = None,
+        options: Mapping[str, Any] | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        self.source: Source = source if isinstance(source, Source) else Items(source)
+        self.stages: tuple[Stage, ...] = tuple(as_stage(stage) for stage in stages)
+        self.sink: Sink | None = sink if sink is None or isinstance(sink, Sink) else Callback(sink)
+        self.engine, self.address, self.workers = engine, address, workers
+        self.in_flight, self.window, self.hedge = in_flight, window, hedge
+        self.timeout_s, self.options, self.journal = timeout_s, options, journal
+        self.start_timeout_s = start_timeout_s
+        self._check()
+        self._driver: Driver | None = None
+        self._lock = threading.Lock()
+
+    def _check(self) -> None:
+        if self.engine not in ENGINES:
+            raise StreamError(f"engine={self.engine!r} is not known; give one of {ENGINES}.")
+        for name in ("workers", "in_flight", "window"):
+            value = getattr(self, name)
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if not is_count and (value is not None or name == "in_flight"):
+                raise StreamError(f"{name}={value!r} is not possible; give 1 or more.")
+        for name in ("hedge", "timeout_s", "start_timeout_s"):
+            value = getattr(self, name)
+            if not (value is None and name == "hedge") and not value > 0:
+                raise StreamError(f"{name}={value!r} is not possible; give more than 0.")
+        if any(stage.takes_group for stage in self.stages[1:]):
+            raise StreamError("A stage that decodes groups stands first; move it to the front.")
+        if self.engine == "threads" and (self.address or self.options):
+            raise StreamError("`address` and `options` are those of Ray; add engine='ray'.")
+        if self.journal is None:
+            return
+        if not getattr(self.source, "can_reopen", False):
+            raise StreamError(
+                f"The source '{self.source.name}' cannot be read a second time, so a journal is of "
+                "no use; leave it out."
+            )
+        if self.sink is not None and not self.sink.is_resumable:
+            raise StreamError(
+                f"The sink '{self.sink.name}' cannot go on behind the last group; leave out the "
+                "journal, or take another sink."
+            )
+
+    @property
+    def identity(self) -> str:
+        """The source and the stages, as the journal knows them."""
+        names = [self.source.name, *(stage.name for stage in self.stages)]
+        return " → ".join([*names, self.sink.name] if self.sink is not None else names)
+
+    @property
+    def report(self) -> StreamReport:
+        """The statistics, now or at the end; safe from any thread."""
+        if self._driver is None:
+            stages = tuple(stage.name for stage in self.stages)
+            return StreamReport(
+                source=self.source.name, engine=self.engine, state="waiting", stages=stages
+            )
+        return self._driver.report()
+
+    def run(self) -> StreamReport:
+        """Everything through to the sink; returns the report.
+
+        After an error or Ctrl-C nothing half-written is left; `stop` and `drain` end it early, and
+        the sink keeps what was delivered.
+        """
+        journal = Journal(self.journal, self.identity) if self.journal is not None else None
+        try:
+            position = journal.position if journal is not None else Position()
+            self._into_sink(journal, position)
+        finally:
+            if journal is not None:
+                journal.close()
+        return self.report
+
+    def __iter__(self) -> Generator[Result, None, None]:
+        journal = Journal(self.journal, self.identity) if self.journal is not None else None
+        try:
+            position = journal.position if journal is not None else Position()
+            with closing(self._delivered(position)) as groups:
+                for delivered in groups:
+                    yield from delivered.results
+                    position = self._commit(journal, position, delivered.results, None)
+        finally:
+            if journal is not None:
+                journal.close()
+
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        """The results, waited for on another thread, so that the event loop goes on."""
+        results = iter(self)
+        step: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                step = asyncio.ensure_future(asyncio.to_thread(next, results, END))
+                result = await asyncio.shield(step)
+                if result is END:
+                    return
+                yield result
+        finally:
+            if step is not None and not step.done():  # cancelled while a result was waited for
+                self.stop()
+                await asyncio.wait([step])
+            await asyncio.to_thread(results.close)
+
+    def pause(self) -> None:
+        """Send nothing more until `resume`; what is in flight is finished."""
+        self._running.pause()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._running.pause(is_paused=False)
+
+    def drain(self) -> None:
+        """Read nothing more, finish what was read, and end."""
+        self._running.drain()
+
+    def stop(self) -> None:
+        """End now, behind the last group delivered."""
+        self._running.stop()
+
+    def add_worker(self) -> None:
+        """Start one more worker."""
+        driver = self._running
+        driver.ask(driver.pool.add)
+
+    def remove_worker(self, name: str) -> None:
+        """Let a worker finish what it holds, and end it."""
+        driver = self._running
+        known = [node.name for node in driver.report().nodes if node.state == "up"]
+        if name not in known:
+            raise StreamError(f"There is no worker '{name}'; there are {', '.join(known)}.")
+        driver.remove(name)
+
+    @property
+    def _running(self) -> Driver:
+        if self._driver is None:
+            raise StreamError("This stream has not begun; call run(), or iterate over it.")
+        return self._driver
+
+    def _into_sink(self, journal: Journal | None, position: Position) -> None:
+        sink = self.sink or Callback(lambda _: None, name="none")
+        self._of_sink(sink.open, position.token)
+        try:
+            with closing(self._delivered(position)) as groups:
+                for delivered in groups:
+                    token = self._of_sink(sink.write, delivered.results)
+                    position = self._commit(journal, position, delivered.results, token)
+        except BaseException:
+            sink.abort()
+            raise
+        self._of_sink(sink.close)
+
+    def _of_sink(self, method: Any, *arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except PaifuserError:
+            raise
+        except Exception as error:
+            name = self.sink.name if self.sink is not None else "none"
+            raise StreamError(
+                f"The sink '{name}' failed: {type(error).__name__}: {first_line(error)}"
+            ) from error
+
+    @staticmethod
+    def _commit(
+        journal: Journal | None, position: Position, results: Sequence[Result], token: str | None
+    ) -> Position:
+        failed = sum(result.error is not None for result in results)
+        position = Position(
+            position.groups + 1,
+            position.frames + len(results),
+            position.set_aside + failed,
+            token,
+        )
+        if journal is not None:
+            journal.commit(position)
+        return position
+
+    def _delivered(self, position: Position) -> Generator[Delivered, None, None]:
+        """The groups in order, while a driver runs."""
+        with self._lock:
+            if self._driver is not None and self._driver.report().state not in (
+                "finished", "stopped", "failed",
+            ):  # fmt: skip
+                raise StreamError("This stream runs already; wait for its end, or make another.")
+            driver = self._driver = self._new_driver(position)
+            driver.start()
+        expected = position.frames
+        try:
+            while (delivered := driver.take()) is not None:
+                if delivered.results and delivered.results[0].index != expected:
+                    raise StreamError(
+                        f"The source '{self.source.name}' now has frame "
+                        f"{delivered.results[0].index} where {expected} was expected; it has "
+                        "changed since the journal was written."
+                    )
+                expected += len(delivered.results)
+                yield delivered
+                driver.consumed()
+        finally:
+            driver.close()
+
+    def _new_driver(self, position: Position) -> Driver:
+        inbox: Inbox = Inbox()
+        statistics = Statistics(
+            source=self.source.name,
+            engine=self.engine,
+            stages=[stage.name for stage in self.stages],
+            sink=self.sink.name if self.sink is not None else "",
+            expected=self.source.frames,
+        )
+        if position.groups:
+            statistics.resumed_at = position.frames
+        dispatcher = Dispatcher(
+            start=position.groups,
+            limit=self.in_flight,
+            window=self.window,
+            hedge=self.hedge,
+            timeout_s=self.timeout_s,
+        )
+        return Driver(
+            self.source,
+            self._new_pool(inbox),
+            inbox,
+            dispatcher,
+            statistics,
+            start=position.groups,
+            decodes=bool(self.stages) and self.stages[0].takes_group,
+            start_timeout_s=self.start_timeout_s,
+        )
+
+    def _new_pool(self, inbox: Inbox) -> Pool:
+        if self.engine == "threads":
+            from .threads import ThreadPool
+
+            return ThreadPool(inbox, self.stages, self.workers)
+        from .actors import ActorPool
+
+        return ActorPool(
+            inbox, self.stages, self.workers, address=self.address, options=self.options
+        )

@@ -1,0 +1,145 @@
+"""Dynamic batching: by count and delay, over a clock that is passed in, and on a thread."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paifuser_lab.errors import StreamError
+from paifuser_lab.streaming import Batcher, BatchRule, Items
+from paifuser_lab.streaming.batching import Batches
+
+GAPS = st.lists(st.floats(0, 0.02), max_size=40)
+
+
+@given(gaps=GAPS, count=st.integers(1, 6), delay_ms=st.none() | st.floats(0, 30))
+def test_every_item_is_in_one_batch_in_order_and_none_waits_longer_than_the_delay(
+    gaps, count, delay_ms
+):
+    batches, closed, now, arrived = Batches(BatchRule(count, delay_ms)), [], 0.0, []
+    for index, gap in enumerate(gaps):
+        now += gap
+        while batches.due_at is not None and batches.due_at <= now:
+            closed.append((batches.due_at, batches.overdue(batches.due_at)))
+        arrived.append(now)
+        if (batch := batches.add(index, now)) is not None:
+            closed.append((now, batch))
+    if len(batches):
+        closed.append((batches.due_at or now, batches.take()))
+    assert [index for _, batch in closed for index in batch] == list(range(len(gaps)))
+    assert all(len(batch) <= count for _, batch in closed)
+    if delay_ms is not None:
+        assert all(at - arrived[batch[0]] <= delay_ms / 1e3 + 1e-9 for at, batch in closed)
+    assert batches.take() is None and batches.overdue(now + 9) is None
+
+
+def test_a_batch_that_is_full_is_called_at_once():
+    calls = []
+    batcher = Batcher(lambda items: calls.append(items) or items, BatchRule(3, None))
+    answers = [batcher.submit(index) for index in range(6)]
+    assert [answer.result(10) for answer in answers] == list(range(6))
+    batcher.close()
+    assert calls == [[0, 1, 2], [3, 4, 5]] and batcher.sizes == {3: 2}
+
+
+def test_a_batch_that_waits_is_called_after_the_delay_and_at_the_close():
+    batcher = Batcher(lambda items: [-item for item in items], BatchRule(100, 1.0))
+    assert batcher.submit(4).result(10) == -4
+    batcher.close()
+    late = Batcher(lambda items: items, BatchRule(100, None))
+    answer = late.submit(5)
+    late.close()
+    assert answer.result(10) == 5
+    with pytest.raises(StreamError, match="is closed"):
+        late.submit(6)
+
+
+def test_more_items_than_may_wait_are_refused_and_cancelled_ones_are_left_out():
+    entered, release, calls = threading.Event(), threading.Event(), []
+
+    def call(items):
+        calls.append(items)
+        entered.set()
+        release.wait(20)
+        return items
+
+    batcher = Batcher(call, BatchRule(1, 0.0), capacity=2)
+    first = batcher.submit("a")
+    entered.wait(20)
+    cancelled, last = batcher.submit("b"), batcher.submit("c")
+    with pytest.raises(StreamError, match="2 items wait already"):
+        batcher.submit("d")
+    assert cancelled.cancel() and batcher.waiting == 2
+    release.set()
+    assert (first.result(20), last.result(20)) == ("a", "c")
+    batcher.close()
+    assert calls == [["a"], ["c"]]
+
+
+def test_an_error_reaches_all_items_of_its_batch_and_no_others():
+    def call(items):
+        if "bad" in items:
+            raise ValueError("no")
+        return items if "short" not in items else []
+
+    batcher = Batcher(call, BatchRule(1, 0.0))
+    bad, good, short = (batcher.submit(item) for item in ("bad", "good", "short"))
+    assert good.result(10) == "good"
+    with pytest.raises(ValueError, match="no"):
+        bad.result(10)
+    with pytest.raises(StreamError, match="returned 0 answers for 1 items"):
+        short.result(10)
+    batcher.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ((0, 1.0), "A batch of 0"),
+        ((True, 1.0), "True"),
+        ((1, -1.0), r"-1\.0 ms"),
+        ((1, float("inf")), "inf"),
+    ],
+)
+def test_impossible_rules_are_refused(rule, words):
+    with pytest.raises(StreamError, match=words):
+        BatchRule(*rule)
+
+
+def test_a_live_source_closes_a_group_that_waits_although_no_frame_comes():
+    more = threading.Event()
+
+    def camera():
+        yield from range(3)
+        more.wait(20)
+        yield 3
+        raise OSError("unplugged")
+
+    groups = Items(camera(), group=2, delay_ms=1.0).groups()
+    assert [next(groups).payload, next(groups).payload] == [[0, 1], [2]]
+    more.set()
+    assert next(groups).payload == [3]
+    with pytest.raises(OSError, match="unplugged"):
+        next(groups)
+
+
+def test_a_live_source_that_is_closed_ends_its_thread():
+    groups = Items(itertools.count(), group=2, delay_ms=1.0).groups()
+    next(groups)
+    groups.close()
+    for thread in threading.enumerate():
+        if thread.name == "paifuser-camera":
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_items_are_grouped_from_any_group_on():
+    items = Items(range(10), group=4)
+    assert [group.payload for group in items.groups(1)] == [[4, 5, 6, 7], [8, 9]]
+    assert [(group.sequence, group.first) for group in items.groups(1)] == [(1, 4), (2, 8)]
+    assert items.frames == 10 and items.can_reopen
+    assert not Items(iter([])).can_reopen and not Items(range(3), delay_ms=1.0).can_reopen

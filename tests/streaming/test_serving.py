@@ -1,0 +1,320 @@
+"""A server answers what it can, refuses the rest in a sentence, and loses nothing when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from tornado.httpclient import AsyncHTTPClient
+
+import paifuser_lab as lab
+from paifuser_lab.errors import StreamError
+from paifuser_lab.streaming.frame import Frame
+from paifuser_lab.streaming.serving import Limits, Predictor, Server
+from paifuser_lab.streaming.serving.run import is_loopback
+from tests.support.clips import encoded, pictures
+
+
+class Sum(nn.Module):
+    """The sum of each image, twice; a call with an image of sevens fails."""
+
+    def forward(self, x):
+        if (x == 7).flatten(1).all(1).any():
+            raise RuntimeError("seven is not possible")
+        return x.sum((1, 2, 3))[:, None].expand(-1, 2)
+
+
+def workload():
+    return lab.Workload(Sum(), torch.rand(2, 3, 4, 4), name="sums")
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@asynccontextmanager
+async def served(predictor=None, **limits):
+    server = Server(predictor or Predictor(workload()), Limits(**limits))
+    server.start(port=0)
+    try:
+        yield server
+    finally:
+        await server.stop(5)
+
+
+async def post(server, body, kind="application/x-npy", **more):
+    client = AsyncHTTPClient(force_instance=True, max_clients=300)
+    address = f"http://127.0.0.1:{server.address[1]}/predict"
+    try:
+        reply = await client.fetch(
+            address,
+            method="POST",
+            body=body,
+            headers={"Content-Type": kind},
+            raise_error=False,
+            **more,
+        )
+    finally:
+        client.close()
+    return reply.code, json.loads(reply.body)
+
+
+async def get(server, path):
+    client = AsyncHTTPClient(force_instance=True)
+    try:
+        address = f"http://127.0.0.1:{server.address[1]}{path}"
+        reply = await client.fetch(address, raise_error=False)
+    finally:
+        client.close()
+    return reply.code, reply.body.decode()
+
+
+def test_images_arrays_and_json_are_answered():
+    image = pictures(1, 8, 8)[0]
+    example = np.random.default_rng(0).random((3, 4, 4), np.float32)
+
+    async def run():
+        async with served(Predictor(workload(), names=("left", "right"))) as server:
+            total = pytest.approx(example.sum(), rel=1e-5)
+            assert await post(server, npy(example)) == (200, {"output": [total, total]})
+            assert (await post(server, npy(example[None])))[0] == 200
+            body = json.dumps({"inputs": example.tolist()})
+            assert (await post(server, body, "application/json"))[1] == {"output": [total, total]}
+            code, answer = await post(server, encoded(image), "image/png")
+            assert code == 200 and {each["label"] for each in answer["classes"]} == {
+                "left",
+                "right",
+            }
+            assert json.loads((await get(server, "/"))[1])["inputs"]["0"]["shape"] == [3, 4, 4]
+            assert await get(server, "/health") == (200, '{"status": "ok"}')
+            assert (await get(server, "/elsewhere"))[0] == 404
+            assert (await get(server, "/predict"))[0] == 405
+
+    asyncio.run(run())
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("false",)
+
+
+def header(shape, kind="<f4"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": kind, "fortran_order": False, "shape": shape}
+    )
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "code", "sentence"),
+    [
+        (b"x", "text/html", 415, "is not understood"),
+        (b"", "image/png", 400, "has no body"),
+        (b"GIF89a", "image/png", 400, "no image that can be read"),
+        (b"x", "application/x-npy", 400, "no .npy file"),
+        (npy(np.zeros((3, 4))), "application/x-npy", 400, "has shape 3×4; one example has 3×4×4"),
+        (npy(np.array([Evil()])), "application/x-npy", 400, "nothing pickled is read"),
+        (header((1 << 40,)), "application/x-npy", 400, "0 bytes in place of"),
+        (npy(np.full((3, 4, 4), np.nan)), "application/x-npy", 400, "not finite"),
+        (npy(np.array(["a"])), "application/x-npy", 400, "holds numbers"),
+        (b"{", "application/json", 400, "not JSON"),
+        (b"[" * 100_000, "application/json", 400, "not JSON"),
+        (b"[1]", "application/json", 400, "has the form"),
+        (b'{"inputs": [[1], [1, 2]]}', "application/json", 400, "is no tensor"),
+        (b'{"inputs": {"x": 1}}', "application/json", 400, "takes inputs 0, not x"),
+        (b'{"inputs": "abc"}', "application/json", 400, "no tensor of numbers"),
+        (npy(np.full((3, 4, 4), 7.0)), "application/x-npy", 500, "seven is not possible"),
+        (npy(np.full((3, 4, 4), 3e38)), "application/x-npy", 500, "not finite"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(shared_server, body, kind, code, sentence):
+    status, answer = asyncio.run_coroutine_threadsafe(
+        post(shared_server.server, body, kind, allow_nonstandard_methods=True), shared_server.loop
+    ).result(20)
+    assert (status, sentence in answer["error"]) == (code, True), answer
+
+
+class _Running:
+    """A server in the loop of another thread."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.server = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(30)
+
+    async def _start(self):
+        server = Server(Predictor(workload()), Limits(max_delay_ms=0))
+        server.start(port=0)
+        return server
+
+    def close(self):
+        assert asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(30)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def shared_server():
+    running = _Running()
+    yield running
+    running.close()
+
+
+def test_an_image_is_normalised_as_the_model_was_trained():
+    image = pictures(1, 4, 4)[0]
+    predictor = Predictor(workload(), names=("a", "b"), mean=0.45, std=0.25)
+    expected = (torch.from_numpy(image).permute(2, 0, 1) / 255 - 0.45) / 0.25
+    assert torch.allclose(predictor._prepared(Frame(image)).tensor, expected)
+
+
+def test_a_body_past_the_limit_is_refused():
+    async def run():
+        async with served(max_bytes=1000) as server:
+            code, answer = await post(server, b"x" * 5000)
+            assert code == 413 and "limit of 1,000 bytes" in answer["error"]
+
+    asyncio.run(run())
+
+
+def test_twenty_clients_lose_nothing_and_share_calls():
+    count, clients = 6, 20
+    examples = np.random.default_rng(0).random((clients, 3, 4, 4), np.float32)
+
+    async def client(server, example):
+        for _ in range(count):
+            code, answer = await post(server, npy(example))
+            assert code == 200
+            assert answer["output"][0] == pytest.approx(float(example.sum()), rel=1e-5)
+
+    async def run():
+        async with served(max_batch=8, max_delay_ms=20) as server:
+            await asyncio.gather(*(client(server, example) for example in examples))
+            value = server.metrics.count
+            assert value("paifuser_requests_total", status="200") == count * clients
+            assert value("paifuser_batch_size_sum") == count * clients
+            assert value("paifuser_batch_size_count") < count * clients
+            text = (await get(server, "/metrics"))[1]
+            assert f'paifuser_requests_total{{status="200"}} {count * clients}.0' in text
+            assert "# TYPE paifuser_request_seconds histogram" in text
+
+    asyncio.run(run())
+
+
+def test_one_bad_example_does_not_fail_the_others_of_its_call():
+    async def run():
+        async with served(max_batch=3, max_delay_ms=2000) as server:
+            bodies = [npy(np.full((3, 4, 4), value, np.float32)) for value in (1, 7, 2)]
+            codes = [code for code, _ in await asyncio.gather(*(post(server, b) for b in bodies))]
+            assert codes == [200, 500, 200]
+
+    asyncio.run(run())
+
+
+class Held(Predictor):
+    """Answers once it is let."""
+
+    def __init__(self):
+        super().__init__(workload())
+        self.go, self.has_begun = threading.Event(), threading.Event()
+
+    def __call__(self, examples):
+        self.has_begun.set()
+        assert self.go.wait(20)
+        return super().__call__(examples)
+
+
+def test_past_the_queue_s_bound_and_the_time_limit_requests_are_refused():
+    async def run():
+        held = Held()
+        example = npy(np.zeros((3, 4, 4), np.float32))
+        async with served(
+            held, max_batch=1, max_delay_ms=0, max_waiting=1, timeout_s=0.6
+        ) as server:
+            first = asyncio.ensure_future(post(server, example))
+            await asyncio.to_thread(held.has_begun.wait, 20)
+            second = asyncio.ensure_future(post(server, example))
+            while not server.waiting:
+                await asyncio.sleep(0.01)
+            code, answer = await post(server, example)
+            assert code == 503 and "1 requests wait already" in answer["error"]
+            assert [code for code, _ in await asyncio.gather(first, second)] == [504, 504]
+            held.go.set()
+
+    asyncio.run(run())
+
+
+def test_a_server_that_stops_answers_what_has_come():
+    async def run():
+        held = Held()
+        example = npy(np.zeros((3, 4, 4), np.float32))
+        server = Server(held, Limits(max_batch=2, max_delay_ms=0))
+        server.start(port=0)
+        waiting = [asyncio.ensure_future(post(server, example)) for _ in range(5)]
+        while server.metrics.count("paifuser_in_flight") < 5:
+            await asyncio.sleep(0.01)
+        stopping = asyncio.ensure_future(server.stop(20))
+        await asyncio.sleep(0)
+        assert server.is_draining
+        held.go.set()
+        assert await stopping
+        assert [code for code, _ in await asyncio.gather(*waiting)] == [200] * 5
+
+    asyncio.run(run())
+
+
+def test_a_port_in_use_and_impossible_limits_are_refused():
+    async def run():
+        async with served() as server:
+            with pytest.raises(StreamError, match="choose another --host or --port"):
+                Server(server.predictor).start(port=server.address[1])
+
+    asyncio.run(run())
+    with pytest.raises(StreamError, match="max_bytes=0"):
+        Limits(max_bytes=0)
+    with pytest.raises(StreamError, match="batch of 0"):
+        Limits(max_batch=0)
+
+
+def test_only_addresses_of_this_machine_are_loopback():
+    hosts = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "192.168.1.2", "example.org")
+    assert [is_loopback(host) for host in hosts] == [True] * 3 + [False] * 4
+
+
+def test_the_command_serves_a_saved_variant_until_sigterm(tmp_path):
+    subject = lab.load("resnet18-digits-tiny")
+    lab.apply(subject, lab.Recipe(["fold"])).save(tmp_path / "mine")
+    command = [sys.executable, "-m", "paifuser_lab.cli", "serve", str(tmp_path / "mine")]
+    process = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    try:
+        address = process.stdout.readline().split()[-1]
+        body = npy(subject.inputs.tensors[0][0].numpy())
+        request = urllib.request.Request(
+            f"{address}/predict", body, {"Content-Type": "application/x-npy"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            output = json.load(reply)["output"]
+        expected = subject.output()[0].tolist()
+        assert output == pytest.approx(expected, rel=1e-3, abs=1e-3)
+        process.send_signal(signal.SIGTERM)
+        assert "stopped; 1 answered" in process.communicate(timeout=60)[0]
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
