@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 # otherwise torch's profiler, which measures memory, writes to the terminal at each call
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
-from .comparison import compare
+from .comparison import compare, compare_settings
 from .errors import PaifuserError
 from .machine import hardware
 from .recipe import Recipe
@@ -50,18 +50,20 @@ if TYPE_CHECKING:
         status,
     )
     from .attention import attention_cost
+    from .converter import ONNXConverter, export, exporters
+    from .deployment import deploy
     from .figures import figure
     from .fusion import fusions
     from .memory import fits
     from .memory.pools import memory_pool
     from .memory.snapshots import memory_snapshot
+    from .parallel.train import train
     from .planner import plan
     from .profiler import profile
     from .pruning.targets import staircase
     from .recipe.rounds import gradually
     from .saliency import importance, sensitivity
     from .training.find_rate import find_rate
-    from .training.workloads import train
     from .variant.quantize import quantize_model
     from .widgets import TrainingMonitor, Workbench, show
 
@@ -72,6 +74,7 @@ __all__ = [
     "Hardware",
     "Importance",
     "Measurement",
+    "ONNXConverter",
     "PaifuserError",
     "Profile",
     "Recipe",
@@ -84,6 +87,8 @@ __all__ = [
     "apply",
     "attention_cost",
     "compare",
+    "compare_settings",
+    "deploy",
     "disable",
     "disable_adaptive_lr",
     "disable_data_parallelism",
@@ -100,6 +105,8 @@ __all__ = [
     "enable_memory_reuse",
     "enable_model_quantization",
     "enable_operator_fusion",
+    "export",
+    "exporters",
     "figure",
     "find_rate",
     "fits",
@@ -124,6 +131,9 @@ __all__ = [
 _LAZY = {
     **{name: "accelerate" for name in __all__ if name.startswith(("enable", "disable"))},
     "attention_cost": "attention",
+    "deploy": "deployment",
+    "export": "converter",
+    "exporters": "converter",
     "figure": "figures",
     "find_rate": "training.find_rate",
     "fits": "memory",
@@ -136,12 +146,13 @@ _LAZY = {
     "profile": "profiler",
     "quantize_model": "variant.quantize",
     "sensitivity": "saliency",
+    "ONNXConverter": "converter",
     "TrainingMonitor": "widgets",
     "Workbench": "widgets",
     "show": "widgets",
     "staircase": "pruning.targets",
     "status": "accelerate",
-    "train": "training.workloads",
+    "train": "parallel.train",
 }
 
 

@@ -6,12 +6,17 @@
     │   └── ForwardError       the model failed on its inputs; carries the layer where it broke
     ├── RecipeError            a recipe cannot be read, or does not fit this model
     ├── StepError              a step failed or was not exact enough; nothing was changed
-    │   └── StoppedError       a long step was stopped early; its work is kept, and it can resume
+    │   ├── StoppedError       a long step was stopped early; its work is kept, and it can resume
+    │   └── ExportError        a model cannot be exported as asked; no file was changed
+    │       └── ParityError    its outputs differ; carries the first layer that does, if it is known
+    ├── NotVerifiableError     a converted file cannot be run on this machine
     ├── MeasureError           something could not be measured
     │   └── DataError          a batch of the data cannot be read or used (a StepError, too)
     ├── KernelError            a CUDA kernel does not compile or load, or got invalid arguments
     ├── PoolError              a memory pool cannot be had here, or is used twice
     ├── AccelerationError      a training loop cannot be accelerated so, or is already
+    ├── ParallelError          several processes disagree, or one of them failed
+    ├── StreamError            a stream cannot go on: its source, a stage, its sink, the cluster
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
@@ -20,6 +25,8 @@ do.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class PaifuserError(Exception):
@@ -54,6 +61,22 @@ class StoppedError(StepError):
     """A long step was stopped before its end; its work is kept, and it can resume from there."""
 
 
+class ExportError(StepError):
+    """A model cannot be exported as asked; no file was changed."""
+
+
+class ParityError(ExportError):
+    """An exported model's outputs differ from the live model's; no file was changed."""
+
+    def __init__(self, message: str, *, difference: Any = None) -> None:
+        super().__init__(message)
+        self.difference = difference  # a LayerDifference; None where no layer can be compared
+
+
+class NotVerifiableError(PaifuserError):
+    """A converted file cannot be run on this machine, so its outputs are not compared."""
+
+
 class MeasureError(PaifuserError):
     """Something could not be measured."""
 
@@ -72,6 +95,14 @@ class PoolError(PaifuserError):
 
 class AccelerationError(PaifuserError):
     """A training loop cannot be accelerated in this way, or already is."""
+
+
+class ParallelError(PaifuserError):
+    """Several processes disagree, cannot find each other, or one of them failed."""
+
+
+class StreamError(PaifuserError):
+    """A stream cannot start or go on: its source, a stage, its sink or the cluster failed."""
 
 
 class MissingExtraError(PaifuserError):

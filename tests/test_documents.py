@@ -17,6 +17,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.model.weights import weights_hash
+from tests.support.clips import clip
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,6 +33,7 @@ SMALL = {
     "lab.compare(work, variant)": "lab.compare(work, variant, rounds=2)",
     "lab.compare(work, recipe)": "lab.compare(work, recipe, rounds=2)",
     "lab.plan(work)": "lab.plan(work, seconds=0)",
+    "lab.exporters(work)": 'lab.exporters(work, ["onnx"])',
     "lab.Workbench(work)": "lab.Workbench(work, rounds=2, seconds=0.2)",
     "lab.profile(work)": "lab.profile(work, runs=3, seconds=0.5)",
     "predicted=best)": "predicted=best, runs=3, seconds=0.5)",
@@ -147,6 +149,11 @@ def check_memory(names: dict[str, Any]) -> None:
     assert any("page faults a call without it" in note for note in row.notes)
 
 
+def check_deploy(names: dict[str, Any]) -> None:
+    card = Path("out/MODEL_CARD.md").read_text()
+    assert names["deployment"].folder == "out" and "Apache-2.0" in card and "baseline" in card
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": check_readme,
     "workbench.md": check_workbench,
@@ -157,6 +164,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "fusion.md": check_fusion,
     "attention.md": check_attention,
     "engines.md": check_engines,
+    "deploy.md": check_deploy,
     "memory.md": check_memory,
 }
 
@@ -172,6 +180,7 @@ def test_every_block_of_a_page_runs_after_those_before_it(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    clip(tmp_path / "in.mp4")
     names = own_names()
     try:
         for line, code in blocks(page):

@@ -27,24 +27,27 @@ FLOORS = [
     {"widgets"},
     {"session"},
     {"planner"},
-    {"comparison"},
+    {"comparison", "deployment", "streaming"},
     {"pipeline", "variant"},
     {"recipe"},
     {"accelerate", "profiler", "steps"},
     {"attention", "engines", "memory"},
     {"converter", "fusion", "pruning"},
-    {"quantization"},
+    {"parallel", "quantization"},
     {"kernels", "saliency", "training"},
     {"measure"},
     {"workload"},
     {"figures", "machine"},
-    {"model", "records", "zoo"},
+    {"importer", "model", "records", "zoo"},
     {"_files", "arguments", "stopping"},
     {"errors", "formats", "progress"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NEVER = {"figures": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
-OPTIONAL = {"cupy", "openvino", "ray", "transformers", "torch_tb_profiler", "tensorboard"}
+OPTIONAL = {
+    "ai_edge_litert", "av", "coremltools", "cupy", "executorch", "hls4ml", "litert_torch",
+    "openvino", "pyarrow", "ray", "tensorboard", "torch_tb_profiler", "transformers",
+}  # fmt: skip
 
 
 def sources() -> list[Path]:
@@ -239,6 +242,9 @@ TABLES_OF_CONTENTS = (
     "profiler/checks",
     "figures",
     "kernels",
+    "importer",
+    "importer/onnx",
+    "importer/onnx/operators",
     "machine",
     "comparison",
     "memory",
@@ -251,6 +257,7 @@ TABLES_OF_CONTENTS = (
     "memory/predict",
     "planner/training",
     "training",
+    "parallel",
 )
 
 

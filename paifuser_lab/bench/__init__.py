@@ -28,12 +28,23 @@ reuse             the step reuse: peak of a call and time, with it and without i
 train             training with each switch of enable(), with its choice, and by peers
 train_models      the models of that benchmark and their batches
 train_peers       autocast, torch.compile, HF Accelerate, Lightning Fabric
+parallel          every way to train on several processes: bytes, steps a second, loss, links
+parallel_models   the models of that benchmark
+parallel_rows     its rows
+export            models exported in each precision, and models that are hard to export
+tricky_exports    those hard models
 memory_peak       predicted peaks against measured ones
 resident          the resident bytes of a call in a process of its own
+parallel_kills      ranks killed at random while they train: what is lost, and for how long
+parallel_kill_rank  one rank of that training
+stream            streams over simulated workers: rate against the ideal, faults, overhead
+stream_batching   latency against throughput of dynamic batching
 kernels           CUDA kernels: exactness, and time against torch
 widgets           a widget in a real JupyterLab: create, paint, click
 probe             the panel of that benchmark, with time stamps
 jupyterlab        JupyterLab in a browser: start, open, run
+serve             a server under many clients: what is lost, how long answers take
+stream_video      groups of encoded pictures against decoded frames; stages of a pipeline
 pages             the figures of README.md and docs/, rendered from records
 pictures          the pictures of the README and of docs/
 """

@@ -8,8 +8,6 @@ import typer
 
 from .commands import Json, _show_bench, bench
 
-__all__ = ["bench"]
-
 
 @bench.command("memory")
 def bench_memory(

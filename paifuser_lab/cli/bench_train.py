@@ -6,10 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .bench_memory import bench
-from .commands import Json, _show_bench
-
-__all__ = ["bench"]
+from .commands import Json, _show_bench, bench
 
 
 @bench.command("train")

@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from .bench_train import bench
+from . import (  # noqa: F401, each registers its commands
+    bench_export,
+    bench_memory,
+    bench_parallel,
+    bench_serve,
+    bench_stream,
+    bench_train,
+)
+from .commands import bench
 
 __all__ = ["bench"]
 

@@ -11,9 +11,11 @@ import typer
 from .._files import asset, notebook_file
 from ..errors import PaifuserError
 from .documents import bench
+from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
 from .loading import Name, Trust, load_model
 from .memory import memory
+from .serve import serve, stream
 from .terminal import console, escaped, print_table
 from .train import train
 from .tune_kernels import tune_kernels
@@ -28,6 +30,10 @@ app.add_typer(bench, name="bench")
 app.command("tune-kernels")(tune_kernels)
 app.command("memory")(memory)
 app.command("train")(train)
+app.command("export")(export)
+app.command("exporters")(exporters)
+app.command("stream")(stream)
+app.command("serve")(serve)
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[

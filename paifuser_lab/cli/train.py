@@ -4,8 +4,10 @@ training script with its loop accelerated. Built on typer.
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,7 @@ from .commands import Json
 from .loading import Trust, load_model
 from .terminal import print_table
 
-OF_SCRIPT = ("context", "model", "arguments", "precision", "json")
+OF_SCRIPT = ("context", "model", "arguments", "precision", "json", "processes", "restarts")
 """The parameters that a training script has too."""
 
 
@@ -59,6 +61,12 @@ def train(
         typer.Option(help="A folder for the checkpoint, the weights and the record."),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="A folder for TensorBoard.")] = None,
+    processes: Annotated[
+        int, typer.Option(help="So many train it together; a script then runs as it is.", min=1)
+    ] = 1,
+    restarts: Annotated[
+        int, typer.Option(help="How often a script is started again when a process dies.", min=0)
+    ] = 0,
     json: Json = None,
     trust: Trust = False,
 ) -> None:
@@ -67,13 +75,15 @@ def train(
     """
     if model.endswith(".py"):
         _check_options(context, "a script", OF_SCRIPT)
+        if processes > 1:
+            _run_in_processes(Path(model), arguments or [], processes, restarts)
         _run_script(Path(model), arguments or [], precision or "bf16", json)
         return
     if arguments:
         raise PaifuserError(f"{' '.join(arguments)}: a model has no arguments; a script has.")
     from ..model.weights import save_weights
+    from ..parallel.train import train as train_workload
     from ..training.find_rate import find_rate
-    from ..training.workloads import train as train_workload
 
     work = load_model(model, trust=trust, **_untrained(model, seed, trained=trained))
     options: dict[str, Any] = {"epochs": epochs, "optimizer": optimizer, "seed": seed}
@@ -89,6 +99,7 @@ def train(
         learning_rate=learning_rate,
         checkpoint=None if out is None else out / "checkpoint.safetensors",
         log=log,
+        processes=processes,
         **options,
     )
     print_table(record.title, record.table())
@@ -134,6 +145,17 @@ def _run_script(path: Path, arguments: list[str], precision: str, json: Path | N
         print_table(status.captions, status.table())
         if json is not None:
             status.save(json)
+
+
+def _run_in_processes(path: Path, arguments: list[str], processes: int, restarts: int) -> None:
+    """Become torchrun, which runs the script in so many processes."""
+    from ..parallel.torchrun import torchrun_command
+
+    folder = tempfile.mkdtemp(prefix="paifuser-")
+    command, environment = torchrun_command(
+        path, arguments, processes=processes, restarts=restarts, folder=folder
+    )
+    os.execve(command[0], command, environment)
 
 
 def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:

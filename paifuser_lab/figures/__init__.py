@@ -10,6 +10,7 @@ page             offline HTML pages, and that of a profile
 heat_scale       the colour scale of heat maps
 allocation       the Pareto frontier of formats
 attention_cost   sparse attention: error, latency and metric by share kept
+batching_curve   latency against throughput of dynamic batching
 batch_sweep      latency, throughput and memory by batch size
 comparison       a baseline and its variants
 fusion_map       which layers run fused
@@ -20,6 +21,8 @@ memory_fit       the predicted peak and that of each change, against a memory li
 memory_pool      page faults of a call with a memory pool and without it
 memory_snapshot  a memory snapshot: categories over time, segments at the peak
 memory_plan      buffers packed into one arena
+parallel_plan    the predicted step of each way to train on several processes
+pipeline_schedule  what each stage of a pipeline computes when
 profile          time by layer, as an icicle
 results          everything tried in a session
 roofline         layers under the machine's ceilings
@@ -27,6 +30,7 @@ sensitivity      layers by format, predicted and measured
 snapshot_page    a memory snapshot as one offline HTML page
 side_by_side     two profiles, layer by layer
 staircase        latency by number of channels
+stream           a stream: its rate over time, latency by stage
 trace            the summary of a trace
 training_run     a training over its steps; the curve of a rate finder
 trade_off        the metric against latency and size
@@ -45,6 +49,7 @@ __all__ = ["Drawing", "figure"]
 DRAWERS = {
     "Allocation": ".allocation:draw",
     "AttentionCost": ".attention_cost:draw",
+    "BatchingCurve": ".batching_curve:draw",
     "BatchSweep": ".batch_sweep:draw",
     "Comparison": ".comparison:draw",
     "Fit": ".memory_fit:draw",
@@ -54,6 +59,8 @@ DRAWERS = {
     "MemoryPlan": ".memory_plan:draw",
     "MemorySnapshot": ".memory_snapshot:draw",
     "MemoryTimeline": ".memory:draw",
+    "ParallelPlan": ".parallel_plan:draw",
+    "PipelineSchedule": ".pipeline_schedule:draw",
     "PoolCalls": ".memory_pool:draw",
     "Profile": ".profile:draw",
     "RateCurve": ".training_run:draw_rates",
@@ -62,6 +69,7 @@ DRAWERS = {
     "Sensitivity": ".sensitivity:draw",
     "SideBySide": ".side_by_side:draw",
     "Staircase": ".staircase:draw",
+    "StreamReport": ".stream:draw",
     "TraceSummary": ".trace:draw",
     "TradeOff": ".trade_off:draw",
     "TrainingRun": ".training_run:draw",

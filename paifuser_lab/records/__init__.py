@@ -24,6 +24,7 @@ memory_pool      what a memory pool holds and keeps, and the page faults that it
 predicted_peak   the predicted peak of a call or training step by category; whether it fits
 training_plan    a format for each layer of a training; blocks to checkpoint
 training_run     a training step by step: losses, rates, gradients; the curve of a rate finder
+parallel_report  what a rank of a parallel training sent, waited for and computed
 trace            the summary of a trace of torch's profiler
 batch_sweep      latency, throughput and memory by batch size
 checklist        the performance checklist: what passed, what failed, the remedy
@@ -42,7 +43,14 @@ fusion_map       which layers run fused, and why others do not
 attention_cost   error and latency of sparse attention
 sweep            the runs of a parameter sweep
 saved_model      the manifest of a saved variant
+parallel_plan    how fast each way to train on several processes would be
+pipeline_schedule  which layers a pipeline's stages have, and when they compute
+tensor_plan      which blocks of a model are divided among processes
+export           what an export wrote, its parity and latency; what each target does here
+deployment       a deploy folder: its targets, files and hashes; the first differing layer
 acceleration     the switches of an accelerated training loop; a function and its faster form
+batching_curve   latency against throughput of dynamic batching
+stream           what a stream did: speed, latency, workers, what went wrong
 """
 
 from __future__ import annotations
@@ -56,12 +64,15 @@ from .acceleration import (
 from .allocation import Achieved, Agreement, Allocation, AllocationPoint
 from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
 from .batch_sweep import BatchRow, BatchSweep
+from .batching_curve import BatchingCurve, BatchingPoint
 from .candidates import Candidate, Candidates, CandidateStatus, SearchGoal
 from .checklist import Check, Checklist
 from .comparison import Comparison, Limit, Measurement, StepReport
 from .coupling import ChannelGroup, Coupling, Member
 from .cut_cost import CutCost, CutLayer, CutWeights, Foretold, Length
+from .deployment import DeployedFile, Deployment, LayerDifference
 from .explanation import Basis, Explanation, Reason
+from .export import ExporterRow, Exporters, ExportReport
 from .fusion_map import Fusion, FusionMap
 from .hardware import Accelerator, Ceiling, Hardware
 from .importance import Importance, LayerImportance
@@ -71,6 +82,9 @@ from .memory import Held, MemoryTimeline
 from .memory_plan import MemoryPlan, PackedBuffer, PackingMethod
 from .memory_pool import MemoryPoolUse, PoolCalls
 from .memory_snapshot import LayerMemory, MemorySnapshot, SiteMemory, SnapshotMap
+from .parallel_plan import Link, ParallelOption, ParallelPlan
+from .parallel_report import ParallelReport
+from .pipeline_schedule import PipelineSchedule, PipelineSlot, PipelineStageLayers
 from .predicted_peak import Fit, FitRemedy, PeakBytes, PredictedPeak, StepOptions
 from .profile import Point, Profile, Roofline
 from .quality import BusyProcess, Quality, Verdict, verdict
@@ -81,7 +95,9 @@ from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
 from .side_by_side import LayerPair, SideBySide
 from .staircase import Staircase, StaircaseTable, WholeLatency
+from .stream import Latency, SetAside, StreamEvent, StreamNode, StreamReport
 from .sweep import Sweep, SweepRun, Value
+from .tensor_plan import TensorBlock, TensorPlan
 from .text import counted, readable_bytes, readable_count, readable_share
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
 from .trade_off import Bargain, TradeOff
@@ -109,6 +125,8 @@ __all__ = [
     "Basis",
     "BatchRow",
     "BatchSweep",
+    "BatchingCurve",
+    "BatchingPoint",
     "BusyProcess",
     "Candidate",
     "CandidateStatus",
@@ -126,8 +144,13 @@ __all__ = [
     "CutCost",
     "CutLayer",
     "CutWeights",
+    "DeployedFile",
+    "Deployment",
     "Estimate",
     "Explanation",
+    "ExportReport",
+    "ExporterRow",
+    "Exporters",
     "FasterFunctionReport",
     "Fit",
     "FitRemedy",
@@ -139,7 +162,9 @@ __all__ = [
     "Held",
     "Importance",
     "Kernel",
+    "Latency",
     "LatencyTable",
+    "LayerDifference",
     "LayerImportance",
     "LayerLatency",
     "LayerMemory",
@@ -149,6 +174,7 @@ __all__ = [
     "LayerTrainingFormat",
     "Length",
     "Limit",
+    "Link",
     "Manifest",
     "Measurement",
     "Member",
@@ -162,7 +188,13 @@ __all__ = [
     "OutOfMemory",
     "PackedBuffer",
     "PackingMethod",
+    "ParallelOption",
+    "ParallelPlan",
+    "ParallelReport",
     "PeakBytes",
+    "PipelineSchedule",
+    "PipelineSlot",
+    "PipelineStageLayers",
     "Point",
     "PoolCalls",
     "PredictedPeak",
@@ -182,6 +214,7 @@ __all__ = [
     "SavedStep",
     "SearchGoal",
     "Sensitivity",
+    "SetAside",
     "SideBySide",
     "SiteMemory",
     "Sketch",
@@ -190,10 +223,15 @@ __all__ = [
     "StaircaseTable",
     "StepOptions",
     "StepReport",
+    "StreamEvent",
+    "StreamNode",
+    "StreamReport",
     "Sweep",
     "SweepRun",
     "SwitchState",
     "SwitchStatus",
+    "TensorBlock",
+    "TensorPlan",
     "TraceSummary",
     "TracedCopy",
     "TracedKernel",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from .batch_sweep import readable_rate
+from .parallel_report import ParallelReport
 from .record import Record
 from .text import counted, html_table, readable_bytes, readable_share, text_table
 from .workload_name import AboutWorkload
@@ -111,6 +112,9 @@ class TrainingRun(Record):
     began_at: int = Field(default=0, description="steps that an earlier run had done")
     notes: tuple[str, ...] = ()
     is_running: bool = False
+    ranks: tuple[ParallelReport, ...] = Field(
+        default=(), description="what each process sent and waited for, where there were several"
+    )
 
     @property
     def precision(self) -> str:
@@ -178,7 +182,7 @@ class TrainingRun(Record):
     def remarks(self) -> tuple[str, ...]:
         """The figures, and the notes."""
         facts = " · ".join(f"{name} {value}" for name, value in self.facts.items())
-        return (*([facts] if facts else []), *self.notes)
+        return (*([facts] if facts else []), *self.notes, *(rank.line for rank in self.ranks))
 
     @property
     def frame(self) -> pandas.DataFrame:

@@ -14,20 +14,27 @@ lifetime.py         how long a widget with a background worker lives
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..recipe import Recipe
-from ..records import Record
+from ..records import StreamReport
 from . import tabs as tabs  # registers them
 from .panel import Panel
 from .presenter import RecipePanel
 from .section import section_of, sections
+from .tabs.stream import StreamMonitor
 from .tabs.training import TrainingMonitor
 from .workbench import Workbench
 
-__all__ = ["Panel", "TrainingMonitor", "Workbench", "show"]
+__all__ = ["Panel", "StreamMonitor", "TrainingMonitor", "Workbench", "show"]
 
 
-def show(record: Record | Recipe) -> Panel:
-    """The widget of a record; it contains a figure for places that cannot run widgets."""
+def show(record: Any) -> Panel:
+    """The widget of a record, a recipe, or what a stream has done so far; it contains a figure for
+    places that cannot run widgets.
+    """
+    if isinstance(report := getattr(record, "report", None), StreamReport):
+        record = report
     if isinstance(record, Recipe):
         return RecipePanel(record)
     section = section_of(record)

@@ -16,6 +16,8 @@ from paifuser_lab.records import (  # fmt: skip
     AttentionCost,
     AttentionLayer,
     Bargain,
+    BatchingCurve,
+    BatchingPoint,
     BatchRow,
     BatchSweep,
     Ceiling,
@@ -26,17 +28,24 @@ from paifuser_lab.records import (  # fmt: skip
     FusionMap,
     GradientRange,
     Importance,
+    Latency,
     LayerImportance,
     LayerPair,
     LayerProfile,
     LayerSensitivity,
+    Link,
     MemoryPlan,
     MemoryPoolUse,
     MemorySnapshot,
     MemoryTimeline,
     OutOfMemory,
     PackedBuffer,
+    ParallelOption,
+    ParallelPlan,
     PeakBytes,
+    PipelineSchedule,
+    PipelineSlot,
+    PipelineStageLayers,
     PoolCalls,
     PredictedPeak,
     Profile,
@@ -49,6 +58,8 @@ from paifuser_lab.records import (  # fmt: skip
     SnapshotMap,
     Staircase,
     StepOptions,
+    StreamEvent,
+    StreamReport,
     TraceSummary,
     TradeOff,
     TrainingEvent,
@@ -129,6 +140,36 @@ STAIRCASE = Staircase(
     ms=((1.0, 1.0, 1.9, 1.9), (2.0, 2.0, 3.9, 3.8)),
 )
 RECORDS = {
+    "StreamReport": StreamReport(
+        source="a $x_{$ clip.mp4",
+        engine="threads",
+        state="running",
+        stages=("decode", "$infer_{"),
+        frames=40,
+        elapsed_s=2.0,
+        frames_per_s=20.0,
+        latency=Latency(name="frame", p50_ms=9, p95_ms=20, p99_ms=40, count=40),
+        stage_latency=(Latency(name="$infer_{", p50_ms=5, p95_ms=8, p99_ms=12, count=40),),
+        events=(StreamEvent(at_s=1.0, kind="hedged", node="thread-0", group=2),),
+        rates=((0.5, 10.0), (1.0, 30.0), (1.5, 20.0)),
+    ),
+    "BatchingCurve": BatchingCurve(
+        call="a sleep",
+        points=tuple(
+            BatchingPoint(
+                count=count,
+                delay_ms=5.0,
+                offered_per_s=rate,
+                answered_per_s=rate,
+                p50_ms=count + rate / 50,
+                p95_ms=count + rate / 20,
+                p99_ms=count + rate / 10,
+                mean_batch=1.5,
+            )
+            for count in (1, 8)
+            for rate in (100.0, 400.0)
+        ),
+    ),
     "Allocation": Allocation(
         workload="net",
         machine="a machine",
@@ -264,6 +305,43 @@ RECORDS = {
         is_optimal=True,
         referenced_bytes=16,
         held_bytes=20,
+    ),
+    "ParallelPlan": ParallelPlan(
+        workload="net",
+        machine="a machine",
+        processes=2,
+        threads=2,
+        link=Link(latency_us=20, gbit_per_s=10),
+        options=(
+            ParallelOption(
+                strategy="DDP",
+                step_ms=4.0,
+                compute_ms=3.0,
+                wait_ms=1.0,
+                sent_bytes=8e6,
+                reason="it overlaps",
+            ),
+            ParallelOption(strategy="one process", step_ms=6.0, compute_ms=6.0, reason="alone"),
+            ParallelOption(strategy="pipeline, 1f1b", reason="torch.export cannot trace it"),
+        ),
+    ),
+    "PipelineSchedule": PipelineSchedule(
+        workload="net",
+        schedule="gpipe",
+        split="profile",
+        microbatches=1,
+        stages=(
+            PipelineStageLayers(first_layer="a", last_layer="b", forward_ms=1, backward_ms=2),
+            PipelineStageLayers(first_layer="c", last_layer="$c$", forward_ms=1, backward_ms=2),
+        ),
+        predicted=(
+            PipelineSlot(stage=0, microbatch=0, is_backward=False, begin_ms=0, end_ms=1),
+            PipelineSlot(stage=1, microbatch=0, is_backward=False, begin_ms=1, end_ms=2),
+        ),
+        measured=(
+            PipelineSlot(stage=0, microbatch=0, is_backward=False, begin_ms=5, end_ms=6.5),
+            PipelineSlot(stage=1, microbatch=0, is_backward=False, begin_ms=7, end_ms=8),
+        ),
     ),
     "Fit": Fit(
         predicted=PredictedPeak(
@@ -471,6 +549,7 @@ def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
 
 FORMULA = "$x_{$"
 NAMES = (
+    "call",
     "layer",
     "layers",
     "workload",

@@ -135,6 +135,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "side_by_side",
         "hardware",
         "faster",
+        "exports",
     ]
     assert {
         section.name for section in sections() if section.title and section.is_always_shown
@@ -150,12 +151,13 @@ def test_the_tabs_are_in_the_order_of_registration():
         "memory_plan",
         "results",
         "faster",
+        "exports",
     }
 
 
-def test_every_section_of_the_workbench_names_one_of_its_four_tabs():
+def test_every_section_of_the_workbench_names_one_of_its_tabs():
     tabs = {section.tab for section in sections() if section.title and section.place != "sheet"}
-    assert tabs == {"options", "results", "machine"}
+    assert tabs == {"options", "results", "machine", "exports"}
     segments = {section.name for section in sections() if section.place == "segment"}
     places = {section.place for section in sections()}
     assert places <= {"", "segment", "beside", "sheet"} | segments

@@ -8,7 +8,19 @@ import re
 from pathlib import Path
 
 from ...errors import FileError
-from . import advice, memory, precision, pruning, speed, summary, training, workbench
+from . import (
+    advice,
+    export,
+    memory,
+    parallel,
+    precision,
+    pruning,
+    speed,
+    streaming,
+    summary,
+    training,
+    workbench,
+)
 from .folder import Block, Records
 from .text import paragraph
 
@@ -36,13 +48,22 @@ COMMANDS = {
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
     "train": "bench train",
+    "parallel": "bench parallel",
     "memory": "bench memory",
     "memory_peak": "bench memory-peak",
     "reuse": "bench reuse",
     "memory_snapshot": "bench memory-snapshot",
+    "export": "bench export",
+    "stream": "bench stream",
 }
 # Blocks whose record has another name.
-RECORD_OF = {"builds": "fuse_builds", "segmentation": "compress_segnet", "summary": "models"}
+RECORD_OF = {
+    "pipelines": "parallel",
+    "links": "parallel",
+    "builds": "fuse_builds",
+    "segmentation": "compress_segnet",
+    "summary": "models",
+}
 
 
 def not_measured(block: str) -> str:
@@ -75,6 +96,9 @@ BLOCKS: dict[str, Block] = {
     **precision.BLOCKS,
     **pruning.BLOCKS,
     **memory.BLOCKS,
+    **parallel.BLOCKS,
+    **export.BLOCKS,
+    **streaming.BLOCKS,
     **workbench.BLOCKS,
     "missing": missing,
 }

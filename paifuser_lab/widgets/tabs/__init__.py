@@ -30,6 +30,8 @@ BUILT_IN = (
     "hardware",
     "faster",
     "training",
+    "exports",
+    "stream",
 )
 
 for _name in BUILT_IN:

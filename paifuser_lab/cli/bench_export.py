@@ -1,0 +1,32 @@
+"""`paifuser-lab bench export`. Built on typer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .commands import Json, _show_bench, bench
+
+
+@bench.command("export")
+def bench_export(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models; six of the zoo where none is named, and no model for `none`."),
+    ] = None,
+    json: Json = None,
+    to: Annotated[str, typer.Option(help="Targets, separated by commas.")] = "onnx",
+    tricky: Annotated[
+        bool, typer.Option(help="Also export the models that are hard to export.")
+    ] = True,
+    seconds: Annotated[float, typer.Option(help="Time for each export's latency.", min=0)] = 10.0,
+) -> None:
+    """Export models in fp32, fp16 and int8: parity, size, seconds, latency beside the live model;
+    and models that are hard to export, which come out right or are refused.
+    """
+    from ..bench.export import bench as measure
+
+    targets = [name.strip() for name in to.split(",") if name.strip()]
+    hard = None if tricky else ()
+    _show_bench(measure(tuple(names or ()), targets=targets, tricky=hard, seconds=seconds), json)

@@ -1,0 +1,143 @@
+"""`paifuser-lab export` and `paifuser-lab exporters`. Built on typer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import PaifuserError, first_line
+from .deployment import Deploy, Labels, Licence, Mean, Report, Std, write_deployment
+from .loading import Name, Trust, load_model
+from .terminal import console, escaped, print_table
+
+To = Annotated[str, typer.Option(help="Targets, separated by commas: onnx,openvino …")]
+
+
+def export(
+    model: Name,
+    to: To = "onnx",
+    out: Annotated[Path, typer.Option(help="The folder that receives the files.")] = Path(),
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp32, fp16, bf16 or int8; as the model is where it is left out."),
+    ] = None,
+    opset: Annotated[int | None, typer.Option(help="The opset of an ONNX file.", min=1)] = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Any batch size instead of the example's.")
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="name=value: another option of the one target."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Time for timing each file beside the live model; 0 for none.")
+    ] = 2.0,
+    save: Annotated[
+        Path | None, typer.Option(help="Write what is known of each file here, as JSON.")
+    ] = None,
+    deploy: Deploy = None,
+    labels: Labels = None,
+    mean: Mean = None,
+    std: Std = None,
+    licence: Licence = "",
+    report: Report = None,
+    trust: Trust = False,
+) -> None:
+    """Write a model, or a saved variant's folder, as files of other runtimes; each file's outputs
+    are compared with the live model's before it is written. With --deploy, as a folder that runs
+    without this package.
+    """
+    from ..converter import export as write
+    from ..converter import target_of
+    from ..records import ExporterRow, Exporters
+
+    targets = [target_of(name.strip()) for name in to.split(",") if name.strip()]
+    chosen = _options(precision, opset, option, dynamic=dynamic)
+    if not targets:
+        raise PaifuserError("--to names no target; `paifuser-lab exporters` lists them.")
+    subject = load_subject(model, trust=trust)
+    if deploy is not None:
+        names = [target.name for target in targets]
+        deployment = write_deployment(
+            model,
+            subject,
+            deploy,
+            names,
+            options=chosen | {"seconds": seconds},
+            labels=labels,
+            mean=mean,
+            std=std,
+            licence=licence,
+            report=report,
+        )
+        if save is not None:
+            deployment.save(save)
+        raise typer.Exit(1 if deployment.refused else 0)
+    out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for target in targets:
+        known = {name: chosen[name] for name in chosen if name in target.Options.model_fields}
+        if missing := chosen.keys() - known.keys() - {"opset"}:
+            target.checked_options({name: chosen[name] for name in missing})
+        row: dict[str, Any] = {"target": target.name, "title": target.title, "extra": target.extra}
+        try:
+            written = write(subject, target.name, out, seconds=seconds, **known)
+        except PaifuserError as error:
+            console(stderr=True).print(escaped(str(error)), highlight=False, soft_wrap=True)
+            rows.append(ExporterRow(**row, refused=first_line(error)))
+            continue
+        typer.echo(written.sentence)
+        rows.append(ExporterRow(**row, report=written))
+    if save is not None:
+        Exporters(model=model, rows=tuple(rows)).save(save)
+    if any(row.refused for row in rows):
+        raise typer.Exit(1)
+
+
+def exporters(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A model, as for `paifuser-lab export`; a small one if not."),
+    ] = None,
+    to: Annotated[str, typer.Option(help="Targets, separated by commas; all if left out.")] = "",
+    save: Annotated[Path | None, typer.Option(help="Write the table here, as JSON.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Export a model to every target on this machine, and show what converts and what runs."""
+    from ..converter import exporters as tried
+
+    subject = load_subject(model, trust=trust) if model else None
+    names = [name.strip() for name in to.split(",") if name.strip()]
+    table = tried(subject, names or None)
+    print_table(table.title, table.table())
+    if save is not None:
+        table.save(save)
+
+
+def load_subject(model: str, *, trust: bool) -> Any:
+    """A saved folder's variant, with its recipe; else the model of that name."""
+    from ..variant import Variant
+    from ..variant.folder import is_folder
+
+    if is_folder(model):
+        return Variant.load(model, trained=False, trust=trust)
+    return load_model(model, trust=trust)
+
+
+def _options(
+    precision: str | None, opset: int | None, more: list[str] | None, *, dynamic: bool
+) -> dict[str, Any]:
+    """The options that were given, by name; values of `--option` as JSON where they are."""
+    chosen: dict[str, Any] = {"precision": precision, "opset": opset, "dynamic": dynamic or None}
+    for entry in more or ():
+        name, equals, text = entry.partition("=")
+        if not equals:
+            raise PaifuserError(f"--option {entry!r} has no value; write name=value.")
+        try:
+            chosen[name] = json.loads(text)
+        except ValueError:
+            chosen[name] = text
+    return {name: value for name, value in chosen.items() if value is not None}

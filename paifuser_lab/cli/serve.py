@@ -1,0 +1,153 @@
+"""`paifuser-lab serve` answers HTTP requests; `paifuser-lab stream` runs a model over a video.
+Built on typer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .loading import Name, Trust
+from .terminal import console, print_table
+
+Labels = Annotated[
+    str, typer.Option(help="The names of the classes in their order, separated by commas.")
+]
+
+Mean = Annotated[
+    float, typer.Option(help="Taken from pixels of 0 to 1, as the model was trained with.")
+]
+Std = Annotated[float, typer.Option(help="Pixels are divided by it after that.")]
+
+
+def serve(
+    model: Name,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; others than this machine's are open.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)
+    ] = 8000,
+    max_batch: Annotated[int, typer.Option(help="Requests in one call.", min=1)] = 8,
+    max_delay_ms: Annotated[
+        float, typer.Option(help="How long the first request of a call waits for others.", min=0)
+    ] = 5.0,
+    max_bytes: Annotated[int, typer.Option(help="Of a request's body.", min=1)] = 16 << 20,
+    timeout_s: Annotated[float, typer.Option(help="Until a request is given up.", min=0.01)] = 30.0,
+    max_waiting: Annotated[
+        int, typer.Option(help="Requests that wait; one more gets 503.", min=1)
+    ] = 1024,
+    labels: Labels = "",
+    mean: Mean = 0.0,
+    std: Std = 1.0,
+    trust: Trust = False,
+) -> None:
+    """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
+    or Ctrl-C.
+    """
+    from ..streaming.serving import Limits, Predictor, Server
+    from ..streaming.serving import serve as run
+    from ..streaming.serving.run import is_loopback
+
+    limits = Limits(max_batch, max_delay_ms, max_bytes, timeout_s, max_waiting)
+    predictor = Predictor(
+        _named(model, trust), names=_split(labels), mean=mean, std=std, trust=trust
+    )
+    server = Server(predictor, limits)
+    if not is_loopback(host):
+        console(stderr=True).print(
+            f"{host} is reached from other machines, and this server asks nobody for a password: "
+            "put a proxy in front of it that does.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+    def announce(started: Server) -> None:
+        address = started.address or (host, port)
+        typer.echo(f"{started.predictor.model.name} on http://{address[0]}:{address[1]}")
+
+    is_clean = run(server, host, port, on_start=announce)
+    count = server.metrics.count("paifuser_requests_total", status="200")
+    typer.echo(
+        f"stopped; {count:.0f} answered"
+        + ("" if is_clean else ", and some were not answered in time")
+    )
+    raise typer.Exit(0 if is_clean else 1)
+
+
+def stream(
+    source: Annotated[
+        Path, typer.Argument(help="A video, a folder of images, or a Parquet file of images.")
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A model's name, hf:TYPE, package.module:function, or a saved model's folder."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The video (.mp4, .mov, .mkv) or table (.parquet) that it writes."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Run on Ray: local, auto, or the address of a cluster (ray://…)."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Workers; a thread, or an actor of Ray, each.", min=1)
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Frames in one call of the model.", min=1)] = 8,
+    least_score: Annotated[
+        float, typer.Option(help="Boxes below this score are left out.", min=0, max=1)
+    ] = 0.3,
+    labels: Labels = "",
+    mean: Mean = 0.0,
+    std: Std = 1.0,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the report to this file, as JSON.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Run a model over each frame of a video, in order and each once, and draw its answers."""
+    from ..streaming.model_stream import model_stream
+
+    built = model_stream(
+        source,
+        _named(model, trust),
+        out=out,
+        engine="threads" if ray is None else "ray",
+        address=None if ray in (None, "local") else ray,
+        workers=workers,
+        batch=batch,
+        names=_split(labels),
+        least_score=least_score,
+        mean=mean,
+        std=std,
+        trust=trust,
+    )
+    report = built.run()
+    print_table(report.title, report.table())
+    typer.echo(report.summary)
+    for note in getattr(built.source, "notes", ()):
+        typer.echo(note)
+    if out is not None:
+        typer.echo(f"in {out}")
+    if save is not None:
+        report.save(save)
+
+
+def _split(labels: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in labels.split(",") if name.strip())
+
+
+def _named(model: str, trust: bool) -> str:
+    """The model's name; functions that the user names or trusts may be in the current folder."""
+    from ..workload.trust import names_function
+
+    if trust or names_function(model):
+        sys.path.insert(0, os.getcwd())
+    return model

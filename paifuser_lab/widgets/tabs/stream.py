@@ -1,0 +1,154 @@
+"""The section of a stream: speed, latency by stage, workers, marks, and the current frame;
+`StreamMonitor` shows them while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...progress import is_static
+from ...records import StreamReport
+from ..panel import Panel
+from ..section import Section
+from ..wire import floats
+
+MOST_EVENTS = 60
+MOST_FAILURES = 8
+EVERY_S = 0.2  # five times a second at most
+
+
+def pack(report: StreamReport) -> dict[str, Any]:
+    """The figures, the rates as two columns, and the latest marks."""
+    latencies = [report.latency] if report.latency else []
+    return {
+        "title": report.title,
+        "state": report.state,
+        "summary": report.summary.splitlines(),
+        "done": report.frames,
+        "expected": report.expected_frames,
+        "rate": report.frames_per_s,
+        "elapsed_s": report.elapsed_s,
+        "latency": [_spread(latency) for latency in latencies],
+        "stages": [_spread(latency) for latency in report.stage_latency],
+        "queues": {
+            "read, not sent": report.waiting_groups,
+            "at workers": report.in_flight_groups,
+            "wait for an earlier one": report.held_groups,
+            "window": report.window,
+        },
+        "nodes": [node.model_dump(mode="json") for node in report.nodes],
+        "counts": {
+            "hedged": report.hedged,
+            "sent again": report.sent_again,
+            "set aside": report.set_aside,
+            "workers lost": report.lost_nodes,
+        },
+        "events": [event.model_dump(mode="json") for event in report.events[-MOST_EVENTS:]],
+        "failures": [one.model_dump(mode="json") for one in report.failures[-MOST_FAILURES:]],
+        "at": floats(at for at, _ in report.rates),
+        "rates": floats(rate for _, rate in report.rates),
+    }
+
+
+def _spread(latency: Any) -> dict[str, Any]:
+    return {
+        "name": latency.name,
+        "p50": latency.p50_ms,
+        "p95": latency.p95_ms,
+        "p99": latency.p99_ms,
+    }
+
+
+class StreamMonitor(Panel):
+    """A live view of a stream: `monitor.run(stream)`, or `for result in monitor.watch(stream): …`,
+    with a displayed monitor.
+
+    Where widgets cannot run, the record's figure stands in its place.
+    """
+
+    def __init__(
+        self, record: StreamReport | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__("stream", record)
+        self._clock = clock
+        self._shown_at: float | None = None
+        self._picture = b""
+
+    def __call__(self, report: StreamReport, picture: bytes = b"") -> None:
+        """Show the report so far, with a JPEG of the current frame."""
+        self.record = report
+        self._picture = picture or self._picture
+        self._shown_at = self._clock()
+        if not is_static():
+            self.data = pack(report) | {"picture": self._picture}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last report was shown long enough ago."""
+        return self._shown_at is None or self._clock() - self._shown_at >= EVERY_S
+
+    def watch(self, stream: Any) -> Iterator[Any]:
+        """The stream's results as they come, shown five times a second at most, with the previews
+        that the stage `Preview` gave to frames.
+        """
+        try:
+            for result in stream:
+                self.follow(stream, [result])
+                yield result
+        finally:
+            self(stream.report)
+
+    def run(self, stream: Any) -> StreamReport:
+        """Run the stream into its sink, and show it meanwhile."""
+        sink = stream.sink
+        stream.sink = _WatchedSink(sink, lambda results: self.follow(stream, results))
+        try:
+            report: StreamReport = stream.run()
+        finally:
+            stream.sink = sink
+            self(stream.report)
+        return report
+
+    def follow(self, stream: Any, results: Sequence[Any]) -> None:
+        """Show the stream with the latest of these results, if it is time to."""
+        pictures = [getattr(result.value, "preview", b"") for result in results]
+        self._picture = next(filter(None, reversed(pictures)), self._picture)
+        if self.is_due:
+            self(stream.report)
+
+    def twin(self) -> str:
+        return super().twin() if self.record is not None else "<p>The stream has not begun.</p>"
+
+    def brief_twin(self) -> str:
+        return super().brief_twin() if self.record is not None else self.twin()
+
+
+class _WatchedSink:
+    """A sink, or none, and a function that sees what it takes."""
+
+    def __init__(self, sink: Any, see: Callable[[Sequence[Any]], None]) -> None:
+        self.sink, self.see = sink, see
+        self.name = sink.name if sink is not None else "none"
+        self.is_resumable = sink is None or sink.is_resumable
+
+    def open(self, token: str | None) -> None:
+        if self.sink is not None:
+            self.sink.open(token)
+
+    def write(self, results: Sequence[Any]) -> str | None:
+        token: str | None = None if self.sink is None else self.sink.write(results)
+        self.see(results)
+        return token
+
+    def close(self) -> None:
+        if self.sink is not None:
+            self.sink.close()
+
+    def abort(self) -> None:
+        if self.sink is not None:
+            self.sink.abort()
+
+
+SECTION = Section("stream", record=StreamReport, pack=pack, panel=StreamMonitor)

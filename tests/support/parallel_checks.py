@@ -1,0 +1,181 @@
+"""What processes of `parallel.run` compute for the tests, each compared with one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from paifuser_lab.bench.parallel_models import MODELS
+from paifuser_lab.errors import ParallelError
+from paifuser_lab.parallel import pipeline, tensor_parallel
+from paifuser_lab.parallel.simulated_link import simulated_link
+from paifuser_lab.parallel.tensor_layers import ColumnParallelLinear, RowParallelLinear
+from paifuser_lab.records import Link
+from paifuser_lab.workload import Workload
+
+
+def sgd(weights: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(weights, lr=0.05, momentum=0.9)
+
+
+def trained_alone(work: Workload, steps: int, microbatches: int = 1) -> list[float]:
+    """Train the model in this process; the losses."""
+    model, losses = work.model.train(), []
+    optimizer = sgd(model.parameters())
+    for step in range(steps):
+        inputs, target = work.train[step % len(work.train)]
+        total = 0.0
+        for x, y in zip(inputs.chunk(microbatches), target.chunk(microbatches), strict=True):
+            loss = work.loss(model(x), y) / microbatches
+            loss.backward()
+            total += loss.item()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    return losses
+
+
+def largest_difference(model: nn.Module, other: nn.Module) -> float:
+    """Between their weights and buffers, name by name."""
+    state, expected = model.state_dict(), other.state_dict()
+    assert state.keys() == expected.keys()
+    return max((state[name] - expected[name]).abs().max().item() for name in expected)
+
+
+def piped(name: str, schedule: str, steps: int, **options: Any) -> dict[str, Any]:
+    """Train in a pipeline, and compare with one process that adds the microbatches up."""
+    work, alone = MODELS[name](), MODELS[name]()
+    expected = trained_alone(alone, steps, microbatches=4)
+    stage = pipeline(work, schedule=schedule, microbatches=4, **options)
+    optimizer, losses = sgd(stage.parameters()), []
+    for step in range(steps):
+        losses.append(stage.step(*work.train[step % len(work.train)]))
+        optimizer.step()
+        optimizer.zero_grad()
+    whole = stage.whole_model()
+    fresh = MODELS[name]()
+    return {
+        "difference": largest_difference(whole, alone.model),
+        "loss": max(abs(a - b) for a, b in zip(losses, expected, strict=True)),
+        "untouched": largest_difference(work.model, fresh.model),
+        "shared": len(stage.shared),
+        "record": stage.record(),
+        "own": sum(weight.numel() for weight in stage.parameters()),
+        "all": sum(weight.numel() for weight in alone.model.parameters()),
+    }
+
+
+def divided(name: str, steps: int) -> dict[str, Any]:
+    """Train with divided blocks, and compare with one process."""
+    work, alone = MODELS[name](), MODELS[name]()
+    expected = trained_alone(alone, steps)
+    parallel = tensor_parallel(work)
+    losses = trained_alone(work, steps)
+    whole = parallel.whole_model()
+    own = sum(
+        getattr(weight, "to_local", lambda weight=weight: weight)().numel()
+        for weight in work.model.parameters()
+    )
+    return {
+        "difference": largest_difference(whole, alone.model),
+        "loss": max(abs(a - b) for a, b in zip(losses, expected, strict=True)),
+        "plan": parallel.plan,
+        "own": own,
+        "still_divided": sum(
+            isinstance(module, ColumnParallelLinear) for module in work.model.modules()
+        ),
+    }
+
+
+def single_layers() -> dict[str, Any]:
+    """Column and row layers by themselves, against the linear layer that they are made from."""
+    torch.manual_seed(0)
+    linear, x = nn.Linear(12, 8), torch.randn(3, 12)
+    gathered = ColumnParallelLinear(linear, gather_output=True)
+    summed = RowParallelLinear(linear, input_is_split=False)
+    result: dict[str, Any] = {}
+    for name, layer in (("column", gathered), ("row", summed)):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        layer(ours).square().sum().backward()
+        linear(theirs).square().sum().backward()
+        result[name] = (
+            (layer(x) - linear(x)).abs().max().item(),
+            (ours.grad - theirs.grad).abs().max().item(),
+            (layer.whole().weight - linear.weight).abs().max().item(),
+        )
+    parts = ColumnParallelLinear(linear, parts=2)
+    result["parts"] = (parts.whole().weight - linear.weight).abs().max().item()
+    result["own_of_parts"] = (parts(x) - linear(x)[:, own_columns(8, 2)]).abs().max().item()
+    return result
+
+
+def own_columns(width: int, parts: int) -> list[int]:
+    """The columns of this process if each part of the width is halved."""
+    size = width // parts // 2
+    return [
+        part * width // parts + dist.get_rank() * size + index
+        for part in range(parts)
+        for index in range(size)
+    ]
+
+
+def refusals() -> dict[str, str]:
+    """The errors of what cannot be done."""
+    work = MODELS["gpt-like"]()
+    calls = {
+        "odd": lambda: ColumnParallelLinear(nn.Linear(4, 7)),
+        "odd row": lambda: RowParallelLinear(nn.Linear(7, 4)),
+        "stages": lambda: pipeline(work, 3),
+        "microbatches": lambda: pipeline(work, microbatches=5),
+        "begins": lambda: pipeline(work, begins=(0, 99)),
+        "gather parts": lambda: ColumnParallelLinear(nn.Linear(4, 8), parts=2, gather_output=True),
+        "whole": lambda: tensor_parallel(Workload(nn.Linear(4, 4), torch.ones(2, 4))),
+    }
+    said = {}
+    for name, call in calls.items():
+        try:
+            call()
+            said[name] = ""
+        except ParallelError as error:
+            said[name] = str(error)
+    return said
+
+
+def exchanges() -> dict[str, Any]:
+    """What is counted of known exchanges, and when they are over on a slow link."""
+    value, all_values = torch.ones(1000), torch.empty(2000)
+    with simulated_link() as counted:
+        dist.all_reduce(value)
+        dist.all_gather_single(all_values, value)
+    moments = iter(float(index) for index in range(100))
+    with simulated_link(Link(latency_us=0, gbit_per_s=1e9), clock=lambda: next(moments)) as slow:
+        dist.all_reduce(value)
+    dist.all_reduce(value)  # no longer counted
+    return {
+        "calls": counted.calls,
+        "sent": counted.sent_bytes,
+        "slow_calls": slow.calls,
+        "link_s": slow.link_s,
+        "waited_s": slow.waited_s,
+        "sum": value[0].item(),
+    }
+
+
+def everything() -> dict[str, Any]:
+    """All checks of one launch."""
+    torch.set_num_threads(1)
+    return {
+        "layers": single_layers(),
+        "divided": {name: divided(name, 5) for name in MODELS},
+        "piped": {
+            ("cnn", "gpipe"): piped("cnn", "gpipe", 3),
+            ("vit", "1f1b"): piped("vit", "1f1b", 5),
+            ("gpt-like", "1f1b"): piped("gpt-like", "1f1b", 5),
+            ("gpt-like", "gpipe"): piped("gpt-like", "gpipe", 3, begins="equal"),
+        },
+        "refusals": refusals(),
+        "exchanges": exchanges(),
+    }

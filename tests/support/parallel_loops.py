@@ -1,0 +1,302 @@
+"""What the ranks of the parallel tests execute: many checks in one launch, as starting costs
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from paifuser_lab.errors import PaifuserError
+from paifuser_lab.parallel import DataParallel, join
+from paifuser_lab.parallel.exchange import LEVELS, CompressedMean, Exchange, Traffic
+
+STEPS = 6
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ddp": {"sync_frequency": 1, "gradient_compression": False},
+    "bf16": {"sync_frequency": 1},
+    "powersgd": {"sync_frequency": 1, "gradient_compression": "powersgd"},
+    "local": {"sync_frequency": 4, "gradient_compression": False},
+    "int8": {"sync_frequency": 4},
+    "zero": {"zero_redundancy_optimizer": True, "gradient_compression": False},
+    "full": {"shard": "full", "gradient_compression": False},
+}
+EVERY_STEP = ("ddp", "bf16", "powersgd", "zero", "full")
+
+
+class Tied(nn.Module):
+    """A decoder of two blocks whose last layer is its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 8)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+            for _ in range(2)
+        )
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the next token."""
+        hidden = self.embedding(tokens)
+        for block in self.blocks:
+            hidden = hidden + block(hidden)
+        return self.head(hidden)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return Tied()
+
+
+def tokens(step: int, rank: int) -> Tensor:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randint(16, (8, 5), generator=generator)
+
+
+def step_on(module: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor) -> float:
+    optimizer.zero_grad()
+    scores = module(batch)
+    loss = functional.cross_entropy(scores[:, :-1].reshape(-1, 16), batch[:, 1:].reshape(-1))
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def adam(module: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(module.parameters(), 1e-2)
+
+
+def weights(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """The message of the error that the call raises."""
+    try:
+        call()
+    except PaifuserError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def trained(name: str) -> dict[str, Any]:
+    """The loop of a user, its model prepared; the optimizer is found at its first step."""
+    strategy = DataParallel(**STRATEGIES[name])
+    module = strategy.prepare(model())
+    optimizer = adam(module)
+    for step in range(STEPS):
+        step_on(module, optimizer, tokens(step, strategy.group.rank))
+    whole = strategy.finish()
+    return {"weights": weights(whole), "report": strategy.report(), "class": type(whole).__name__}
+
+
+def reference(world: int, every: int = 1) -> dict[str, Tensor]:
+    """One process: gradients averaged over the ranks' batches, or weights every so many steps."""
+    if every == 1:
+        module = model()
+        optimizer = adam(module)
+        for step in range(STEPS):
+            step_on(module, optimizer, torch.cat([tokens(step, rank) for rank in range(world)]))
+        return weights(module)
+    modules = [model() for _ in range(world)]
+    optimizers = [adam(module) for module in modules]
+    for step in range(STEPS):
+        for rank, (module, optimizer) in enumerate(zip(modules, optimizers, strict=True)):
+            step_on(module, optimizer, tokens(step, rank))
+        if step + 1 in (1, 2, 4, STEPS):
+            _average(modules)
+    return weights(modules[0])
+
+
+def one_step(name: str) -> dict[str, Tensor]:
+    """A step of plain gradient descent, whose length is that of the gradient."""
+    strategy = DataParallel(**STRATEGIES[name])
+    module = strategy.prepare(model())
+    step_on(module, descent(module), tokens(0, strategy.group.rank))
+    return weights(strategy.finish())
+
+
+def descent(module: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(module.parameters(), 1.0)
+
+
+def lost_in_int8(times: int = 20) -> float:
+    """How far the sum of compressed means is from that of the means, in steps of int8."""
+    group = join()
+    compressed = CompressedMean(Exchange(group, Traffic()), 300, torch.device("cpu"))
+    values = torch.stack(
+        [torch.randn(300, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
+    )
+    total = sum(compressed(values[group.rank].clone()) for _ in range(times))
+    return ((total - times * values.mean(0)).abs().max() / (values.abs().max() / LEVELS)).item()
+
+
+@torch.no_grad()
+def _average(modules: list[nn.Module]) -> None:
+    for values in zip(*(module.parameters() for module in modules), strict=True):
+        mean = torch.stack([value.detach() for value in values]).mean(0)
+        for value in values:
+            value.copy_(mean)
+
+
+def bad_gradient(name: str) -> dict[str, Any]:
+    """Rank 1 has a NaN in the gradient of its fourth step."""
+    strategy = DataParallel(**STRATEGIES[name])
+    module = strategy.prepare(model())
+    inner = getattr(module, "module", module)
+    optimizer = adam(module)
+    for step in range(3):
+        step_on(module, optimizer, tokens(step, strategy.group.rank))
+    if strategy.group.rank == 1:
+        linear = inner.blocks[1][3]
+        linear.register_forward_hook(lambda *args: args[-1] * float("nan"))
+    message = refused(lambda: step_on(module, optimizer, tokens(3, strategy.group.rank)))
+    is_finite = all(
+        bool(getattr(weight, "to_local", lambda kept=weight: kept)().isfinite().all())
+        for weight in inner.parameters()
+    )
+    strategy._handles = [handle.remove() for handle in strategy._handles][:0]
+    return {"message": message, "is_finite": is_finite}
+
+
+def disagreeing() -> dict[str, str]:
+    """What each rank is told where the ranks are not alike."""
+    rank = join().rank
+    examples = TensorDataset(torch.arange(10 + rank))
+    layers = [nn.Linear(2, 2 + index) for index in range(2)]
+    return {
+        "model": refused(lambda: DataParallel().prepare(layers[rank])),
+        "recipe": refused(lambda: DataParallel(recipe=f"lr={rank}").prepare(nn.Linear(2, 2))),
+        "data": refused(
+            lambda: DataParallel().prepare(
+                nn.Linear(2, 2), None, DataLoader(examples, batch_size=2)
+            )
+        ),
+        "strategy": refused(lambda: DataParallel(2 + rank).prepare(nn.Linear(2, 2))),
+    }
+
+
+def optimizer_of_before() -> str:
+    """An optimizer that was made before the weights were divided."""
+    module = model()
+    optimizer = adam(module)
+    strategy = DataParallel(shard="full")
+    strategy.prepare(module)
+    message = refused(optimizer.step)
+    strategy.finish()
+    return message
+
+
+def batch_norm() -> dict[str, Any]:
+    """The statistics that each rank ends with, and the mean of those it had."""
+    results = {}
+    for name in ("ddp", "int8", "full"):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 16))
+        strategy = DataParallel(**STRATEGIES[name])
+        wrapped, optimizer = strategy.prepare(module, adam(module))
+        generator = torch.Generator().manual_seed(strategy.group.rank)
+        for _ in range(3):
+            optimizer.zero_grad()
+            wrapped(torch.randn(8, 4, generator=generator)).sum().backward()
+            optimizer.step()
+        own = [module[1].running_mean.clone() for _ in range(strategy.group.world)]
+        dist.all_gather(own, module[1].running_mean.clone())
+        results[name] = (strategy.finish()[1].running_mean, torch.stack(own).mean(0))
+    return results
+
+
+def shared_batches() -> dict[str, Any]:
+    """What a rank sees of a data set that is held once, in two epochs."""
+    values = torch.arange(11).float()
+    results: dict[str, Any] = {}
+    for shuffle in (False, True):
+        loader = DataLoader(TensorDataset(values, values * 2), batch_size=2, shuffle=shuffle)
+        strategy = DataParallel(shared_memory=True)
+        _, divided = strategy.prepare(nn.Linear(1, 1), None, loader)
+        seen = [[batch[0].tolist() for batch in divided] for _ in range(2)]
+        report = strategy.report()
+        results["shuffled" if shuffle else "in order"] = (
+            seen, report.mapped_bytes, report.copied_bytes,
+        )  # fmt: skip
+        strategy.finish()
+    uneven = [(torch.zeros(2),), (torch.zeros(3),)]
+    loader = DataLoader(uneven, batch_size=1)  # type: ignore[arg-type]
+    results["uneven"] = refused(
+        lambda: DataParallel(shared_memory=True).prepare(nn.Linear(1, 1), None, loader)
+    )
+    return results
+
+
+def everything(folder: str) -> dict[str, Any]:
+    """All checks of one rank."""
+    from paifuser_lab.bench import parallel_kill_rank
+    from paifuser_lab.bench.parallel_kills import STEPS_A_KILL
+    from tests.support.parallel_checkpoints import checkpoints
+
+    alone = Path(folder, "alone")
+    alone.mkdir(exist_ok=True)
+    parallel_kill_rank.main(alone, 2 * STEPS_A_KILL, 8)
+    return {
+        "trained": {name: trained(name) for name in STRATEGIES},
+        "one step": {name: one_step(name) for name in EVERY_STEP},
+        "lost in int8": lost_in_int8(),
+        "bad": {name: bad_gradient(name) for name in ("ddp", "bf16", "int8", "zero", "full")},
+        "disagreeing": disagreeing(),
+        "before": optimizer_of_before(),
+        "plain loop": [plain_loop(every) for every in (1, 2)],
+        "batch norm": batch_norm(),
+        "shared": shared_batches(),
+        "checkpoints": checkpoints(folder),
+    }
+
+
+def plain_loop(every: int) -> dict[str, Any]:
+    """A loop as it is, with `lab.enable_data_parallelism()` before it."""
+    import paifuser_lab as lab
+
+    rank = join().rank
+    torch.manual_seed(rank)
+    module = Tied()
+    optimizer = adam(module)
+    lab.enable_data_parallelism(every)
+    for step in range(STEPS):
+        step_on(module, optimizer, tokens(step, rank))
+    status = str(lab.status())
+    lab.disable()
+    return {"weights": weights(module), "status": status}
+
+
+def lab_training(folder: str, processes: int, **options: Any) -> dict[str, Any]:
+    """`lab.train` of a small classifier, here or in several processes."""
+    import paifuser_lab as lab
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(5, 7, 6, generator=generator)  # 7 rows do not divide evenly
+    batches = [(batch, batch[:, :3].argmax(1)) for batch in inputs]
+
+    def accuracy(module: nn.Module, data: Any) -> float:
+        hits = [(module(batch).argmax(1) == labels).float().mean() for batch, labels in data]
+        return float(torch.stack(hits).mean())
+
+    work = lab.Workload(
+        module, batches[0][0], name="rows", loss=functional.cross_entropy, train=batches,
+        test=batches, metric=accuracy,
+    )  # fmt: skip
+    records: list[Any] = []
+    record = lab.train(
+        work, processes=processes, checkpoint=f"{folder}/rows.safetensors", epochs=2,
+        learning_rate=0.01, monitor=records.append, monitor_every_s=0.0, **options,
+    )  # fmt: skip
+    return {"record": record, "weights": weights(module), "records": records}
