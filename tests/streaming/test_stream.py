@@ -357,17 +357,27 @@ def test_workers_join_and_leave_while_it_runs():
     assert stream.report.state == "stopped"
 
 
-def test_leaving_a_loop_early_ends_every_thread():
+@pytest.fixture
+def workers_left():
+    """The names of the workers' threads that run and did not before the test."""
+    before = set(threading.enumerate())
+    return lambda: [
+        thread.name
+        for thread in threading.enumerate()
+        if thread not in before and "paifuser-thread" in thread.name
+    ]
+
+
+def test_leaving_a_loop_early_ends_every_thread(workers_left):
     stream = Stream(range(10**6), double)
     for result in stream:
         if result.index == 10:
             break
     del result
-    names = {thread.name for thread in threading.enumerate() if "paifuser-thread" in thread.name}
-    assert stream.report.state == "stopped" and not names
+    assert stream.report.state == "stopped" and not workers_left()
 
 
-def test_an_interrupt_in_the_sink_aborts_it_and_ends_every_thread():
+def test_an_interrupt_in_the_sink_aborts_it_and_ends_every_thread(workers_left):
     events = []
 
     class Sink:
@@ -388,7 +398,7 @@ def test_an_interrupt_in_the_sink_aborts_it_and_ends_every_thread():
     with pytest.raises(KeyboardInterrupt):
         Stream(range(100), double, sink=Sink()).run()
     assert events == ["open", "abort"]
-    assert not [thread for thread in threading.enumerate() if "paifuser-thread" in thread.name]
+    assert not workers_left()
 
 
 def test_a_sink_that_fails_is_named():
@@ -491,9 +501,9 @@ def test_before_it_runs_a_stream_reports_that_it_waits_and_cannot_be_paused():
         stream.pause()
 
 
-def test_a_pool_closed_twice_has_no_threads():
+def test_a_pool_closed_twice_has_no_threads(workers_left):
     pool = ThreadPool(queue.SimpleQueue(), [], 2)
     pool.start()
     pool.close()
     pool.close()
-    assert not [thread for thread in threading.enumerate() if "paifuser-thread" in thread.name]
+    assert not workers_left()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy
 import pytest
 
@@ -63,19 +65,26 @@ def test_a_stream_is_shown_while_it_runs_five_times_a_second_at_most(way):
     shown = []
     monitor.observe(lambda change: shown.append(change["new"]), "data")
     taken = []
+    permits = threading.Semaphore(11)  # the last frame waits until one was taken
+
+    def wait(frame):
+        assert permits.acquire(timeout=60)
+        return frame
 
     def take(result):
         now[0] += 0.1
+        permits.release()
         taken.append(result.index)
 
-    stream = Stream(frames, Preview(rate=1000, width=16), sink=take, workers=1)
+    stream = Stream(frames, wait, Preview(rate=1000, width=16), sink=take, workers=1)
     if way == "watch":
         for result in monitor.watch(stream):
             take(result)
     else:
         assert monitor.run(stream).frames == 12
     assert taken == list(range(12)) and stream.sink.function is take
-    assert 2 <= len(shown) <= 8 and shown[-1]["state"] == "finished"
+    assert 2 <= len(shown) <= 8
+    assert shown[0]["state"] == "running" and shown[-1]["state"] == "finished"
     assert shown[-1]["picture"][:2] == b"\xff\xd8" and shown[-1]["done"] == 12
     assert lab.show(stream).record.frames == 12
 

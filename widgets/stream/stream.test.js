@@ -74,7 +74,10 @@ test("a stream that has no rates yet has a chart all the same", () => {
 });
 
 test("an empty picture is none", () => {
-  assert.equal(unpackedStream({ ...DATA, picture: new DataView(new ArrayBuffer(0)) })?.picture, null);
+  assert.equal(
+    unpackedStream({ ...DATA, picture: new DataView(new ArrayBuffer(0)) })?.picture,
+    null,
+  );
   assert.ok(unpackedStream({ ...DATA, picture: new DataView(new ArrayBuffer(3)) })?.picture);
 });
 
