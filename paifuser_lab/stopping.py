@@ -6,6 +6,9 @@ otherwise it raises them again for the caller.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,3 +42,25 @@ def keep_when_stopped(has_results: Callable[[], bool] = lambda: True) -> Iterato
         if not has_results():
             raise
         ending.is_stopped = True
+
+
+@contextmanager
+def terminated_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which `kill`, `timeout` and batch schedulers end a process, keeps the results so
+    far, as Ctrl-C does; a forked worker that receives it just ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    command = os.getpid()
+
+    def end(number: int, frame: object) -> None:
+        if os.getpid() != command:
+            os._exit(128 + number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 import paifuser_lab as lab
+from paifuser_lab.cli import program
 from paifuser_lab.errors import StoppedError
-from paifuser_lab.stopping import keep_when_stopped, stop_if_asked
+from paifuser_lab.stopping import keep_when_stopped, stop_if_asked, terminated_like_ctrl_c
 
 PACKAGE = Path(lab.__file__).parent
 EDGES = {
@@ -55,3 +58,30 @@ def test_only_the_edges_of_the_program_handle_the_interrupt():
         if re.search(r"(except|raise) .*KeyboardInterrupt", path.read_text(encoding="utf-8"))
     }
     assert naming <= EDGES
+
+
+def test_a_command_that_is_terminated_keeps_its_results(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    results = []
+
+    def work():
+        with keep_when_stopped(lambda: bool(results)) as ending:
+            results.append(1)
+            os.kill(os.getpid(), signal.SIGTERM)
+            results.append(2)
+        results.append(ending.is_stopped)
+
+    monkeypatch.setattr(program, "app", work)
+    program.main()
+    assert results == [1, True] and signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_worker_that_is_terminated_just_ends():
+    with terminated_like_ctrl_c():
+        if (worker := os.fork()) == 0:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 128 + signal.SIGTERM

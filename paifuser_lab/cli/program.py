@@ -10,6 +10,7 @@ import typer
 
 from .._files import asset, notebook_file
 from ..errors import PaifuserError
+from ..stopping import terminated_like_ctrl_c
 from .documents import bench
 from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
@@ -44,7 +45,8 @@ Force = Annotated[
 def main() -> None:
     """The command's entry point; errors of this package print their message, not a traceback."""
     try:
-        app()
+        with terminated_like_ctrl_c():
+            app()
     except PaifuserError as error:
         console(stderr=True).print(
             f"[bold red]paifuser-lab:[/] {escaped(str(error))}", highlight=False, soft_wrap=True
