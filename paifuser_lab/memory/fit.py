@@ -42,7 +42,7 @@ def fits(
     allowed = safe_limit(work.device, weights=weights) if limit is None else bytes_of(limit)
     if allowed < weights:
         raise _too_small(predictor, peak.batch, weights, allowed)
-    largest = _largest(predictor, allowed, peak.batch)
+    largest = largest_of(predictor, allowed, peak.batch)
     return Fit(
         predicted=peak,
         limit_bytes=allowed,
@@ -53,13 +53,13 @@ def fits(
             predictor,
             peak,
             allowed,
-            lambda other: _largest(other, allowed, peak.batch),
+            lambda other: largest_of(other, allowed, peak.batch),
             largest,
         ),
     )
 
 
-def _largest(predictor: Predictor, limit: int, start: int) -> int | None:
+def largest_of(predictor: Predictor, limit: int, start: int) -> int | None:
     """The largest batch within the limit by the line through two predictions, if a third one agrees
     with it; else by bisection.
     """

@@ -132,13 +132,6 @@ def test_divisions_of_powers_of_two_round_up_to_the_next_division(size, rounded)
     assert Settings(roundup_power2_divisions=4).rounded(size) == rounded
 
 
-def test_divisions_can_differ_by_size():
-    by_size = Settings(roundup_power2_divisions=((8, 2), (16, 8)))
-    assert by_size.rounded(9 * MIB) == 12 * MIB
-    assert by_size.rounded(17 * MIB) == 18 * MIB
-    assert by_size.rounded(33 * MIB) == 33 * MIB
-
-
 @pytest.mark.parametrize(
     ("size", "reserved"),
     [(1, 2 * MIB), (MIB, 2 * MIB), (MIB + 1, 20 * MIB), (10 * MIB - 512, 20 * MIB),
@@ -195,15 +188,6 @@ def test_a_large_request_leaves_a_much_larger_block_that_is_not_split():
     assert allocator.allocate(40 * MIB).size == 40 * MIB
 
 
-def test_only_one_oversized_segment_is_given_back_if_that_is_enough():
-    allocator = Allocator(Settings(max_split_size_mb=32), 200 * MIB)
-    for block in [allocator.allocate(size * MIB) for size in (40, 60, 80)]:
-        allocator.free(block)
-    allocator.allocate(12 * MIB)
-    allocator.allocate(10 * MIB)
-    assert allocator.reserved_bytes == (60 + 80 + 12 + 10) * MIB
-
-
 def test_where_the_device_is_full_free_segments_are_given_back():
     allocator = Allocator(limit_bytes=64 * MIB)
     allocator.free(allocator.allocate(40 * MIB))
@@ -235,49 +219,18 @@ def test_a_segment_in_use_cannot_be_given_back_but_pages_of_an_expandable_one_ca
     assert within_a_segment(Settings(expandable_segments=True)) is not None
 
 
-def test_an_expandable_segment_grows_by_pages_behind_its_last_block():
-    allocator = Allocator(Settings(expandable_segments=True))
-    first = allocator.allocate(15 * MIB)
-    assert allocator.reserved_bytes == 20 * MIB
-    second = allocator.allocate(15 * MIB)
-    assert second.address == first.end and allocator.reserved_bytes == 40 * MIB
-    allocator.free(first)
-    allocator.trim()
-    assert allocator.reserved_bytes == 40 * MIB  # no whole page of it is free
-    allocator.free(second)
-    allocator.trim()
-    assert allocator.reserved_bytes == 0
-
-
-def test_an_unmapped_hole_serves_only_what_fits_into_it():
-    allocator = Allocator(Settings(expandable_segments=True))
-    first, second, third = (allocator.allocate(20 * MIB) for _ in range(3))
-    allocator.free(second)
-    allocator.trim()
-    assert allocator.reserved_bytes == 40 * MIB
-    large = allocator.allocate(40 * MIB)
-    assert (large.address, large.size) == (third.end, 40 * MIB)
-    assert allocator.allocate(20 * MIB).address == first.end
-    assert allocator.reserved_bytes == 100 * MIB
-
-
-def test_past_the_threshold_the_oldest_free_segments_go_first():
-    allocator = Allocator(Settings(garbage_collection_threshold=0.5), 100 * MIB)
-    old, new = allocator.allocate(30 * MIB), allocator.allocate(28 * MIB)
-    allocator.free(old)
-    allocator.free(new)
-    allocator.allocate(40 * MIB)
-    assert allocator.reserved_bytes == 68 * MIB
-    assert allocator.largest_free_bytes() == 28 * MIB
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_split_size_mb": 20}, "max_split_size_mb is 20; torch takes only sizes above 20"),
+        ({"max_split_size_mb": 19}, "max_split_size_mb is 19; torch takes only sizes from 20"),
+        (
+            {"large_segment_size_mb": 8},
+            "large_segment_size_mb is 8; torch takes only sizes from 11",
+        ),
         ({"garbage_collection_threshold": 1.0}, "give a share between 0 and 1"),
         ({"roundup_power2_divisions": 3}, "divisions is 3; torch takes only powers of two"),
         ({"roundup_power2_divisions": ((1, 5),)}, "divisions is 5"),
+        ({"roundup_power2_divisions": ((3, 2),)}, "class of 3 MB is none; torch takes powers"),
     ],
 )
 def test_settings_that_torch_refuses_are_refused(wrong, message):
@@ -291,11 +244,13 @@ def test_settings_are_read_from_a_snapshot_and_written_as_torch_takes_them():
         "garbage_collection_threshold": 0.7,
         "expandable_segments": True,
         "roundup_power2_divisions": {"1": 0, "256": 4, "512": 8, "3": 2, "64": "x"},
+        "PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:64, max_non_split_rounding_mb:70",
     }
     settings = Settings.of_snapshot(recorded)
     assert str(settings) == (
-        "expandable_segments:True,max_split_size_mb:128,garbage_collection_threshold:0.7,"
-        "roundup_power2_divisions:[256:4,512:8]"
+        "large_segment_size_mb:64,expandable_segments:True,max_split_size_mb:128,"
+        "max_non_split_rounding_mb:70,garbage_collection_threshold:0.7,"
+        "roundup_power2_divisions:[128:0,256:4,512:8]"
     )
     assert str(Settings(roundup_power2_divisions=4)) == "roundup_power2_divisions:4"
 

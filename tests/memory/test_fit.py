@@ -101,7 +101,7 @@ def test_two_predictions_and_a_third_find_the_largest_batch(model, train, monkey
     monkeypatch.setattr(Predictor, "_predicted", counted)
     predictor = Predictor(workload(model), options_of(train=train))
     limit = 3_000_000
-    found = fitting._largest(predictor, limit, 2)
+    found = fitting.largest_of(predictor, limit, 2)
     assert found is not None and (len(asked) == 3 or model is not None)
     for size, within in ((found, True), (found + 1, False)):
         assert (predictor.peak(size).peak_bytes <= limit) is within
@@ -289,3 +289,16 @@ def test_an_answer_survives_a_file_and_reads_as_a_table(tmp_path, monkeypatch):
     named = fit.predicted.model_copy(update={"workload": "<b>net</b>"})
     assert "<b>net" not in Fit(predicted=named, limit_bytes=5)._repr_html_()
     assert len(fit.remedy_table()) == len(fit.remedies) and fitting.MOST == MOST
+
+
+def test_what_a_process_may_take_in_all_is_compared_with_the_limit():
+    fit = lab.fits(workload(), limit="1 GB")
+    resident = int(1.42 * fit.predicted.peak_bytes) + 100_000_000
+    assert fit.predicted.resident_bytes == resident and "within the limit" in fit.process_sentence
+    tight = fit.model_copy(update={"limit_bytes": resident - 1})
+    assert tight.is_within and "past the limit" in tight.process_sentence
+    for shown in (str(tight), tight._repr_html_()):
+        assert tight.process_sentence in shown
+    on_a_gpu = fit.predicted.model_copy(update={"device": "cuda"})
+    assert on_a_gpu.resident_bytes is None
+    assert Fit(predicted=on_a_gpu, limit_bytes=5).process_sentence == ""

@@ -62,6 +62,24 @@ def test_the_peak_is_within_a_tenth_of_the_measured_one(name, train):
     )
 
 
+class Context(nn.Module):
+    """The mean of an image, normed and spread over it, as segmentation heads do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.norm = nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(16)
+        self.sharp = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.sharp(nn.functional.interpolate(self.norm(self.mean(x)), size=x.shape[-2:]))
+
+
+def test_a_normed_image_of_one_pixel_is_predicted_in_the_layout_that_torch_computes():
+    example = torch.randn(2, 16, 32, 32).to(memory_format=torch.channels_last)
+    work = workload(Context().eval(), example)
+    assert predicted_peak(work).peak_bytes == measured_bytes(work, StepOptions(), 2)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -56,10 +56,10 @@ class Recorder(Allocator):
             self.log("segment_alloc", block.address, block.size, pool.key[0])
         return block
 
-    def _give_back(self, pool: FreeBlocks, block: Block) -> None:
-        super()._give_back(pool, block)
+    def _give_back(self, block: Block) -> None:
+        super()._give_back(block)
         del self.heads[block.address]
-        self.log("segment_free", block.address, block.size, pool.key[0])
+        self.log("segment_free", block.address, block.size, block.pool.key[0])
 
     def request(self, size: int, stack: list[dict[str, Any]], stream: int = 0) -> Block | None:
         """Allocate as a tensor's creation does."""

@@ -72,6 +72,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.phase == OPTIMIZER and (known := _without_values(func)):
             return known[0]
         output = func(*args, **kwargs)
+        if func is torch.ops.aten.native_batch_norm.default:
+            output = _in_its_layout(args[0], output)
         category: Category = "workspace" if self.phase == OPTIMIZER else "activations"
         self.enter_storages(category, pytree.tree_leaves(output), is_new=True)
         self._look(self.workspace(func, args, kwargs, output))
@@ -145,6 +147,16 @@ def _without_values(func: Any) -> tuple[Any] | None:
         return (1.0,)
     name = func._schema.name
     return (None,) if name.startswith("aten::_fused_") and name.endswith("_") else None
+
+
+def _in_its_layout(image: Tensor, output: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The normed image in the layout that a CPU computes: a 1×1 image, which is in both layouts,
+    becomes a plain one; its fake version keeps it channels last, and all that is made of it.
+    """
+    if image.device.type != "cpu" or image.ndim != 4 or not image.is_contiguous():
+        return output
+    plain = torch.empty_like(output[0], memory_format=torch.contiguous_format)
+    return plain, *output[1:]
 
 
 def _rounded(size: int, device: torch.device) -> int:

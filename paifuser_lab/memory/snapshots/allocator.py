@@ -1,4 +1,4 @@
-"""A simulated caching allocator, built from what torch documents of its own.
+"""A simulated caching allocator, after the rules of c10/cuda/CUDACachingAllocator.cpp in torch.
 
 Requests are rounded up and served by best fit from free blocks of their stream, small ones and
 large ones apart. What is left over of a block is split off, and free neighbours are joined again.
@@ -6,21 +6,22 @@ Where no block fits, a segment is taken from the device; where the device has to
 segments are given back first. Only sizes are simulated: nothing is allocated.
 
 With expandable segments a stream has one segment for small and one for large requests, of addresses
-without end; pages are mapped behind the last used block, and unmapped when memory is given back.
+without end; pages are mapped at the lowest address where free and unmapped ranges in a row have
+room, and unmapped when memory is given back.
 """
 
 from __future__ import annotations
 
 from .free_blocks import Block, FreeBlocks
 from .settings import (
-    LARGE_SEGMENT_BYTES,
     SMALL_REQUEST_BYTES,
     SMALL_SEGMENT_BYTES,
     SMALLEST_BYTES,
     Settings,
 )
 
-ADDRESSES_BYTES = LARGE_SEGMENT_BYTES << 24  # of an expandable segment; more than any device has
+FIRST_ADDRESS = 1 << 44
+ENDLESS = 1 << 24  # pages of an expandable segment; more than any device has
 
 
 class Allocator:
@@ -32,19 +33,20 @@ class Allocator:
         self.unmapped: dict[tuple[int, bool], list[Block]] = {}
         self.reserved_bytes = self.allocated_bytes = 0
         self.peak_reserved_bytes = self.peak_allocated_bytes = 0
-        self.device_calls = self.clock = 0
-        self.next_address = ADDRESSES_BYTES
+        self.device_calls = 0
+        self.requests = {True: 0, False: 0}  # for small blocks and for large ones
+        self.next_address = FIRST_ADDRESS
 
     def allocate(self, size: int, stream: int = 0) -> Block | None:
         """Serve a request; None if the limit has no room for it."""
-        self.clock += 1
         size = self.settings.rounded(size)
         pool = self._pool(stream, is_small=size <= SMALL_REQUEST_BYTES)
+        self.requests[pool.is_small] += 1
         block = self._fitting(pool, size)
         if block is None:
             self._collect()
             block = self._grown(pool, size)
-        if block is None and self._give_back_oversized(size):
+        if block is None and self._give_back_oversized(pool, size):
             block = self._grown(pool, size)
         if block is None:
             self.trim()
@@ -53,9 +55,8 @@ class Allocator:
 
     def free(self, block: Block) -> None:
         """Make a block available again, joined with its free neighbours."""
-        self.clock += 1
         self.allocated_bytes -= block.size
-        block.is_free, block.freed_at = True, self.clock
+        block.is_free = True
         self._add(block)
 
     def trim(self) -> None:
@@ -65,7 +66,7 @@ class Allocator:
                 if self.settings.expandable_segments:
                     self._unmap(pool, block)
                 elif block.is_whole_segment:
-                    self._give_back(pool, block)
+                    self._give_back(block)
 
     def largest_free_bytes(self) -> int:
         """The largest free block."""
@@ -79,14 +80,23 @@ class Allocator:
 
     def _fitting(self, pool: FreeBlocks, size: int) -> Block | None:
         """The best fitting free block. One too large to be split serves only requests near its
-        size.
+        size; one behind which pages can be mapped counts with these.
         """
-        block, split = pool.smallest_from(size), self.settings.max_split_bytes
-        if block is None or split is None or self.settings.expandable_segments:
+        blocks = pool.blocks_from(size)
+        block = next(blocks, None)
+        if block is None:
+            return None
+        if self.settings.expandable_segments:
+            for other in blocks:
+                if other.reach >= block.reach:
+                    break
+                block = other
+        split = self.settings.max_split_bytes
+        if split is None:
             return block
         if size < split <= block.size:
             return None
-        if size >= split and block.size >= size + LARGE_SEGMENT_BYTES:
+        if size >= split and block.size >= size + self.settings.most_unsplit_rest_bytes:
             return None
         return block
 
@@ -96,7 +106,7 @@ class Allocator:
         if self._is_split(block, size):
             rest = block.split(size)
             rest.is_free = True
-            block.pool.add(rest)
+            self._insert(rest)
         self.allocated_bytes += block.size
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
         return block
@@ -117,10 +127,13 @@ class Allocator:
         if before is not None and before.is_free and before.is_mapped:
             block.pool.remove(before)
             before.absorb_next()
-            before.freed_at = max(before.freed_at, block.freed_at)
             block = before
-        block.pool.add(block)
+        self._insert(block)
         return block
+
+    def _insert(self, block: Block) -> None:
+        block.freed_at = self.requests[block.pool.is_small]
+        block.pool.add(block)
 
     def _grown(self, pool: FreeBlocks, size: int) -> Block | None:
         """A free block of memory taken from the device."""
@@ -131,8 +144,7 @@ class Allocator:
             return None
         block = Block(pool, self.next_address, taken)
         self.next_address += taken
-        block.freed_at = self.clock
-        pool.add(block)
+        self._insert(block)
         return block
 
     def _take(self, size: int) -> bool:
@@ -143,88 +155,102 @@ class Allocator:
         self.device_calls += 1
         return True
 
-    def _give_back(self, pool: FreeBlocks, block: Block) -> None:
-        pool.remove(block)
+    def _give_back(self, block: Block) -> None:
+        block.pool.remove(block)
         self.reserved_bytes -= block.size
         self.device_calls += 1
 
-    def _give_back_oversized(self, size: int) -> bool:
-        """Give back one segment that is too large to be split and large enough for the request."""
+    def _give_back_oversized(self, pool: FreeBlocks, size: int) -> bool:
+        """Give back the smallest segment of the stream that is too large to be split and large
+        enough for the request, else the largest of these until they are enough; whether they are.
+        """
         split = self.settings.max_split_bytes
         if split is None or self.settings.expandable_segments:
             return False
-        enough = max(split, self.settings.segment_bytes(size))
-        for pool in self.pools.values():
-            block = pool.smallest_from(enough)
-            if block is not None and block.is_whole_segment:
-                self._give_back(pool, block)
-                return True
-        return False
+        enough = max(split, size)
+        if (block := next(pool.blocks_from(enough), None)) is not None:
+            self._give_back(block)
+            return True
+        given = 0
+        for block in reversed(pool.blocks()):
+            if given >= enough or block.size < split:
+                break
+            given += block.size
+            self._give_back(block)
+        return given >= enough
 
     def _collect(self) -> None:
-        """Past the threshold, give back the segments that have been free for longest."""
+        """Past the threshold, give back the free segments of at least their average age until
+        enough are. The age is the requests for large blocks since a segment was freed.
+        """
         threshold = self.settings.garbage_collection_threshold
         if not threshold or self.limit_bytes is None or self.settings.expandable_segments:
             return
-        target = int(threshold * self.limit_bytes)
-        if self.reserved_bytes <= target:
-            return
-        whole = [
-            block
-            for pool in self.pools.values()
-            if not pool.is_small
-            for block in pool.blocks()
-            if block.is_whole_segment
-        ]
-        for block in sorted(whole, key=lambda block: block.freed_at):
-            if self.reserved_bytes <= target:
-                return
-            self._give_back(block.pool, block)
+        excess = self.reserved_bytes - int(threshold * self.limit_bytes)
+        large = (pool for pool in self.pools.values() if not pool.is_small)
+        whole = [block for pool in large for block in pool.blocks() if block.is_whole_segment]
+        while excess > 0 and whole:
+            average = sum(block.freed_at for block in whole) / len(whole)
+            for block in [block for block in whole if block.freed_at <= average]:
+                excess -= block.size
+                whole.remove(block)
+                self._give_back(block)
 
     # expandable segments
 
     def _extended(self, pool: FreeBlocks, size: int) -> Block | None:
-        """Map pages behind a free block, at the lowest address where there is room."""
-        page = SMALL_SEGMENT_BYTES if pool.is_small else LARGE_SEGMENT_BYTES
-        holes = self._holes(pool)
-        for hole in sorted(holes, key=lambda block: block.address):
-            before = hole.previous
-            held = before.size if before is not None and before.is_free and before.is_mapped else 0
-            behind = hole.next
-            follows = behind.size if behind is not None and behind.is_free else 0
-            if held + hole.size + follows < size:
-                continue
-            missing = min(-(-(size - held) // page) * page, hole.size)
-            if not self._take(missing):
-                return None
-            if missing < hole.size:
-                holes.append(hole.split(missing))
-            holes.remove(hole)
-            hole.is_mapped, hole.freed_at = True, self.clock
-            return self._add(hole)
-        return None
+        """Map pages at the lowest address where free and unmapped ranges in a row have room."""
+        holes = sorted(self._holes(pool), key=lambda hole: hole.address)
+        starts = (
+            hole.previous if hole.previous is not None and hole.previous.is_free else hole
+            for hole in holes
+        )
+        start = next(start for start in starts if start.has_room(size))
+        block = start if start.is_mapped else self._mapped(start, size)
+        while block is not None and block.size < size:
+            assert block.next is not None
+            block = self._mapped(block.next, size - block.size)
+        return block
+
+    def _mapped(self, hole: Block, size: int) -> Block | None:
+        """Map pages at the start of an unmapped range, joined with free neighbours; None if the
+        device has too little left.
+        """
+        page, holes = self._page_bytes(hole.pool), self._holes(hole.pool)
+        mapped = min(-(-size // page) * page, hole.size)
+        if not self._take(mapped):
+            return None
+        if mapped < hole.size:
+            holes.append(hole.split(mapped))
+        holes.remove(hole)
+        hole.is_mapped = True
+        return self._add(hole)
+
+    def _page_bytes(self, pool: FreeBlocks) -> int:
+        return SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
 
     def _holes(self, pool: FreeBlocks) -> list[Block]:
         """The unmapped ranges of a pool's expandable segment, which is made at its first use."""
         if pool.key not in self.unmapped:
-            block = Block(pool, self.next_address, ADDRESSES_BYTES, is_mapped=False)
-            self.next_address += ADDRESSES_BYTES
-            self.unmapped[pool.key] = [block]
+            size = ENDLESS * self._page_bytes(pool)
+            start = -(-self.next_address // size) * size
+            self.unmapped[pool.key] = [Block(pool, start, size, is_mapped=False)]
+            self.next_address = start + size
         return self.unmapped[pool.key]
 
     def _unmap(self, pool: FreeBlocks, block: Block) -> None:
         """Give back the pages that lie wholly within a free block."""
-        page = SMALL_SEGMENT_BYTES if pool.is_small else LARGE_SEGMENT_BYTES
+        page = self._page_bytes(pool)
         start, end = -(-block.address // page) * page, block.end // page * page
         if end <= start:
             return
         pool.remove(block)
         if start > block.address:
             rest = block.split(start - block.address)
-            pool.add(block)
+            self._insert(block)
             block = rest
         if end < block.end:
-            pool.add(block.split(end - block.address))
+            self._insert(block.split(end - block.address))
         block.is_mapped = False
         self.reserved_bytes -= block.size
         self.device_calls += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 
 class Block:
@@ -26,6 +27,22 @@ class Block:
     @property
     def end(self) -> int:
         return self.address + self.size
+
+    @property
+    def reach(self) -> int:
+        """Its size with the unmapped range behind it."""
+        is_frontier = self.next is not None and not self.next.is_mapped
+        return self.size + (self.next.size if self.next is not None and is_frontier else 0)
+
+    def has_room(self, size: int) -> bool:
+        """Whether it and the free and unmapped ranges behind it are large enough."""
+        block: Block | None = self
+        while block is not None and block.is_free:
+            size -= block.size
+            if size <= 0:
+                return True
+            block = block.next
+        return False
 
     def split(self, size: int) -> Block:
         """Keep the first `size` bytes; return a block of the rest, linked behind."""
@@ -69,10 +86,10 @@ class FreeBlocks:
         del self.order[bisect_left(self.order, (block.size, block.address))]
         del self.by_address[block.address]
 
-    def smallest_from(self, size: int) -> Block | None:
-        """The smallest block of at least this size, of these the one with the lowest address."""
-        index = bisect_left(self.order, (size, -1))
-        return self.by_address[self.order[index][1]] if index < len(self.order) else None
+    def blocks_from(self, size: int) -> Iterator[Block]:
+        """The blocks of at least this size, the smallest first; equal ones by address."""
+        for index in range(bisect_left(self.order, (size, -1)), len(self.order)):
+            yield self.by_address[self.order[index][1]]
 
     def blocks(self) -> list[Block]:
         """All blocks, the smallest first."""

@@ -36,7 +36,7 @@ def post_mortem(snapshot: Snapshot, device: int, event: int) -> OutOfMemory:
         if not used
     )
     remedies = (
-        _trimmed(asked, left, empty),
+        _trimmed(Settings.of_snapshot(snapshot.settings), asked, left, empty),
         *_simulated(whole, segments, event, left + reserved),
         _smaller_batch(lifetimes, stacks, event, asked, left + reserved),
     )
@@ -52,11 +52,11 @@ def post_mortem(snapshot: Snapshot, device: int, event: int) -> OutOfMemory:
     )
 
 
-def _trimmed(asked: int, left: int, empty: int) -> Remedy:
+def _trimmed(own: Settings, asked: int, left: int, empty: int) -> Remedy:
     """Whether giving back the segments in which nothing is used leaves room for the request."""
     return Remedy(
         what="if free segments had been given back (empty_cache)",
-        fits=left + empty >= Settings().segment_bytes(asked),
+        fits=left + empty >= own.segment_bytes(asked),
         outcome=f"{readable_bytes(left + empty)} would have been left for {readable_bytes(asked)}",
     )
 
