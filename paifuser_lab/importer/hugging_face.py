@@ -30,7 +30,7 @@ def load_folder(path: str | Path, *, batch: int, seed: int) -> Imported:
     """Load the model that a config names, with its head and weights, and made-up inputs."""
     folder = Path(path)
     config = _config(folder)
-    _check_weights(folder)
+    weights = _checked_weights(folder)
     try:
         import transformers
     except ImportError as error:
@@ -55,7 +55,8 @@ def load_folder(path: str | Path, *, batch: int, seed: int) -> Imported:
             "config has; save the whole model with save_pretrained."
         )
     model = model.eval()
-    return Imported(model, plausible_inputs(model, batch, seed, name=f"hf:{path}"), folder.name)
+    inputs = plausible_inputs(model, batch, seed, name=f"hf:{path}")
+    return Imported(model, inputs, folder.name, files=(folder / CONFIG, *weights))
 
 
 def plausible_inputs(model: Any, batch: int, seed: int, *, name: str) -> dict[str, Tensor]:
@@ -126,8 +127,8 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
             waiting += current
 
 
-def _check_weights(folder: Path) -> None:
-    """Refuse a folder without safetensors, and weights that are elsewhere."""
+def _checked_weights(folder: Path) -> list[Path]:
+    """The files of weights; refuses a folder without safetensors, and those that lie elsewhere."""
     names = [WEIGHTS]
     if file_exists(folder / INDEX):
         _check_place(folder, folder / INDEX)
@@ -152,6 +153,7 @@ def _check_weights(folder: Path) -> None:
         if not is_plain or not file_exists(folder / name):
             raise FileError(f"{folder} names the weights {shown(name)}, which it does not hold.")
         _check_place(folder, folder / name)
+    return [folder / name for name in names]
 
 
 def _check_place(folder: Path, path: Path) -> None:

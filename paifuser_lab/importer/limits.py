@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -28,6 +29,7 @@ class Imported:
     inputs: Any
     name: str
     notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()  # that it was read from
 
 
 class NotConvertibleError(Exception):

@@ -8,6 +8,7 @@ Values that do not depend on the inputs are computed at once.
 from __future__ import annotations
 
 import keyword
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +17,22 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from .limits import MAX_ELEMENTS, MAX_NODES, NotConvertibleError, identifier, short
+from .limits import MAX_ELEMENTS, MAX_NODES, SHOWN, NotConvertibleError, identifier, short
+
+MAX_COMPUTED = 4 << 30  # bytes of all values that are computed at once
+MAX_PARTS = 32  # of a layer's path
+NOT_INPUTS = {"self", "torch", "device", "inf", "nan"}  # names in the code that fx writes
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that does not depend on the inputs; a named one is a weight of the file."""
+    """A value that does not depend on the inputs; a named one is a weight of the file, or a
+    buffer.
+    """
 
     tensor: Tensor
     name: str = ""
+    is_buffer: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +61,11 @@ class Size:
     each: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Place:
+    """A device that an operator names: none is needed for shapes, and values are on the CPU."""
+
+
 Value = Constant | Traced
 
 
@@ -66,14 +79,21 @@ class Tree:
         self.leaves: set[str] = set()
         self.weights: dict[tuple[int, str], nn.Parameter] = {}  # tensor and orientation → parameter
         self.read: dict[int, tuple[fx.Node, Tensor]] = {}  # constants that the graph reads
-        self.calls = 0
+        self.inputs: set[str] = set()
+        self.copies = Counter[str]()  # of a path, beyond the first
+        self.calls, self.computed_bytes = 0, 0
 
     def input(self, name: str, metas: Sequence[Tensor]) -> Traced:
         """Declare an input."""
         name = identifier(name)
-        return Traced(
-            self.graph.placeholder(f"{name}_" if keyword.iskeyword(name) else name), tuple(metas)
-        )
+        while name in self.inputs or name in NOT_INPUTS or keyword.iskeyword(name):
+            name += "_"
+        self.inputs.add(name)
+        return Traced(self.graph.placeholder(name), tuple(metas))
+
+    def lifted(self, value: Constant) -> Traced:
+        """A weight as the graph reads it, so that what is computed from it is not fixed."""
+        return Traced(self._node(value), (value.tensor.to("meta"),) * self.examples)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function of tensors: at once if all are constants, else in the graph.
@@ -90,6 +110,7 @@ class Tree:
             for index in range(self.examples)
         ]
         if is_constant:
+            self._count_bytes(metas[0])
             args, kwargs = self._mapped(_real, args, kwargs)
             results = function(*args, **kwargs)
             if isinstance(results, Tensor):
@@ -114,10 +135,7 @@ class Tree:
             if name in layer._buffers:
                 setattr(layer, name, tensor)
                 continue
-            key = id(tensor), str(tensor.dtype)
-            if key not in self.weights:
-                self.weights[key] = nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
-            setattr(layer, name, self.weights[key])
+            setattr(layer, name, self._parameter(tensor))
         _without_meta(layer)
         path = self._add(path, layer)
         nodes, options = self._mapped(self._node, args, kwargs)
@@ -148,21 +166,45 @@ class Tree:
         meta = torch.empty(shape, dtype=torch.int64, device="meta")
         return Traced(node, (meta,) * self.examples)
 
-    def finish(self, outputs: dict[str, Value], name: str) -> fx.GraphModule:
-        """The module: it returns its output, or a dict of several by name."""
-        nodes = {key: self._node(value) for key, value in outputs.items()}
-        self.graph.output(next(iter(nodes.values())) if len(nodes) == 1 else nodes)
+    def finish(self, output: Any, name: str) -> fx.GraphModule:
+        """The module: it returns its output, a value or lists and dicts of values."""
+        self.graph.output(
+            pytree.tree_map(
+                lambda leaf: self._node(leaf) if _is_value(leaf) else leaf,
+                output,
+                is_leaf=_is_value,
+            )
+        )
         module = fx.GraphModule(self.root, self.graph, class_name=identifier(name))
         module.graph.eliminate_dead_code()
         module.delete_all_unused_submodules()
         module.recompile()
         return module.eval()
 
+    def _parameter(self, tensor: Tensor) -> nn.Parameter:
+        """The one parameter of a tensor, whether layers or operators read it."""
+        key = id(tensor), str(tensor.dtype)
+        if key not in self.weights:
+            self.weights[key] = nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+        return self.weights[key]
+
+    def _count_bytes(self, metas: Any) -> None:
+        """Refuse to compute more than the limit at once, of all values together."""
+        self.computed_bytes += sum(
+            leaf.numel() * leaf.element_size()
+            for leaf in pytree.tree_leaves(metas)
+            if isinstance(leaf, Tensor)
+        )
+        if self.computed_bytes > MAX_COMPUTED:
+            raise NotConvertibleError(
+                f"its constants take more than the limit of {MAX_COMPUTED:,} bytes"
+            )
+
     def _computed(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.calls += 1
         if self.calls > 2 * MAX_NODES:
             raise NotConvertibleError(f"it has more than {MAX_NODES:,} operators")
-        with torch.no_grad():
+        with torch.no_grad(), torch.device("meta"):
             result = function(*args, **kwargs)
         for tensor in pytree.tree_leaves(result):
             if isinstance(tensor, Tensor) and tensor.numel() > MAX_ELEMENTS:
@@ -195,12 +237,12 @@ class Tree:
     def _node(self, value: Any) -> Any:
         if isinstance(value, Traced):
             return value.node
-        if isinstance(value, Size):
-            return value.value
+        if not isinstance(value, Constant):
+            return _real(value)
         tensor = value.tensor
         if id(tensor) not in self.read:
-            is_weight = bool(value.name) and tensor.is_floating_point()
-            stored = nn.Parameter(tensor) if is_weight else tensor
+            is_weight = bool(value.name) and tensor.is_floating_point() and not value.is_buffer
+            stored = self._parameter(tensor) if is_weight else tensor
             path = self._add(value.name or "constant", stored)
             self.read[id(tensor)] = self.graph.get_attr(path), tensor
         return self.read[id(tensor)][0]
@@ -210,22 +252,22 @@ class Tree:
 
         A get_attr node in the graph holds it, so that it stays.
         """
-        parts = [part if part.isdecimal() else identifier(part) for part in path.split(".") if part]
+        parts = [_plain(part) for part in path.split(".", MAX_PARTS) if part]
         *parents, leaf = parts or ["value"]
         while any(".".join(parents[: end + 1]) in self.leaves for end in range(len(parents))):
             leaf = f"{parents.pop()}_{leaf}"
         owner = self.root
         for index, parent in enumerate(parents):
-            if not isinstance(getattr(owner, parent, None), nn.Module):
+            while not isinstance(getattr(owner, parent, None), nn.Module):
                 if hasattr(owner, parent):
                     parent = parents[index] = f"{parent}_of"
-                if not hasattr(owner, parent):
+                else:
                     owner.add_module(parent, nn.Module())
             owner = getattr(owner, parent)
-        name, count = leaf, 1
-        while hasattr(owner, name) or keyword.iskeyword(name):
-            count += 1
-            name = f"{leaf}_{count}"
+        name, key = leaf, ".".join([*parents, leaf])
+        while hasattr(owner, name):
+            self.copies[key] += 1
+            name = f"{leaf}_{self.copies[key] + 1}"
         if isinstance(stored, nn.Parameter):
             owner.register_parameter(name, stored)
         elif isinstance(stored, nn.Module):
@@ -241,20 +283,32 @@ def _item(results: Sequence[Tensor], index: int) -> Tensor:
     return results[index]
 
 
+def _plain(name: str) -> str:
+    """A name that code can have: a number as it is, since fx reads it by getattr."""
+    if name.isdecimal() and name.isascii():
+        return name[:SHOWN]
+    name = identifier(name)
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
 def _is_value(leaf: Any) -> bool:
-    return isinstance(leaf, Constant | Traced | Size)
+    return isinstance(leaf, Constant | Traced | Size | Place)
 
 
 def _meta(index: int) -> Callable[[Any], Any]:
     def meta(value: Any) -> Any:
         if isinstance(value, Traced):
             return value.metas[index]
+        if isinstance(value, Place):
+            return torch.device("meta")
         return value.each[index] if isinstance(value, Size) else value.tensor.to("meta")
 
     return meta
 
 
 def _real(value: Any) -> Any:
+    if isinstance(value, Place):
+        return torch.device("cpu")
     return value.value if isinstance(value, Size) else value.tensor
 
 

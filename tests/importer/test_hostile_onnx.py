@@ -138,6 +138,38 @@ def test_an_operator_that_makes_a_huge_tensor_allocates_nothing(tmp_path):
     refused(stored(tmp_path / "m.onnx", model), "ONNX Runtime cannot run|past the limit")
 
 
+def converted(model, tmp_path):
+    """The file converted without ONNX Runtime having run it first."""
+    file = read_onnx(stored(tmp_path / "m.onnx", model))
+    return convert(file, examples(file, open_sizes(file, 1, {}), 0, 1))
+
+
+def test_the_converter_itself_allocates_no_huge_constant_nor_many(tmp_path, monkeypatch):
+    model = onnx.load_from_string(matrix_file())
+    shape = helper.make_tensor("s", TensorProto.INT64, [2], [1 << 20, 1 << 20])
+    model.graph.initializer.append(shape)
+    model.graph.node.append(helper.make_node("ConstantOfShape", ["s"], ["huge"]))
+    with pytest.raises(NotConvertibleError, match="past the limit"):
+        converted(model, tmp_path)
+    monkeypatch.setattr("paifuser_lab.importer.tree.MAX_COMPUTED", 1000)
+    model.graph.initializer[1].CopyFrom(helper.make_tensor("s", TensorProto.INT64, [1], [100]))
+    converted(model, tmp_path)
+    for index in range(2):
+        model.graph.node.append(helper.make_node("ConstantOfShape", ["s"], [f"more{index}"]))
+    with pytest.raises(NotConvertibleError, match="constants take more than the limit"):
+        converted(model, tmp_path)
+
+
+def test_names_in_functions_and_inner_graphs_are_text(tmp_path):
+    model = onnx.load_from_string(matrix_file())
+    body = [helper.make_node("Relu", ["a"], ["bbbb"])]
+    imports = [helper.make_opsetid("", 18)]
+    model.functions.append(helper.make_function("f", "F", ["a"], ["bbbb"], body, imports))
+    content = model.SerializeToString().replace(b"bbbb", b"b\xff\xffb")
+    (tmp_path / "m.onnx").write_bytes(content)
+    refused(tmp_path / "m.onnx", "not a sound ONNX file")
+
+
 def test_random_and_cut_bytes_are_refused(tmp_path):
     for name, content in (("a", b"\xff" * 500), ("b", b""), ("c", matrix_file()[:60])):
         path = tmp_path / f"{name}.onnx"

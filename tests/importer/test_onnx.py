@@ -35,7 +35,25 @@ def single(path, node, shape, *, opset=18, initializers=(), output=(), functions
     return path
 
 
-@pytest.mark.parametrize("name", ["resnet18-tiny", "bert-base-tiny", "swin-t-tiny", "unet-tiny"])
+def graph_file(path, nodes, inputs, outputs, weights=(), kinds=None):
+    """A file of several inputs and outputs; the kind of an input is FLOAT unless given."""
+    kinds = kinds or {}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), shape)
+            for name, shape in inputs.items()
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        list(weights),
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("name", ["bert-base-tiny", "swin-t-tiny", "unet-tiny"])
 def test_a_model_of_the_zoo_comes_back_from_its_onnx_file_as_torch_layers(name, tmp_path):
     original = lab.load(name)
     path = exported(tmp_path / "model.onnx", original.model, original.inputs)
@@ -56,7 +74,7 @@ def test_a_model_of_the_zoo_comes_back_from_its_onnx_file_as_torch_layers(name, 
 def test_a_converted_file_is_profiled_quantized_pruned_and_folded(tmp_path):
     original = lab.load("resnet18-tiny")
     work = lab.load(exported(tmp_path / "net.onnx", original.model, original.inputs))
-    assert work.name == "net"
+    assert work.name == "net" and "converted to torch" in work.notes[0]
     recipe = lab.Recipe([{"prune": {"ratio": 0.25}}, {"precision": "int8"}])
     variant = lab.apply(work, recipe)
     fewer = sum(weight.numel() for weight in variant.module.parameters())
@@ -134,16 +152,20 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_an_operator_computes_what_onnx_runtime_computes(name, tmp_path):
-    attributes, integers = CASES[name]
-    weights = [
-        helper.make_tensor(key, TensorProto.INT64, [len(values)], values)
-        for key, values in integers.items()
-    ]
-    node = helper.make_node(name, ["x", *integers], ["y"], **attributes)
-    work = lab.load(single(tmp_path / "a.onnx", node, [4, 6], initializers=weights))
+def test_each_operator_computes_what_onnx_runtime_computes(tmp_path):
+    nodes, weights = [], []
+    for name, (attributes, integers) in CASES.items():
+        for key, values in integers.items():
+            tensor = helper.make_tensor(f"{name}.{key}", TensorProto.INT64, [len(values)], values)
+            weights.append(tensor)
+        inputs = ["x", *(f"{name}.{key}" for key in integers)]
+        nodes.append(helper.make_node(name, inputs, [f"of {name}"], **attributes))
+    path = graph_file(
+        tmp_path / "a.onnx", nodes, {"x": [4, 6]}, [f"of {name}" for name in CASES], weights
+    )
+    work = lab.load(path)
     assert "converted to torch" in work.notes[0]
+    assert work.output().keys() == {f"of {name}" for name in CASES}
 
 
 def test_gelu_and_silu_in_several_nodes_become_one_layer(tmp_path):
@@ -173,3 +195,144 @@ def test_inputs_are_given_by_name_and_wrong_names_are_refused(tmp_path):
     assert lab.load(path, sizes={"n": 9}).inputs.tensors[0].shape == (9, 3)
     with pytest.raises(lab.PaifuserError, match="no open size 'm'"):
         lab.load(path, sizes={"m": 9})
+
+
+def test_names_that_code_cannot_have_are_changed_and_never_shared(tmp_path):
+    nodes = [
+        helper.make_node("Relu", ["self"], ["h"], name="/in/lambda/Relu"),
+        helper.make_node("Relu", ["a.b"], ["i"], name="/in/lambda/Relu_1"),
+        helper.make_node("Add", ["h", "i"], ["j"]),
+        helper.make_node("Add", ["j", "a_b"], ["k"]),
+        helper.make_node("MatMul", ["k", "a." * 3000 + "weight"], ["y"]),
+    ]
+    weight = helper.make_tensor("a." * 3000 + "weight", TensorProto.FLOAT, [3, 3], [1.0] * 9)
+    shapes = {"self": [2, 3], "a.b": [2, 3], "a_b": [2, 3]}
+    work = lab.load(graph_file(tmp_path / "class.onnx", nodes, shapes, ["y"], [weight]))
+    assert "converted to torch" in work.notes[0] and len(work.inputs.kwargs) == 3
+    relus = [name for name, layer in work.model.named_modules() if type(layer) is nn.ReLU]
+    assert relus == ["in_.lambda_", "in_.lambda__2"]
+    assert torch.equal(lab.apply(work, lab.Recipe([])).model(**work.inputs.kwargs), work.output())
+
+
+def test_indices_in_a_size_that_is_open_are_right_at_every_size(tmp_path):
+    nodes = [
+        helper.make_node("GatherElements", ["x", "rows"], ["chosen"], axis=0),
+        helper.make_node("Gather", ["x", "last"], ["end"], axis=0),
+    ]
+    last = helper.make_tensor("last", TensorProto.INT64, [1], [-1])
+    path = graph_file(
+        tmp_path / "a.onnx", nodes, {"x": ["n"], "rows": ["n"]}, ["chosen", "end"], [last],
+        {"rows": TensorProto.INT64},
+    )  # fmt: skip
+    work = lab.load(path, sizes={"n": 5})
+    assert "converted to torch" in work.notes[0]
+    x, rows = torch.randn(40), torch.arange(39, -1, -1)
+    answer = work.model(x=x, rows=rows)
+    assert torch.equal(answer["chosen"], x.flip(0)) and torch.equal(answer["end"], x[-1:])
+
+
+def test_padding_that_depends_on_an_open_size_is_left_to_onnx_runtime(tmp_path):
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2],
+                            auto_pad="SAME_UPPER")  # fmt: skip
+    work = lab.load(single(tmp_path / "a.onnx", node, [1, 1, "h", "w"]))
+    assert "SAME_UPPER depends on the size" in work.notes[0]
+    x = torch.randn(1, 1, 7, 7)
+    assert torch.equal(work.model(x), nn.functional.max_pool2d(x, 3, 2, padding=1))
+
+
+def test_given_inputs_leave_open_sizes_open(tmp_path):
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], end=1),
+        helper.make_node("Concat", ["s", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    rest = helper.make_tensor("rest", TensorProto.INT64, [2], [2, 3])
+    path = single(tmp_path / "a.onnx", nodes, ["n", 6], initializers=[rest])
+    work = lab.Workload.from_onnx(path, {"x": torch.ones(4, 6)})
+    assert "converted" in work.notes[0] and work.model(torch.ones(7, 6)).shape == (7, 2, 3)
+
+
+def test_values_that_are_no_tensors_of_numbers_are_refused_in_one_sentence(tmp_path):
+    nodes = [helper.make_node("SequenceConstruct", ["x"], ["y"])]
+    sequence = graph_file(tmp_path / "a.onnx", nodes, {"x": [2]}, ["y"])
+    model = onnx.load(sequence)
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, [2]))
+    sequence.write_bytes(model.SerializeToString())
+    half = graph_file(
+        tmp_path / "b.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": [2]}, ["y"],
+        kinds={"x": TensorProto.BFLOAT16},
+    )  # fmt: skip
+    wrong = {
+        "output 0 is no tensor of numbers": lambda: lab.load(sequence),
+        "'x' is bfloat16": lambda: lab.load(half),
+        "'x' is a list; give a tensor": lambda: lab.load(half, inputs={"x": [1.0, 2.0]}),
+        "inputs gives Tensor; give a dict": lambda: lab.load(half, inputs=torch.ones(2)),
+        "'n'.=0 is not possible": lambda: lab.load(half, sizes={"n": 0}),
+        "has no option 'epochs'": lambda: lab.load(half, epochs=3),
+    }
+    for match, call in wrong.items():
+        with pytest.raises(lab.PaifuserError, match=match):
+            call()
+
+
+def onnx_only(path):
+    """A file with a product that can be rounded, and an operator that torch has no layer for."""
+    values = torch.randn(8, 9, generator=torch.Generator().manual_seed(0)).reshape(-1).tolist()
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [8, 9], values)
+    shape = helper.make_tensor("s", TensorProto.INT64, [3], [-1, 3, 3])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Reshape", ["h", "s"], ["m"]),
+        helper.make_node("Det", ["m"], ["d.1"]),
+        helper.make_node("Relu", ["h"], ["d_1"]),
+    ]
+    return graph_file(path, nodes, {"x": [16, 8]}, ["d.1", "d_1"], [weight, shape])
+
+
+def test_a_file_that_runs_as_it_is_is_quantized_as_onnx_saved_and_loaded(tmp_path):
+    work = lab.load(onnx_only(tmp_path / "a.onnx"))
+    assert work.output().keys() == {"d.1", "d_1"}
+    variant = lab.apply(work, lab.Recipe([{"precision": "int8"}]))
+    notes = " ".join(variant.notes)
+    assert "ONNX only" in notes and "on the example inputs" in notes
+    kinds = [node.op_type for node in onnx.load_from_string(
+        variant.module.file.numpy().tobytes()).graph.node]  # fmt: skip
+    assert "QuantizeLinear" in kinds
+    answer, right = variant.model(work.inputs.args[0]), work.output()
+    error = (answer["d_1"] - right["d_1"]).norm() / right["d_1"].norm()
+    assert 0 < error < 0.1
+    variant.save(tmp_path / "mine")
+    again = lab.load(tmp_path / "mine")
+    assert torch.equal(again.output()["d_1"], answer["d_1"])
+    for options in ({"default": "bf16"}, {"default": "int8", "layers": {"*": "int8"}}):
+        with pytest.raises(lab.PaifuserError, match="can be put into int8 as a whole"):
+            lab.apply(work, lab.Recipe([{"precision": options}]))
+
+
+def test_a_saved_folder_finds_its_file_again_unless_it_has_changed(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    exported(here / "net.onnx", model, torch.randn(2, 4))
+    variant = lab.apply(lab.load("net.onnx"), lab.Recipe([{"precision": "bf16"}]))
+    variant.save("mine")
+    right = variant.model(variant.work.inputs.args[0])
+
+    def loaded(folder):
+        return lab.load(folder).output()
+
+    monkeypatch.chdir(tmp_path)
+    assert torch.equal(loaded("here/mine"), right)  # where the file was
+    here.rename(tmp_path / "moved")
+    assert torch.equal(loaded("moved/mine"), right)  # beside the folder
+    nn.init.zeros_(model[0].weight)
+    exported(tmp_path / "moved" / "net.onnx", model, torch.randn(2, 4))
+    with pytest.raises(
+        lab.PaifuserError, match="holds something else than when the model was saved"
+    ):
+        loaded("moved/mine")
+    (tmp_path / "moved" / "net.onnx").unlink()
+    with pytest.raises(lab.PaifuserError, match=r"no ONNX file 'net.onnx'.*give it"):
+        loaded("moved/mine")

@@ -14,5 +14,6 @@ load       which of the two, with parity proven
 from __future__ import annotations
 
 from .load import load_onnx
+from .runtime import OnnxModel
 
-__all__ = ["load_onnx"]
+__all__ = ["OnnxModel", "load_onnx"]

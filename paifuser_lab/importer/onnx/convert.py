@@ -82,7 +82,8 @@ class _Conversion:
                 reason = f"{type(error).__name__}: {first_line(error)}"[:200]
                 raise NotConvertibleError(f"at its {_described(node)}: {reason}") from error
         outputs = {value.name: self._output(value.name) for value in self.file.graph.output}
-        return self.tree.finish(outputs, self.file.path.stem)
+        output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+        return self.tree.finish(output, self.file.path.stem)
 
     def _convert(self, node: onnx.NodeProto, index: int) -> None:
         if node.op_type == "Constant":

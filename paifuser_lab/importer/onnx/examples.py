@@ -9,15 +9,15 @@ import onnx
 import torch
 from torch import Tensor
 
+from ...arguments import check_count
 from ...errors import FileError, WorkloadError
+from ..examples import PASSES_ON, plausible
 from ..limits import checked_shape, shown
 from .proto import DTYPES, OnnxFile
 
 IMAGE = 64  # the sides of an image of any size; UNet and YOLO halve it five times
 LENGTH = 16  # every other size that the file leaves open
 SECOND_BATCH = 3
-TABLES = ("Gather", "Embedding")
-PASSES_ON = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,15 @@ class OpenSize:
 
 def open_sizes(file: OnnxFile, batch: int, sizes: Mapping[str, int]) -> dict[str, OpenSize]:
     """The sizes that the file leaves open, by name; `sizes` gives some by the user's choice."""
+    for name, size in sizes.items():
+        check_count(f"sizes[{name!r}]", size, error=WorkloadError)
     found: dict[str, OpenSize] = {}
     for value in file.inputs:
         dims = value.type.tensor_type.shape.dim
         for axis, dim in enumerate(dims):
             if dim.HasField("dim_value"):
                 continue
-            name = _symbol(value, axis)
+            name = symbol_of(value, axis)
             if axis == 0:
                 first, second = batch, batch + SECOND_BATCH
             elif len(dims) == 4 and axis > 1:
@@ -69,7 +71,8 @@ def examples(
     ]
 
 
-def _symbol(value: onnx.ValueInfoProto, axis: int) -> str:
+def symbol_of(value: onnx.ValueInfoProto, axis: int) -> str:
+    """The name of an open size."""
     return value.type.tensor_type.shape.dim[axis].dim_param or f"{value.name}.{axis}"
 
 
@@ -90,7 +93,7 @@ def _shape(
                     "export it with an open batch."
                 )
         else:
-            size = sizes[_symbol(value, axis)]
+            size = sizes[symbol_of(value, axis)]
             shape.append(size.second if index else size.first)
     return checked_shape(shape, f"{file.path.name}: the input {shown(value.name)}")
 
@@ -106,26 +109,26 @@ def _tensor(
             "model that reads tensors."
         )
     dtype = DTYPES[kind]
-    if dtype.is_floating_point:
-        return torch.randn(shape, generator=generator).to(dtype)
-    if "mask" in value.name or dtype is torch.bool:
-        return torch.ones(shape, dtype=dtype)
-    highest = min(_rows_read(file, value.name), default=2)
-    return torch.randint(0, max(1, highest), shape, generator=generator).to(dtype)
+    rows = min(_rows_read(file, value.name), default=2)
+    return plausible(value.name, shape, dtype, rows, generator)
 
 
 def _rows_read(file: OnnxFile, name: str) -> Iterator[int]:
     """The numbers of rows of the weights that an input indexes."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in file.graph.node:
+        for at in node.input:
+            readers.setdefault(at, []).append(node)
     waiting, seen = [name], {name}
     while waiting:
         current = waiting.pop()
-        for node in file.graph.node:
+        for node in readers.get(current, ()):
             if node.op_type == "Gather" and len(node.input) == 2 and node.input[1] == current:
                 table = file.weights.get(node.input[0])
                 axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
                 if table is not None and -len(table.dims) <= axis < len(table.dims):
                     yield table.dims[axis]
-            elif node.op_type in PASSES_ON and node.input[:1] == [current]:
+            elif node.op_type in PASSES_ON and node.input[0] == current:
                 new = [output for output in node.output if output not in seen]
                 seen.update(new)
                 waiting += new

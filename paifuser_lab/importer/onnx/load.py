@@ -13,12 +13,13 @@ from onnx import inliner
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ...errors import FileError, WorkloadError, first_line
-from ..limits import Imported, NotConvertibleError, identifier, shown
+from ...errors import FileError, first_line
+from ..examples import checked_inputs
+from ..limits import Imported, NotConvertibleError, shown
 from .convert import convert
-from .examples import examples, open_sizes
+from .examples import examples, open_sizes, symbol_of
 from .proto import OnnxFile, read_onnx
-from .runtime import OnnxModel, runtime_outputs
+from .runtime import OnnxModel, external_files, runtime_outputs
 
 # relative L2 errors past which a converted module is not used: sums in another order are allowed
 TOLERANCES = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -38,9 +39,13 @@ def load_onnx(
     leaves sizes open, for inputs of other sizes too. `inputs` are used in place of made-up ones.
     """
     file = _inlined(read_onnx(path))
-    given = [_checked(file, inputs)] if inputs is not None else []
-    open_ = {} if given else open_sizes(file, batch, sizes or {})
-    tried = given or examples(file, open_, seed, batch)
+    if inputs is None:
+        tried = examples(file, open_sizes(file, batch, sizes or {}), seed, batch)
+    else:
+        names = [value.name for value in file.inputs]
+        given = checked_inputs(file.path.name, names, inputs)
+        open_ = open_sizes(file, 1, _sizes_of(file, given))
+        tried = [given, *examples(file, open_, seed, 1)[1:]]
     expected, notes = _run(file, tried)
     tried = tried[: len(expected)]
     if any(tensor.numel() == 0 for tensor in expected[0]):
@@ -58,7 +63,8 @@ def load_onnx(
             f"runs in ONNX Runtime as it is, since {obstacle}; it is measured as a "
             "whole, and its layers are neither seen nor changed"
         )
-    return Imported(module, _call_inputs(module, tried[0]), file.path.stem, tuple(notes))
+    files = (file.path, *sorted(external_files(file)))
+    return Imported(module, _call_inputs(module, tried[0]), file.path.stem, tuple(notes), files)
 
 
 def _inlined(file: OnnxFile) -> OnnxFile:
@@ -74,14 +80,16 @@ def _inlined(file: OnnxFile) -> OnnxFile:
         ) from error
 
 
-def _checked(file: OnnxFile, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    names = [value.name for value in file.inputs]
-    if sorted(names) != sorted(inputs):
-        raise WorkloadError(
-            f"{file.path.name} reads {', '.join(map(shown, names))}, and inputs gives "
-            f"{', '.join(map(shown, inputs)) or 'none'}; give a dict with these names."
+def _sizes_of(file: OnnxFile, given: Mapping[str, Tensor]) -> dict[str, int]:
+    """The values of the open sizes in inputs that were given."""
+    return {
+        symbol_of(value, axis): int(size)
+        for value in file.inputs
+        for axis, (dim, size) in enumerate(
+            zip(value.type.tensor_type.shape.dim, given[value.name].shape, strict=False)
         )
-    return {name: inputs[name] for name in names}
+        if not dim.HasField("dim_value")
+    }
 
 
 def _run(file: OnnxFile, tried: list[dict[str, Tensor]]) -> tuple[list[list[Tensor]], list[str]]:
@@ -148,7 +156,7 @@ def _call_inputs(module: Any, example: dict[str, Tensor]) -> Any:
 
 def _opaque(file: OnnxFile) -> OnnxModel:
     names = [value.name for value in file.inputs]
-    outputs = [identifier(value.name) for value in file.graph.output]
+    outputs = [value.name for value in file.graph.output]
     model = OnnxModel(file.path.read_bytes(), names, outputs)
     model.folder = str(file.path.absolute()) if file.has_external_data else ""
     return model.eval()

@@ -6,6 +6,7 @@ This file is also the program of that process, which imports neither torch nor t
 
 import json
 import sys
+import typing
 
 MEMORY = 8 << 30  # bytes of address space beside those for the file, several times
 SECONDS = 120
@@ -30,10 +31,12 @@ def main(model: str, inputs: str, outputs: str, memory: int, seconds: int) -> No
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     given = numpy.load(inputs, allow_pickle=False)
     names = json.loads(bytes(given["names"]).decode())
-    results = {}
+    results: dict[str, typing.Any] = {}
     for index in range(int(given["count"])):
         feed = {name: given[f"{index}.{at}"] for at, name in enumerate(names)}
         for at, result in enumerate(session.run(None, feed)):
+            if not isinstance(result, numpy.ndarray) or result.dtype.kind not in "biufc":
+                raise TypeError(f"its output {at} is no tensor of numbers")
             results[f"{index}.{at}"] = result
     numpy.savez(outputs, **results)
 

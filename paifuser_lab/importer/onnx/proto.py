@@ -130,13 +130,26 @@ def tensor_of(tensor: onnx.TensorProto, path: Path) -> Tensor:
     return torch.frombuffer(raw, dtype=dtype).reshape(tuple(tensor.dims))
 
 
-def _check_names(graph: onnx.GraphProto) -> None:
+def _check_names(model: onnx.ModelProto) -> None:
     """Raise where a name is not text: protobuf then gives its bytes."""
-    values = (*graph.input, *graph.output, *graph.initializer, *graph.value_info)
-    names = [value.name for value in values]
+    for function in model.functions:
+        _check_texts([function.name, function.domain, *function.input, *function.output])
+    for graph, _ in _graphs(model):
+        values = (*graph.input, *graph.output, *graph.initializer, *graph.value_info)
+        _check_texts([value.name for value in values])
+        _check_texts(_names_in(graph))
+
+
+def _names_in(graph: onnx.GraphProto) -> list[str]:
+    """The names in the nodes of a graph."""
+    names: list[str] = []
     for node in graph.node:
         names += [node.name, node.op_type, node.domain, *node.input, *node.output]
         names += [attribute.name for attribute in node.attribute]
+    return names
+
+
+def _check_texts(names: list[str]) -> None:
     for name in names:
         if not isinstance(name, str):
             raise ValueError(f"the name {bytes(name)[:20]!r} is not text")
@@ -144,7 +157,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
 
 def _check(file: OnnxFile) -> None:
     model, name = file.model, file.path.name
-    _check_names(model.graph)
+    _check_names(model)
     if not model.graph.output or not (model.graph.node or model.graph.initializer):
         raise FileError(f"{name} holds no ONNX graph; is it the right file?")
     if file.opset < MIN_OPSET:

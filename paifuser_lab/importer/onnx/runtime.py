@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,13 +25,14 @@ from .proto import OnnxFile
 
 SIGNALS = {-9: "was ended for its use of memory or time", -11: "crashed", -6: "crashed"}
 MAX_REASON = 200  # characters
+CODE = re.compile(r"^\w+: \[ONNXRuntimeError\] : \d+ : \w+ : ")  # before each reason
 
 
 def runtime_outputs(file: OnnxFile, examples: Sequence[dict[str, Tensor]]) -> list[list[Tensor]]:
     """The outputs of ONNX Runtime for each example, from a process with limits."""
     names = [value.name for value in file.inputs]
     arrays: dict[str, Any] = {
-        f"{index}.{at}": example[name].numpy()
+        f"{index}.{at}": _array(file, name, example[name])
         for index, example in enumerate(examples)
         for at, name in enumerate(names)
     }
@@ -56,13 +58,22 @@ def runtime_outputs(file: OnnxFile, examples: Sequence[dict[str, Tensor]]) -> li
                 "model, or does it loop?"
             ) from error
         if done.returncode:
-            raise FileError(f"ONNX Runtime cannot run {file.path.name}: {_reason(done)}.")
+            raise FileError(f"ONNX Runtime cannot run {file.path.name}: {_reason(file, done)}.")
         results = np.load(outputs, allow_pickle=False)
         count = len(file.graph.output)
         return [
             [torch.from_numpy(results[f"{index}.{at}"]) for at in range(count)]
             for index in range(len(examples))
         ]
+
+
+def _array(file: OnnxFile, name: str, tensor: Tensor) -> Any:
+    if tensor.dtype is torch.bfloat16:
+        raise FileError(
+            f"{file.path.name}: the input {shown(name)} is bfloat16, which ONNX Runtime does not "
+            "take from Python; export it with an input in float32."
+        )
+    return tensor.detach().cpu().numpy()
 
 
 def external_files(file: OnnxFile) -> set[Path]:
@@ -75,11 +86,12 @@ def external_files(file: OnnxFile) -> set[Path]:
     }
 
 
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+def _reason(file: OnnxFile, done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode in SIGNALS:
         return f"it {SIGNALS[done.returncode]}"
     lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
-    return shown(lines[-1][:MAX_REASON]).strip("'\"").rstrip(".")
+    reason = CODE.sub("", lines[-1]).replace(str(file.path.absolute()), file.path.name)
+    return repr(reason[:MAX_REASON]).strip("'\"").rstrip(". ")
 
 
 class OnnxModel(nn.Module):
@@ -89,6 +101,7 @@ class OnnxModel(nn.Module):
     """
 
     file: Tensor
+    is_onnx_file = True  # known without importing this module
 
     def __init__(self, content: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
@@ -105,6 +118,11 @@ class OnnxModel(nn.Module):
         if len(results) == 1:
             return results[0]
         return dict(zip(self.output_names, results, strict=True))
+
+    def replace(self, content: bytes) -> None:
+        """Run another file from now on, with the same inputs and outputs."""
+        self.file = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        self.sessions = {}
 
     def _session(self) -> Any:
         """A session with torch's number of threads; one is kept for each number."""

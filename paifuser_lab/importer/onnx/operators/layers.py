@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...limits import NotConvertibleError
 from ...tree import Constant, Traced, Value
-from .registry import Call, dtype_of, operator, shape_of
+from .registry import Call, dtype_of, is_open, operator, shape_of
 
 META = "meta"
 
@@ -269,6 +269,8 @@ def _window(
         total = []
         for axis in range(rank):
             size, reach = call.shape(0)[axis + 2], (kernel[axis] - 1) * dilation[axis] + 1
+            if stride[axis] != 1 and is_open(call.value(0), axis + 2):
+                raise NotConvertibleError(f"its padding {how} depends on the size of the image")
             total.append(max(0, (-(-size // stride[axis]) - 1) * stride[axis] + reach - size))
         less, more = [size // 2 for size in total], [size - size // 2 for size in total]
         begin, end = (less, more) if how == "SAME_UPPER" else (more, less)

@@ -136,6 +136,11 @@ def shape_of(value: Value) -> tuple[int, ...]:
     return tuple(value.tensor.shape) if isinstance(value, Constant) else value.shape
 
 
+def is_open(value: Value, axis: int) -> bool:
+    """Whether a size differs between the examples."""
+    return isinstance(value, Traced) and len({meta.shape[axis] for meta in value.metas}) > 1
+
+
 def dtype_of(value: Value) -> torch.dtype:
     """The dtype of a value."""
     return value.tensor.dtype if isinstance(value, Constant) else value.dtype

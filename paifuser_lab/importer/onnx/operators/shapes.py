@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as python
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def flatten(call: Call) -> Value:
     first = [_size(call, call.value(0), index) for index in range(axis % rank if axis else 0)]
     rows: Any = Size(1, (1,) * call.tree.examples)
     for size in first:
-        rows = call.tree.arithmetic(lambda a, b: a * b, rows, size)
+        rows = call.tree.arithmetic(python.mul, rows, size)
     return call.call(torch.reshape, call.value(0), [rows, -1])  # type: ignore[no-any-return]
 
 
@@ -141,16 +142,24 @@ def gather(call: Call) -> Value:
     if isinstance(indices, Constant):
         if indices.tensor.ndim == 0:
             return call.call(torch.select, call.value(0), axis, int(indices.tensor))  # type: ignore[no-any-return]
-        size = call.shape(0)[axis]
-        indices = Constant(torch.where(indices.tensor < 0, indices.tensor + size, indices.tensor))
-    before = (slice(None),) * (axis % call.rank(0))
-    return call.call(_indexed, call.value(0), len(before), indices)  # type: ignore[no-any-return]
+        size = _size(call, call.value(0), axis)
+        own = indices.tensor
+        if isinstance(size.value, int):
+            indices = Constant(torch.where(own < 0, own + size.value, own))
+        elif bool((own < 0).any()):  # from the end of a size that is open
+            return call.call(_at, call.value(0), axis % call.rank(0), indices)  # type: ignore[no-any-return]
+    return call.call(_indexed, call.value(0), axis % call.rank(0), indices)  # type: ignore[no-any-return]
 
 
 def _indexed(x: Tensor, axis: int, indices: Tensor) -> Tensor:
     """Values at some indices along a dimension."""
     if indices.ndim == 1:
         return torch.index_select(x, axis, indices)
+    return _at(x, axis, indices)
+
+
+def _at(x: Tensor, axis: int, indices: Tensor) -> Tensor:
+    """Values at some indices along a dimension; negative ones count from its end."""
     places: tuple[Any, ...] = (*(slice(None),) * axis, indices.long())
     return x[places]
 
@@ -159,7 +168,7 @@ def _indexed(x: Tensor, axis: int, indices: Tensor) -> Tensor:
 def gather_elements(call: Call) -> Value:
     """For each place of the output the value at an index along one dimension."""
     axis = int(call.attribute("axis", 0))
-    size = call.shape(0)[axis]
+    size = _size(call, call.value(0), axis)
     indices = call.call(torch.remainder, call.value(1), size)
     return call.call(torch.gather, call.value(0), axis, indices)  # type: ignore[no-any-return]
 
