@@ -9,6 +9,7 @@ target      what a target is: it converts, and runs what it wrote
 exportable  what a target takes: a model, its inputs by name, where it comes from
 program     the model from tensors to tensors; captures by torch.export, guarded
 export      converted, compared with the live model, timed, delivered
+delivery    an artefact moved to where it belongs, whole
 exporters   each target tried with one model on this machine
 onnx_file   ONNX files: opset, precision, names, metadata, external data
 opset       an ONNX model rewritten for an older opset

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
-import re
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._files import cannot_write, checked_path, staged
+from .._files import cannot_write, staged
 from ..arguments import check_seconds, check_threads
 from ..errors import (
     ExportError,
@@ -23,9 +20,10 @@ from ..errors import (
     first_line,
 )
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
-from ..records import ExportReport
+from ..records import ExportReport, LayerDifference
 from ..stopping import ShouldStop, stop_if_asked
 from ..workload import running_in_turns
+from .delivery import deliver, path_of, size_bytes
 from .exportable import Exportable
 from .program import another_batch
 from .registry import target_of
@@ -35,8 +33,6 @@ ROUNDS = 30
 STOPPED = "was stopped before the file was complete; no file was changed."
 EXAMPLE, OTHER_VALUES, OTHER_BATCH = "the example", "other values", "another batch"
 INTEGERS = ("int8", "int8-weights", "int4-weights")
-WEIGHTS = re.compile(r"\.[0-9a-f]{8}\.data")  # ends the names of weights beside a file
-NO_FILE_NAME = re.compile(r"[^\w.-]+")
 
 
 def export(
@@ -67,7 +63,7 @@ def export(
     chosen = chosen.model_copy(
         update={"precision": precision_of(exportable, kind, chosen.precision)}
     )
-    goal = _path_of(path, exportable.name, kind)
+    goal = path_of(path, exportable.name, kind)
     count = threads or getattr(subject, "own_threads", None) or torch.get_num_threads()
     try:
         with staged(goal) as stage:
@@ -95,8 +91,8 @@ class ONNXConverter:
     def convert(
         self, model: Any, inputs: Any = None, path: str | Path | None = None, **more: Any
     ) -> ExportReport:
-        """Write a model, workload or variant; the inputs of a bare model may be left out where a
-        workload was made of it in this process.
+        """Write a model, workload or variant; the inputs of a bare model may be left out where it
+        was called under `lab.enable()`, or a workload was made of it, in this process.
         """
         return export(model, "onnx", path, inputs=inputs, **self.options, **more)
 
@@ -110,6 +106,11 @@ def precision_of(exportable: Exportable, target: Target, wanted: str | None) -> 
     own = exportable.precision
     precision = wanted or own
     family = "int8" if precision in INTEGERS else precision
+    if family not in target.precisions and wanted is None:
+        raise ExportError(
+            f"{exportable.name} is in {own}, which {target.title} does not take; export the "
+            "original, or drop the step that rounds it."
+        )
     if family not in target.precisions:
         raise ExportError(
             f"{target.title} is not written in {precision}; choose one of "
@@ -233,7 +234,7 @@ class _Export:
                 f"({first_line(problem)}); no file was changed."
             ) from problem
         if not error <= allowed:
-            found = self.target.first_difference(exportable, self.artefact, tensors, allowed)
+            found = self._first_difference(tensors, allowed)
             first = f", first at layer '{found.layer}'" if found and found.layer else ""
             raise ParityError(
                 f"{self._differs(what)} by {error:.1e} (allowed {allowed:.0e}){first}; no file was "
@@ -242,6 +243,12 @@ class _Export:
             )
         return _Parity(error, largest)
 
+    def _first_difference(self, tensors: list[Tensor], allowed: float) -> LayerDifference | None:
+        try:
+            return self.target.first_difference(self.exportable, self.artefact, tensors, allowed)
+        except Exception:  # a runtime that cannot give what is inside the file; it stays refused
+            return None
+
     def _differs(self, what: str) -> str:
         return (
             f"{self.exportable.name} in {self.target.title} ({self.precision}) differs from the "
@@ -249,7 +256,10 @@ class _Export:
         )
 
     def _remedy(self) -> str:
-        return "; export it in fp32" if self.precision in ("fp16", "bf16") else ""
+        if self.target.remedy:
+            return f"; {self.target.remedy}"
+        is_own = self.precision == self.exportable.precision
+        return "; export it in fp32" if self.precision in ("fp16", "bf16") and not is_own else ""
 
     def _latency(self, run: Run, seconds: float) -> dict[str, Any]:
         """The latencies of the live model and of the artefact, timed in turn."""
@@ -271,58 +281,3 @@ class _Export:
             "speed_up": ratio,
             "interval": interval,
         }
-
-
-def size_bytes(folder: Path) -> int:
-    """The size of all files in a folder and below."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def deliver(stage: Path, goal: Path) -> None:
-    """Move an artefact from its temporary folder to `goal`: what lies beside it first, and itself
-    last, so that a kill in between leaves the old one, or the new one whole.
-    """
-    for file in (stage, *stage.rglob("*")):
-        _synced(file)
-    others = [file for file in sorted(stage.iterdir()) if file.name != goal.name]
-    for file in others:
-        os.replace(file, goal.parent / file.name)
-    artefact = stage / goal.name
-    if goal.is_dir() and not goal.is_symlink():
-        old = stage / f"{goal.name}.old"  # deleted with the stage
-        os.rename(goal, old)
-        try:
-            os.rename(artefact, goal)
-        except OSError:
-            os.rename(old, goal)
-            raise
-    else:
-        os.replace(artefact, goal)
-        kept = {file.name for file in others}
-        for file in goal.parent.glob(f"{glob.escape(goal.stem)}.*.data"):
-            if WEIGHTS.fullmatch(file.name[len(goal.stem) :]) and file.name not in kept:
-                file.unlink(missing_ok=True)  # of the file that was replaced
-
-
-def _synced(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _path_of(path: str | Path | None, name: str, target: Target) -> Path:
-    """Where the artefact goes: the given file, a file in the given folder, or the model's name."""
-    own = (NO_FILE_NAME.sub("_", name).strip("_.") or "model") + target.suffix
-    if path is None:
-        return Path(own).absolute()
-    given = checked_path(path)
-    if given.is_dir() and not given.name.endswith(target.suffix):
-        return (given / own).absolute()
-    if not given.name.endswith(target.suffix):
-        raise ExportError(
-            f"{target.title} is written as '{target.suffix}', and {given.name!r} ends otherwise; "
-            f"give {given.with_suffix(target.suffix).name!r}, or a folder that exists."
-        )
-    return given.absolute()

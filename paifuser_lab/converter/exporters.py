@@ -57,8 +57,9 @@ def small_model() -> Workload:
             nn.MaxPool2d(2),
             nn.Conv2d(8, 8, 3, padding=1),
             nn.ReLU(),
+            nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(8 * (SIDE // 2) ** 2, 10),
+            nn.Linear(8 * (SIDE // 4) ** 2, 10),
         )
         return Workload(layers.eval(), torch.randn(1, 3, SIDE, SIDE), name="small")
 

@@ -51,6 +51,7 @@ class Hls(Target):
     extra, needs = "fpga", "hls4ml"
     precisions = ("fp32",)
     Options = HlsOptions
+    remedy = "give a greater width"
 
     def obstacle(self) -> str:
         if not find_spec("hls4ml"):

@@ -37,6 +37,10 @@ class LiteRT(Target):
 
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
         self.check_available()
+        if options.dynamic:
+            raise ExportError(
+                f"{self.title} is written for the example's batch alone here; leave `dynamic` out."
+            )
         with compilers_silenced(), redirect_stdout(StringIO()):
             try:
                 import litert_torch
@@ -58,16 +62,22 @@ class LiteRT(Target):
         interpreter.allocate_tensors()
         inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
         runner = interpreter.get_signature_runner() if interpreter.get_signature_list() else None
-        order = sorted(runner.get_input_details()) if runner else []
+        order = sorted(runner.get_input_details(), key=_place) if runner else []
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             arrays = [tensor.detach().contiguous().numpy() for tensor in tensors]
             if runner:
                 found = runner(**dict(zip(order, arrays, strict=True)))
-                return [torch.from_numpy(found[name]) for name in sorted(found)]
+                return [torch.from_numpy(found[name]) for name in sorted(found, key=_place)]
             for detail, array in zip(inputs, arrays, strict=True):
                 interpreter.set_tensor(detail["index"], array)
             interpreter.invoke()
             return [torch.from_numpy(interpreter.get_tensor(one["index"])) for one in outputs]
 
         return run
+
+
+def _place(name: str) -> tuple[int, str]:
+    """The place of a tensor in the signature: 10 of args_10, which is behind args_9."""
+    number = name.rpartition("_")[2]
+    return int(number) if number.isdecimal() else 0, name

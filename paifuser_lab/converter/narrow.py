@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import torch
 
 # what overflows or loses too much in fp16 stays in fp32, besides the converter's own list
@@ -24,7 +25,8 @@ UNSAFE_IN_FP16 = (
 )
 NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 LEAST_VALUES = 256  # of a weight that is worth a node of its own
-STORED = "_bf16"  # ends the names of weights in bf16
+STORED = "_bf16"  # ends the names of tensors in bf16
+IN_FP32 = "computed with in fp32: ONNX Runtime has no kernels in bf16 on a CPU"
 
 
 def to_fp16(model: Any) -> tuple[Any, list[str]]:
@@ -61,18 +63,56 @@ def to_bf16(model: Any) -> list[str]:
             raw_data=rounded.view(torch.int16).numpy().tobytes(),
         )
         tensor.CopyFrom(stored)
-        widened.append(
-            onnx.helper.make_node(
-                "Cast", [stored.name], [name], name=f"{name}_widened", to=onnx.TensorProto.FLOAT
-            )
-        )
+        widened.append(_cast(stored.name, name, onnx.TensorProto.FLOAT))
     nodes = [*widened, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
-    return [
-        f"{len(widened)} weights are stored in bf16 and computed with in fp32: ONNX Runtime has no "
-        "kernels in bf16 on a CPU"
-    ]
+    return [f"{len(widened)} weights are stored in bf16 and {IN_FP32}"]
+
+
+def widen_bf16(model: Any) -> list[str]:
+    """Let a model whose values are in bf16 compute in fp32, of the rounded values: its weights stay
+    stored in bf16, and casts to bf16 still round. Return a note; none where nothing is in bf16.
+    """
+    import onnx
+
+    bf16, fp32 = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
+    graph, nodes = model.graph, []
+    stored = [tensor for tensor in graph.initializer if tensor.data_type == bf16]
+    ends = (*graph.input, *graph.output)
+    if not stored and not any(_casts_to(node, bf16) for node in graph.node):
+        return []
+    if any(value.type.tensor_type.elem_type == bf16 for value in ends):
+        return []  # its callers give or get bf16, too
+    for tensor in stored:
+        name, tensor.name = tensor.name, f"{tensor.name}{STORED}"
+        nodes.append(_cast(tensor.name, name, fp32))
+    for node in graph.node:
+        nodes.append(node)
+        if _casts_to(node, bf16):
+            rounded = f"{node.output[0]}{STORED}"
+            nodes.append(_cast(rounded, node.output[0], fp32))
+            node.output[0] = rounded
+        for attribute in node.attribute:
+            if attribute.HasField("t") and attribute.t.data_type == bf16:
+                wide = onnx.numpy_helper.to_array(attribute.t).astype(numpy.float32)
+                attribute.t.CopyFrom(onnx.numpy_helper.from_array(wide, attribute.t.name))
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(copies)
+    return [f"its values are rounded to bf16 and {IN_FP32}"]
+
+
+def _casts_to(node: Any, kind: int) -> bool:
+    return node.op_type == "Cast" and any(
+        entry.name == "to" and entry.i == kind for entry in node.attribute
+    )
+
+
+def _cast(source: str, made: str, kind: int) -> Any:
+    import onnx
+
+    return onnx.helper.make_node("Cast", [source], [made], name=f"{made}_widened", to=kind)
 
 
 def widen_norms(model: Any) -> None:

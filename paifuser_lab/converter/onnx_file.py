@@ -22,7 +22,7 @@ from ..records import LayerDifference
 from ..workload import Inputs, running
 from .exportable import Exportable
 from .layer_parity import first_difference
-from .narrow import to_bf16, to_fp16, widen_norms
+from .narrow import to_bf16, to_fp16, widen_bf16, widen_norms
 from .onnx import Names, onnx_program
 from .opset import lower_opset, opset_of
 from .program import (
@@ -63,8 +63,8 @@ class OnnxFile(Target):
 
     def convert(self, exportable: Exportable, path: Path, options: OnnxOptions) -> Conversion:
         """Write the file in the wanted opset, or raise with the lowest that works."""
-        notes: list[str] = []
         model = onnx_model(exportable, options)
+        notes = widen_bf16(model)
         if options.opset is not None and opset_of(model) > options.opset:
             lower_opset(exportable.name, model, options.opset)
         if options.precision == "fp16" != exportable.precision:

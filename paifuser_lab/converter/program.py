@@ -65,6 +65,11 @@ def check_repeatable(name: str, function: FlatModel, tensors: list[Tensor]) -> N
         )
     if not first:
         raise ExportError(f"{name} cannot be exported: its output holds no tensor; return one.")
+    if has_nan(first):
+        raise ExportError(
+            f"{name} cannot be exported: its output for the example holds a NaN, with which no "
+            "file's output can be compared; give other inputs, or mend its weights."
+        )
     if not _agree(first, second):
         raise ExportError(
             f"{name} cannot be exported: it gives two outputs for the same inputs, as a model does "

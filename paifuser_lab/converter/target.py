@@ -52,6 +52,7 @@ class Target(ABC):
     needs: ClassVar[str] = ""  # the package that `obstacle` looked for, as pip names it
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)  # those it can deliver, "int8" as Q/DQ
     Options: ClassVar[type[TargetOptions]] = TargetOptions
+    remedy: ClassVar[str] = ""  # what to do where outputs differ by its own arithmetic
 
     @abstractmethod
     def obstacle(self) -> str:

@@ -8,6 +8,7 @@ from ..errors import ExportError
 from ..measure import output_error
 from .exportable import Exportable
 from .onnx_file import OnnxFile
+from .program import batch_of
 from .target import Conversion, Run, Target, TargetOptions, not_run
 
 MODEL, ENGINE, SCRIPT = "model.onnx", "model.engine", "build.sh"
@@ -80,12 +81,13 @@ def build_script(names: list[str], exportable: Exportable, *, dynamic: bool, pre
     if precision == "fp32":
         options.append("--noTF32")
     if dynamic:
+        count = batch_of(exportable.tensors)
         shapes = [list(tensor.shape) for tensor in exportable.tensors]
         for option, batch in zip(("minShapes", "optShapes", "maxShapes"), BATCHES, strict=True):
             sizes = [
                 f"{name}:{'x'.join(map(str, [batch, *shape[1:]]))}"
                 for name, shape in zip(names, shapes, strict=True)
-                if shape
+                if shape[:1] == [count]  # the others have a fixed shape in the file
             ]
             options.append(f"--{option}={','.join(sizes)}")
     lines = " \\\n  ".join(["trtexec", *options])

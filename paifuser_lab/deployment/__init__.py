@@ -7,10 +7,10 @@ folder           the folder on the disk: replaced whole or not at all, its hashe
 preprocessing    what the model expects: shapes, mean and standard deviation, tokens, labels
 model_card       where the model comes from, what was measured, what is not known
 container        the Dockerfile and the pinned packages
-kubernetes       manifests of a batch job on KubeRay and of serving
+kubernetes       manifests of a batch job on KubeRay, and of serving with and without Ray
 manifest_schema  what a manifest may hold, checked without a cluster
 pods             that of pods: containers, ports, probes, volumes
-templates/       the scripts as they are copied: run, check, serve, batch
+templates/       the scripts as they are copied: run, check, serve, batch, ray_serve
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ PACKAGES = ("numpy", "onnxruntime", "pillow")
 
 _DOCKERFILE = """\
 # Serving: docker build --target serve -t {image} .
-# Batches: docker build --target batch -t {batch_image} .
+# Batches and Ray Serve: docker build --target batch -t {batch_image} .
 # The network is used while an image is built, and not when it runs.
 FROM python:{python}-slim-{debian} AS serve
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

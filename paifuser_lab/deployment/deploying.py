@@ -22,13 +22,13 @@ from ..records import Comparison, Deployment, ExporterRow, LayerDifference
 from ..stopping import NO_RESULT, ShouldStop, stop_if_asked
 from .container import dockerfile, ray_version, requirements
 from .folder import replaced_folder, write_manifest
-from .kubernetes import as_yaml, batch_job, cluster_name, serving
+from .kubernetes import as_yaml, batch_job, cluster_name, ray_service, serving
 from .manifest_schema import checked_manifests
 from .model_card import model_card
 from .preprocessing import Preprocessing, preprocessing_of
 
 ONNX = "onnx"
-SCRIPTS = ("run.py", "check.py", "serve.py", "batch.py")
+SCRIPTS = ("run.py", "check.py", "serve.py", "batch.py", "ray_serve.py")
 TEMPLATES = Path(__file__).parent / "templates"
 TAG_CHARACTERS = 12  # of the weights' hash, in an image's tag
 
@@ -153,6 +153,9 @@ def _exported(
         shutil.rmtree(stage / name, ignore_errors=True)
         difference = getattr(error, "difference", None)
         return row.model_copy(update={"refused": str(error)}), difference
+    if name == ONNX and not report.runs_here:
+        why = f"{report.not_verified} The scripts of a deploy folder run it; choose fp32 or fp16."
+        return row.model_copy(update={"refused": why}), None
     inside = report.model_copy(update={"path": path.relative_to(stage).as_posix()})
     return row.model_copy(update={"report": inside}), None
 
@@ -210,6 +213,7 @@ def _write_image(stage: Path, exportable: Exportable, model_bytes: int) -> None:
     manifests = {
         "batch.yaml": batch_job(name, batch_image, ray_version(), model_bytes),
         "serving.yaml": serving(name, image, model_bytes),
+        "ray_serving.yaml": ray_service(name, batch_image, ray_version(), model_bytes),
     }
     for file, objects in manifests.items():
         text = as_yaml(objects)

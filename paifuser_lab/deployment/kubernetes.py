@@ -1,5 +1,5 @@
-"""Manifests of a deployment: a RayJob for a batch of files; a Deployment, a Service and a network
-policy for serving.
+"""Manifests of a deployment: a RayJob for a batch of files; for serving a Deployment with a Service
+and a network policy, or a RayService.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import yaml
 
 from .manifest_schema import (
-    MAX_RAY_JOB,
+    MAX_RAY_NAME,
     DeploymentSpec,
     HeadGroup,
     IngressPort,
@@ -21,9 +21,14 @@ from .manifest_schema import (
     NetworkPolicySpec,
     RayClusterSpec,
     RayJob,
-    RayJobMetadata,
     RayJobSpec,
+    RayMetadata,
+    RayService,
+    RayServiceSpec,
     Selector,
+    ServeApplication,
+    ServeConfig,
+    ServeDeployment,
     Service,
     ServicePort,
     ServiceSpec,
@@ -46,8 +51,9 @@ from .pods import (
     VolumeMount,
 )
 
-PORT = 8080
+PORT, RAY_PORT = 8080, 8000  # of serve.py; of Ray Serve's proxies
 WORKERS, MAX_WORKERS = 2, 8
+SERVED = "Model"  # the class in ray_serve.py
 DEADLINE_S, KEPT_S = 24 * 3600, 600  # of a batch job; of its cluster after the end
 MEMORY_FACTOR, LEAST_MIB = 4, 512  # a container's memory, by the size of the model's files
 
@@ -56,7 +62,7 @@ def cluster_name(name: str) -> str:
     """A model's name as Kubernetes takes names: lower case, digits and dashes, a letter first."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     plain = plain if plain[:1].isalpha() else f"model-{plain}".rstrip("-")
-    return plain[: MAX_RAY_JOB - len("-batch")].rstrip("-")
+    return plain[: MAX_RAY_NAME - len("-batch")].rstrip("-")
 
 
 def as_yaml(objects: Sequence[Manifest]) -> str:
@@ -67,30 +73,32 @@ def as_yaml(objects: Sequence[Manifest]) -> str:
 
 def batch_job(name: str, image: str, ray_version: str, model_bytes: int) -> list[Manifest]:
     """A RayJob that runs `batch.py` on the files of a volume: /data/in to /data/out."""
-    head = _ray_pod("ray-head", image, name, _resources("1", 2 * _memory_mib(model_bytes)))
-    worker = _ray_pod("ray-worker", image, name, _resources("2", 2 * _memory_mib(model_bytes)))
-    cluster = RayClusterSpec(
-        ray_version=ray_version,
-        head_group_spec=HeadGroup(ray_start_params={"num-cpus": "0"}, template=head),
-        worker_group_specs=[
-            WorkerGroup(
-                group_name="workers",
-                replicas=WORKERS,
-                min_replicas=1,
-                max_replicas=MAX_WORKERS,
-                template=worker,
-            )
-        ],
-    )
+    claim = ClaimSource(claim_name=f"{name}-data")
+    data = Volume(name="data", persistent_volume_claim=claim)
     spec = RayJobSpec(
         entrypoint="python /model/batch.py /data/in /data/out",
         shutdown_after_job_finishes=True,
         ttl_seconds_after_finished=KEPT_S,
         active_deadline_seconds=DEADLINE_S,
         backoff_limit=1,
-        ray_cluster_spec=cluster,
+        ray_cluster_spec=_cluster(f"{name}-batch", image, ray_version, model_bytes, data=data),
     )
-    return [RayJob(metadata=RayJobMetadata(name=f"{name}-batch", labels=_app(name)), spec=spec)]
+    return [RayJob(metadata=RayMetadata(name=f"{name}-batch", labels=_app(name)), spec=spec)]
+
+
+def ray_service(name: str, image: str, ray_version: str, model_bytes: int) -> list[Manifest]:
+    """A RayService that runs `ray_serve.py`, a copy of the model on each worker."""
+    model = ServeDeployment(
+        name=SERVED, num_replicas=WORKERS, max_ongoing_requests=8, ray_actor_options={"num_cpus": 1}
+    )
+    application = ServeApplication(name=name, import_path="ray_serve:app", deployments=[model])
+    config = ServeConfig(applications=[application])
+    port = ContainerPort(container_port=RAY_PORT, name="serve")
+    spec = RayServiceSpec(
+        serve_config=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
+        ray_cluster_config=_cluster(f"{name}-ray", image, ray_version, model_bytes, port=port),
+    )
+    return [RayService(metadata=RayMetadata(name=f"{name}-ray", labels=_app(name)), spec=spec)]
 
 
 def serving(name: str, image: str, model_bytes: int) -> list[Manifest]:
@@ -126,19 +134,43 @@ def serving(name: str, image: str, model_bytes: int) -> list[Manifest]:
     ]
 
 
-def _ray_pod(container: str, image: str, name: str, resources: Resources) -> PodTemplate:
-    box = Container(
-        name=container,
-        image=image,
-        resources=resources,
-        security_context=_security(read_only=False),  # Ray writes its sessions into /tmp
-        volume_mounts=[VolumeMount(name="data", mount_path="/data")],
+def _cluster(
+    label: str,
+    image: str,
+    ray_version: str,
+    model_bytes: int,
+    *,
+    data: Volume | None = None,
+    port: ContainerPort | None = None,
+) -> RayClusterSpec:
+    """A head that runs no work, and workers that do, each with the volume and the port."""
+
+    def pod(container: str, cpus: str) -> PodTemplate:
+        box = Container(
+            name=container,
+            image=image,
+            resources=_resources(cpus, 2 * _memory_mib(model_bytes)),
+            ports=[port] if port else None,
+            security_context=_security(read_only=False),  # Ray writes its sessions into /tmp
+            volume_mounts=[VolumeMount(name=data.name, mount_path="/data")] if data else None,
+        )
+        volumes = [data] if data else None
+        spec = PodSpec(containers=[box], volumes=volumes, automount_service_account_token=False)
+        return PodTemplate(metadata=PodMetadata(labels=_app(label)), spec=spec)
+
+    workers = WorkerGroup(
+        group_name="workers",
+        replicas=WORKERS,
+        min_replicas=1,
+        max_replicas=MAX_WORKERS,
+        template=pod("ray-worker", "2"),
     )
-    claim = ClaimSource(claim_name=f"{name}-data")
-    data = Volume(name="data", persistent_volume_claim=claim)
-    return PodTemplate(
-        metadata=PodMetadata(labels=_app(f"{name}-batch")),
-        spec=PodSpec(containers=[box], volumes=[data], automount_service_account_token=False),
+    return RayClusterSpec(
+        ray_version=ray_version,
+        head_group_spec=HeadGroup(
+            ray_start_params={"num-cpus": "0"}, template=pod("ray-head", "1")
+        ),
+        worker_group_specs=[workers],
     )
 
 

@@ -3,9 +3,10 @@ a check of a manifest against them that needs no cluster.
 
 Sources of the facts: KubeRay's Go types `ray-operator/apis/ray/v1` (fields, required ones, enums)
 and its `controllers/ray/utils/validation.go` (a RayJob's name is a DNS-1035 label of at most 47
-characters, a worker group has minReplicas ≤ maxReplicas, a time to live needs
-shutdownAfterJobFinishes); the Kubernetes API reference (apps/v1 Deployment: its selector matches
-its template; v1 Service; networking.k8s.io/v1 NetworkPolicy; quantities).
+characters, as a RayService's; a worker group has minReplicas ≤ maxReplicas, a time to live needs
+shutdownAfterJobFinishes); Ray's `serve/schema.py` (names and routes of applications are unique, an
+import path is `module:application`); the Kubernetes API reference (apps/v1 Deployment: its selector
+matches its template; v1 Service; networking.k8s.io/v1 NetworkPolicy; quantities).
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ..errors import ExportError
 from .pods import Label, Labels, Metadata, Part, PodTemplate, Port, PortName
 
-MAX_RAY_JOB = 47
-RayName = Annotated[Label, Field(max_length=MAX_RAY_JOB)]
+MAX_RAY_NAME = 47
+RayName = Annotated[Label, Field(max_length=MAX_RAY_NAME)]
 
 
 class HeadGroup(Part):
@@ -50,7 +59,7 @@ class WorkerGroup(Part):
 
 
 class RayClusterSpec(Part):
-    """The Ray cluster of a job."""
+    """The Ray cluster of a job or a service."""
 
     ray_version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
     head_group_spec: HeadGroup
@@ -77,8 +86,8 @@ class RayJobSpec(Part):
         return self
 
 
-class RayJobMetadata(Metadata):
-    """The name of a Ray job, from which those of its cluster and pods are made."""
+class RayMetadata(Metadata):
+    """The name of a Ray job or service, from which those of its cluster and pods are made."""
 
     name: RayName
 
@@ -88,8 +97,70 @@ class RayJob(Part):
 
     api_version: Literal["ray.io/v1"] = "ray.io/v1"
     kind: Literal["RayJob"] = "RayJob"
-    metadata: RayJobMetadata
+    metadata: RayMetadata
     spec: RayJobSpec
+
+
+class ServeDeployment(BaseModel):
+    """The options of one deployment of an application, over those in its code."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: Annotated[str, Field(min_length=1)]
+    num_replicas: Annotated[int, Field(ge=1)]
+    max_ongoing_requests: Annotated[int, Field(ge=1)]
+    ray_actor_options: dict[Literal["num_cpus"], Annotated[float, Field(ge=0)]]
+
+
+class ServeApplication(BaseModel):
+    """An application of Ray Serve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: Annotated[str, Field(min_length=1)]
+    route_prefix: Annotated[str, Field(pattern="^/")] = "/"
+    import_path: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    deployments: list[ServeDeployment] = []
+
+
+class ServeConfig(BaseModel):
+    """What Ray Serve runs; a RayService holds it as text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    applications: Annotated[list[ServeApplication], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_and_routes_are_unique(self) -> Self:
+        for field in ("name", "route_prefix"):
+            values = [getattr(application, field) for application in self.applications]
+            if len(set(values)) < len(values):
+                raise ValueError(f"two applications have the same {field}")
+        return self
+
+
+class RayServiceSpec(Part):
+    """An application of Ray Serve, and the cluster that it runs on."""
+
+    # KubeRay's own name, which no alias of camel case gives
+    serve_config: Annotated[str, Field(alias="serveConfigV2")]
+    ray_cluster_config: RayClusterSpec
+
+    @field_validator("serve_config")
+    @classmethod
+    def _is_a_serve_config(cls, text: str) -> str:
+        try:
+            ServeConfig.model_validate(yaml.safe_load(text))
+        except ValidationError as error:
+            path, message = first_of(error)
+            raise ValueError(f"{path}: {message}") from error
+        return text
+
+
+class RayService(Part):
+    """Serving by Ray Serve on a Ray cluster of its own."""
+
+    api_version: Literal["ray.io/v1"] = "ray.io/v1"
+    kind: Literal["RayService"] = "RayService"
+    metadata: RayMetadata
+    spec: RayServiceSpec
 
 
 class Selector(Part):
@@ -177,7 +248,7 @@ class NetworkPolicy(Part):
     spec: NetworkPolicySpec
 
 
-Manifest = RayJob | KubernetesDeployment | Service | NetworkPolicy
+Manifest = RayJob | RayService | KubernetesDeployment | Service | NetworkPolicy
 _MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(discriminator="kind")])
 
 
@@ -189,11 +260,16 @@ def checked_manifests(text: str, name: str = "the manifest") -> list[Manifest]:
     except yaml.YAMLError as error:
         raise ExportError(f"{name} is no YAML: {error}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        raise ExportError(f"{name}: {path}: {first['msg']}.") from error
+        path, message = first_of(error)
+        raise ExportError(f"{name}: {path}: {message}.") from error
     _check_services(objects, name)
     return objects
+
+
+def first_of(error: ValidationError) -> tuple[str, str]:
+    """The path of the first wrong field, and what is wrong with it."""
+    first = error.errors()[0]
+    return ".".join(str(part) for part in first["loc"]), first["msg"]
 
 
 def _check_services(objects: list[Manifest], name: str) -> None:

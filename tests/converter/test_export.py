@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from paifuser_lab.converter import (
     registry,
     target_of,
 )
-from paifuser_lab.converter.export import deliver
+from paifuser_lab.converter.delivery import deliver
 from paifuser_lab.converter.target import Run
 from paifuser_lab.errors import ExportError, FileError, NotVerifiableError, StoppedError
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport, LayerDifference, Record
@@ -92,6 +93,12 @@ def net() -> lab.Workload:
     return lab.Workload(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(2, 4), name="net")
 
 
+def nan_net() -> lab.Workload:
+    work = net()
+    nn.init.constant_(work.model[0].weight, torch.nan)
+    return work
+
+
 def test_a_file_is_compared_on_the_example_and_on_other_values_before_it_is_delivered(
     weights, tmp_path
 ):
@@ -103,6 +110,41 @@ def test_a_file_is_compared_on_the_example_and_on_other_values_before_it_is_deli
     assert sorted(file.name for file in tmp_path.iterdir()) == ["beside.txt", "net.weights"]
     assert Record.load(report.save(tmp_path / "report.json")) == report
     assert "relative error" in report.sentence and report.latency_ms is None
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_kill_never_leaves_an_artefact_with_the_weights_of_another(
+    tmp_path, monkeypatch, is_killed
+):
+    goal, stage = tmp_path / "net.xml", tmp_path / "stage"
+    stage.mkdir()
+    for name in ("net.xml", "net.bin"):
+        (tmp_path / name).write_text("old")
+        (stage / name).write_text("new")
+    moved = []
+
+    def replace(source, target):
+        if is_killed and moved:
+            raise KeyboardInterrupt
+        moved.append(target)
+        os.rename(source, target)
+
+    monkeypatch.setattr("paifuser_lab.converter.delivery.os.replace", replace)
+    with suppress(KeyboardInterrupt):
+        deliver(stage, goal)
+    found = {
+        name: (tmp_path / name).read_text()
+        for name in ("net.bin", "net.xml")
+        if (tmp_path / name).exists()
+    }
+    assert found == ({"net.bin": "new"} if is_killed else {"net.bin": "new", "net.xml": "new"})
+
+
+def test_a_refusal_stands_where_the_search_for_the_layer_fails(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(Weights, "wrong_by", 1e-3)
+    monkeypatch.setattr(Weights, "first_difference", lambda *_: 1 / 0)
+    with pytest.raises(ExportError, match=r"by 1.0e-03 .allowed 1e-04.; no file was changed"):
+        export(net(), "weights", tmp_path, seconds=0)
 
 
 @pytest.mark.parametrize(("first", "on"), [(1, "the example"), (2, "other values")])
@@ -211,6 +253,26 @@ def test_the_inputs_of_a_bare_model_are_those_of_its_last_workload(tmp_path):
     assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [3, 4]
 
 
+def test_the_inputs_of_a_model_that_is_trained_with_acceleration_are_those_of_its_last_step(
+    tmp_path,
+):
+    model = nn.Sequential(nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    lab.Workload(model, torch.randn(3, 4))
+    others = dict.fromkeys(("channels_last", "fused_optimizer", "memory_pool", "compile"), False)
+    lab.enable(precision=None, **others)
+    try:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(6, 4)).sum().backward()
+            optimizer.step()
+        report = ONNXConverter().convert(model, path=tmp_path / "model.onnx", seconds=0)
+    finally:
+        lab.disable()
+    graph = onnx.load(report.path).graph
+    assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [6, 4]
+
+
 @pytest.mark.parametrize(
     ("subject", "target", "options", "message"),
     [
@@ -222,6 +284,7 @@ def test_the_inputs_of_a_bare_model_are_those_of_its_last_workload(tmp_path):
         (net, "onnx", {"precision": "int8"}, "net has no layer in int8.*apply the step"),
         (net, "onnx", {"precision": "fp7"}, "ONNX is not written in fp7; choose one of fp32"),
         (lambda: 3, "onnx", {}, "A int cannot be exported; give a model"),
+        (nan_net, "onnx", {}, "its output for the example holds a NaN"),
         (
             lambda: torch.jit.script(nn.Linear(2, 2)),
             "onnx",

@@ -202,6 +202,21 @@ def test_parts_under_autocast_go_out_as_casts(tmp_path):
     assert "Cast" in {node.op_type for node in graph.node}
 
 
+@pytest.mark.parametrize("step", ["amp-bf16", "bf16"])
+def test_what_is_rounded_to_bf16_is_rounded_in_the_file_and_runs_in_fp32(step, tmp_path):
+    variant = lab.apply(branching(), lab.Recipe([{"precision": {"default": step}}]))
+    report = export(variant, "onnx", tmp_path / "m.onnx", opset=13, seconds=0)
+    assert report.runs_here and (report.precision, report.opset) == ("bf16", 13)
+    (note,) = report.notes
+    assert "rounded to bf16 and computed with in fp32" in note
+    exact = export(branching(), "onnx", tmp_path / "exact.onnx", seconds=0)
+    assert exact.error is not None and report.error is not None
+    assert exact.error < 1e-6 < 1e-4 < report.error < report.tolerance
+    graph = onnx.load(report.path).graph
+    kinds = {one.data_type for one in graph.initializer if len(one.dims) == 2}
+    assert kinds == {onnx.TensorProto.BFLOAT16}, "stored as they are rounded"
+
+
 def test_an_engines_variant_is_exported_from_its_layers(tmp_path):
     recipe = lab.Recipe([{"backend": {"name": "onnxruntime", "threads": 1}}])
     variant = lab.apply(branching(), recipe)

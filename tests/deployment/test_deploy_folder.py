@@ -4,6 +4,7 @@ all.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from contextlib import contextmanager
 
 import numpy as np
@@ -113,7 +115,7 @@ def test_the_record_lists_every_file_with_its_hash(deployed):
     found = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
     assert {file.name for file in record.files} | {"manifest.json"} == found
     assert folder.read_manifest(target) == {file.name: file.sha256 for file in record.files}
-    assert found >= {"model.onnx", "labels.json", "Dockerfile", "kubernetes/serving.yaml"}
+    assert found >= {"model.onnx", "labels.json", "Dockerfile", "kubernetes/ray_serving.yaml"}
     assert record.rows[0].report.path == "model.onnx" and record.rows[0].report.runs_here
     assert type(record).load(record.save(target.parent / "record.json")) == record
 
@@ -193,6 +195,45 @@ def test_the_server_answers_refuses_and_stays(deployed, work):
         status, content = asked(address, "POST", body=body.getvalue(), **array)
     assert status == 200 and content["labels"] == LABELS
     assert np.allclose(content["outputs"]["output"], live(work, images), atol=1e-4)
+
+
+class Request:
+    """A request as Ray Serve hands it to a class."""
+
+    def __init__(self, body, kind, length=None):
+        self.content = body
+        length = len(body) if length is None else length
+        self.headers = {"content-type": kind, "content-length": str(length)}
+
+    async def body(self):
+        return self.content
+
+
+def test_ray_serve_gets_the_same_answers_and_refusals(deployed, work, monkeypatch):
+    def reply(content, status_code=200):
+        return status_code, content
+
+    monkeypatch.setitem(sys.modules, "starlette", types.ModuleType("starlette"))
+    monkeypatch.setitem(
+        sys.modules, "starlette.responses", types.SimpleNamespace(JSONResponse=reply)
+    )
+    serve = types.SimpleNamespace(
+        deployment=lambda kind: types.SimpleNamespace(bind=lambda: kind())
+    )
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(serve=serve))
+    model = loaded(deployed[0], "ray_serve", monkeypatch).app({})
+    images = torch.rand(1, 3, 8, 8)
+    body = io.BytesIO()
+    np.save(body, images.numpy())
+
+    def asked_of_ray(*args, **more):
+        return asyncio.run(model(Request(*args, **more)))
+
+    status, content = asked_of_ray(body.getvalue(), "application/x-npy")
+    assert status == 200 and content["labels"] == list(LABELS)
+    assert np.allclose(content["outputs"]["output"], live(work, images), atol=1e-4)
+    assert asked_of_ray(b"no array", "application/x-npy")[0] == 400
+    assert asked_of_ray(b"x", "application/x-npy", length=1 << 40)[0] == 413
 
 
 def test_a_deployment_replaces_an_earlier_one_whole(variant, copied):

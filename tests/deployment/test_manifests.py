@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
@@ -9,20 +10,32 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paifuser_lab.deployment.kubernetes import as_yaml, batch_job, cluster_name, serving
+from paifuser_lab.deployment.deploying import TEMPLATES
+from paifuser_lab.deployment.kubernetes import (
+    as_yaml,
+    batch_job,
+    cluster_name,
+    ray_service,
+    serving,
+)
 from paifuser_lab.deployment.manifest_schema import checked_manifests
 from paifuser_lab.errors import ExportError
 
 BATCH = as_yaml(batch_job("net", "net-batch:1", "2.60.0", 50_000_000))
 SERVING = as_yaml(serving("net", "net:1", 50_000_000))
+RAY_SERVING = as_yaml(ray_service("net", "net-batch:1", "2.60.0", 50_000_000))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.text(max_size=80))
 def test_any_name_gives_valid_manifests(name):
     plain = cluster_name(name)
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", plain) and len(plain) <= 41
-    for objects in (batch_job(plain, "a:1", "2.60.0", 1), serving(plain, "a:1", 1)):
+    for objects in (
+        batch_job(plain, "a:1", "2.60.0", 1),
+        serving(plain, "a:1", 1),
+        ray_service(plain, "a:1", "2.60.0", 1),
+    ):
         assert checked_manifests(as_yaml(objects)) == objects
 
 
@@ -34,6 +47,19 @@ def test_serving_pods_can_send_nothing_out_and_have_no_rights():
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["securityContext"]["runAsNonRoot"] is True
     assert service["spec"]["ports"][0]["targetPort"] == container["ports"][0]["name"]
+
+
+def test_ray_serves_the_application_of_the_folder_on_the_port_that_kuberay_looks_for():
+    (service,) = yaml.safe_load_all(RAY_SERVING)
+    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    module, _, name = application["import_path"].partition(":")
+    tree = ast.parse((TEMPLATES / f"{module}.py").read_text())
+    defined = {node.name for node in tree.body if hasattr(node, "name")}
+    assert {name, application["deployments"][0]["name"]} <= defined
+    cluster = service["spec"]["rayClusterConfig"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["ports"] == [{"containerPort": 8000, "name": "serve"}]
 
 
 def test_memory_grows_with_the_model():
@@ -67,6 +93,11 @@ def test_memory_grows_with_the_model():
             "- name: dat\n              mountPath",
             "dat",
         ),
+        (RAY_SERVING, "serveConfigV2", "serveConfig", "serveConfig"),
+        (RAY_SERVING, "ray_serve:app", "ray_serve.app", "applications.0.import_path"),
+        (RAY_SERVING, "route_prefix: /", "route_prefix: model", "applications.0.route_prefix"),
+        (RAY_SERVING, "num_replicas: 2", "num_replicas: 0", "deployments.0.num_replicas"),
+        (RAY_SERVING, "name: net-ray\n", f"name: {'n' * 48}\n", "metadata.name"),
         (SERVING, "targetPort: http", "targetPort: https", "leads to the port https"),
         (
             SERVING,

@@ -40,4 +40,4 @@ def main(folder, out):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 3 else "python batch.py IN OUT")
