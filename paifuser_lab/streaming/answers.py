@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+NOT_FINITE = "the output has values that are not finite"
 
 
 def label_of(index: int, names: Sequence[str]) -> str:
@@ -106,11 +108,18 @@ def as_json(value: Any) -> Any:
     if hasattr(value, "as_json"):
         return value.as_json()
     if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        # numpy has no bfloat16
+        is_short = value.is_floating_point() and value.element_size() < 4
+        value = (value.float() if is_short else value).numpy()
     if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "fiub":
+            raise TypeError(f"an array of {value.dtype} has no form in JSON")
         if not np.isfinite(np.asarray(value)).all():
-            raise ValueError("the output has values that are not finite")
+            raise ValueError(NOT_FINITE)
         return value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(NOT_FINITE)
     if isinstance(value, dict):
         return {str(key): as_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -68,8 +69,8 @@ class Batcher:
     """Answers single items with calls on batches of them, on one thread.
 
     `call` receives a list and returns one of the same length. At most `capacity` items wait;
-    `submit` refuses one more with StreamError. `close` answers those that wait, and ends the
-    thread.
+    `submit` refuses one more with StreamError. An item whose future is cancelled before its call
+    leaves the queue. `close` answers those that wait, and ends the thread.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Batcher:
         self.rule = rule or BatchRule()
         self.capacity = capacity
         self._call, self._clock = call, clock
-        self._waiting: list[tuple[float, Any, Future[Any]]] = []
+        self._waiting: deque[tuple[float, Any, Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._is_closing = False
         self.sizes: dict[int, int] = {}  # how many calls had each size
@@ -93,7 +94,8 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """How many items wait for a call."""
-        return len(self._waiting)
+        with self._changed:
+            return sum(not future.cancelled() for _, _, future in self._waiting)
 
     def submit(self, item: Any) -> Future[Any]:
         """Queue an item; its answer, or the error of its call, arrives in the future."""
@@ -101,6 +103,9 @@ class Batcher:
         with self._changed:
             if self._is_closing:
                 raise StreamError("This batcher is closed; open another.")
+            if len(self._waiting) >= self.capacity:
+                live = (entry for entry in self._waiting if not entry[2].cancelled())
+                self._waiting = deque(live)
             if len(self._waiting) >= self.capacity:
                 raise StreamError(
                     f"{self.capacity} items wait already; send fewer at once, or raise `capacity`."
@@ -118,11 +123,12 @@ class Batcher:
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
-            self.sizes[len(batch)] = self.sizes.get(len(batch), 0) + 1
-            self._answer(batch)
+            if batch:
+                self.sizes[len(batch)] = self.sizes.get(len(batch), 0) + 1
+                self._answer(batch)
 
     def _next(self) -> list[tuple[Any, Future[Any]]] | None:
-        """Wait for the next batch; None after the last one."""
+        """Wait for the next batch, empty if all its callers have given up; None after the last."""
         with self._changed:
             while True:
                 if len(self._waiting) >= self.rule.count or (self._waiting and self._is_closing):
@@ -133,11 +139,13 @@ class Batcher:
                 if wait is not None and wait <= 0:
                     break
                 self._changed.wait(wait)
-            taken = self._waiting[: self.rule.count]
-            del self._waiting[: self.rule.count]
-        # a caller that has given up takes no place in a call
-        live = [entry for entry in taken if entry[2].set_running_or_notify_cancel()]
-        return [(item, future) for _, item, future in live]
+            batch: list[tuple[Any, Future[Any]]] = []
+            while self._waiting and len(batch) < self.rule.count:
+                _, item, future = self._waiting.popleft()
+                # a caller that has given up takes no place in a call
+                if future.set_running_or_notify_cancel():
+                    batch.append((item, future))
+            return batch
 
     def _seconds_left(self) -> float | None:
         if not self._waiting or self.rule.delay_ms is None:
@@ -145,8 +153,6 @@ class Batcher:
         return self._waiting[0][0] + self.rule.delay_ms / 1e3 - self._clock()
 
     def _answer(self, batch: list[tuple[Any, Future[Any]]]) -> None:
-        if not batch:
-            return
         try:
             answers = self._call([item for item, _ in batch])
             if len(answers) != len(batch):

@@ -79,6 +79,6 @@ def checked_image(array: Any) -> Image:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise ValueError(
             f"An image is an array of uint8, height × width × 3, not {image.dtype} of shape "
-            f"{'×'.join(map(str, image.shape))}; convert it before the stream."
+            f"{'×'.join(map(str, image.shape)) or 'one number'}; convert it before the stream."
         )
     return np.ascontiguousarray(image)

@@ -102,6 +102,11 @@ def split(output: Any, count: int, name: str) -> list[Any]:
     """The output of a batch as one of each example."""
     leaves, spec = pytree.tree_flatten(output)
     for leaf in leaves:
+        if not isinstance(leaf, Tensor | str | int | float | None):
+            raise StreamError(
+                f"{name} returned a {type(leaf).__name__}, which cannot be divided among the "
+                "examples of a batch; wrap it in a module that returns tensors."
+            )
         if isinstance(leaf, Tensor) and (not leaf.dim() or len(leaf) != count):
             raise StreamError(
                 f"{name} returned a tensor of shape {tuple(leaf.shape)} for a batch of {count}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ def model_stream(
     batch: int = 8,
     names: tuple[str, ...] = (),
     least_score: float = 0.3,
-    mean: float = 0.0,
-    std: float = 1.0,
+    mean: float | Sequence[float] = 0.0,
+    std: float | Sequence[float] = 1.0,
     preview: bool = False,
     trust: bool = False,
     engine: Engine = "threads",
@@ -38,11 +39,15 @@ def model_stream(
     """A stream of a model that takes images: decoded, preprocessed, inferred, answered, and drawn
     where `out` is a video.
 
-    Pixels are 0 to 1, less `mean`, divided by `std`, as the model was trained with.
+    Pixels are 0 to 1, less `mean`, divided by `std` (a number, or one a channel), as the model was
+    trained with.
     A path is opened by what it is; `options` are those of `Stream`. Workers open the model by its
     name or folder, where it has one.
     """
-    shape = OpenModel(model, trust=trust).image_shape
+    if out is not None and isinstance(source, str | Path) and _is_same(source, out):
+        raise StreamError(f"{out} is the source; choose another name for what is written.")
+    opened_model = OpenModel(model, trust=trust)
+    shape = opened_model.image_shape
     if shape is None:
         raise StreamError(
             f"{model} does not take images (1 or 3 channels × height × width), which a stream of "
@@ -54,8 +59,8 @@ def model_stream(
     draws = isinstance(sink, VideoSink)
     stages: list[Any] = [
         Decode(),
-        Preprocess((height, width), how=how, channels=channels, mean=(mean,), std=(std,)),
-        Infer(model, batch=batch, trust=trust),
+        Preprocess((height, width), how=how, channels=channels, mean=mean, std=std),
+        Infer(model, batch=batch, trust=trust, opened=opened_model),
         Postprocess(names=names, least_score=least_score),
     ]
     stages += [Overlay()] if draws or preview else []
@@ -65,6 +70,10 @@ def model_stream(
     else:
         stages += [Preview(rate=5.0 if preview else 0.0, keeps_image=False)]
     return Stream(opened, *stages, sink=sink, engine=engine, **options)
+
+
+def _is_same(path: str | Path, other: str | Path) -> bool:
+    return checked_path(path).resolve() == checked_path(other).resolve()
 
 
 def source_of(path: str | Path) -> Source:

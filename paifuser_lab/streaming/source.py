@@ -8,8 +8,10 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
+from ..errors import StreamError
 from .batching import Batches, BatchRule
 
 POLL_S = 0.05
@@ -88,7 +90,7 @@ class Items:
     ) -> None:
         self.rule = BatchRule(group, delay_ms)
         self.name = name
-        self._iterable = frames
+        self._iterable = _checked(frames)
 
     @property
     def can_reopen(self) -> bool:
@@ -147,6 +149,21 @@ class Items:
                     return
         finally:
             is_over.set()
+
+
+def _checked(frames: Any) -> Any:
+    """What can be iterated over, or called for that; a path is not its letters."""
+    if isinstance(frames, str | bytes | PurePath):
+        raise StreamError(
+            f"{str(frames)!r} is a path; open it as a source, VideoFile, ImageFolder or "
+            "ParquetImages of paifuser_lab.streaming.sources."
+        )
+    if not callable(frames) and not hasattr(frames, "__iter__"):
+        raise StreamError(
+            f"A {type(frames).__name__} is no source of frames; give an iterable, or a function "
+            "that returns one."
+        )
+    return frames
 
 
 def _read(items: Iterator[Any], waiting: queue.Queue[tuple[str, Any]], is_over: Any) -> None:

@@ -105,7 +105,7 @@ class Stream:
     def identity(self) -> str:
         """The source and the stages, as the journal knows them."""
         names = [self.source.name, *(stage.name for stage in self.stages)]
-        return " → ".join([*names, self.sink.name] if self.sink is not None else names)
+        return " → ".join([*names, self.sink.name] if self.sink and self.sink.name else names)
 
     @property
     def report(self) -> StreamReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -73,11 +74,15 @@ def test_more_items_than_may_wait_are_refused_and_cancelled_ones_are_left_out():
     cancelled, last = batcher.submit("b"), batcher.submit("c")
     with pytest.raises(StreamError, match="2 items wait already"):
         batcher.submit("d")
-    assert cancelled.cancel() and batcher.waiting == 2
+    assert cancelled.cancel() and batcher.waiting == 1
+    in_its_place = batcher.submit("d")
+    with pytest.raises(StreamError, match="2 items wait already"):
+        batcher.submit("e")
+    assert in_its_place.cancel()
     release.set()
     assert (first.result(20), last.result(20)) == ("a", "c")
     batcher.close()
-    assert calls == [["a"], ["c"]]
+    assert calls == [["a"], ["c"]] and batcher.sizes == {1: 2}
 
 
 def test_an_error_reaches_all_items_of_its_batch_and_no_others():
@@ -143,3 +148,11 @@ def test_items_are_grouped_from_any_group_on():
     assert [(group.sequence, group.first) for group in items.groups(1)] == [(1, 4), (2, 8)]
     assert items.frames == 10 and items.can_reopen
     assert not Items(iter([])).can_reopen and not Items(range(3), delay_ms=1.0).can_reopen
+
+
+@pytest.mark.parametrize("frames", ["clip.mp4", Path("clip.mp4"), b"clip.mp4"])
+def test_a_path_is_no_list_of_letters(frames):
+    with pytest.raises(StreamError, match=r"is a path; open it as a source, VideoFile"):
+        Items(frames)
+    with pytest.raises(StreamError, match="A int is no source of frames"):
+        Items(3)

@@ -20,9 +20,10 @@ from torch import nn
 from tornado.httpclient import AsyncHTTPClient
 
 import paifuser_lab as lab
-from paifuser_lab.errors import StreamError
+from paifuser_lab.errors import DataError, StreamError
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.serving import Limits, Predictor, Server
+from paifuser_lab.streaming.serving.inputs import _tensor
 from paifuser_lab.streaming.serving.run import is_loopback
 from tests.support.clips import encoded, pictures
 
@@ -71,6 +72,12 @@ async def post(server, body, kind="application/x-npy", **more):
     finally:
         client.close()
     return reply.code, json.loads(reply.body)
+
+
+def raw(body):
+    """A request as it is sent."""
+    head = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-npy\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def get(server, path):
@@ -130,6 +137,9 @@ def header(shape, kind="<f4"):
         (npy(np.zeros((3, 4))), "application/x-npy", 400, "has shape 3×4; one example has 3×4×4"),
         (npy(np.array([Evil()])), "application/x-npy", 400, "nothing pickled is read"),
         (header((1 << 40,)), "application/x-npy", 400, "0 bytes in place of"),
+        (header((-1, -1)) + b"1234", "application/x-npy", 400, "shape of -1×-1, which none has"),
+        (npy(np.zeros((3, 4, 4), np.longdouble)), "application/x-npy", 400, "64 bits or less"),
+        (npy(np.full((3, 4, 4), 1e300)), "application/x-npy", 400, "not finite in float32"),
         (npy(np.full((3, 4, 4), np.nan)), "application/x-npy", 400, "not finite"),
         (npy(np.array(["a"])), "application/x-npy", 400, "holds numbers"),
         (b"{", "application/json", 400, "not JSON"),
@@ -177,11 +187,34 @@ def shared_server():
     running.close()
 
 
-def test_an_image_is_normalised_as_the_model_was_trained():
+@pytest.mark.parametrize(
+    ("mean", "std"), [(0.45, 0.25), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+)
+def test_an_image_is_normalised_as_the_model_was_trained(mean, std):
     image = pictures(1, 4, 4)[0]
-    predictor = Predictor(workload(), names=("a", "b"), mean=0.45, std=0.25)
-    expected = (torch.from_numpy(image).permute(2, 0, 1) / 255 - 0.45) / 0.25
-    assert torch.allclose(predictor._prepared(Frame(image)).tensor, expected)
+    predictor = Predictor(workload(), names=("a", "b"), mean=mean, std=std)
+    values = (image / 255 - np.array(mean)) / np.array(std)
+    tensor = predictor._prepared(Frame(image)).tensor
+    np.testing.assert_allclose(tensor.permute(1, 2, 0), values, atol=1e-5)
+
+
+def test_an_integer_that_the_model_s_type_does_not_have_is_refused():
+    with pytest.raises(DataError, match="values from -3 to 300; uint8 holds 0 to 255"):
+        _tensor(np.array([-3, 300]), "x", (2,), torch.uint8)
+    with pytest.raises(DataError, match=r"values from 0 to 9223372036854775808; int64"):
+        _tensor(np.array([1 << 63], np.uint64), "x", (1,), torch.int64)
+    assert _tensor(np.array([7, 255]), "x", (2,), torch.uint8).tolist() == [7, 255]
+    assert _tensor(np.array([True, False]), "x", (2,), torch.int64).tolist() == [1, 0]
+
+
+def test_a_model_in_bf16_is_answered_in_numbers_that_json_has():
+    class Short(nn.Module):
+        def forward(self, x):
+            return {"scores": x.flatten(1)[:, :2].to(torch.bfloat16)}
+
+    predictor = Predictor(lab.Workload(Short(), torch.rand(2, 3, 4, 4)))
+    example = torch.full((3, 4, 4), 0.5)
+    assert predictor([[example]]) == [{"output": {"scores": [0.5, 0.5]}}]
 
 
 def test_a_body_past_the_limit_is_refused():
@@ -189,6 +222,41 @@ def test_a_body_past_the_limit_is_refused():
         async with served(max_bytes=1000) as server:
             code, answer = await post(server, b"x" * 5000)
             assert code == 413 and "limit of 1,000 bytes" in answer["error"]
+            # before a body is sent: where the client asks, and where it is far too large
+            for more in (
+                "Content-Length: 1001\r\nExpect: 100-continue",
+                "Content-Length: 99999999",
+            ):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+                writer.write(f"POST /predict HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n".encode())
+                answer = await asyncio.wait_for(reader.read(), 20)
+                assert answer.startswith(b"HTTP/1.1 413") and answer.count(b"HTTP/1.1") == 1
+                writer.close()
+            assert server.metrics.count("paifuser_in_flight") == 0
+
+    asyncio.run(run())
+
+
+def test_a_client_that_has_gone_is_not_computed():
+    async def run():
+        held = Held()
+        body = npy(np.zeros((3, 4, 4), np.float32))
+        async with served(held, max_batch=1, max_delay_ms=0) as server:
+            first = asyncio.ensure_future(post(server, body))
+            await asyncio.to_thread(held.has_begun.wait, 20)
+            _, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+            writer.write(raw(body))
+            while not server.waiting:
+                await asyncio.sleep(0.01)
+            writer.close()
+            while server.waiting or server.metrics.count("paifuser_in_flight") > 1:
+                await asyncio.sleep(0.01)
+            held.go.set()
+            assert (await first)[0] == 200
+            assert (await post(server, body))[0] == 200
+            count = server.metrics.count
+            assert count("paifuser_batch_size_count") == 2
+            assert count("paifuser_requests_total", status="499") == 1
 
     asyncio.run(run())
 
@@ -210,6 +278,7 @@ def test_twenty_clients_lose_nothing_and_share_calls():
             assert value("paifuser_requests_total", status="200") == count * clients
             assert value("paifuser_batch_size_sum") == count * clients
             assert value("paifuser_batch_size_count") < count * clients
+            assert (await get(server, "/health"))[0] == 200
             text = (await get(server, "/metrics"))[1]
             assert f'paifuser_requests_total{{status="200"}} {count * clients}.0' in text
             assert "# TYPE paifuser_request_seconds histogram" in text
@@ -275,6 +344,26 @@ def test_a_server_that_stops_answers_what_has_come():
         held.go.set()
         assert await stopping
         assert [code for code, _ in await asyncio.gather(*waiting)] == [200] * 5
+
+    asyncio.run(run())
+
+
+def test_what_was_sent_before_the_stop_is_answered_although_it_was_not_read_yet():
+    async def run():
+        server = Server(Predictor(workload()), Limits(max_delay_ms=0))
+        server.start(port=0)
+        connections = [
+            await asyncio.open_connection("127.0.0.1", server.address[1]) for _ in range(5)
+        ]
+        for _, writer in connections:
+            writer.write(raw(npy(np.zeros((3, 4, 4), np.float32))))
+        assert await server.stop(20)
+        answers = [await asyncio.wait_for(reader.read(), 20) for reader, _ in connections]
+        for answer in answers:
+            assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 503")), answer
+            assert b"Connection: close" in answer
+        for _, writer in connections:
+            writer.close()
 
     asyncio.run(run())
 

@@ -39,7 +39,9 @@ def times_of(path):
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
 @pytest.mark.parametrize("on_workers", [False, True], ids=["encoded here", "on workers"])
 @pytest.mark.parametrize("codec", [None, "mpeg4"])
-def test_a_video_has_every_frame_at_its_time_and_looks_like_it(tmp_path, suffix, on_workers, codec):
+def test_a_video_has_every_frame_at_its_time_and_looks_like_it(
+    tmp_path, suffix, on_workers, codec, capfd
+):
     path = tmp_path / f"out{suffix}"
     sink, stage = VideoSink(path, codec=codec), Encode(codec=codec)
     sink.open(None)
@@ -51,7 +53,11 @@ def test_a_video_has_every_frame_at_its_time_and_looks_like_it(tmp_path, suffix,
         sink.write(group)
     assert not path.exists()
     sink.close()
-    assert times_of(path) == TIMES and [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert (
+        times_of(path) == TIMES
+        and not capfd.readouterr().err
+        and [p.name for p in tmp_path.iterdir()] == [path.name]
+    )
     with av.open(str(path)) as container:
         for frame, result in zip(container.decode(video=0), whole, strict=True):
             error = np.abs(frame.to_ndarray(format="rgb24") - result.value.image.astype(float))

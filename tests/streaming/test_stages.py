@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming.answers import Boxes, Classes, Mask, as_json
 from paifuser_lab.streaming.frame import Frame, checked_image
+from paifuser_lab.streaming.model import split
 from paifuser_lab.streaming.stages import Encode, Infer, Overlay, Postprocess, Preprocess, Preview
 from tests.support.clips import pictures
 
@@ -123,11 +125,45 @@ def test_a_model_travels_to_another_process_with_its_engine(tmp_path):
     torch.testing.assert_close(shared([item])[0], expected)
 
 
+@dataclass
+class Wrapped:
+    """An output that torch's trees do not know."""
+
+    scores: torch.Tensor
+
+
+@pytest.mark.parametrize("is_engine", [False, True])
+def test_threads_share_a_model_but_not_an_engine_and_let_go_of_it(monkeypatch, is_engine):
+    opened = []
+
+    class Opened:
+        def __init__(self, source, *, trust):
+            self.is_engine = is_engine
+            opened.append(source)
+
+    monkeypatch.setattr("paifuser_lab.streaming.stages.infer.OpenModel", Opened)
+    first = Infer("net", opened=Opened("net", trust=False))
+    copies = [first, copy.copy(first), copy.copy(first)]
+    for stage in copies:
+        stage.open()
+    assert len(opened) == (3 if is_engine else 1)
+    assert len({id(stage._opened) for stage in copies}) == len(opened)
+    assert len({id(stage._turn) for stage in copies}) == 3
+    for stage in copies:
+        stage.close()
+        stage.close()
+    assert first._shared.opened is None
+    copies[1].open()
+    assert len(opened) == (4 if is_engine else 2)
+
+
 def test_what_cannot_be_joined_to_a_batch_is_refused():
     class Whole(nn.Module):
         def forward(self, x):
             return x.sum()
 
+    with pytest.raises(StreamError, match="a Wrapped, which cannot be divided among the examples"):
+        split({"a": Wrapped(torch.rand(2))}, 2, "net")
     with pytest.raises(StreamError, match="its first dimension must be the batch"):
         Infer(lab.Workload(Whole(), torch.rand(2, 3)))([torch.rand(3)])
     with pytest.raises(StreamError, match="put Preprocess before Infer"):
@@ -136,6 +172,12 @@ def test_what_cannot_be_joined_to_a_batch_is_refused():
         Infer(work(), batch=0)
     with pytest.raises(StreamError, match="Every std"):
         Preprocess(8, std=(0.0,))
+    with pytest.raises(StreamError, match="Every std"):
+        Preprocess(8, std=float("nan"))
+    with pytest.raises(StreamError, match="Every mean"):
+        Preprocess(8, mean=float("nan"))
+    with pytest.raises(StreamError, match="one for each of 3 channels"):
+        Preprocess(8, mean=(0.1, 0.2))
     with pytest.raises(StreamError, match="choose one of letterbox"):
         Preprocess(8, how="zoom")
     with pytest.raises(ValueError, match="uint8"):
@@ -180,6 +222,37 @@ def test_an_output_of_no_known_form_needs_a_function():
         Postprocess().answered(Frame(None))
     with pytest.raises(StreamError, match="kind 'words'"):
         Postprocess("words")
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (torch.tensor([1.0, np.nan]), "not finite"),
+        ({"boxes": torch.rand(2, 4), "scores": torch.tensor([[np.inf], [1]])}, "not finite"),
+        # as torchvision's detectors have it
+        (
+            {"boxes": torch.rand(2, 4), "labels": torch.ones(2), "scores": torch.rand(2)},
+            r"scores of shape \(2,\) are not \(candidates, 4\), as shares",
+        ),
+        (torch.rand(257, 2, 2), "at most 256 classes, and the output has 257"),
+    ],
+)
+def test_an_output_that_has_no_answer_is_refused(output, sentence):
+    with pytest.raises(StreamError, match=sentence):
+        Postprocess().answered(Frame(np.zeros((4, 4, 3), np.uint8), output=output))
+
+
+def test_a_class_may_be_left_out_by_a_score_of_minus_infinity():
+    frame = Frame(None, output=torch.tensor([0.0, -np.inf]))
+    assert Postprocess().answered(frame).answer.scores.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("value", [float("nan"), np.float32("inf"), torch.tensor([np.nan])])
+def test_json_has_no_value_that_is_not_finite(value):
+    with pytest.raises(ValueError, match="not finite"):
+        as_json({"a": [value]})
+    with pytest.raises(TypeError, match="complex64 has no form in JSON"):
+        as_json(torch.ones(2, dtype=torch.complex64))
 
 
 def test_answers_are_drawn_on_a_copy():

@@ -92,6 +92,10 @@ def test_a_file_that_was_cut_short_is_read_up_to_there_with_a_note(tmp_path):
     frames = decoded(VideoFile(tmp_path / "b.mkv"))
     good = [frame for frame in frames if not isinstance(frame, FrameError)]
     assert 10 < len(good) < 60
+    source = VideoFile(tmp_path / "b.mkv")
+    source.seconds = 9.0  # this muxer's header has no duration
+    list(source.groups())
+    assert source.notes[-1].startswith("b.mkv declares 9.0 s, and its frames end at")
     for frame, (_, image) in zip(good[:10], sequential(whole)[:10], strict=True):
         np.testing.assert_array_equal(frame.image, image)
     path = clip(tmp_path / "c.mp4", 20)
@@ -129,6 +133,33 @@ def test_what_is_no_video_is_refused_with_a_sentence(tmp_path, make, sentence):
     make(path)
     with pytest.raises(FileError, match=sentence):
         VideoFile(path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options", "note"),
+    [
+        # packets of AVI have no time of showing, and B-frames are shown in another order
+        (".avi", "libx264", {"g": "9", "bf": "2"}, "AVI does not say when"),
+        (".mp4", "mpeg4", {"g": "7", "bf": "2"}, "its codec is mpeg4"),
+        (".mkv", "libx264", {"g": "9", "x264-params": "intra-refresh=1"}, "are not whole pictures"),
+        (".webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "g": "9"}, ""),
+        (".mp4", "libsvtav1", {"preset": "12"}, ""),
+    ],
+)
+def test_a_file_whose_parts_do_not_decode_alone_is_decoded_in_one_place(
+    tmp_path, suffix, codec, options, note
+):
+    if codec not in av.codecs_available:
+        pytest.skip(f"this PyAV has no {codec}")
+    path = clip(tmp_path / f"a{suffix}", 24, codec=codec, options=options)
+    source = VideoFile(path, group_frames=7)
+    with av.open(str(path)) as container:
+        expected = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    for frame, image in zip(decoded(source), expected, strict=True):
+        np.testing.assert_array_equal(frame.image, image)
+    assert source.encoded == (not note)
+    found = [each for each in source.notes if "in one place" in each]
+    assert len(found) == bool(note) and all(note in each for each in found)
 
 
 def test_a_video_without_keyframes_is_refused_unless_it_is_decoded_in_one_place(

@@ -19,6 +19,7 @@ from ..stages.decode import decoded_image
 
 MAX_PIXELS = 50_000_000
 IMAGES = ("image/jpeg", "image/png")
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 Specs = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
@@ -63,12 +64,16 @@ def _array(body: bytes) -> np.ndarray[Any, Any]:
         shape, is_fortran, kind = read(file)
     except ValueError as error:
         raise DataError(f"The body is no .npy file: {first_line(error)}.") from error
-    if kind.hasobject or kind.kind not in "fiub":
-        raise DataError(f"A tensor holds numbers, not {kind}; nothing pickled is read.")
+    if kind.hasobject or kind.kind not in "fiub" or kind.itemsize > 8:
+        raise DataError(
+            f"A tensor holds numbers of 64 bits or less, not {kind}; nothing pickled is read."
+        )
+    if min(shape, default=0) < 0:
+        raise DataError(f"The .npy file names a shape of {_written(shape)}, which none has.")
     count = math.prod(shape)
     if count * kind.itemsize != len(body) - file.tell():
         raise DataError(
-            f"The .npy file names a shape of {'×'.join(map(str, shape))} {kind}, and has "
+            f"The .npy file names a shape of {_written(shape)} {kind}, and has "
             f"{len(body) - file.tell():,} bytes in place of {count * kind.itemsize:,}."
         )
     array = np.frombuffer(body, kind, count, file.tell())
@@ -125,10 +130,28 @@ def _tensor(
             f"Input {name} has shape {_written(array.shape)}; one example has {_written(shape)}."
         )
     if array.dtype.kind == "f" and not kind.is_floating_point:
-        raise DataError(f"Input {name} has {array.dtype}, and the model takes {kind}.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DataError(f"Input {name} has values that are not finite.")
-    return torch.from_numpy(np.array(array)).to(kind)
+        raise DataError(f"Input {name} has {array.dtype}, and the model takes {_type_name(kind)}.")
+    if array.dtype.kind in "iu" and kind in INTEGERS:
+        _check_range(array, name, kind)
+    tensor = torch.from_numpy(np.array(array)).to(kind)
+    if kind.is_floating_point and not torch.isfinite(tensor).all():
+        raise DataError(f"Input {name} has values that are not finite in {_type_name(kind)}.")
+    return tensor
+
+
+def _check_range(array: np.ndarray[Any, Any], name: str, kind: torch.dtype) -> None:
+    """An integer that the type does not have would become another one."""
+    limits = torch.iinfo(kind)
+    least, most = int(array.min(initial=0)), int(array.max(initial=0))
+    if least < limits.min or most > limits.max:
+        raise DataError(
+            f"Input {name} has values from {least} to {most}; {_type_name(kind)} holds "
+            f"{limits.min} to {limits.max}."
+        )
+
+
+def _type_name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 def _written(shape: tuple[int, ...]) -> str:

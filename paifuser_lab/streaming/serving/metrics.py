@@ -17,7 +17,10 @@ class Metrics:
         self._registry = CollectorRegistry()
         registry = self._registry
         self.requests = Counter(
-            "paifuser_requests", "Requests by HTTP status.", ["status"], registry=registry
+            "paifuser_requests",
+            "Requests to /predict by status.",
+            ["status"],
+            registry=registry,
         )
         self.seconds = Histogram(
             "paifuser_request_seconds",

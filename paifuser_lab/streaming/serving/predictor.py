@@ -28,8 +28,9 @@ class Predictor:
         model: ModelSource,
         *,
         names: Sequence[str] = (),
-        mean: float = 0.0,
-        std: float = 1.0,
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+        how: str = "letterbox",
         preprocess: Preprocess | None = None,
         postprocess: Postprocess | None = None,
         trust: bool = False,
@@ -40,7 +41,7 @@ class Predictor:
         if preprocess is None and self.model.image_shape is not None:
             channels, height, width = self.model.image_shape
             self.preprocess = Preprocess(
-                (height, width), channels=channels, mean=(mean,), std=(std,)
+                (height, width), how=how, channels=channels, mean=mean, std=std
             )
         # the first call of an engine is slow, and one that fails shall fail before it is served
         self.model.answers([self._example()])

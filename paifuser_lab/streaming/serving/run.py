@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from .server import DRAIN_S, Server
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 def serve(
     server: Server,
@@ -18,16 +20,21 @@ def serve(
     on_start: Callable[[Server], None] = lambda server: None,
     drain_s: float = DRAIN_S,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT, then answer what has come; whether all was answered."""
+    """Serve until SIGTERM or SIGINT, then answer what has come; whether all was answered.
+
+    A second signal ends it at once.
+    """
 
     async def run() -> bool:
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for kind in (signal.SIGTERM, signal.SIGINT):
+        for kind in SIGNALS:
             loop.add_signal_handler(kind, stopping.set)
         server.start(host, port)
         on_start(server)
         await stopping.wait()
+        for kind in SIGNALS:
+            loop.remove_signal_handler(kind)
         return await server.stop(drain_s)
 
     return asyncio.run(run())

@@ -26,6 +26,9 @@ DISCARDED = 8
 """Times the limit of a body that is read and thrown away, so that the client reads the refusal."""
 IDLE_S = 75.0
 BACKLOG = 1024
+GRACE_S = 0.1
+"""After a stop, until what clients have sent before it is read."""
+GONE = 499  # the client closed its connection, as nginx has it
 
 
 class BusyError(StreamError):
@@ -114,6 +117,8 @@ class Server:
     async def stop(self, timeout_s: float = DRAIN_S) -> bool:
         """Take no new connections, answer what has come, then close; whether all was answered."""
         self.is_draining = True
+        for _ in range(10):  # turns of the loop, although it is busy
+            await asyncio.sleep(GRACE_S / 10)
         if self._http is not None:
             self._http.stop()
         with contextlib.suppress(TimeoutError):
@@ -135,8 +140,8 @@ class Server:
         self.metrics.in_flight.set(self._open)
 
     def _finished(self, handler: tornado.web.RequestHandler) -> None:
-        self.metrics.requests.labels(status=str(handler.get_status())).inc()
         if isinstance(handler, PredictHandler):
+            self.metrics.requests.labels(status=str(handler.get_status())).inc()
             self.metrics.seconds.observe(handler.request.request_time())
 
     def ended(self) -> None:
@@ -174,6 +179,8 @@ class _Handler(tornado.web.RequestHandler):
     def reply(self, status: int, content: Any) -> None:
         """Send JSON."""
         self.set_status(status)
+        if self.server.is_draining:  # the connection is closed soon
+            self.set_header("Connection", "close")
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(content, allow_nan=False))
 
@@ -181,8 +188,6 @@ class _Handler(tornado.web.RequestHandler):
         """Send an error."""
         if status == 503:
             self.set_header("Retry-After", "1")
-            if self.server.is_draining:
-                self.set_header("Connection", "close")
         self.reply(status, {"error": message})
 
     def write_error(self, status_code: int, **more: Any) -> None:
@@ -213,6 +218,7 @@ class DescribeHandler(_Handler):
                 "model": model.name,
                 "inputs": inputs,
                 "takes_images": model.image_shape is not None,
+                "labels": self.server.predictor.postprocess.names,
                 "predict": "POST /predict with image/jpeg, image/png, application/x-npy or "
                 "application/json",
                 "limits": vars(self.server.limits),
@@ -246,6 +252,7 @@ class PredictHandler(_Handler):
     body: list[bytes]
     size = 0
     is_counted = False
+    answering: asyncio.Future[Any] | None = None
 
     def prepare(self) -> None:
         self.body = []
@@ -253,6 +260,18 @@ class PredictHandler(_Handler):
             return
         self.server.began()
         self.is_counted = True
+        limit, headers = self.server.limits.max_bytes, self.request.headers
+        declared = headers.get("Content-Length", "")
+        size = int(declared) if declared.isdecimal() else 0
+        # before it is sent, where the client asks, or where too much would have to be read
+        if size > limit and (headers.get("Expect") or size > DISCARDED * limit):
+            connection: Any = self.request.connection
+            connection.set_max_body_size(size)  # else tornado answers, too
+            self._refuse_size()
+
+    def _refuse_size(self) -> None:
+        limit = self.server.limits.max_bytes
+        self.refuse(413, f"The body is larger than the limit of {limit:,} bytes.")
 
     def data_received(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -263,11 +282,10 @@ class PredictHandler(_Handler):
 
     async def post(self) -> None:
         """Read, wait for the batch, answer."""
-        limits = self.server.limits
         if self.server.is_draining:
             self.refuse(503, "This server is stopping; send the request to another.")
-        elif self.size > limits.max_bytes:
-            self.refuse(413, f"The body is larger than the limit of {limits.max_bytes:,} bytes.")
+        elif self.size > self.server.limits.max_bytes:
+            self._refuse_size()
         else:
             await self._answer(b"".join(self.body))
 
@@ -278,7 +296,12 @@ class PredictHandler(_Handler):
             example = await asyncio.get_running_loop().run_in_executor(
                 None, read_body, kind, body, server.predictor.model
             )
-            self.reply(200, await server.answer(example))
+            self.answering = asyncio.ensure_future(server.answer(example))
+            if not self.is_counted:
+                self.answering.cancel()
+            self.reply(200, await self.answering)
+        except asyncio.CancelledError:  # the client has gone, and its place in the queue is free
+            self.set_status(GONE, "Client Closed Request")
         except BusyError as error:
             self.refuse(503, str(error))
         except UnsupportedError as error:
@@ -296,6 +319,8 @@ class PredictHandler(_Handler):
 
     def on_connection_close(self) -> None:
         super().on_connection_close()
+        if self.answering is not None:
+            self.answering.cancel()
         if self.is_counted and not self._finished:
             self.is_counted = False
             self.server.ended()

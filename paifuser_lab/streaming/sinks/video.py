@@ -132,7 +132,7 @@ class VideoSink:
                 str(self._file.path),
                 "w",
                 format=FORMATS[self.path.suffix.lower()],
-                options={"video_track_timescale": str(first.time_base.denominator)},
+                options=_options(self.path, first.time_base),
             )
             self._stream = self._container.add_stream(first.codec, rate=self.rate)
             context = self._stream.codec_context
@@ -167,3 +167,9 @@ class VideoSink:
             if error.errno in DISK_FULL:
                 raise cannot_write(f"{self.name} into {self.path.parent}", error) from error
             raise FileError(f"Cannot write {self.name}: {first_line(error)}.") from error
+
+
+def _options(path: Path, base: Fraction) -> dict[str, str]:
+    """Those of the format, of which Matroska has none: its times are milliseconds."""
+    is_matroska = FORMATS[path.suffix.lower()] == "matroska"
+    return {} if is_matroska else {"video_track_timescale": str(base.denominator)}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +16,21 @@ from ..frame import Frame
 from ..optional import pyav
 from ..payloads import Payload, Pictures
 from ..source import Group
-from ..stages.decode import turned
+from ..stages.decode import frames_of, turned
 
 DECODED_BYTES = 256 << 20
 """Of the decoded frames of a group, which a worker holds at a time."""
+MICROSECONDS = 1_000_000
 MOST_FRAMES = 32
 """Of a group."""
 LONGEST = 600
 """Frames of a group of pictures that is taken apart: its first ones are decoded for each part."""
+WHOLE = {"mjpeg", "prores"}
+"""Codecs whose frames refer to no others."""
+REFRESHED = {"h264", "hevc"}
+"""Codecs that may refresh their pictures piece by piece, without keyframes that are whole."""
+SPLIT = WHOLE | REFRESHED | {"vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "gif"}
+"""Codecs whose groups of pictures decode alone to what the file decodes to in turn."""
 
 
 # how many frames a group has, and what it sends, which is packed only where that is asked for
@@ -41,7 +49,8 @@ class VideoFile:
     """A video file, split at its keyframes into groups that decode alone.
 
     With `encoded=False` frames are decoded here and sent as images; where a worker is another
-    process that is slower, as a frame in 4K has 25 MB. `notes` has what was found on the way.
+    process that is slower, as a frame in 4K has 25 MB. So are those of a file that cannot be split.
+    `notes` has what was found on the way.
     """
 
     can_reopen = True
@@ -51,18 +60,21 @@ class VideoFile:
     ) -> None:
         self.path = checked_path(path)
         self.name = self.path.name
-        self.encoded = encoded
         self.notes: list[str] = []
+        self._end_s = 0.0  # when the last frame read so far is shown
         with _opened(self.path) as (container, stream):
             context = stream.codec_context
             self.frames: int | None = stream.frames or None
-            self.codec = str(context.codec.canonical_name or context.name)
+            self.seconds = container.duration / MICROSECONDS if container.duration else 0.0
+            self.codec = str(context.codec.name)
             self.extradata = bytes(context.extradata or b"")
             self.time_base = Fraction(stream.time_base)
             self.rate = Fraction(stream.average_rate or stream.guessed_rate or 30)
             first = _first_frame(container, self.name)
             self.rotation = int(first.rotation)
             self.width, self.height = first.width, first.height
+            self.obstacle = self._obstacle(container, stream) if encoded else ""
+        self.encoded = encoded and not self.obstacle
         if self.rotation % 180:
             self.width, self.height = self.height, self.width
         fitting = DECODED_BYTES // (3 * self.width * self.height)
@@ -71,9 +83,39 @@ class VideoFile:
     def __repr__(self) -> str:
         return f"VideoFile({self.name}: {self.width}×{self.height}, {self.codec})"
 
+    def _obstacle(self, container: Any, stream: Any) -> str:
+        """Why the file cannot be split, by its codec and its packets up to the next keyframe."""
+        kind = str(stream.codec_context.codec.canonical_name or self.codec)
+        if kind not in SPLIT:
+            return f"its codec is {kind}"
+        if container.format.name == "avi" and kind not in WHOLE:
+            return "AVI does not say when frames are shown"
+        packets = (packet for packet in self._until_damage(container.demux(stream)) if packet.size)
+        for packet in islice(packets, LONGEST):
+            if packet.pts is None and kind not in WHOLE:
+                return "it does not say when frames are shown"
+            if packet.is_keyframe and kind in REFRESHED:
+                return "" if self._is_whole(packet) else "its keyframes are not whole pictures"
+        return ""
+
+    def _is_whole(self, packet: Any) -> bool:
+        """Whether a keyframe is a picture without any other frame."""
+        time = (packet.pts,)
+        alone = Pictures(self.codec, self.extradata, (bytes(packet),), time, time, self.time_base)
+        try:
+            frame = next(frames_of(alone), None)
+        except pyav().FFmpegError:
+            return False
+        return frame is not None and frame.pict_type == pyav().video.frame.PictureType.I
+
     def groups(self, start: int = 0) -> Iterator[Group]:
         """The groups from number `start` on; those before are only read, not decoded."""
         self.notes.clear()
+        self._end_s = 0.0
+        if self.obstacle:
+            self.notes.append(
+                f"{self.name} is decoded in one place, not on workers: {self.obstacle}."
+            )
         first = 0
         with _opened(self.path) as (container, stream):
             found = self._encoded(container, stream) if self.encoded else self._decoded(container)
@@ -84,6 +126,11 @@ class VideoFile:
         if self.frames is not None and first < self.frames:
             self.notes.append(
                 f"{self.name} declares {self.frames} frames and has {first}: it was cut short."
+            )
+        elif self.frames is None and self._end_s + 1 < self.seconds:
+            self.notes.append(
+                f"{self.name} declares {self.seconds:.1f} s, and its frames end at "
+                f"{self._end_s:.1f} s: it was cut short."
             )
 
     def _decoded(self, container: Any) -> Iterator[Portion]:
@@ -127,7 +174,9 @@ class VideoFile:
         for packet in self._until_damage(container.demux(stream)):
             if not packet.size:
                 continue  # marks the end
-            time = packet.pts if packet.pts is not None else packet.dts
+            time = packet.pts
+            if time is None and stream.codec_context.codec.canonical_name in WHOLE:
+                time = packet.dts
             if time is None:
                 raise FileError(
                     f"{self.name} does not say when its frames are shown, so that its parts cannot "
@@ -159,7 +208,10 @@ class VideoFile:
     def _until_damage(self, units: Iterator[Any]) -> Iterator[Any]:
         """What can be read before the file is damaged, which leaves a note."""
         try:
-            yield from units
+            for unit in units:
+                if unit.pts is not None:
+                    self._end_s = max(self._end_s, float(unit.pts * unit.time_base))
+                yield unit
         except pyav().FFmpegError as error:
             self.notes.append(
                 f"{self.name} is damaged and was read up to there: {first_line(error)}."
@@ -209,10 +261,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         raise FileError(f"Cannot read {path}: {error.strerror or first_line(error)}.") from error
     with container:
         if not container.streams.video:
-            kinds = sorted({stream.type for stream in container.streams}) or ["nothing"]
-            raise FileError(
-                f"{path.name} has no video, only {' and '.join(kinds)}; give a file with pictures."
-            )
+            kinds = sorted({stream.type for stream in container.streams})
+            only = f", only {' and '.join(kinds)}" if kinds else ""
+            raise FileError(f"{path.name} has no video{only}; give a file with pictures.")
         yield container, container.streams.video[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from ...errors import StreamError
 from ...zoo.boxes import suppressed
-from ..answers import Answer, Boxes, Classes, Mask
+from ..answers import NOT_FINITE, Answer, Boxes, Classes, Mask
 from ..frame import Fit, Frame
 from ..stage import Opened
+
+MOST_MASKED = 256  # classes of a pixel, which has a byte
 
 
 class Postprocess(Opened):
@@ -64,6 +67,10 @@ class Postprocess(Opened):
                 f"An output of {described(output)} is neither classes, boxes nor a mask; give a "
                 "function as a stage."
             )
+        tensors = output.values() if isinstance(output, Mapping) else [output]
+        # a score of minus infinity is a class that is left out
+        if not all((value < math.inf).all() for value in tensors if isinstance(value, Tensor)):
+            raise StreamError(f"{NOT_FINITE.capitalize()}.")
         return KINDS[kind](self, output, frame)
 
 
@@ -92,9 +99,16 @@ def _classes(stage: Postprocess, output: Tensor, frame: Frame) -> Classes:
 
 def _boxes(stage: Postprocess, output: Mapping[str, Tensor], frame: Frame) -> Boxes:
     """Boxes are shares of the input's sides; they become pixels of the image."""
+    found, rated = output["boxes"], output["scores"]
+    if found.dim() != 2 or found.shape[1] != 4 or rated.dim() != 2 or len(rated) != len(found):
+        raise StreamError(
+            f"Boxes of shape {tuple(found.shape)} with scores of shape {tuple(rated.shape)} are "
+            "not (candidates, 4), as shares of the input's sides, and (candidates, classes); give "
+            "a function as a stage."
+        )
     boxes, scores, classes = suppressed(
-        output["boxes"].float(),
-        output["scores"].float(),
+        found.float(),
+        rated.float(),
         least_score=stage.least_score,
         most_overlap=stage.most_overlap,
     )
@@ -110,6 +124,11 @@ def _boxes(stage: Postprocess, output: Mapping[str, Tensor], frame: Frame) -> Bo
 
 def _mask(stage: Postprocess, output: Tensor, frame: Frame) -> Mask:
     """The border that letterboxing added is cut off, and scores are enlarged to the image."""
+    if len(output) > MOST_MASKED:
+        raise StreamError(
+            f"A mask has at most {MOST_MASKED} classes, and the output has {len(output)}; give a "
+            "function as a stage."
+        )
     width, height = frame.size or (output.shape[2], output.shape[1])
     scores = output.float()[None]
     if frame.fit is not None:

@@ -41,7 +41,7 @@ def decoded_pictures(group: Pictures) -> list[Any]:
     found: dict[int, Frame] = {}
     shown, problem = set(group.shown), "its packets are damaged"
     try:
-        for decoded in _decoded(group):
+        for decoded in frames_of(group):
             if decoded.pts in shown:
                 image = turned(decoded.to_ndarray(format="rgb24"), group.rotation)
                 found[decoded.pts] = Frame(image, decoded.pts, group.time_base)
@@ -51,7 +51,8 @@ def decoded_pictures(group: Pictures) -> list[Any]:
     return [found.get(time, lost) for time in group.shown]
 
 
-def _decoded(group: Pictures) -> Iterator[Any]:
+def frames_of(group: Pictures) -> Iterator[Any]:
+    """PyAV's frames of the packets, those that are not shown included."""
     av = pyav()
     context = av.CodecContext.create(group.codec, "r")
     context.extradata = group.extradata or None

@@ -1,4 +1,4 @@
-"""Runs a model on each frame's tensor, a batch at a time; opened once a worker."""
+"""Runs a model on each frame's tensor, a batch at a time; opened on the workers."""
 
 from __future__ import annotations
 
@@ -16,42 +16,64 @@ class Infer:
 
     The model is a name of the zoo, a folder that a variant was saved in, a workload or a variant,
     with whatever engine it runs in. Calls have at most `batch` examples; those of other shapes are
-    other calls.
+    other calls. Threads share the model, but an engine takes one call at a time: where the model
+    has a name or a folder, each thread opens one of its own. `opened` is the model, if it was.
     """
 
     takes_group = False
 
-    def __init__(self, model: ModelSource, *, batch: int = 8, trust: bool = False) -> None:
+    def __init__(
+        self,
+        model: ModelSource,
+        *,
+        batch: int = 8,
+        trust: bool = False,
+        opened: OpenModel | None = None,
+    ) -> None:
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise StreamError(f"A batch of {batch!r} is not possible; give 1 or more.")
         self.model, self.batch, self.trust = model, batch, trust
         self.name = "infer"
         self._opened: OpenModel | None = None
         self._turn = threading.Lock()
+        self._shared = _Shared(opened)
 
     def __copy__(self) -> Infer:
         """The same model for another thread; an engine that they share is called in turns."""
         other = Infer(self.model, batch=self.batch, trust=self.trust)
-        other._turn = self._turn
+        other._turn, other._shared = self._turn, self._shared
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "model": portable(self.model), "_opened": None}
-        return {name: value for name, value in state.items() if name != "_turn"}
+        return {name: value for name, value in state.items() if name not in ("_turn", "_shared")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _turn=threading.Lock())
+        self.__dict__.update(state, _turn=threading.Lock(), _shared=_Shared(None))
 
     def open(self) -> None:
         """Load the model, on the worker."""
         self.model = received(self.model)
-        self._opened = OpenModel(self.model, trust=self.trust)
-        if isinstance(self.model, str | Path) or not self._opened.is_engine:
+        is_named = isinstance(self.model, str | Path)
+        with self._shared.lock:
+            if self._shared.opened is None:
+                self._shared.opened = OpenModel(self.model, trust=self.trust)
+            self._opened = self._shared.opened
+            self._shared.users += 1
+            if self._opened.is_engine and is_named and self._shared.users > 1:
+                self._opened = OpenModel(self.model, trust=self.trust)
+        if is_named or not self._opened.is_engine:
             self._turn = threading.Lock()  # its own, or one that threads may call at once
 
     def close(self) -> None:
         """Let go of the model."""
+        if self._opened is None:
+            return
         self._opened = None
+        with self._shared.lock:
+            self._shared.users -= 1
+            if not self._shared.users:
+                self._shared.opened = None
 
     def __call__(self, items: Any) -> list[Any]:
         """The frames with their outputs, in the same order."""
@@ -81,6 +103,14 @@ class Infer:
             for positions in by_shape.values()
             for start in range(0, len(positions), self.batch)
         ]
+
+
+class _Shared:
+    """The model that the copies of a stage, each on a thread, have opened."""
+
+    def __init__(self, opened: OpenModel | None) -> None:
+        self.opened, self.users = opened, 0
+        self.lock = threading.Lock()
 
 
 def _input(item: Any) -> Any:

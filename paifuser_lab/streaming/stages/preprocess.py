@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ class Preprocess(Opened):
     """Gives each frame a `tensor`: channels × height × width, float32, and how the image `fit`s.
 
     `how` is `stretch`, `letterbox` (the whole image, with a grey border) or `crop` (its middle).
-    Values are 0 to 1 before `mean` and `std` are applied, a number a channel.
+    Values are 0 to 1 before `mean` and `std` are applied: a number, or one a channel.
     """
 
     name = "preprocess"
@@ -51,13 +52,13 @@ class Preprocess(Opened):
         size: int | tuple[int, int],
         *,
         how: str = "stretch",
-        mean: Sequence[float] = (0.0,),
-        std: Sequence[float] = (1.0,),
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
         channels: int = 3,
     ) -> None:
         self.height, self.width = (size, size) if isinstance(size, int) else size
         self.how, self.channels = how, channels
-        self.mean, self.std = tuple(mean), tuple(std)
+        self.mean, self.std = _values(mean), _values(std)
         if how not in WAYS:
             raise StreamError(f"Images are not fitted by {how!r}; choose one of {', '.join(WAYS)}.")
         if self.height < 1 or self.width < 1 or channels not in (1, 3):
@@ -67,8 +68,10 @@ class Preprocess(Opened):
             )
         if any(len(values) not in (1, channels) for values in (self.mean, self.std)):
             raise StreamError(f"Give one mean and std, or one for each of {channels} channels.")
-        if any(value <= 0 for value in self.std):
+        if not all(0 < value < math.inf for value in self.std):
             raise StreamError("Every std is more than 0; values are divided by it.")
+        if not all(map(math.isfinite, self.mean)):
+            raise StreamError("Every mean is a finite number; it is taken from values of 0 to 1.")
 
     def __call__(self, items: Any) -> list[Frame]:
         """The frames with their tensors."""
@@ -101,3 +104,7 @@ class Preprocess(Opened):
         return tensor[0], Fit(
             self.width, self.height, to_width / width, to_height / height, left, top
         )
+
+
+def _values(given: float | Sequence[float]) -> tuple[float, ...]:
+    return (given,) if isinstance(given, int | float) else tuple(given)

@@ -1,0 +1,126 @@
+"""A model over a video in one call, and from the command line: its options reach the stages."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from typer.testing import CliRunner
+
+import paifuser_lab as lab
+from paifuser_lab.cli.program import app
+from paifuser_lab.errors import StreamError
+from paifuser_lab.streaming import Stream
+from paifuser_lab.streaming.answers import Classes
+from paifuser_lab.streaming.model_stream import model_stream
+from paifuser_lab.streaming.sources import VideoFile
+from paifuser_lab.streaming.stages import Preprocess
+from tests.support.clips import clip, encoded, pictures
+
+
+class Means(nn.Module):
+    """The mean of each channel."""
+
+    def forward(self, x):
+        return x.mean((2, 3))
+
+
+def work():
+    return lab.Workload(Means(), torch.rand(2, 3, 8, 8), name="means")
+
+
+def folder(path):
+    for index, image in enumerate(pictures(3)):
+        (path / f"{index}.png").write_bytes(encoded(image))
+    return path
+
+
+def test_every_frame_is_answered_with_the_labels_and_the_normalisation_given(tmp_path):
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
+    names = ("red", "green", "blue")
+    options = {"names": names, "mean": mean, "std": std, "how": "crop", "workers": 1}
+    results = list(model_stream(folder(tmp_path), work(), **options))
+    reference = Preprocess(8, how="crop", mean=mean, std=std)
+    for result, image in zip(results, pictures(3), strict=True):
+        scores = reference([image])[0].tensor.mean((1, 2)).softmax(0)
+        answer = result.value.answer
+        assert isinstance(answer, Classes) and answer.label == names[int(scores.argmax())]
+        np.testing.assert_allclose(answer.scores, scores.sort(descending=True)[0], rtol=1e-5)
+        assert result.value.image is None and not result.value.preview
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_video_has_the_answers_drawn_and_previews_where_they_are_asked_for(tmp_path, preview):
+    source = clip(tmp_path / "in.mp4", 6)
+    seen = []
+    stream = model_stream(source, work(), out=tmp_path / "out.mp4", preview=preview, workers=1)
+    write = stream.sink.write
+    stream.sink.write = lambda results: (seen.extend(results), write(results))[1]
+    assert (stream.run().frames, stream.report.set_aside) == (6, 0)
+    assert any(result.value.preview for result in seen) == preview
+    groups = zip(
+        VideoFile(source, encoded=False).groups(),
+        VideoFile(tmp_path / "out.mp4", encoded=False).groups(),
+        strict=True,
+    )
+    for before, after in groups:
+        for one, other in zip(before.payload, after.payload, strict=True):
+            assert one.seconds == other.seconds
+            # a label lies on the upper left corner
+            assert np.abs(one.image[:8, :8].astype(int) - other.image[:8, :8]).mean() > 20
+
+
+def test_what_cannot_be_streamed_is_refused_before_anything_is_read(tmp_path):
+    source = clip(tmp_path / "in.mp4", 3)
+    with pytest.raises(StreamError, match="is the source; choose another name"):
+        model_stream(source, work(), out=tmp_path / "elsewhere" / ".." / "in.mp4")
+    words = lab.Workload(nn.Linear(4, 2), torch.rand(2, 4), name="words")
+    with pytest.raises(StreamError, match="does not take images"):
+        model_stream(source, words)
+    with pytest.raises(StreamError, match="neither a video nor a table"):
+        model_stream(source, work(), out=tmp_path / "out.gif")
+    with pytest.raises(StreamError, match="one for each of 3 channels"):
+        model_stream(source, work(), mean=(0.1, 0.2))
+
+
+def test_the_command_writes_a_table_of_the_answers_with_their_labels(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(
+        "import torch, paifuser_lab as lab\n"
+        "class Means(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.mean((2, 3))\n"
+        "def make():\n"
+        "    return lab.Workload(Means(), torch.rand(2, 3, 8, 8), name='means')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (16, 8), (255, 0, 0)).save(tmp_path / "photos" / "red.png")
+    command = ["stream", "photos", "--model", "model:make", "--labels", "red, green,blue"]
+    more = ["--mean", "0.5,0.5,0.5", "--std", "0.1", "--out", "out.parquet", "--how", "stretch"]
+    result = CliRunner().invoke(app, [*command, *more])
+    assert result.exit_code == 0, result.output
+    assert "finished: 1 frame" in result.output and "in out.parquet" in result.output
+    (row,) = pyarrow.parquet.read_table("out.parquet").to_pylist()
+    best, second, _ = json.loads(row["answer"])["classes"]
+    assert (row["name"], best["label"]) == ("red.png", "red")
+    # logits of 5 and -5
+    assert second["score"] == pytest.approx(float(np.exp(-10)), abs=1e-6)
+    refused = CliRunner().invoke(app, [*command, "--mean", "half"])
+    assert "--mean 'half' is no number" in str(refused.exception)
+
+
+def test_a_source_of_packets_needs_a_stage_that_decodes_them(tmp_path):
+    with pytest.raises(StreamError, match="put a stage that decodes them, such as Decode, first"):
+        Stream(VideoFile(clip(tmp_path / "in.mp4", 9)), abs, workers=1).run()
+
+
+def test_the_command_says_why_frames_were_set_aside_and_fails_if_all_were(tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    result = CliRunner().invoke(app, ["stream", str(tmp_path), "--model", "resnet18-tiny"])
+    assert result.exit_code == 1
+    assert "frame 0 was set aside by decode: broken.png: This is no image" in result.output
