@@ -30,7 +30,7 @@ class _Silent:
 class _Lines:
     """Plain lines, a few seconds apart, for logs."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int | None) -> None:
         self.what, self.total, self.done = what, total, 0
         self.printed_at = time.monotonic()
 
@@ -38,8 +38,9 @@ class _Lines:
         self.done += count
         if time.monotonic() - self.printed_at > LINE_EVERY_S:
             self.printed_at = time.monotonic()
+            of = f" of {self.total}" if self.total is not None else ""
             print(
-                f"{self.what}: {self.done} of {self.total}{' · ' + doing if doing else ''}",
+                f"{self.what}: {self.done}{of}{' · ' + doing if doing else ''}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -56,8 +57,10 @@ class _Bar:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Progress]:
-    """Show the progress of `what` as a bar, as lines or not at all, depending on where it runs."""
+def progress(what: str, total: int | None) -> Iterator[Progress]:
+    """Show the progress of `what` as a bar, as lines or not at all, depending on where it runs;
+    `total` is None where nobody knows it.
+    """
     style = _style()
     if style != "bar":
         yield _Silent() if style == "none" else _Lines(what, total)

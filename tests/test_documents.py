@@ -154,6 +154,12 @@ def check_deploy(names: dict[str, Any]) -> None:
     assert names["deployment"].folder == "out" and "Apache-2.0" in card and "baseline" in card
 
 
+def check_load(names: dict[str, Any]) -> None:
+    variant = names["variant"]
+    assert variant.work.origin.name == "model.pt2" and len(variant.work.origin.sha256) == 64
+    assert weights_hash(lab.load("mine").model) == variant.weights_hash
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "README.md": check_readme,
     "workbench.md": check_workbench,
@@ -165,6 +171,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "attention.md": check_attention,
     "engines.md": check_engines,
     "deploy.md": check_deploy,
+    "load.md": check_load,
     "memory.md": check_memory,
 }
 

@@ -245,6 +245,7 @@ TABLES_OF_CONTENTS = (
     "importer",
     "importer/onnx",
     "importer/onnx/operators",
+    "importer/pt2",
     "machine",
     "comparison",
     "memory",

@@ -27,6 +27,15 @@ def test_lines_are_printed_a_few_seconds_apart(set_style, monkeypatch, capsys):
     assert capsys.readouterr().err == "timing: 2 of 3 · the second\n"
 
 
+def test_lines_of_work_without_a_known_end_count_alone(set_style, monkeypatch, capsys):
+    set_style("lines")
+    clock = iter([0.0, 6.0, 6.0])
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(clock))
+    with progress("frames", None) as shown:
+        shown.advance(8)
+    assert capsys.readouterr().err == "frames: 8\n"
+
+
 def test_style_none_prints_nothing(set_style, capsys):
     set_style("none")
     with progress("timing", 1) as shown:

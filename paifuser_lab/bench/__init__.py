@@ -24,6 +24,7 @@ hessian_peer      the trace of each layer's Hessian, against PyHessian
 recipes           random recipes: undo, hashes, saved folders
 experiments       small experiments behind single statements of the README
 memory_snapshot   reading a generated snapshot of a gigabyte: time and memory
+memory_replay     recorded snapshots replayed: simulated peaks against recorded ones
 reuse             the step reuse: peak of a call and time, with it and without it
 train             training with each switch of enable(), with its choice, and by peers
 train_models      the models of that benchmark and their batches

@@ -1,5 +1,6 @@
-"""Models exported in each precision: parity, size, seconds, latency beside the live variant; and
-whether models that are hard to export come out right or are refused.
+"""Models exported in each precision: parity, size, seconds, latency beside the live variant; what
+every target does with one model; and whether models that are hard to export come out right or are
+refused.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..converter import export, target_of
+from ..converter import export, exporters, target_of
 from ..errors import PaifuserError, first_line
 from ..machine import hardware
 from ..recipe import Recipe
-from ..records import ExportReport, Record
+from ..records import ExporterRow, Exporters, ExportReport, Record
 from ..variant import Variant, apply
 from ..variant.open import load
 from ..workload import Workload
@@ -22,7 +23,8 @@ from .tricky_exports import TRICKY, TrickyRow, tricky_row
 
 MODELS = ("resnet18", "mobilenetv2", "vit-s", "bert-base", "yolo", "swin-t")
 PRECISIONS = ("fp32", "fp16", "int8")
-NONE = "none"  # in place of a model or of a hard one
+NONE = "none"  # in place of a model
+SECONDS = 4.0  # for the latency of each file
 
 
 class ExportRow(Record):
@@ -40,6 +42,7 @@ class ExportBench(Record):
 
     machine: str
     rows: tuple[ExportRow, ...] = ()
+    targets: Exporters | None = None  # every target with one model
     tricky: tuple[TrickyRow, ...] = ()
     failures: dict[str, str] = {}
 
@@ -57,6 +60,11 @@ class ExportBench(Record):
             for row in self.rows
             if row.refused
         ]
+        lines += [
+            f"{row.title}: {reason}"
+            for row in self._targets
+            if (reason := row.obstacle or row.refused)
+        ]
         if self.tricky:
             counts = {
                 outcome: sum(row.outcome == outcome for row in self.tricky)
@@ -70,9 +78,15 @@ class ExportBench(Record):
 
     def table(self) -> list[dict[str, str]]:
         """A row per export."""
-        return [
-            {"model": row.model, **row.report.row()} for row in self.rows if row.report is not None
-        ] or [{"model": "nothing was exported"}]
+        reports = [(row.model, row.report) for row in self.rows]
+        reports += [(row.report.model, row.report) for row in self._targets if row.report]
+        return [{"model": name, **report.row()} for name, report in reports if report] or [
+            {"model": "nothing was exported"}
+        ]
+
+    @property
+    def _targets(self) -> tuple[ExporterRow, ...]:
+        return self.targets.rows if self.targets is not None else ()
 
 
 def bench(
@@ -81,19 +95,26 @@ def bench(
     targets: Sequence[str] = ("onnx",),
     precisions: Sequence[str] = PRECISIONS,
     tricky: Sequence[str] | None = None,
-    seconds: float = 10.0,
+    every: bool = True,
+    seconds: float = SECONDS,
 ) -> ExportBench:
-    """Export each model in each precision, then the models that are hard to export; failures are
-    recorded.
+    """Export each model in each precision, then the first of them to every target, then the models
+    that are hard to export; failures are recorded.
     """
     for target in targets:
         target_of(target)
+    tables: list[Exporters] = []
     rows: list[ExportRow] = []
     hard: list[TrickyRow] = []
     chosen = () if tuple(names) == (NONE,) else tuple(names or MODELS)
     failures = measure_each(
         chosen, lambda name: rows.extend(_rows(name, targets, precisions, seconds))
     )
+    if every:
+        first = chosen[0] if chosen else ""
+        failures |= measure_each(
+            [first], lambda name: tables.append(every_target(name, seconds)), "targets"
+        )
     cases = tuple(TRICKY) if tricky is None else tuple(tricky)
     failures |= measure_each(
         cases,
@@ -101,8 +122,26 @@ def bench(
         "hard models",
     )
     return ExportBench(
-        machine=hardware().label, rows=tuple(rows), tricky=tuple(hard), failures=failures
+        machine=hardware().label,
+        rows=tuple(rows),
+        targets=tables[0] if tables else None,
+        tricky=tuple(hard),
+        failures=failures,
     )
+
+
+def every_target(name: str, seconds: float) -> Exporters:
+    """What every target does with a model, and with a small one where it refuses that; '' is the
+    small one alone.
+    """
+    table = exporters(load(name) if name else None, seconds=seconds)
+    rows = []
+    for row in table.rows:
+        if row.refused and name:
+            (small,) = exporters(names=[row.target], seconds=seconds).rows
+            row = row.model_copy(update={"report": small.report})
+        rows.append(row)
+    return table.model_copy(update={"rows": tuple(rows)})
 
 
 def _rows(

@@ -21,6 +21,8 @@ from ..records import Record
 from ..variant.open import load
 
 DRAIN_S = 60.0
+PATIENCE_S = 60.0  # of a client, longer than the server's
+RETRY_S = 0.05
 
 
 class ServeBench(Record):
@@ -106,12 +108,14 @@ def bench(
         tally, mean_batch = asyncio.run(_load(host, int(port), body, clients, seconds))
         elapsed = time.perf_counter() - began
         process.send_signal(signal.SIGTERM)
-        is_clean = process.wait(DRAIN_S) == 0
+        is_clean = _ends_well(process)
     finally:
         process.kill()
         process.wait()
     good = tally.statuses.pop(200, 0)
-    p50, p95, p99 = np.percentile(tally.seconds or [np.nan], [50, 95, 99]) * 1e3
+    if not good:
+        raise MeasureError(f"The server of {name} answered nothing: {dict(tally.statuses)}.")
+    p50, p95, p99 = np.percentile(tally.seconds, [50, 95, 99]) * 1e3
     return ServeBench(
         machine=hardware().label,
         model=name,
@@ -129,6 +133,13 @@ def bench(
         mean_batch=mean_batch,
         stopped_cleanly=is_clean,
     )
+
+
+def _ends_well(process: subprocess.Popen[str]) -> bool:
+    try:
+        return process.wait(DRAIN_S) == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _body(name: str) -> bytes:
@@ -154,19 +165,23 @@ async def _load(
 
 
 async def _client(host: str, port: int, body: bytes, until: float, tally: _Tally) -> None:
-    """One request after another on one connection."""
-    reader, writer = await asyncio.open_connection(host, port)
+    """One request after another on one connection, or on a new one after a failure."""
+    connection = None
     while (began := time.perf_counter()) < until:
         try:
-            status, _ = await _asked(reader, writer, b"POST /predict", body)
+            connection = connection or await asyncio.open_connection(host, port)
+            asked = _asked(*connection, b"POST /predict", body)
+            status, _ = await asyncio.wait_for(asked, PATIENCE_S)
         except (OSError, EOFError, ValueError):
             tally.lost += 1
-            reader, writer = await asyncio.open_connection(host, port)
+            connection = None
+            await asyncio.sleep(RETRY_S)
             continue
         tally.statuses[status] += 1
         if status == 200:
             tally.seconds.append(time.perf_counter() - began)
-    writer.close()
+    if connection is not None:
+        connection[1].close()
 
 
 async def _asked(

@@ -23,10 +23,11 @@ def measure(
     rates: tuple[float, ...] = RATES,
     rules: tuple[BatchRule, ...] = RULES,
     seconds: float = SECONDS,
+    name: str = "the call",
 ) -> BatchingCurve:
     """Each rule at each rate of arrival; without a `call` it is a sleep of 4 ms + 1 ms an item."""
     points = [_point(call or _sleep, rule, rate, seconds) for rule in rules for rate in rates]
-    called = "the call" if call is not None else f"a sleep of {CALL_MS:g} ms + {ITEM_MS:g} an item"
+    called = name if call is not None else f"a sleep of {CALL_MS:g} ms + {ITEM_MS:g} an item"
     return BatchingCurve(call=called, points=tuple(points))
 
 

@@ -20,13 +20,18 @@ def bench_export(
     tricky: Annotated[
         bool, typer.Option(help="Also export the models that are hard to export.")
     ] = True,
-    seconds: Annotated[float, typer.Option(help="Time for each export's latency.", min=0)] = 10.0,
+    every: Annotated[
+        bool, typer.Option(help="Also export the first model to every target.")
+    ] = True,
+    seconds: Annotated[float, typer.Option(help="Time for each export's latency.", min=0)] = 4.0,
 ) -> None:
     """Export models in fp32, fp16 and int8: parity, size, seconds, latency beside the live model;
-    and models that are hard to export, which come out right or are refused.
+    the first of them to every target; and models that are hard to export, which come out right or
+    are refused.
     """
     from ..bench.export import bench as measure
 
     targets = [name.strip() for name in to.split(",") if name.strip()]
     hard = None if tricky else ()
-    _show_bench(measure(tuple(names or ()), targets=targets, tricky=hard, seconds=seconds), json)
+    found = measure(tuple(names or ()), targets=targets, tricky=hard, every=every, seconds=seconds)
+    _show_bench(found, json)

@@ -1,7 +1,10 @@
-"""`paifuser-lab bench memory`, `bench reuse` and `bench memory-snapshot`. Built on typer."""
+"""`paifuser-lab bench memory`, `bench reuse`, `bench memory-snapshot` and `bench memory-replay`.
+Built on typer.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,3 +51,14 @@ def bench_memory_snapshot(
     from ..bench.memory_snapshot import bench as measure
 
     _show_bench(measure(gigabytes), json)
+
+
+@bench.command("memory-replay")
+def bench_memory_replay(
+    files: Annotated[list[Path], typer.Argument(help="Files of torch.cuda.memory._dump_snapshot.")],
+    json: Json = None,
+) -> None:
+    """Replay recorded snapshots, and compare the simulated peak of reserved bytes with theirs."""
+    from ..bench.memory_replay import bench as measure
+
+    _show_bench(measure(files), json)

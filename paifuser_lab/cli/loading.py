@@ -17,8 +17,8 @@ Trust = Annotated[
 Name = Annotated[
     str,
     typer.Argument(
-        help="A model's name, an ONNX file, hf:TYPE, hf:PATH, package.module:function, or a saved "
-        "model's folder."
+        help="A model's name, an ONNX file, a .pt2 program, hf:TYPE, hf:PATH, "
+        "package.module:function, or a saved model's folder."
     ),
 ]
 

@@ -11,17 +11,28 @@ from typing import Annotated
 
 import typer
 
+from ..errors import StreamError
+from ..progress import progress
 from .loading import Name, Trust
 from .terminal import console, print_table
+
+SHOWN = 3  # of the frames set aside
 
 Labels = Annotated[
     str, typer.Option(help="The names of the classes in their order, separated by commas.")
 ]
 
 Mean = Annotated[
-    float, typer.Option(help="Taken from pixels of 0 to 1, as the model was trained with.")
+    str,
+    typer.Option(
+        help="Taken from pixels of 0 to 1, as the model was trained with: a number, or one a "
+        "channel, separated by commas."
+    ),
 ]
-Std = Annotated[float, typer.Option(help="Pixels are divided by it after that.")]
+Std = Annotated[str, typer.Option(help="Pixels are divided by it after that; as --mean.")]
+How = Annotated[
+    str, typer.Option(help="How images fill the model's input: letterbox, crop or stretch.")
+]
 
 
 def serve(
@@ -42,8 +53,9 @@ def serve(
         int, typer.Option(help="Requests that wait; one more gets 503.", min=1)
     ] = 1024,
     labels: Labels = "",
-    mean: Mean = 0.0,
-    std: Std = 1.0,
+    mean: Mean = "0",
+    std: Std = "1",
+    how: How = "letterbox",
     trust: Trust = False,
 ) -> None:
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
@@ -55,7 +67,12 @@ def serve(
 
     limits = Limits(max_batch, max_delay_ms, max_bytes, timeout_s, max_waiting)
     predictor = Predictor(
-        _named(model, trust), names=_split(labels), mean=mean, std=std, trust=trust
+        _named(model, trust),
+        names=_split(labels),
+        mean=_numbers("mean", mean),
+        std=_numbers("std", std),
+        how=how,
+        trust=trust,
     )
     server = Server(predictor, limits)
     if not is_loopback(host):
@@ -67,8 +84,9 @@ def serve(
         )
 
     def announce(started: Server) -> None:
-        address = started.address or (host, port)
-        typer.echo(f"{started.predictor.model.name} on http://{address[0]}:{address[1]}")
+        name, number = started.address or (host, port)
+        name = f"[{name}]" if ":" in name else name
+        typer.echo(f"{started.predictor.model.name} on http://{name}:{number}")
 
     is_clean = run(server, host, port, on_start=announce)
     count = server.metrics.count("paifuser_requests_total", status="200")
@@ -105,8 +123,9 @@ def stream(
         float, typer.Option(help="Boxes below this score are left out.", min=0, max=1)
     ] = 0.3,
     labels: Labels = "",
-    mean: Mean = 0.0,
-    std: Std = 1.0,
+    mean: Mean = "0",
+    std: Std = "1",
+    how: How = "letterbox",
     save: Annotated[
         Path | None, typer.Option(help="Write the report to this file, as JSON.")
     ] = None,
@@ -114,6 +133,7 @@ def stream(
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
     from ..streaming.model_stream import model_stream
+    from ..streaming.sink import Watched
 
     built = model_stream(
         source,
@@ -125,19 +145,35 @@ def stream(
         batch=batch,
         names=_split(labels),
         least_score=least_score,
-        mean=mean,
-        std=std,
+        mean=_numbers("mean", mean),
+        std=_numbers("std", std),
+        how=how,
         trust=trust,
     )
-    report = built.run()
+    with progress("frames", built.source.frames) as bar:
+        built.sink = Watched(built.sink, lambda results: bar.advance(len(results)))
+        report = built.run()
     print_table(report.title, report.table())
     typer.echo(report.summary)
+    for failure in report.failures[:SHOWN]:
+        typer.echo(f"frame {failure.index} was set aside by {failure.stage}: {failure.message}")
     for note in getattr(built.source, "notes", ()):
         typer.echo(note)
     if out is not None:
         typer.echo(f"in {out}")
     if save is not None:
         report.save(save)
+    if report.frames and report.set_aside == report.frames:
+        raise typer.Exit(1)
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise StreamError(
+            f"--{option} {text!r} is no number; give one, or one a channel, separated by commas."
+        ) from error
 
 
 def _split(labels: str) -> tuple[str, ...]:

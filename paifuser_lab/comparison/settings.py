@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from ..recipe import Recipe
-from ..records import Comparison
+from ..records import Comparison, Measurement
+from ..stopping import ShouldStop
 from ..workload import Workload, workload_of
 from .comparison import ROUNDS, SECONDS, compare
 
-ENGINE = "onnxruntime"
+ENGINE, ONE_THREAD = "onnxruntime", "one thread"
 # one option is changed at a time; all of them at once would be a row for each combination
 CHANGES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -31,6 +32,7 @@ def compare_settings(
     threads: int | None = None,
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
+    should_stop: ShouldStop | None = None,
 ) -> Comparison:
     """Time ONNX Runtime with each of its session options in turn, after the steps of `recipe`.
 
@@ -42,9 +44,22 @@ def compare_settings(
     count = threads or torch.get_num_threads()
     settings = {name: {"threads": count, **change} for name, change in CHANGES.items()}
     if count > 1:
-        settings["one thread"] = {"threads": 1}
+        settings[ONE_THREAD] = {"threads": 1}
     recipes: dict[str, Any] = {
         name: Recipe([*steps, {"backend": {"name": ENGINE, **options}}])
         for name, options in settings.items()
     }
-    return compare(work, rounds=rounds, seconds=seconds, threads=count, metric=False, **recipes)
+    return compare(
+        work,
+        rounds=rounds,
+        seconds=seconds,
+        threads=count,
+        metric=False,
+        should_stop=should_stop,
+        **recipes,
+    )
+
+
+def options_of(row: Measurement) -> dict[str, Any]:
+    """The options of the step `backend` that a row of `compare_settings` was timed with."""
+    return {"name": ENGINE, "threads": row.threads, **CHANGES.get(row.name, {})}

@@ -4,6 +4,7 @@ Built on matplotlib.
 
 style            the themes, and `Drawing`, a figure that displays itself in a notebook
 sheet            a figure laid out in inches: columns of names, bars and numbers
+bar_rows         rows of horizontal bars, each with its name and its figure
 labels           positions of labels that do not overlap dots, lines or each other
 svg              a figure as SVG, with tooltips and colours that follow the theme
 page             offline HTML pages, and that of a profile

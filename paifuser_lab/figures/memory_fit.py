@@ -6,8 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..records import Fit, readable_bytes
+from .bar_rows import BarRow, Part, draw_bar_rows
 from .memory_snapshot import COLOURS
-from .sheet import visible, without_middle, wrapped
+from .sheet import visible, wrapped
 from .style import Drawing, Theme, blank, legend_beside
 
 CATEGORY_COLOURS = COLOURS | {"workspace": "#d55e00"}
@@ -19,45 +20,30 @@ def draw(fit: Fit, *, dark: bool = False) -> Drawing:
     height = 1.9 + 0.34 * len(fit.remedies)
     drawing, axes, theme = blank("\n".join(wrapped(fit.title, 90)), height=height, dark=dark)
     drawing.set_label(visible(fit.title))
-    left = 0
-    for name, count in fit.predicted.held.by_category.items():
-        if not count:
-            continue
-        (bar,) = axes.barh(
-            0, count, left=left, height=0.62, color=CATEGORY_COLOURS[name], alpha=0.85, label=name
-        )
-        drawing.add_tooltip(bar, f"{name}: {readable_bytes(count)}")
-        left += count
-    for row, remedy in enumerate(fit.remedies, 1):
-        (bar,) = axes.barh(row, remedy.peak_bytes, height=0.62, color=theme.faint, alpha=0.7)
-        drawing.add_tooltip(
-            bar, f"{visible(remedy.change)}: {readable_bytes(remedy.peak_bytes)}\n{remedy.how}"
-        )
-    _name_rows(axes, fit, theme)
+    draw_bar_rows(drawing, axes, theme, _rows(fit, theme))
     _draw_limit(axes, fit, theme)
-    if left:
+    if fit.predicted.peak_bytes:
         legend_beside(axes, theme)
     return drawing
 
 
-def _name_rows(axes: Axes, fit: Fit, theme: Theme) -> None:
-    """Names on the left; beside each bar its bytes and whether it fits."""
-    peaks = [("predicted", fit.predicted.peak_bytes)]
-    peaks += [(remedy.change, remedy.peak_bytes) for remedy in fit.remedies]
-    labels = [without_middle(visible(name), 36) for name, _ in peaks]
-    axes.set_yticks(range(len(peaks)), labels, fontsize=8, parse_math=False)
-    axes.invert_yaxis()
-    for row, (_, count) in enumerate(peaks):
-        verdict = "fits" if count <= fit.limit_bytes else "too much"
-        axes.annotate(
-            f"{readable_bytes(count)}, {verdict}",
-            (count, row),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=8,
-        )
+def _rows(fit: Fit, theme: Theme) -> list[BarRow]:
+    """The peaks, each with its bytes and whether it fits."""
+
+    def text(count: int) -> str:
+        return f"{readable_bytes(count)}, {'fits' if count <= fit.limit_bytes else 'too much'}"
+
+    parts = tuple(
+        Part(count, CATEGORY_COLOURS[name], f"{name}: {readable_bytes(count)}", name)
+        for name, count in fit.predicted.held.by_category.items()
+        if count
+    )
+    rows = [BarRow("predicted", parts, text(fit.predicted.peak_bytes))]
+    for remedy in fit.remedies:
+        count = remedy.peak_bytes
+        tooltip = f"{visible(remedy.change)}: {readable_bytes(count)}\n{remedy.how}"
+        rows.append(BarRow(remedy.change, (Part(count, theme.faint, tooltip),), text(count)))
+    return rows
 
 
 def _draw_limit(axes: Axes, fit: Fit, theme: Theme) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..records import PoolCalls
+from .bar_rows import BarRow, Part, draw_bar_rows
 from .sheet import visible, wrapped
 from .style import Drawing, blank
 
@@ -12,22 +13,13 @@ def draw(calls: PoolCalls, *, dark: bool = False) -> Drawing:
     drawing, axes, theme = blank("\n".join(wrapped(calls.title, 90)), height=1.7, dark=dark)
     drawing.set_label(visible(calls.title))
     counts = {"without the pool": calls.faults_without, "with the pool": calls.faults_with}
-    for row, count in enumerate(counts.values()):
-        if count is None:
-            continue
-        (bar,) = axes.barh(row, count, height=0.6, color=theme.main, alpha=0.85)
-        drawing.add_tooltip(bar, f"{count:,.0f} page faults a call")
-        axes.annotate(
-            f"{count:,.0f}",
-            (count, row),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=9,
-        )
-    axes.set_yticks(range(len(counts)), list(counts), fontsize=9)
-    axes.set_ylim(len(counts) - 0.5, -0.5)
+    rows = []
+    for name, count in counts.items():
+        text = "" if count is None else f"{count:,.0f}"
+        tooltip = f"{text} page faults a call"
+        parts = () if count is None else (Part(count, theme.main, tooltip),)
+        rows.append(BarRow(name, parts, text))
+    draw_bar_rows(drawing, axes, theme, rows)
     axes.set_xlim(0, 1.2 * max([1.0, *(count for count in counts.values() if count is not None)]))
     axes.set_xlabel("page faults a call", color=theme.ink, fontsize=9)
     return drawing

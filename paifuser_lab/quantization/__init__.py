@@ -11,6 +11,7 @@ compensation/  techniques that reduce the error of rounding
 select         the chosen layers that can be quantized
 quantize       quantized layers put into a model
 qat/           quantization-aware training
+onnx_file      an ONNX file that runs as it is, by ONNX Runtime's own tool
 remembered     the same layers restored in a new model, without data
 """
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Category = Literal["weights", "gradients", "optimizer state", "activations", "workspace", "inputs"]
 MAX_LAYERS = 10
+# what a process on a CPU took at the most beyond a prediction: docs/measured/memory_peak.json
+RESIDENT_RATIO, RESIDENT_MORE_BYTES = 1.42, 100_000_000
 _WORDS = ("category", "what it is", "change", "how", "layer")
 ABOUT: dict[str, str] = {
     "weights": "parameters and buffers",
@@ -94,6 +96,15 @@ class PredictedPeak(Record):
     def peak_bytes(self) -> int:
         """The bytes at the peak: everything that torch allocates, weights and inputs included."""
         return self.held.total_bytes
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """What a process may take for it at the most, as measured on a CPU's models; None for other
+        devices.
+        """
+        if self.device != "cpu":
+            return None
+        return int(RESIDENT_RATIO * self.peak_bytes) + RESIDENT_MORE_BYTES
 
     @property
     def title(self) -> str:
@@ -212,6 +223,19 @@ class Fit(Record):
         return f"The largest batch that fits is {self.largest_batch}."
 
     @property
+    def process_sentence(self) -> str:
+        """What a process may take in all, and whether the limit holds that; '' where unknown."""
+        resident = self.predicted.resident_bytes
+        if resident is None:
+            return ""
+        verdict = "past the limit" if resident > self.limit_bytes else "within the limit"
+        return (
+            f"Of the system a process may take up to {readable_bytes(resident)}, {verdict}: on the "
+            f"measured models it was at most {RESIDENT_RATIO} times the prediction and "
+            f"{readable_bytes(RESIDENT_MORE_BYTES)}."
+        )
+
+    @property
     def largest(self) -> str:
         """The largest batch as text."""
         return _batch(self.largest_batch, is_open=self.is_open)
@@ -239,7 +263,7 @@ class Fit(Record):
 
     def __str__(self) -> str:
         parts = [self.title, *text_table(self.table(), _WORDS), self.predicted.sentence]
-        parts += [self.sentence]
+        parts += [line for line in (self.sentence, self.process_sentence) if line]
         if self.remedies:
             parts += ["", "What would make more fit:"]
             parts += text_table(self.remedy_table(), _WORDS)
@@ -249,8 +273,8 @@ class Fit(Record):
         return f"Fit({self.title})"
 
     def _repr_html_(self) -> str:
-        captions = (self.title, self.predicted.sentence, self.sentence)
-        first = html_table(captions, self.table(), _WORDS)
+        captions = (self.title, self.predicted.sentence, self.sentence, self.process_sentence)
+        first = html_table(tuple(filter(None, captions)), self.table(), _WORDS)
         if not self.remedies:
             return first
         return first + html_table(

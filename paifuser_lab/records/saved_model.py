@@ -17,6 +17,8 @@ class Origin(Record):
     batch: int = 1
     seed: int = 0
     options: dict[str, Any] = {}
+    path: str = Field(default="", description="where the file was that the name means")
+    sha256: str = Field(default="", description="of what the file held")
 
 
 class Sketch(Record):

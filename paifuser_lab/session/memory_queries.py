@@ -12,7 +12,8 @@ from typing import Any
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ..errors import MeasureError, PaifuserError, StoppedError
-from ..memory import fits, predicted_peak
+from ..memory import Predictor, fits
+from ..memory.fit import largest_of
 from ..memory.planning import plan_memory
 from ..memory.pools import pool_calls
 from ..recipe import Recipe
@@ -69,7 +70,8 @@ def with_reuse(fit: Fit, subject: Workload | Variant, context: QueryContext) -> 
     recipe = without_kinds(recipe, "pool").with_step({REUSE: {}})
     try:
         reused = apply(context.work, recipe, should_stop=context.should_stop)
-        peak = predicted_peak(reused, batch=fit.predicted.batch)
+        predictor = Predictor(reused, fit.predicted.options)
+        peak = predictor.peak(fit.predicted.batch)
     except StoppedError:
         raise
     except PaifuserError:  # a model that cannot be traced, say: nothing to offer
@@ -82,6 +84,7 @@ def with_reuse(fit: Fit, subject: Workload | Variant, context: QueryContext) -> 
         options=fit.predicted.options,
         batch=fit.predicted.batch,
         peak_bytes=peak.peak_bytes,
+        largest_batch=largest_of(predictor, fit.limit_bytes, fit.predicted.batch),
     )
     return fit.model_copy(update={"remedies": (*fit.remedies, remedy)})
 

@@ -34,6 +34,7 @@ Name = Literal[
     "fp32", "bf16", "fp16", "amp-bf16", "amp-fp16", "int8", "fp8", "int8-weights", "int4-weights"
 ]
 CONVERTED = (*FLOATS, *AUTOCAST)
+FILE_SIZE = "file_bytes"  # what is remembered of an ONNX file that was quantized as a whole
 
 
 class Precision(Step):
@@ -46,7 +47,7 @@ class Precision(Step):
     rows by the stored integers, which is fast and in bf16; every other call dequantizes the
     weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
     `amp-bf16` and `amp-fp16` weights stay, and each operator has the format that suits it, as under
-    torch.autocast.
+    torch.autocast. An ONNX file that runs as it is takes int8 alone, by ONNX Runtime's own tool.
     """
 
     kind: ClassVar[str] = "precision"
@@ -99,6 +100,9 @@ class Precision(Step):
         """Insert quantized layers, then cast the rest, with a conversion at the boundary of every
         region that changes.
         """
+        if _is_onnx_file(draft.module):
+            self._quantize_file(draft)
+            return
         chosen = self._chosen(draft.module)
         if not chosen and self.default not in CONVERTED:
             raise StepError(no_layer_message(draft.module, self.kind))
@@ -143,12 +147,32 @@ class Precision(Step):
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Insert the same quantized layers, and cast the rest."""
+        module: Any = draft.module
+        if _is_onnx_file(module):
+            from ..quantization.onnx_file import make_room
+
+            make_room(module, remembered.get(FILE_SIZE))
+            return
         chosen = self._chosen(draft.module)
         if remembered:
             restore_layers(draft.module, remembered)
         self._convert_floats(
             draft, {layer: name for layer, name in chosen.items() if name in CONVERTED}
         )
+
+    def _quantize_file(self, draft: Draft) -> None:
+        """Quantize an ONNX file that runs as it is; only the whole of it, in int8."""
+        own = {"default", "batches", "why"}
+        if self.default != "int8" or {*self.options} - own:
+            raise StepError(
+                "an ONNX file that ONNX Runtime runs as it is can be put into int8 as a whole; "
+                "give default: int8 and, if you like, batches."
+            )
+        from ..quantization.onnx_file import quantize_file
+
+        module: Any = draft.module
+        draft.notes += quantize_file(draft.work, module, self.batches)
+        draft.remembered = {FILE_SIZE: len(module.file)}
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:
         """The format of each layer with weights for which the default or a pattern sets one, by
@@ -249,6 +273,11 @@ def _regions(
         return
     for child, part in module.named_children():
         yield from _regions(part, prefix + child, chosen, surrounding)
+
+
+def _is_onnx_file(module: nn.Module) -> bool:
+    """Whether the model is an ONNX file that ONNX Runtime runs, without a layer to see."""
+    return getattr(module, "is_onnx_file", False)
 
 
 def _has_own_floats(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from ..errors import FileError, WorkloadError
 from ..workload import Workload, outside_inference
 from ..workload.load import load as load_by_name
 from ..workload.load import models
-from ..workload.trust import is_model_file
+from ..workload.model_files import is_model_file
 from .folder import is_folder
 from .variant import Variant
 
@@ -28,8 +28,9 @@ def load(
     trust: bool = False,
     **options: Any,
 ) -> Workload:
-    """Load a workload by name: a model of the zoo, an ONNX file, `hf:TYPE` from a transformers
-    config, `hf:PATH` from a folder of a checkpoint, or `package.module:function`; or from a folder.
+    """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
+    `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
+    `package.module:function`; or from a folder.
 
     Equal seeds give equal weights. A function chooses its batch size itself. Options are passed to
     the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).

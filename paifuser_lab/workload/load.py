@@ -22,7 +22,17 @@ from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
 from ..progress import Progress, progress
 from ..records import Origin
-from .trust import followed, imported, is_model_file, names_function
+from .model_files import (
+    FOLDER,
+    PARTS,
+    changed,
+    check_options,
+    content_hash,
+    is_model_file,
+    places,
+    read_model_file,
+)
+from .trust import followed, imported, names_function
 from .workload import Workload
 
 
@@ -36,8 +46,9 @@ def load(
     device: str = "cpu",
     **options: Any,
 ) -> Workload:
-    """Load a workload by name: a model of the zoo, an ONNX file, `hf:TYPE` from a transformers
-    config, `hf:PATH` from a folder of a checkpoint, or `package.module:function`.
+    """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
+    `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
+    `package.module:function`.
 
     Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
     `package.module:function` that returns the train and test batches, in place of any that the
@@ -56,7 +67,7 @@ def load(
         work = _from_function(name, seed, options)
     else:
         work = _from_zoo(name, batch, seed, options)
-    work.origin = _origin(name, batch, seed, options)
+    work.origin = _origin(name, batch, seed, options, work)
     if weights is not None:
         load_weights(work.model, weights)
     if data is not None:
@@ -65,7 +76,7 @@ def load(
 
 
 def load_named_in_file(
-    name: str,
+    origin: Origin,
     source: Path,
     *,
     trust: bool,
@@ -74,24 +85,39 @@ def load_named_in_file(
     device: str,
     options: dict[str, Any],
 ) -> Workload:
-    """Load a workload by a name in a file: a function only with `trust`, or as the module `trust`
-    allows.
+    """Load the workload that a file names: a function only with `trust`, or as the module `trust`
+    allows; a file of another tool only if it holds what it held.
     """
+    name = origin.name
+    if origin.sha256:
+        for place in places(origin, source):
+            work = load(place, batch=batch, seed=seed, device=device, **options)
+            if work.origin is not None and work.origin.sha256 == origin.sha256:
+                return work
+        raise changed(place)
     if trust or not names_function(name):
         return load(name, batch=batch, seed=seed, device=device, **options)
     work = _workload_from(followed(name, source), name, seed, options)
-    work.origin = _origin(name, batch, seed, options)
+    work.origin = _origin(name, batch, seed, options, work)
     target = device_of(device)
     return work if target == work.device else work.to(target)
 
 
-def _origin(name: str, batch: int, seed: int, options: dict[str, Any]) -> Origin | None:
+def _origin(
+    name: str, batch: int, seed: int, options: dict[str, Any], work: Workload
+) -> Origin | None:
     """How to load the workload again; None if an option is not JSON data."""
     try:
         is_plain = json.loads(json.dumps(options)) == options
     except (TypeError, ValueError):
         return None
-    return Origin(name=name, batch=batch, seed=seed, options=options) if is_plain else None
+    if not is_plain:
+        return None
+    path = str(Path(name.removeprefix(FOLDER)).absolute()) if work.files else ""
+    return Origin(
+        name=name, batch=batch, seed=seed, options=options, path=path,
+        sha256=content_hash(work.files),
+    )  # fmt: skip
 
 
 def models() -> tuple[str, ...]:
@@ -102,12 +128,15 @@ def models() -> tuple[str, ...]:
 
 
 def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
-    return Workload.from_onnx(name, batch=batch, seed=seed, **options)
+    check_options(name, options)
+    own = {key: value for key, value in options.items() if key in PARTS}
+    read = {key: value for key, value in options.items() if key not in PARTS}
+    return _workload(read_model_file(name, batch=batch, seed=seed, **read), **own)
 
 
-def _workload(imported: Imported, name: str) -> Workload:
-    work = Workload(imported.model, imported.inputs, name=name)
-    work.notes = imported.notes
+def _workload(imported: Imported, **parts: Any) -> Workload:
+    work = Workload(imported.model, imported.inputs, **{"name": imported.name, **parts})
+    work.notes, work.files = imported.notes, imported.files
     return work
 
 
@@ -218,7 +247,7 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
             raise WorkloadError(
                 f"{name} has its own config; leave the option {min(options)!r} out."
             )
-        return _workload(load_folder(path, batch=batch, seed=seed), name)
+        return _workload(load_folder(path, batch=batch, seed=seed), name=name)
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:

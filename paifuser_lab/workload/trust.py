@@ -30,6 +30,7 @@ from typing import Any
 
 from .._files import PACKAGE
 from ..errors import FileError, UnknownModelError, first_line
+from .model_files import is_model_file
 
 SITES = {"site-packages", "dist-packages"}
 HOW = "with trust=True (on the command line: --trust)"
@@ -38,11 +39,6 @@ HOW = "with trust=True (on the command line: --trust)"
 def names_function(name: str) -> bool:
     """Whether a name is that of a function, `package.module:function`."""
     return ":" in name and not name.startswith("hf:") and not is_model_file(name)
-
-
-def is_model_file(name: str) -> bool:
-    """Whether a name is that of an ONNX file."""
-    return name.lower().endswith(".onnx")
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -94,6 +90,8 @@ def check_named_in_file(name: str, options: Mapping[str, Any], source: str | Pat
     """Refuse a name in a file, or options beside it, that need trust."""
     if names_function(name):
         followed(name, source)
+        return
+    if is_model_file(name):
         return
     # A transformers config may fetch a kernel, which is code, from a hub or a folder.
     for key, value in options.items():

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from ..arguments import device_of
 from ..errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
 from ..model.copying import copied
-from ..model.watch import describe, first_nan, has_nan
+from ..model.watch import ATTRIBUTE, describe, first_nan, has_nan
 from ..records import Origin
 from ..records.workload_name import WorkloadName
 from .checks import (
@@ -128,6 +128,7 @@ class Workload:
         self.origin: Origin | None = None  # how to load it again, if `load` created it
         self.applied: tuple[Options, ...] = ()  # the recipe steps that the model was changed by
         self.notes: tuple[str, ...] = ()  # on how a model from a file runs
+        self.files: tuple[Path, ...] = ()  # that the model was read from
         # What `apply` made of it, in a cache that lives as long as the workload.
         self.variants: OrderedDict[str, Any] = OrderedDict()
         check_names(self)
@@ -160,7 +161,7 @@ class Workload:
 
         read = load_onnx(path, batch=batch, seed=seed, inputs=inputs, sizes=sizes)
         work = cls(read.model, read.inputs, **{"name": read.name, **parts})
-        work.notes = read.notes
+        work.notes, work.files = read.notes, read.files
         return work
 
     def __repr__(self) -> str:
@@ -296,8 +297,13 @@ def workload_of(subject: Workload | Derived) -> Workload:
 
 
 def known_inputs(model: nn.Module) -> Inputs | None:
-    """The inputs of the last workload of a model in this process; None where there was none."""
-    return _inputs_of.get(model)
+    """The inputs of a model's last call under `lab.enable()`, else of the last workload made of it
+    in this process; None where there was neither. Other calls are not seen: a hook on all modules
+    would slow them.
+    """
+    # what stands in for its call keeps the arguments of the last one
+    last = getattr(vars(model).get(ATTRIBUTE), "last", None)
+    return Inputs(*last) if last is not None else _inputs_of.get(model)
 
 
 # Decorates what creates models or needs gradients: a caller may be in torch.inference_mode(), whose

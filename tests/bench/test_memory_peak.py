@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from paifuser_lab.bench import resident
 from paifuser_lab.bench.memory_peak import MemoryPeakBench, PeakRow, bench
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import PeakBytes, StepOptions
+from paifuser_lab.records.predicted_peak import RESIDENT_MORE_BYTES, RESIDENT_RATIO
 
 CALL = ((StepOptions(), 2),)
 
@@ -51,3 +53,12 @@ def test_a_process_of_its_own_takes_at_least_weights_and_inputs():
 def test_a_process_that_fails_says_why():
     with pytest.raises(MeasureError, match=r"no-such-model fails in a process of its own: .*named"):
         resident.resident_bytes("no-such-model", StepOptions(), 1, 1)
+
+
+def test_what_a_process_may_take_is_the_least_that_holds_for_every_measured_model():
+    path = Path(__file__).parents[2] / "docs" / "measured" / "memory_peak.json"
+    measured = MemoryPeakBench.load(path).rows
+    rows = [(row.held.total_bytes, row.resident_bytes or 0) for row in measured]
+    assert all(taken <= RESIDENT_RATIO * held + RESIDENT_MORE_BYTES for held, taken in rows)
+    closest = [taken / (RESIDENT_RATIO * held + RESIDENT_MORE_BYTES) for held, taken in rows]
+    assert max(closest) > 0.9, "not far above what was measured"

@@ -235,6 +235,8 @@ def test_on_a_busy_machine_nothing_is_claimed_and_waiting_is_the_first_button(
     frame.focus()
     shown.page.keyboard.press("4")
     assert frame.get_by_text("0.9 cores").locator("visible=true").count() == 1
+    shown.page.keyboard.press("5")
+    assert frame.get_by_role("tab", name="Export").get_attribute("aria-selected") == "true"
     shown.page.keyboard.press("w")
     frame.get_by_text("Waiting for quiet …").wait_for(timeout=30_000)
     frame.get_by_role("button", name="Stop").click()

@@ -1,5 +1,6 @@
 """The workbench's memory as a person uses it: what a call holds, a limit that is dragged, switches,
-the packing, and a snapshot of a GPU; each time the Python side is read back.
+the packing, and a snapshot of a GPU; each time the Python side is read back. A stream's monitor
+stands in the same notebook.
 """
 
 from __future__ import annotations
@@ -53,6 +54,39 @@ lab.show(MemorySnapshot(
                         held_bytes=9 << 20),),
 ))
 """.strip().replace("HTML_NAME", HTML_NAME)
+STREAM = """
+import numpy
+from paifuser_lab.records import Latency, SetAside, StreamEvent, StreamNode, StreamReport
+from paifuser_lab.streaming.stages.overlay import small_jpeg
+from paifuser_lab.widgets import StreamMonitor
+
+def spread(name, ms):
+    return Latency(name=name, p50_ms=ms, p95_ms=1.4 * ms, p99_ms=2.2 * ms, count=900)
+
+kinds = ("hedged", "hedged", "sent again", "lost", "set aside")
+shades = numpy.linspace(0, 255, 180).astype("u1")
+image = numpy.zeros((180, 320, 3), "u1") + shades[:, None, None]
+monitor = StreamMonitor()
+monitor(StreamReport(
+    source="HTML_NAME.mp4", engine="ray", state="running", sink="out.mp4",
+    stages=("decode", "preprocess", "infer", "postprocess", "overlay", "encode"),
+    expected_frames=2400, frames=1310, groups=164, elapsed_s=9.4, frames_per_s=139.4,
+    latency=spread("frame", 61), stage_latency=tuple(map(spread,
+        ("decode", "preprocess", "infer", "postprocess", "overlay", "encode", "waiting"),
+        (8.1, 1.2, 21, 0.9, 1.7, 5.2, 24))),
+    waiting_groups=1, in_flight_groups=7, held_groups=2, window=16,
+    nodes=tuple(StreamNode(name=f"HTML_NAME{n}", host=f"10.0.0.{n}", frames=frames, groups=9,
+        share=frames / 1310, estimate_ms=27.0 + n, in_flight=2 * (state == "up"),
+        hedges=2 * (n == 1), failures=n == 3, state=state)
+        for n, (frames, state) in enumerate([(520, "up"), (480, "up"), (290, "up"), (20, "lost")])),
+    hedged=2, sent_again=1, set_aside=1, lost_nodes=1,
+    failures=(SetAside(index=77, stage="decode", message="<b>its packets are damaged</b>"),),
+    events=tuple(StreamEvent(at_s=1.5 * n + 1, kind=kind, node="HTML_NAME1", group=9 * n)
+        for n, kind in enumerate(kinds)),
+    rates=tuple((0.5 * n + 0.5, 140 - 60 * (n == 9) + 7 * (-1) ** n) for n in range(18)),
+), small_jpeg(image, 320))
+monitor
+""".strip().replace("HTML_NAME", HTML_NAME)
 READ = """
 state = bench.wait(120)
 fits = state.record("memory_fit") or {}
@@ -66,7 +100,7 @@ Path("state.json").write_text(json.dumps(report))
 
 @pytest.fixture(scope="module")
 def opened(served: tuple[Any, Any]) -> Any:
-    with living_panel(served, "memory", [OPEN, SNAPSHOT, READ]) as (shown, panel, read):
+    with living_panel(served, "memory", [OPEN, SNAPSHOT, STREAM, READ]) as (shown, panel, read):
         shown.page.set_viewport_size({"width": 1900, "height": 1000})
         yield shown, panel, read
 
@@ -203,3 +237,27 @@ def test_a_snapshot_shows_call_sites_on_hover_and_by_keys(opened: tuple[Any, Any
         audit.dress(shown.page, theme)
         keep(shown, f"memory-snapshot-{theme[-5:].strip()}")
         assert audit.cut_text(panel) + audit.faint_text(panel) == []
+
+
+def test_a_stream_shows_its_frame_its_workers_and_what_went_wrong(opened: tuple[Any, Any, Read]):
+    shown, _, _ = opened
+    panel = shown.page.locator(".pf-panel").nth(2)
+    panel.scroll_into_view_if_needed()
+    assert panel.get_by_text("running: 1310 of 2400 frames").count() == 1
+    picture = panel.get_by_role("img", name="the current frame")
+    assert picture.evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 320
+    workers = panel.get_by_role("list", name="workers").get_by_role("listitem").all()
+    assert [worker.inner_text().split("\n")[:2] for worker in workers] == [
+        [f"{HTML_NAME}{index}", share] for index, share in enumerate(("40%", "37%", "22%", "2%"))
+    ]
+    assert "lost" in workers[3].inner_text() and "2 hedged copies" in workers[1].inner_text()
+    chart = panel.get_by_role("img", name="frames a second over time; now 139")
+    assert chart.locator(".pf-stream-mark").count() == 5
+    assert panel.locator(".pf-readout .pf-stream-mark").count() == 4, "each kind beside its count"
+    assert "<b>its packets are damaged</b>" in panel.inner_text()
+    for theme in audit.THEMES:
+        audit.dress(shown.page, theme)
+        for width in (900, 480):
+            audit.resize(panel, width)
+            keep(shown, f"stream-{width}-{theme[-5:].strip()}")
+            assert audit.cut_text(panel) + audit.faint_text(panel) == [], (theme, width)

@@ -124,6 +124,7 @@ def test_memory_that_can_be_used_again_is_a_remedy_of_a_call_once():
     (fit,) = answer["memory_fit"].values()
     (remedy,) = [row for row in fit.remedies if row.change == "memory reused"]
     assert remedy.peak_bytes == fit.predicted.peak_bytes - 50 * 500 * 4 + 50 * 4 * 4
+    assert remedy.largest_batch > fit.largest_batch, "a larger batch fits, too"
     again = context(["reuse"])
     assert with_reuse(fit, workload(), again) is fit, "the recipe has it already"
 

@@ -300,6 +300,7 @@ def test_a_snapshot_is_shown_with_its_timeline_its_segments_and_its_tables(tmp_p
     ]
     assert set(sent["segment_kind"]) <= {"small", "large"} and data["settings"]
     assert data["sites"] == snapshot.table() and data["refused_time"] is None
+    assert data["layers"] == snapshot.layer_table() and data["layers"]
     assert "mark-0" in panel.twin(), "the figure is in it"
     panel.close()
 
@@ -307,6 +308,7 @@ def test_a_snapshot_is_shown_with_its_timeline_its_segments_and_its_tables(tmp_p
 def test_a_snapshot_of_a_run_on_a_cpu_has_nothing_reserved():
     data = packed(memory_snapshot(lab.Workload(nn.Linear(3, 3), torch.randn(2, 3))))
     assert not len(data["reserved_bytes"]) and len(data["time"])
+    assert data["layers"] and data["layers"][0]["category"] == "weights"
 
 
 def test_where_memory_ran_out_is_sent_with_what_would_have_helped(tmp_path):

@@ -136,6 +136,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "hardware",
         "faster",
         "exports",
+        "engine_settings",
     ]
     assert {
         section.name for section in sections() if section.title and section.is_always_shown
@@ -152,6 +153,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "results",
         "faster",
         "exports",
+        "engine_settings",
     }
 
 

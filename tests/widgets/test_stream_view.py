@@ -11,6 +11,7 @@ import paifuser_lab as lab
 from paifuser_lab.records import Latency, SetAside, StreamEvent, StreamNode, StreamReport
 from paifuser_lab.streaming import Stream
 from paifuser_lab.streaming.frame import Frame
+from paifuser_lab.streaming.sink import Watched
 from paifuser_lab.streaming.stages import Preview
 from paifuser_lab.widgets import StreamMonitor
 from paifuser_lab.widgets.tabs.stream import MOST_EVENTS, pack
@@ -83,10 +84,40 @@ def test_a_stream_is_shown_while_it_runs_five_times_a_second_at_most(way):
     else:
         assert monitor.run(stream).frames == 12
     assert taken == list(range(12)) and stream.sink.function is take
-    assert 2 <= len(shown) <= 8
-    assert shown[0]["state"] == "running" and shown[-1]["state"] == "finished"
+    assert 3 <= len(shown) <= 9
+    states = [each["state"] for each in shown]
+    assert states[0] == "waiting" and "running" in states and states[-1] == "finished"
     assert shown[-1]["picture"][:2] == b"\xff\xd8" and shown[-1]["done"] == 12
     assert lab.show(stream).record.frames == 12
+
+
+def test_a_stream_is_shown_while_no_result_comes(monkeypatch):
+    monkeypatch.setattr("paifuser_lab.widgets.tabs.stream.IDLE_S", 0.01)
+    monitor, shown, enough = StreamMonitor(), [], threading.Event()
+
+    def see(change):
+        shown.append(change["new"])
+        if len(shown) == 4:
+            enough.set()
+
+    def wait(frame):
+        assert enough.wait(60)
+        return frame
+
+    monitor.observe(see, "data")
+    assert monitor.run(Stream([1], wait, workers=1)).frames == 1
+    assert all(each["done"] == 0 for each in shown[:4]) and shown[-1]["done"] == 1
+
+
+def test_a_stream_that_waits_says_for_what():
+    assert pack(report(message="Waiting for a GPU."))["message"] == "Waiting for a GPU."
+
+
+def test_a_stream_that_is_watched_is_the_same_to_its_journal():
+    stream = Stream([1], abs)
+    plain = stream.identity
+    stream.sink = Watched(None, lambda results: None)
+    assert stream.identity == plain
 
 
 def test_a_stream_that_fails_is_shown_as_failed():

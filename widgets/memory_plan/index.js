@@ -2,10 +2,11 @@
 
 import { memoryGrid, memoryKeys } from "../memory/marks.js";
 import { nameOrModel } from "../memory/words.js";
-import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
+import { freshId, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { readableBytes } from "../shared/format.js";
 import { textWidth } from "../shared/lettering.js";
+import { MarkList } from "../shared/mark_list.js";
 import { Question } from "../shared/question.js";
 import { bufferAt, bufferBox, bufferOrder, levelsOf, planFrame, unpackedPlan } from "./layout.js";
 
@@ -45,18 +46,19 @@ class PlanView {
     this.order = [];
     /** @type {Map<Buffer, SVGElement>} */
     this.boxes = new Map();
-    /** @type {Buffer | null} */
-    this.pointed = null;
     this.head = h("div", { class: "pf-view-head" });
     this.sentence = h("p", { class: "pf-reason" });
-    this.drawing = s("svg", {
-      class: "pf-svg",
-      role: "listbox",
-      tabindex: "0",
-      "aria-label": "buffers by operator and address",
-    });
-    this.plot = h("div", { class: "pf-plot" }, this.drawing);
-    this.card = new HoverCard(this.plot);
+    /** @type {MarkList<Buffer>} */
+    this.list = new MarkList(
+      {
+        order: () => this.order,
+        at: (x, y) => (this.data && this.frame ? bufferAt(this.data, this.frame, x, y) : null),
+        mark: () => this.mark(),
+        choose: (buffer) => this.choose(buffer),
+      },
+      "buffers by operator and address",
+    );
+    this.plot = this.list.plot;
     this.legend = h("div", { class: "pf-legend", "aria-hidden": "true" });
     this.note = h("p", { class: "pf-note" });
     this.known = [this.head, this.sentence, this.plot, this.legend, this.note];
@@ -70,13 +72,6 @@ class PlanView {
     );
     this.onChange = () => this.question.show(Boolean(this.data));
     for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
-    set(this.drawing, {
-      onpointermove: (event) => this.point(this.under(/** @type {PointerEvent} */ (event))),
-      onpointerleave: () => this.point(null),
-      onclick: (event) => this.choose(this.under(/** @type {PointerEvent} */ (event))),
-      onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
-      onblur: () => this.point(null),
-    });
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
 
@@ -112,11 +107,12 @@ class PlanView {
     const { data } = this;
     const frame = planFrame(width, data);
     this.frame = frame;
-    this.pointed = null;
+    this.list.pointed = null;
     this.boxes = new Map(this.order.map((buffer) => [buffer, this.box(buffer, frame)]));
-    set(this.drawing, { width, height: frame.height, viewBox: `0 0 ${width} ${frame.height}` });
+    const { drawing } = this.list;
+    set(drawing, { width, height: frame.height, viewBox: `0 0 ${width} ${frame.height}` });
     const back = [memoryGrid(frame, "operators of the call, in order"), ...this.boxes.values()];
-    fresh(this.drawing, ...back, planLevels(data, frame));
+    fresh(drawing, ...back, planLevels(data, frame));
     this.mark();
   }
 
@@ -135,19 +131,19 @@ class PlanView {
   }
 
   mark() {
+    const { pointed, card } = this.list;
     for (const [buffer, box] of this.boxes) {
       const { layer } = buffer;
       const isIts = layer === this.selected || layer.startsWith(`${this.selected}.`);
       box.setAttribute("aria-selected", String(Boolean(this.selected) && isIts));
-      box.classList.toggle("pf-pointed-cell", buffer === this.pointed);
+      box.classList.toggle("pf-pointed-cell", buffer === pointed);
     }
-    const active = this.pointed && `${this.id}-${this.pointed.index}`;
-    set(this.drawing, { "aria-activedescendant": active });
-    if (!this.pointed || !this.frame) return this.card.hide();
-    const box = bufferBox(this.pointed, this.frame);
-    const [heading, line, figures] = this.words(this.pointed);
+    this.list.describe(pointed && `${this.id}-${pointed.index}`);
+    if (!pointed || !this.frame) return card.hide();
+    const box = bufferBox(pointed, this.frame);
+    const [heading, line, figures] = this.words(pointed);
     const spot = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
-    this.card.show(spot, heading, line, figures);
+    card.show(spot, heading, line, figures);
   }
 
   /** @param {Buffer} buffer @returns {[string, string, [string, string][]]} */
@@ -163,37 +159,10 @@ class PlanView {
     ];
   }
 
-  /** @param {Buffer | null} buffer */
-  point(buffer) {
-    if (buffer === this.pointed) return;
-    this.pointed = buffer;
-    this.mark();
-  }
-
-  /** @param {Buffer | null} buffer */
+  /** @param {Buffer} buffer */
   choose(buffer) {
-    if (!buffer) return;
     this.select(buffer.layer);
     this.host.select(buffer.layer);
-  }
-
-  /** @param {KeyboardEvent} event */
-  key(event) {
-    const at = this.pointed ? this.order.indexOf(this.pointed) : -1;
-    const isMove = event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End";
-    if (event.key === "Escape") this.point(null);
-    else if (event.key === "Enter" || event.key === " ") this.choose(this.pointed);
-    else if (isMove)
-      this.point(this.order[indexAfterKey(event.key, at, this.order.length)] ?? null);
-    else return;
-    event.preventDefault();
-  }
-
-  /** @param {PointerEvent} event */
-  under(event) {
-    if (!this.data || !this.frame) return null;
-    const bounds = this.drawing.getBoundingClientRect();
-    return bufferAt(this.data, this.frame, event.clientX - bounds.left, event.clientY - bounds.top);
   }
 }
 

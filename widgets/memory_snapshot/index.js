@@ -14,7 +14,7 @@ import { SegmentChart } from "./segment_chart.js";
 
 /** @typedef {import("./layout.js").Snapshot} Snapshot */
 
-const WORDS = ["call site", "category", "what", "outcome", "settings"];
+const WORDS = ["layer", "call site", "category", "what", "outcome", "settings"];
 
 /** @param {HTMLElement} root @returns {import("../shared/host.js").View} */
 export function memorySnapshot(root) {

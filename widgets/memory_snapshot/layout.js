@@ -41,6 +41,7 @@ export function unpackedSnapshot(data) {
     refusedBytes: data.refused_bytes,
     maps: data.maps.map(unpackedMap),
     tables: [
+      { caption: "layers that hold most at the peak", rows: data.layers ?? [] },
       { caption: "call sites that hold most at the peak", rows: data.sites },
       { caption: data.out_of_memory, rows: data.remedies },
       { caption: data.replay, rows: data.settings },

@@ -42,6 +42,7 @@ function sent(more = {}) {
         block_category: integers(0, 1),
       },
     ],
+    layers: [],
     sites: [{ "call site": "net.py:3 forward", held: "8 GB" }],
     out_of_memory: "",
     remedies: [],
@@ -148,4 +149,9 @@ test("only tables with rows are shown, under what they are about", () => {
   );
   const ended = snapshot({ out_of_memory: "It ran out.", remedies: [{ what: "trim" }] });
   assert.equal(ended.tables[1].caption, "It ran out.");
+  const byLayer = snapshot({ layers: [{ layer: "conv1", held: "8 GB" }] });
+  assert.deepEqual(byLayer.tables[0], {
+    caption: "layers that hold most at the peak",
+    rows: [{ layer: "conv1", held: "8 GB" }],
+  });
 });

@@ -11,10 +11,11 @@ import {
   rooflineLabels,
   rooflineRoofs,
 } from "./marks.js";
-import { freshId, HoverCard, indexAfterKey, onWidth } from "../shared/chart.js";
+import { freshId, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { readablePercent, threeDigits } from "../shared/format.js";
 import { boundWord } from "../layers/bounds.js";
+import { MarkList } from "../shared/mark_list.js";
 import { markPath, nearestDot } from "../shared/points.js";
 import { roundedText } from "../shared/scale.js";
 
@@ -47,18 +48,22 @@ class RooflineView {
     this.dots = [];
     /** @type {import("./layout.js").Frame | null} */
     this.frame = null;
-    /** @type {string | null} */
-    this.pointed = null;
     this.selected = host.selected();
     /** @type {Set<string>} */
     this.hidden = new Set();
     /** @type {SVGElement[]} */
     this.marks = [];
     this.head = h("div", { class: "pf-view-head" });
-    this.drawing = s("svg", { role: "listbox", tabindex: "0", class: "pf-svg" });
     this.overlay = s("g", { class: "pf-overlay", "aria-hidden": "true" });
-    this.plot = h("div", { class: "pf-plot" }, this.drawing);
-    this.card = new HoverCard(this.plot);
+    /** @type {MarkList<string>} */
+    this.list = new MarkList({
+      order: () => this.dots.map((dot) => dot.layer),
+      at: (x, y) => nearestDot(this.dots, x, y)?.layer ?? null,
+      mark: () => this.mark(),
+      choose: (layer) => this.choose(layer),
+      start: () => (this.dotOf(this.selected) ?? this.dots[0])?.layer ?? null,
+    });
+    this.plot = this.list.plot;
     root.append(
       h(
         "section",
@@ -67,21 +72,7 @@ class RooflineView {
         this.plot,
       ),
     );
-    this.listen();
     this.release = onWidth(this.plot, (width) => this.draw(width));
-  }
-
-  listen() {
-    set(this.drawing, {
-      onpointermove: (event) => this.point(this.under(/** @type {PointerEvent} */ (event))),
-      onpointerleave: () => this.point(null),
-      onclick: (event) => this.choose(this.under(/** @type {PointerEvent} */ (event))),
-      onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
-      onfocus: () =>
-        this.drawing.matches(":focus-visible") &&
-        this.point(this.dotOf(this.selected) ?? this.dots[0]),
-      onblur: () => this.point(null),
-    });
   }
 
   /** @param {RooflineData} data */
@@ -169,7 +160,8 @@ class RooflineView {
     const label =
       `${this.dots.length} layers under the ceilings, the costliest first; ` +
       "arrow keys go through them, Enter selects";
-    set(this.drawing, {
+    const { drawing } = this.list;
+    set(drawing, {
       width,
       height: this.frame.height,
       viewBox: `0 0 ${width} ${this.frame.height}`,
@@ -177,7 +169,7 @@ class RooflineView {
     });
     const names = rooflineLabels(this.dots, this.frame, ceiling);
     fresh(
-      this.drawing,
+      drawing,
       rooflineGrid(this.frame),
       rooflineRoofs(this.frame, ceiling, this.dots),
       ...this.marks,
@@ -205,7 +197,7 @@ class RooflineView {
   mark() {
     if (!this.frame || !this.data) return;
     const [pointed, selected] = [
-      this.dotOf(this.pointed),
+      this.dotOf(this.list.pointed),
       this.selected ? this.dotOf(this.selected) : undefined,
     ];
     const shown = pointed ?? selected;
@@ -219,49 +211,21 @@ class RooflineView {
       mark.setAttribute("aria-selected", String(this.dots[index] === selected)),
     );
     const at = pointed ? this.dots.indexOf(pointed) : -1;
-    set(this.drawing, { "aria-activedescendant": at >= 0 && `${this.id}-${at}` });
+    this.list.describe(at < 0 ? null : `${this.id}-${at}`);
     if (pointed)
-      this.card.show(
+      this.list.card.show(
         pointed,
         pointed.layer || "the model itself",
         this.kindOf(pointed),
         this.figures(pointed),
       );
-    else this.card.hide();
+    else this.list.card.hide();
   }
 
-  /** @param {Dot | null | undefined} dot */
-  point(dot) {
-    const layer = dot ? dot.layer : null;
-    this.drawing.classList.toggle("pf-is-pointing", layer !== null);
-    if (layer === this.pointed) return;
-    this.pointed = layer;
-    this.mark();
-  }
-
-  /** @param {Dot | null | undefined} dot */
-  choose(dot) {
-    if (!dot) return;
-    this.select(dot.layer);
-    this.host.select(dot.layer);
-  }
-
-  /** @param {KeyboardEvent} event */
-  key(event) {
-    const at = this.dots.findIndex((dot) => dot.layer === this.pointed);
-    const next = indexAfterKey(event.key, at, this.dots.length);
-    if (event.key === "Escape") this.point(null);
-    else if (event.key === "Enter" || event.key === " ") this.choose(this.dots[at]);
-    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End")
-      this.point(this.dots[next]);
-    else return;
-    event.preventDefault();
-  }
-
-  /** @param {PointerEvent} event @returns {Dot | null} */
-  under(event) {
-    const box = this.drawing.getBoundingClientRect();
-    return nearestDot(this.dots, event.clientX - box.left, event.clientY - box.top);
+  /** @param {string} layer */
+  choose(layer) {
+    this.select(layer);
+    this.host.select(layer);
   }
 
   /** @param {string | null} layer @returns {Dot | undefined} */

@@ -3,7 +3,15 @@
 import { onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { latencyMarks, rateMarks } from "./marks.js";
-import { rateChart, ROW, rounded, spokenLine, unpackedStream, workerLine } from "./layout.js";
+import {
+  rateChart,
+  ROW,
+  rounded,
+  shapeOf,
+  spokenLine,
+  unpackedStream,
+  workerLine,
+} from "./layout.js";
 
 /** @typedef {import("./layout.js").Stream} Stream */
 
@@ -53,7 +61,7 @@ class StreamView {
       return;
     }
     this.speak(known);
-    fresh(this.facts, ...facts(known).map(([value, name]) => fact(value, name)));
+    fresh(this.facts, ...facts(known), ...marked(known));
     this.paint(known);
     fresh(this.workers, ...known.nodes.map(workerTile));
     fresh(
@@ -73,10 +81,11 @@ class StreamView {
   /** The state in a sentence, so seldom that it can be listened to. @param {Stream} known */
   speak(known) {
     const now = Date.now();
-    const isOver = known.state !== "running";
-    if (!isOver && now - this.spoken < SPOKEN_EVERY_MS) return;
+    const isSteady = known.state === "running" && !known.message;
+    if (isSteady && now - this.spoken < SPOKEN_EVERY_MS) return;
     this.spoken = now;
-    fresh(this.live, spokenLine(known));
+    const line = spokenLine(known);
+    if (line !== this.live.textContent) fresh(this.live, line);
   }
 
   /** The current frame. @param {Stream} known */
@@ -115,7 +124,7 @@ class StreamView {
   }
 }
 
-/** What stands above the charts. @param {Stream} known @returns {[string, string][]} */
+/** What stands above the charts. @param {Stream} known */
 function facts(known) {
   const latency = known.latency;
   /** @type {[string, string][]} */
@@ -128,14 +137,21 @@ function facts(known) {
     shown.push([`${words} ms`, "latency p50 · p95 · p99"]);
   }
   for (const [name, count] of Object.entries(known.queues)) shown.push([`${count}`, name]);
-  for (const [name, count] of Object.entries(known.counts))
-    if (count) shown.push([`${count}`, name]);
-  return shown;
+  return shown.map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`));
 }
 
-/** @param {string} value @param {string} name */
-function fact(value, name) {
-  return h("span", {}, h("b", {}, value), ` ${name}`);
+/** What went wrong, each beside its mark in the chart. @param {Stream} known */
+function marked(known) {
+  const found = Object.entries(known.counts).filter(([, count]) => count);
+  return found.map(([name, count]) =>
+    h("span", {}, sign(shapeOf(name)), " ", h("b", {}, count), ` ${name}`),
+  );
+}
+
+/** @param {string} shape */
+function sign(shape) {
+  const size = { width: 11, height: 11, viewBox: "-5.5 -5.5 11 11", "aria-hidden": "true" };
+  return s("svg", size, s("path", { d: shape, class: "pf-stream-mark" }));
 }
 
 /** A worker: its share as a bar, what it does, and whether it is there. @param {import("./layout.js").Worker} worker */

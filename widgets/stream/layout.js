@@ -8,11 +8,11 @@ import { float32s } from "../shared/unpack.js";
  * @typedef {{ name: string, host: string, state: string, frames: number, share: number,
  * estimate_ms: number | null, in_flight: number, hedges: number, failures: number }} Worker
  * @typedef {{ at_s: number, kind: string, node: string, group: number | null, text: string }} Mark
- * @typedef {{ title: string, state: string, summary: string[], done: number, expected: number |
- * null, rate: number, elapsedS: number, latency: Spread | null, stages: Spread[], queues:
- * Record<string, number>, nodes: Worker[], counts: Record<string, number>, events: Mark[],
- * failures: { index: number, stage: string, message: string }[], at: Float32Array, rates:
- * Float32Array, picture: DataView | null }} Stream
+ * @typedef {{ title: string, state: string, message: string, summary: string[], done: number,
+ * expected: number | null, rate: number, elapsedS: number, latency: Spread | null, stages:
+ * Spread[], queues: Record<string, number>, nodes: Worker[], counts: Record<string, number>,
+ * events: Mark[], failures: { index: number, stage: string, message: string }[], at:
+ * Float32Array, rates: Float32Array, picture: DataView | null }} Stream
  * @typedef {{ left: number, right: number, top: number, bottom: number, height: number, x:
  * import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticks: number[],
  * seconds: number[] }} Chart
@@ -35,12 +35,25 @@ export const SHAPES = /** @type {Record<string, string>} */ ({
   "set aside": "M-3 -3L3 -3L3 3L-3 3Z",
 });
 
+/** What counts are called whose marks have another name. */
+const KINDS = /** @type {Record<string, string>} */ ({
+  "workers lost": "lost",
+  "workers hung": "hung",
+  "corrupt on arrival": "corrupt",
+});
+
+/** The shape of the marks that a figure counts. @param {string} name */
+export function shapeOf(name) {
+  return SHAPES[KINDS[name] ?? name];
+}
+
 /** Unpack the trait `data`; null before the stream has begun. @param {any} data @returns {Stream | null} */
 export function unpackedStream(data) {
   if (!data?.state) return null;
   return {
     title: data.title,
     state: data.state,
+    message: data.message ?? "",
     summary: data.summary,
     done: data.done,
     expected: data.expected,
@@ -105,6 +118,7 @@ export function latencyBars(width, rows) {
 
 /** What a stream does, in a sentence to be listened to. @param {Stream} stream */
 export function spokenLine(stream) {
+  if (stream.message) return `${stream.state}: ${stream.message}`;
   const of = stream.expected === null ? "" : ` of ${stream.expected}`;
   return `${stream.state}: ${stream.done}${of} frames, ${rounded(stream.rate)} a second`;
 }

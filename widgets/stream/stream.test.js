@@ -6,6 +6,7 @@ import {
   rateChart,
   ratePath,
   SHAPES,
+  shapeOf,
   spokenLine,
   unpackedStream,
   workerLine,
@@ -24,7 +25,7 @@ const DATA = {
   stages: [{ name: "decode", p50: 1, p95: 2, p99: 4 }],
   queues: { window: 8 },
   nodes: [],
-  counts: { hedged: 1 },
+  counts: { hedged: 1, "workers lost": 1 },
   events: [{ at_s: 1, kind: "hedged", node: "thread-0", group: 2, text: "" }],
   failures: [],
   at: view([0.5, 1, 1.5]),
@@ -94,6 +95,19 @@ test("a worker without an estimate has none in its line", () => {
     workerLine({ ...worker, frames: 3, in_flight: 1, estimate_ms });
   assert.equal(line(null), "3 frames, 1 in flight");
   assert.equal(line(2.5), "3 frames, 2.5 ms a frame, 1 in flight");
+});
+
+test("a stream that waits says for what", () => {
+  const stream = unpackedStream({ ...DATA, state: "waiting", message: "Waiting for a GPU." });
+  assert.ok(stream);
+  assert.equal(spokenLine(stream), "waiting: Waiting for a GPU.");
+});
+
+test("every figure of what went wrong has the shape of its marks", () => {
+  for (const name of ["hedged", "sent again", "set aside", "workers lost", "workers hung"])
+    assert.ok(shapeOf(name), name);
+  assert.equal(shapeOf("workers lost"), SHAPES.lost);
+  assert.equal(shapeOf("corrupt on arrival"), SHAPES.corrupt);
 });
 
 test("the kinds of marks differ in shape, those of an ended worker alone are alike", () => {

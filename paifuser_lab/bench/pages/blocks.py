@@ -53,8 +53,11 @@ COMMANDS = {
     "memory_peak": "bench memory-peak",
     "reuse": "bench reuse",
     "memory_snapshot": "bench memory-snapshot",
+    "memory_replay": "bench memory-replay FILES",
     "export": "bench export",
     "stream": "bench stream",
+    "stream_video": "bench stream-video",
+    "serve": "bench serve",
 }
 # Blocks whose record has another name.
 RECORD_OF = {
@@ -63,6 +66,9 @@ RECORD_OF = {
     "builds": "fuse_builds",
     "segmentation": "compress_segnet",
     "summary": "models",
+    "targets": "export",
+    "batching": "stream",
+    "stream-video": "stream_video",
 }
 
 

@@ -1,7 +1,10 @@
-"""Blocks about exports: models in each precision, and models that are hard to export."""
+"""Blocks about exports: what every target does, models in each precision, and models that are hard
+to export.
+"""
 
 from __future__ import annotations
 
+from ...records import ExporterRow, ExportReport
 from ..export import ExportBench, ExportRow
 from .folder import Block, Records
 from .text import number, paragraph, power, ratio, table
@@ -16,6 +19,15 @@ HEADER = (
     "convert, s",
     "live → file, ms",
     "×",
+)
+TARGETS = (
+    "target",
+    "converted here",
+    "run here",
+    "error",
+    "MB",
+    "live → file, ms",
+    "not verified here, or what it needs",
 )
 HARD = ("model", "batch", "outcome", "why")
 
@@ -42,11 +54,47 @@ def export(records: Records) -> str:
     return "\n\n".join([*parts, table(HARD, rows)] if rows else parts[:2])
 
 
+def targets(records: Records) -> str:
+    """What every target does with one model on one machine."""
+    measured = records.get("export", ExportBench)
+    if measured is None or measured.targets is None:
+        return ""
+    caption = paragraph(
+        f"{measured.targets.model} on {measured.machine}, batch 1, fp32, each file compared and",
+        "timed in turn with the live model; where a target refuses it, a small net of two",
+        "convolutions.",
+    )
+    rows = [_target_row(row, measured.targets.model) for row in measured.targets.rows]
+    return f"{caption}\n\n{table(TARGETS, rows)}"
+
+
+def _target_row(row: ExporterRow, model: str) -> list[str]:
+    report = row.report
+    reasons = [row.obstacle or row.refused, report.not_verified if report else ""]
+    why = " ".join(reason.replace("|", "\\|") for reason in reasons if reason) or "–"
+    if report is None:
+        return [row.title, "no", "no", "–", "–", "–", why]
+    return [
+        row.title,
+        "yes" if report.model == model else f"{report.model} net",
+        "yes" if report.runs_here else "no",
+        "–" if report.error is None else power(report.error),
+        number(report.bytes / 1e6),
+        _latencies(report),
+        why,
+    ]
+
+
+def _latencies(report: ExportReport) -> str:
+    if report.latency_ms is None or report.live_ms is None:
+        return "–"
+    return f"{number(report.live_ms)} → {number(report.latency_ms)}"
+
+
 def _row(row: ExportRow) -> list[str]:
     report = row.report
     if report is None:
         return [row.model, row.target, row.precision, "–", "refused", "–", "–", "–", "–"]
-    has_ms = report.latency_ms is not None and report.live_ms is not None
     return [
         row.model,
         report.title,
@@ -55,9 +103,9 @@ def _row(row: ExportRow) -> list[str]:
         "not run" if report.error is None else power(report.error),
         number(report.bytes / 1e6),
         number(report.convert_s),
-        f"{number(report.live_ms or 0)} → {number(report.latency_ms or 0)}" if has_ms else "–",
+        _latencies(report),
         "–" if report.speed_up is None else ratio(report.speed_up, report.interval),
     ]
 
 
-BLOCKS: dict[str, Block] = {"export": export}
+BLOCKS: dict[str, Block] = {"targets": targets, "export": export}

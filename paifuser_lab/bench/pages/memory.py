@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..memory import MemoryBench, PoolRow
 from ..memory_peak import MemoryPeakBench, PeakRow
+from ..memory_replay import ReplayBench
 from ..memory_snapshot import SnapshotReading
 from ..reuse import ReuseBench, ReuseRow
 from .folder import Block, Records
@@ -115,9 +116,29 @@ def memory_snapshot(records: Records) -> str:
     )
 
 
+def memory_replay(records: Records) -> str:
+    """How near the simulated allocator is to recorded snapshots."""
+    measured = records.get("memory_replay", ReplayBench)
+    if measured is None or not measured.rows:
+        return ""
+    settings = " and ".join(sorted({f"`{row.settings}`" for row in measured.rows}))
+    grown = sum(row.has_growth for row in measured.rows)
+    lines = measured.summary.splitlines()
+    return paragraph(
+        f"**By recordings.** {len(measured.rows)} public snapshots of GPUs, all with the settings",
+        f"{settings}, replayed: simulated over recorded peak of reserved bytes. Of those",
+        f"recorded while segments were taken, {lines[0]}.",
+        f"The others, {lines[1]}: what was reserved for earlier requests cannot be replayed."
+        if 0 < grown < len(measured.rows)
+        else "",
+        "(`paifuser-lab bench memory-replay FILES`)",
+    )
+
+
 BLOCKS: dict[str, Block] = {
     "memory": memory,
     "reuse": reuse,
     "memory_peak": memory_peak,
     "memory_snapshot": memory_snapshot,
+    "memory_replay": memory_replay,
 }

@@ -14,7 +14,8 @@ from ...records import Manifest, Origin, SavedModel
 from ...steps import step_names
 from ...workload import Workload
 from ...workload.load import load_named_in_file
-from ...workload.trust import check_named_in_file
+from ...workload.model_files import is_model_file
+from ...workload.trust import check_named_in_file, names_function
 from .write import MANIFEST, RECIPE, STRUCTURE, VERSION, WEIGHTS, sha256
 
 NEEDED = (RECIPE, STRUCTURE, WEIGHTS)
@@ -86,7 +87,7 @@ def original_of(
         all_options["trained"] = False
     try:
         return load_named_in_file(
-            origin.name,
+            origin,
             folder.path,
             trust=trust,
             batch=origin.batch if batch is None else batch,
@@ -132,7 +133,7 @@ def _check_steps(path: Path, saved: SavedModel) -> None:
 
 def can_be_named(name: str | None) -> bool:
     """Whether a recipe's workload is a name to load the original by."""
-    return name is not None and (":" in name or name in zoo.names())
+    return name is not None and (":" in name or name in zoo.names() or is_model_file(name))
 
 
 def _by_recipe(folder: SavedFolder) -> Origin:
@@ -150,7 +151,7 @@ def _own_options(folder: SavedFolder, origin: Origin, options: dict[str, Any]) -
     """The options that the original was built with; those of a function are not taken from a file,
     as the function may do anything with them.
     """
-    if ":" not in origin.name or origin.name.startswith("hf:"):
+    if not names_function(origin.name):
         return origin.options
     if missing := [
         f"{key}={value!r}" for key, value in origin.options.items() if key not in options

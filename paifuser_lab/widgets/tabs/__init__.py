@@ -31,6 +31,7 @@ BUILT_IN = (
     "faster",
     "training",
     "exports",
+    "engine_settings",
     "stream",
 )
 

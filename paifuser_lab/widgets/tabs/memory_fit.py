@@ -42,7 +42,7 @@ def _one(fit: Fit) -> dict[str, Any]:
     peak = fit.predicted
     return {
         "title": fit.title,
-        "sentence": f"{peak.sentence} {fit.sentence}",
+        "sentence": f"{peak.sentence} {fit.sentence} {fit.process_sentence}".strip(),
         "note": peak.note,
         "batch": peak.batch,
         "options": str(peak.options),

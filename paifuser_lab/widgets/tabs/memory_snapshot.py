@@ -28,6 +28,7 @@ def packed_snapshot(snapshot: MemorySnapshot) -> dict[str, Any]:
         "refused_bytes": ended.requested_bytes if ended is not None else None,
         "maps": [_packed_map(moment) for moment in snapshot.maps],
         "sites": snapshot.table(),
+        "layers": snapshot.layer_table(),
         "out_of_memory": ended.sentence if ended is not None else "",
         "remedies": ended.table() if ended is not None else [],
         "replay": replayed.sentence if replayed is not None else "",

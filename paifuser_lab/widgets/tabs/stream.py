@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ...progress import is_static
 from ...records import StreamReport
+from ...streaming.sink import Watched
 from ..panel import Panel
 from ..section import Section
 from ..wire import floats
@@ -17,6 +20,7 @@ from ..wire import floats
 MOST_EVENTS = 60
 MOST_FAILURES = 8
 EVERY_S = 0.2  # five times a second at most
+IDLE_S = 1.0  # while no result comes, as when models load or a stage hangs
 
 
 def pack(report: StreamReport) -> dict[str, Any]:
@@ -25,6 +29,7 @@ def pack(report: StreamReport) -> dict[str, Any]:
     return {
         "title": report.title,
         "state": report.state,
+        "message": report.message,
         "summary": report.summary.splitlines(),
         "done": report.frames,
         "expected": report.expected_frames,
@@ -43,7 +48,9 @@ def pack(report: StreamReport) -> dict[str, Any]:
             "hedged": report.hedged,
             "sent again": report.sent_again,
             "set aside": report.set_aside,
+            "corrupt on arrival": report.corrupt,
             "workers lost": report.lost_nodes,
+            "workers hung": report.hung,
         },
         "events": [event.model_dump(mode="json") for event in report.events[-MOST_EVENTS:]],
         "failures": [one.model_dump(mode="json") for one in report.failures[-MOST_FAILURES:]],
@@ -75,14 +82,16 @@ class StreamMonitor(Panel):
         self._clock = clock
         self._shown_at: float | None = None
         self._picture = b""
+        self._turn = threading.Lock()
 
     def __call__(self, report: StreamReport, picture: bytes = b"") -> None:
         """Show the report so far, with a JPEG of the current frame."""
-        self.record = report
-        self._picture = picture or self._picture
-        self._shown_at = self._clock()
-        if not is_static():
-            self.data = pack(report) | {"picture": self._picture}
+        with self._turn:
+            self.record = report
+            self._picture = picture or self._picture
+            self._shown_at = self._clock()
+            if not is_static():
+                self.data = pack(report) | {"picture": self._picture}
 
     @property
     def is_due(self) -> bool:
@@ -93,23 +102,41 @@ class StreamMonitor(Panel):
         """The stream's results as they come, shown five times a second at most, with the previews
         that the stage `Preview` gave to frames.
         """
-        try:
+        with self._shown(stream):
             for result in stream:
                 self.follow(stream, [result])
                 yield result
-        finally:
-            self(stream.report)
 
     def run(self, stream: Any) -> StreamReport:
         """Run the stream into its sink, and show it meanwhile."""
         sink = stream.sink
-        stream.sink = _WatchedSink(sink, lambda results: self.follow(stream, results))
+        stream.sink = Watched(sink, lambda results: self.follow(stream, results))
         try:
-            report: StreamReport = stream.run()
+            with self._shown(stream):
+                report: StreamReport = stream.run()
         finally:
             stream.sink = sink
-            self(stream.report)
         return report
+
+    @contextmanager
+    def _shown(self, stream: Any) -> Iterator[None]:
+        """Show the stream before its first result, while none comes, and at its end."""
+        is_over = threading.Event()
+
+        def keep_showing() -> None:
+            while not is_over.wait(IDLE_S):
+                if self._clock() - (self._shown_at or 0.0) >= IDLE_S:
+                    self(stream.report)
+
+        watcher = threading.Thread(target=keep_showing, daemon=True, name="paifuser-monitor")
+        self(stream.report)
+        watcher.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            watcher.join()
+            self(stream.report)
 
     def follow(self, stream: Any, results: Sequence[Any]) -> None:
         """Show the stream with the latest of these results, if it is time to."""
@@ -123,32 +150,6 @@ class StreamMonitor(Panel):
 
     def brief_twin(self) -> str:
         return super().brief_twin() if self.record is not None else self.twin()
-
-
-class _WatchedSink:
-    """A sink, or none, and a function that sees what it takes."""
-
-    def __init__(self, sink: Any, see: Callable[[Sequence[Any]], None]) -> None:
-        self.sink, self.see = sink, see
-        self.name = sink.name if sink is not None else "none"
-        self.is_resumable = sink is None or sink.is_resumable
-
-    def open(self, token: str | None) -> None:
-        if self.sink is not None:
-            self.sink.open(token)
-
-    def write(self, results: Sequence[Any]) -> str | None:
-        token: str | None = None if self.sink is None else self.sink.write(results)
-        self.see(results)
-        return token
-
-    def close(self) -> None:
-        if self.sink is not None:
-            self.sink.close()
-
-    def abort(self) -> None:
-        if self.sink is not None:
-            self.sink.abort()
 
 
 SECTION = Section("stream", record=StreamReport, pack=pack, panel=StreamMonitor)

@@ -1,0 +1,104 @@
+"""An ONNX file that ONNX Runtime runs as it is, in int8: quantize and dequantize operators are put
+around its products by ONNX Runtime's own tool, with ranges found on data.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx
+from torch import Tensor
+
+from ..errors import StepError, first_line
+from ..importer.limits import MAX_FILE
+from ..importer.onnx import OnnxModel
+from ..workload import Inputs, Workload
+from ..workload.data.source import calibration_batches
+
+INSERTED = ("QuantizeLinear", "DynamicQuantizeLinear")
+
+
+def quantize_file(work: Workload, model: OnnxModel, batches: int) -> list[str]:
+    """Replace the file in the model by one in int8; returns notes on what was done."""
+    if model.folder:
+        raise StepError(
+            "the file keeps its weights in files beside it, which are not quantized here; put them "
+            "into it with onnx.save, and load that."
+        )
+    inputs = calibration_batches(work, batches) or [work.inputs]
+    feeds = [_feed(model, each) for each in inputs]
+    before = len(model.file)
+    content = _quantized(model.file.numpy().tobytes(), feeds)
+    count = sum(node.op_type in INSERTED for node in onnx.load_from_string(content).graph.node)
+    if not count:
+        raise StepError(
+            "none of the file's operators can be quantized: ONNX Runtime rounds products and "
+            "convolutions with fixed weights."
+        )
+    model.replace(content)
+    source = "the workload's data" if inputs[0] is not work.inputs else "the example inputs"
+    return [
+        "ONNX only: the file is quantized by ONNX Runtime, and its layers are neither seen nor "
+        "changed here",
+        f"{count} tensors are rounded to 8 bits, with ranges found on {source}; the file has "
+        f"{len(content):,} bytes where it had {before:,}",
+    ]
+
+
+def make_room(model: OnnxModel, size: Any) -> None:
+    """Give the model a file of this size, whose content is loaded afterwards."""
+    if not isinstance(size, int) or not 0 < size <= MAX_FILE:
+        raise StepError(f"a file of {size!r} bytes is no ONNX file.")
+    model.replace(bytes(size))
+
+
+def _feed(model: OnnxModel, inputs: Inputs) -> dict[str, Any]:
+    named = dict(zip(model.input_names, inputs.args, strict=False)) | inputs.kwargs
+    return {
+        name: value.detach().cpu().numpy()
+        for name, value in named.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def _quantized(content: bytes, feeds: list[dict[str, Any]]) -> bytes:
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+        """Gives the batches one after another."""
+
+        def __init__(self) -> None:
+            self.remaining = iter(feeds)
+
+        def get_next(self) -> dict[str, Any] | None:
+            return next(self.remaining, None)
+
+    with tempfile.TemporaryDirectory(prefix="paifuser-int8-") as folder, _quiet():
+        source, target = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
+        source.write_bytes(content)
+        try:
+            quantize_static(
+                source, target, Reader(), per_channel=True, activation_type=QuantType.QUInt8
+            )
+        except Exception as error:  # ONNX Runtime's tool raises whatever a graph makes it raise
+            raise StepError(
+                f"ONNX Runtime cannot quantize the file ({type(error).__name__}: "
+                f"{first_line(error).rstrip('.')}); leave the step out."
+            ) from error
+        return target.read_bytes()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the tool's advice on the root logger."""
+    level = logging.root.level
+    logging.root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.root.setLevel(level)

@@ -1,0 +1,82 @@
+"""The section of ONNX Runtime's session options: each timed in turn, and put into the recipe with a
+click.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...comparison.settings import options_of
+from ...errors import RecipeError
+from ...recipe import Recipe
+from ...records import Comparison, Measurement
+from ...session.export_queries import ENGINE_SETTINGS, settings_key
+from ...session.state import State
+from ..recipe_edits import with_options
+from ..section import Bench, Context, Request, Section
+
+FIGURES = ("name", "threads", "latency_ms", "speedup", "speedup_interval", "failure")
+
+
+def packed_settings(comparison: Comparison | None, recipe: Recipe) -> dict[str, Any] | None:
+    """A row for the model in torch and one for each option, with its verdict, and whether the
+    recipe has it.
+    """
+    if comparison is None:
+        return None
+    engine = [step for step in recipe if step.kind == "backend"]
+    return {
+        "title": comparison.title,
+        "rows": [_packed_row(row, comparison, engine) for row in comparison.rows],
+    }
+
+
+def _packed_row(row: Measurement, comparison: Comparison, engine: list[Any]) -> dict[str, Any]:
+    verdict = comparison.verdict(row)
+    is_option = not row.name.startswith("baseline")
+    return {
+        **{name: getattr(row, name) for name in FIGURES},
+        "word": verdict.word,
+        "tone": verdict.tone,
+        "is_option": is_option,
+        "is_used": is_option and list(Recipe([{"backend": options_of(row)}])) == engine,
+    }
+
+
+def settings_now(state: State) -> Comparison | None:
+    """The timed options for the current recipe's steps before the engine; None if there are
+    none.
+    """
+    known = state.record("engine_settings") or {}
+    found: Comparison | None = known.get(settings_key(state.recipe))
+    return found
+
+
+def _use(bench: Bench, request: Request) -> None:
+    """Put the options of a row into the recipe, in place of its engine."""
+    found, name = settings_now(bench.session.state), str(request["name"])
+    rows = {row.name: row for row in found.rows} if found is not None else {}
+    if name not in rows or name.startswith("baseline"):
+        raise RecipeError(f"The option '{name}' was not timed with this recipe; time it first.")
+    bench.recipe = with_options(bench.recipe, "backend", options_of(rows[name]))
+
+
+def _not_on_a_cpu(state: State, context: Context) -> str:
+    return "" if context.work.device.type == "cpu" else "only for a model on a CPU"
+
+
+SECTION = Section(
+    "engine_settings",
+    pack=packed_settings,
+    sources=lambda state: (settings_now(state), state.recipe),
+    title="ONNX Runtime's options",
+    tab="exports",
+    absent=_not_on_a_cpu,
+    is_wide=True,
+    is_always_shown=True,
+    requests={
+        "engine_settings": lambda bench, request: bench.session.query(ENGINE_SETTINGS.name),
+        "use_engine_settings": _use,
+    },
+    queries=(ENGINE_SETTINGS,),
+)

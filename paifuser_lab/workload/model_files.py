@@ -1,0 +1,85 @@
+"""Workloads that are read from files of other tools: which names mean one, where the file is now,
+and whether it still holds what it held.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .._files import file_exists
+from ..errors import FileError, WorkloadError
+from ..importer import Imported
+from ..records import Origin
+
+FOLDER = "hf:"
+PARTS = ("name", "loss", "train", "test", "metric")  # of a workload, which a file does not have
+OPTIONS = ("inputs", "sizes", *PARTS)
+
+
+def _load_onnx(*args: Any, **options: Any) -> Imported:
+    from ..importer.onnx import load_onnx
+
+    return load_onnx(*args, **options)
+
+
+def _load_pt2(*args: Any, **options: Any) -> Imported:
+    from ..importer.pt2 import load_pt2
+
+    return load_pt2(*args, **options)
+
+
+READERS: dict[str, Callable[..., Imported]] = {".onnx": _load_onnx, ".pt2": _load_pt2}
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a name is that of an ONNX file or of a program of torch.export."""
+    return name.lower().endswith(tuple(READERS))
+
+
+def read_model_file(name: str, **options: Any) -> Imported:
+    """Read the file that a name means."""
+    return READERS[Path(name).suffix.lower()](name, **options)
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise for an option that a file does not have."""
+    if unknown := set(options) - set(OPTIONS):
+        raise WorkloadError(
+            f"{name} has no option {min(unknown)!r}; it has batch, seed, {', '.join(OPTIONS)}."
+        )
+
+
+def content_hash(files: Iterable[Path]) -> str:
+    """The SHA-256 of what files hold; '' without any."""
+    total = hashlib.sha256()
+    paths = list(files)
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise FileError(f"Cannot read {path}: {error.strerror}.") from error
+    return total.hexdigest() if paths else ""
+
+
+def places(origin: Origin, source: Path) -> Iterator[str]:
+    """The names by which a saved folder may find its original's file: as it was named, where it
+    was, and beside the folder.
+    """
+    prefix = FOLDER if origin.name.startswith(FOLDER) else ""
+    named = origin.name.removeprefix(prefix)
+    tried = dict.fromkeys((named, origin.path, str(source.absolute().parent / Path(named).name)))
+    inside = "config.json" if prefix else ""
+    found = [place for place in tried if place and file_exists(Path(place, inside))]
+    yield from (f"{prefix}{place}" for place in found or [named])
+
+
+def changed(name: str) -> FileError:
+    """The error for a file that no longer holds what it held."""
+    return FileError(
+        f"{name} holds something else than when the model was saved; put the file as it was in its "
+        "place."
+    )
