@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import paifuser_lab as lab
 from paifuser_lab.attention import evaluate as attention_evaluate
@@ -64,6 +67,23 @@ def brief_measurements() -> Iterator[None]:
         patch.setattr(timing, "SLEEP_S", 0.001)
         patch.setattr(jobs, "PROFILE_S", 0.05)
         patch.setattr(prediction, "SECONDS", 0.2)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def onnx_functions_are_parsed_once() -> Iterator[None]:
+    """torch's exporter parses its library of 500 ONNX functions for each file, which takes most of
+    the time of a small model's export; the tests parse it once for each opset.
+    """
+    parsed = cache(ONNXRegistry.from_torchlib)
+
+    def copied(**options: Any) -> ONNXRegistry:
+        registry = copy(parsed(**options))
+        registry.functions = {name: [*found] for name, found in registry.functions.items()}
+        return registry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(copied))
         yield
 
 

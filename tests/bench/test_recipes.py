@@ -84,10 +84,9 @@ def test_a_recipe_that_raises_another_exception_is_detected(work, monkeypatch, t
 def test_a_folder_that_loads_as_another_model_is_detected(work, monkeypatch, tmp_path):
     saved = checked(work, tmp_path)
     assert not isinstance(saved, invariants.RecipeRow)
-    (row,) = fresh.loaded([saved])
-    assert (row.verdict, row.note) == ("holds", "")
     other = invariants.Saved(saved.row, saved.folder, saved.weights, "another output")
     missing = invariants.Saved(saved.row, tmp_path / "nowhere", saved.weights, saved.output)
-    first, second = fresh.loaded([other, missing])
+    row, first, second = fresh.loaded([saved, other, missing])
+    assert (row.verdict, row.note) == ("holds", "")
     assert first.note == "loaded in a fresh process its output differs"
     assert second.note.startswith("a fresh process cannot load it: There is no folder")

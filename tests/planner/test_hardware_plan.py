@@ -311,7 +311,8 @@ def test_the_reason_for_or_against_inductor_follows_from_the_device(
     )
 
 
-def test_a_real_plan_is_measured_and_can_be_applied() -> None:
+def test_a_real_plan_is_measured_and_can_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "thread_choices", lambda: (1,))
     work = lab.load("resnet18-tiny")
     recipe = lab.plan(work, seconds=1, engines=("eager", "onnxruntime"))
     assert recipe.evidence is not None and all(row.failure is None for row in recipe.evidence.rows)

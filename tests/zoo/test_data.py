@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,22 @@ def test_damaged_weights_in_the_package_are_refused(
 def test_weights_are_trained_again_by_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    train, test = data.digits()
+    setup = replace(SETUPS[QUICK], data=lambda: (train[:8], test), epochs=1)
+    monkeypatch.setitem(SETUPS, QUICK, setup)
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     assert pretrained.read(QUICK, 0) is None
     main([QUICK])
     (record,) = pretrained.manifest().values()
-    assert record["metric"] > 0.93 and "metric" in capsys.readouterr().out
+    assert f"metric {record['metric']:.4f}" in capsys.readouterr().out
     weights = pretrained.read(QUICK, 0)
     assert weights is not None and pretrained.read(QUICK, 1) is None
-    model = zoo.build(QUICK).model
-    assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+    parts = zoo.build(QUICK, on_epoch=lambda *_: pytest.fail("trained again"))
+    state = parts.model.state_dict()
+    assert all(torch.equal(weights[key], value) for key, value in state.items())
+    untrained = zoo.build(QUICK, trained=False).model.state_dict()
+    assert not torch.equal(weights["fc.weight"], untrained["fc.weight"])
+    assert score(parts) == pytest.approx(record["metric"], abs=1e-4)
     monkeypatch.setattr(pretrained, "MAX_BYTES", 1000)
     pretrained.path_of(QUICK).unlink()
     main([QUICK])
