@@ -238,6 +238,12 @@ def size_of(path: Path) -> int:
     return status.st_size
 
 
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def asset(name: str) -> Path:
     """The path of `widgets/…`, `kernels/…`, `runners/…` or `notebooks/…` in the installed wheel
     or in the checkout.

@@ -8,10 +8,10 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
 from ..model.layers import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, is_transposed_linear
+from ..model.tensors import tensors_in
 from ..workload import Inputs, running
 
 PLAIN = (nn.Linear, *CONVOLUTIONS)
@@ -64,9 +64,7 @@ def gap(one: nn.Module, other: nn.Module, inputs: Inputs) -> float:
 
 def _tensors(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     with running(model):
-        return [
-            leaf for leaf in pytree.tree_leaves(inputs.clone()(model)) if isinstance(leaf, Tensor)
-        ]
+        return tensors_in(inputs.clone()(model))
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

@@ -12,10 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .._files import cannot_write, check_size, checked_path, read_text, staged, write_text
+from .._files import (
+    cannot_write,
+    check_size,
+    checked_path,
+    read_text,
+    sha256,
+    staged,
+    write_text,
+)
 from ..errors import ExportError, FileError
 from ..records import DeployedFile
-from ..variant.folder.write import sha256
 
 MANIFEST = "manifest.json"
 KIND = "paifuser-lab deployment"

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from ..converter import export_onnx
 from ..errors import StepError
 from ..measure import output_error
+from ..model.tensors import tensors_in
 from ..model.weights import answer_hash, weights_hash
 from ..workload import Inputs, running
 from .engine import Engine
@@ -174,9 +175,7 @@ def _outputs_agree(session: Session, module: nn.Module, inputs: Inputs) -> bool:
     silently fixes what the model's code decides by a shape.
     """
     with running(module):
-        expected = [
-            leaf for leaf in pytree.tree_leaves(inputs.clone()(module)) if isinstance(leaf, Tensor)
-        ]
+        expected = tensors_in(inputs.clone()(module))
     try:
         return output_error(expected, session(inputs.tensors))[0] <= MAX_ERROR
     except Exception:  # each runtime raises its own errors for shapes that it does not accept

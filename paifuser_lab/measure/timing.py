@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
 from ..machine import threads
 from ..machine.turns import QUIET
+from ..model.tensors import tensors_in
 from .flops import counter
 from .pages import page_faults
 
@@ -255,7 +255,7 @@ def output_error(reference: Any, output: Any) -> tuple[float, float]:
 
 
 def _tensors(output: Any) -> list[Tensor]:
-    return [leaf.detach().cpu() for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    return [tensor.detach().cpu() for tensor in tensors_in(output)]
 
 
 def _calls_per_turn(candidate: Candidate) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .tensors import tensors_in
 from .watch import watching
 
 
@@ -78,9 +79,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
     weights = {name: recorder.number(tensor) for name, tensor in named}
     with watching(model, enter, leave), torch.no_grad(), recorder:
         output = run()
-    outputs = frozenset(
-        recorder.number(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)
-    )
+    outputs = frozenset(map(recorder.number, tensors_in(output)))
     return Graph(
         tuple(recorder.operations),
         weights,
@@ -121,7 +120,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         arguments = pytree.tree_leaves((args, kwargs))
         reads = [leaf for leaf in arguments if isinstance(leaf, Tensor)]
-        produced = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        produced = tensors_in(result)
         self.operations.append(
             Operation(
                 func._schema.name.removeprefix("aten::"),

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+
+from .tensors import tensors_in
 
 Enter = Callable[[str, Any, Any], None]  # layer, arguments, keyword arguments
 Leave = Callable[[str, Any], None]  # layer, output
@@ -33,7 +34,7 @@ def describe(model: nn.Module, layer: str) -> str:
 def has_nan(output: Any) -> bool:
     """Whether any tensor in a model's output holds a NaN."""
     return any(
-        bool(torch.isnan(leaf).any()) for leaf in _tensors(output) if leaf.is_floating_point()
+        bool(torch.isnan(leaf).any()) for leaf in tensors_in(output) if leaf.is_floating_point()
     )
 
 
@@ -43,7 +44,7 @@ def not_finite(reference: Any, output: Any) -> str | None:
     """
     if has_nan(output):
         return "a NaN"
-    pairs = zip(_tensors(reference), _tensors(output), strict=False)
+    pairs = zip(tensors_in(reference), tensors_in(output), strict=False)
     has_overflow = any(
         _overflows(expected, actual)
         for expected, actual in pairs
@@ -68,7 +69,7 @@ def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[s
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         entered.append(
-            (layer, ["×".join(map(str, leaf.shape)) for leaf in _tensors((args, kwargs))])
+            (layer, ["×".join(map(str, leaf.shape)) for leaf in tensors_in((args, kwargs))])
         )
 
     def leave(layer: str, output: Any) -> None:
@@ -263,7 +264,3 @@ def _outermost_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     finally:
         watcher.is_inside = False
     return output
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from .._files import file_exists, replacing
 from ..errors import FileError, WorkloadError, first_line
+from .tensors import tensors_in
 
 # how safetensors spells an error of the operating system
 OS_ERROR = re.compile(r"([^: ][^:]*) \(os error (\d+)\)")
@@ -40,8 +40,7 @@ def answer_hash(output: Any) -> str:
     """The SHA-256 of the tensors in a model's output, which differs for models of equal weights
     whose outputs differ.
     """
-    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
-    return weights_hash({str(index): leaf for index, leaf in enumerate(leaves)})
+    return weights_hash({str(index): leaf for index, leaf in enumerate(tensors_in(output))})
 
 
 def weights_bytes(model: nn.Module) -> int:

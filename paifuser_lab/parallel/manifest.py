@@ -15,7 +15,7 @@ import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
-from .._files import read_text, write_text
+from .._files import read_text, sha256, write_text
 from ..errors import FileError, first_line
 
 FORMAT = 1
@@ -79,7 +79,7 @@ class _Unpickler(pickle.Unpickler):
 def write_manifest(folder: Path, body: dict[str, Any]) -> None:
     """Write what the folder holds: the size and SHA-256 of every file."""
     files = {
-        path.name: [path.stat().st_size, sha256_of(path)]
+        path.name: [path.stat().st_size, sha256(path)]
         for path in sorted(folder.iterdir())
         if path.name != MANIFEST
     }
@@ -116,15 +116,9 @@ def first_problem(folder: Path, body: Mapping[str, Any], names: list[str]) -> st
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size:,} bytes and had {size:,}"
-        if sha256_of(path) != digest:
+        if sha256(path) != digest:
             return f"{name} was altered"
     return None
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 from ..measure.flops import MACS_FORMULAS
+from ..model.tensors import tensors_in
 from ..quantization import Int8Tensor
 
 # pointwise for torch, but without arithmetic
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
     """The cost of one call of an ATen operator."""
     macs = _macs(func, args, kwargs, result)
-    written, read = _tensors(result), _tensors((args, kwargs))
+    written, read = tensors_in(result), tensors_in((args, kwargs))
     if isinstance(func, HigherOrderOperator):
         return Cost(2 * macs, macs, sum(map(_bytes, read)), sum(map(_bytes, written)))
     if _is_view(func):
@@ -131,10 +131,6 @@ def _is_view(func: Any) -> bool:
 
 def _name(func: Any) -> str:
     return str(func._schema.name).rpartition("::")[2]
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

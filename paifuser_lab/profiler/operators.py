@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ..model.tensors import tensors_in
 from ..model.watch import watching
 from .cost import Cost, cost_of, shape_of
 
@@ -92,7 +92,7 @@ def _run_once(
 
 
 def _note_output(operators: Operators, layer: str, output: Any) -> None:
-    tensors = _tensors(output)
+    tensors = tensors_in(output)
     if not tensors:
         return
     operators.output_shapes[layer] = _shapes(tensors)
@@ -112,11 +112,7 @@ def _is_channels_last(tensor: Tensor) -> bool:
 
 
 def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(shape_of(tensor) for tensor in _tensors(values))
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
+    return tuple(shape_of(tensor) for tensor in tensors_in(values))
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -149,11 +145,11 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_flow(self, layer: str, inputs: Any, result: Any) -> None:
         """Remember the layer that made each tensor; weak references keep lifetimes unchanged."""
-        for tensor in _tensors(inputs):
+        for tensor in tensors_in(inputs):
             reference, maker = self.makers.get(id(tensor), (None, layer))
             if maker != layer and reference is not None and reference() is tensor:
                 self.operators.reads_from[layer][maker] = None
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             self.makers[id(tensor)] = (weakref.ref(tensor), layer)
 
 

@@ -5,6 +5,7 @@ A record is a pydantic model; `save` and `load` use JSON with the record's name 
 One module per subject:
 
 record           the base class: frozen, saved and loaded as JSON
+table            the base class of records that are read as a table
 text             readable numbers, text tables and HTML tables, shared by all
 workload_name    which workload a record is about: its name, and within a process its key
 hardware         what a machine can do: processor, accelerators, measured ceilings

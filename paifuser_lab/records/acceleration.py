@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_share
 
 if TYPE_CHECKING:
     import pandas
 
 SwitchState = Literal["waiting", "judging", "on", "taken back", "not offered"]
-TEXT = ("switch", "state", "why")
 
 
 class SwitchStatus(Record):
@@ -34,12 +34,14 @@ class SwitchStatus(Record):
     why: str = ""
 
 
-class AccelerationStatus(Record):
+class AccelerationStatus(TableRecord):
     """The switches of an accelerated training loop, as they are now.
 
     `judging_share` is the time that judging took beyond that of the same steps without any switch,
     as a share of the first 200 steps, or of all steps past those.
     """
+
+    text_columns = ("switch", "state", "why")
 
     is_enabled: bool
     model: str = ""
@@ -95,15 +97,6 @@ class AccelerationStatus(Record):
         """A row for each switch, as text."""
         return [_readable(row) for row in self.rows]
 
-    def __str__(self) -> str:
-        return "\n".join([*self.captions, *text_table(self.table(), TEXT)])
-
-    def __repr__(self) -> str:
-        return f"AccelerationStatus({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table(self.captions, self.table(), TEXT)
-
 
 def _readable(row: SwitchStatus) -> dict[str, str]:
     ratio = "–"
@@ -127,8 +120,10 @@ def _pair(before: str, after: str) -> str:
     return "–" if before == after == "–" else f"{before} → {after}"
 
 
-class FasterFunctionReport(Record):
+class FasterFunctionReport(TableRecord):
     """A function against its faster form on the same arguments: kernels, error, time in turn."""
+
+    text_columns = ("form",)
 
     name: str
     backend: str
@@ -166,12 +161,3 @@ class FasterFunctionReport(Record):
                 "ms": f"{self.after_ms:.3g}",
             },
         ]
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ("form",))])
-
-    def __repr__(self) -> str:
-        return f"FasterFunctionReport({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), ("form",))

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from .record import Record
 from .sensitivity import Unit
-from .text import counted, html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -71,10 +72,12 @@ class AllocationPoint(Record):
         )
 
 
-class Allocation(Record):
+class Allocation(TableRecord):
     """The chosen point, the frontier by latency or size, and the points with one format for all
     layers.
     """
+
+    text_columns = ("point", "formats", "note")
 
     workload: AboutWorkload
     machine: str
@@ -144,19 +147,10 @@ class Allocation(Record):
         rows = [_readable(point, is_chosen=point is self.best) for point in self.everything]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
-
     def __repr__(self) -> str:
         return (
             f"Allocation({self.workload}: {self.best.words}; {counted(len(self.points), 'point')})"
         )
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, *self.remarks), self.table(), _WORDS)
-
-
-_WORDS = ("point", "formats", "note")
 
 
 def _limit(name: str, value: float) -> str:

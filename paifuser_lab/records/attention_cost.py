@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from .record import Record
-from .text import html_table, text_table
+from .table import TableRecord
 from .workload_name import AboutWorkload
 
 AttentionKind = Literal["window", "topk", "block"]
@@ -38,10 +38,12 @@ class AttentionLayer(Record):
     )
 
 
-class AttentionCost(Record):
+class AttentionCost(TableRecord):
     """Error, latency and metric of the whole model with the same share of keys in every layer, and
     the error of each layer.
     """
+
+    text_columns = ("keep", "worst layer")
 
     workload: AboutWorkload
     machine: str
@@ -110,9 +112,6 @@ class AttentionCost(Record):
         worst = max(layers, key=lambda layer: layer.errors[index])
         return f"{worst.layer} {worst.errors[index]:.2g}"
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ("keep", "worst layer"))])
-
     @property
     def title(self) -> str:
         """The workload, the kind of sparsity and the number of layers, in a line."""
@@ -120,9 +119,3 @@ class AttentionCost(Record):
             f"{self.workload}: attention to a part of the keys ({self.kind}), "
             f"{len(self.sparse_layers)} of {len(self.layers)} layers"
         )
-
-    def __repr__(self) -> str:
-        return f"AttentionCost({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), ("keep", "worst layer"), lambda row: False)

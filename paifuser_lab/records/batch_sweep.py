@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ class BatchRow(Record):
     failure: str | None = None
 
 
-class BatchSweep(Record):
+class BatchSweep(TableRecord):
     """Throughput, latency and memory by batch size, and the smallest batch that reaches the
     plateau.
     """
+
+    text_columns = ("note",)
 
     workload: AboutWorkload
     machine: str
@@ -84,19 +87,17 @@ class BatchSweep(Record):
             for row in rows
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), self.reason])
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The reason."""
+        return (self.reason,)
+
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the batch is the smallest that reaches the plateau."""
+        return row["batch"] == str(self.knee)
 
     def __repr__(self) -> str:
         return f"BatchSweep({self.workload}: {counted(len(self.rows), 'batch size')})"
-
-    def _repr_html_(self) -> str:
-        return html_table(
-            (self.title, self.reason),
-            self.table(),
-            _WORDS,
-            lambda row: row["batch"] == str(self.knee),
-        )
 
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
@@ -121,9 +122,6 @@ class BatchSweep(Record):
             ("highest throughput", row.batch == self.best.batch),
         )
         return ", ".join(word for word, applies in words if applies)
-
-
-_WORDS = ("note",)
 
 
 def readable_rate(number: float) -> str:

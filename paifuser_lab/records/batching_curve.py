@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from .record import Record
-from .text import text_table
+from .table import TableRecord
 
 
 class BatchingPoint(Record):
@@ -27,7 +27,7 @@ class BatchingPoint(Record):
         return "one at a time" if self.count == 1 else f"up to {self.count}, {wait}"
 
 
-class BatchingCurve(Record):
+class BatchingCurve(TableRecord):
     """What a rule of batching costs in latency and brings in throughput."""
 
     call: str
@@ -58,6 +58,3 @@ class BatchingCurve(Record):
             }
             for point in self.points
         ]
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ())])

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .quality import Quality
 from .record import Record
-from .text import counted, html_table, readable_bytes, readable_ms, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_ms
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 SearchGoal = Literal["latency", "throughput", "size", "memory"]
 CandidateStatus = Literal["measured", "outside the limits", "lost", "refused"]
-_WORDS = ("change", "status", "why", "effect")
 
 
 class Candidate(Record):
@@ -55,8 +55,10 @@ class Candidate(Record):
         return None if self.speedup is None else 1 / self.speedup
 
 
-class Candidates(Record):
+class Candidates(TableRecord):
     """The candidates of a search: those within the limits best first, then the others."""
+
+    text_columns = ("change", "status", "why", "effect")
 
     workload: AboutWorkload
     goal: SearchGoal
@@ -133,15 +135,10 @@ class Candidates(Record):
         ]
 
     @property
-    def _captions(self) -> list[str]:
+    def captions(self) -> list[str]:
+        """The title, what the search notes, and whether the machine was quiet."""
         caution = self.quality.sentence if self.quality else ""
         return [line for line in (self.title, self.note, caution) if line]
 
-    def __str__(self) -> str:
-        return "\n".join([*self._captions, *text_table(self.table(), _WORDS)])
-
     def __repr__(self) -> str:
         return f"Candidates({self.workload}: {len(self.rows)} of {self.planned})"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._captions, self.table(), _WORDS)

@@ -8,10 +8,9 @@ from pydantic import Field
 
 from .export import ExporterRow
 from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes
 from .workload_name import AboutWorkload
-
-_WORDS = ("target", "checked", "note")
 
 
 class LayerDifference(Record):
@@ -58,8 +57,10 @@ class DeployedFile(Record):
     sha256: str
 
 
-class Deployment(Record):
+class Deployment(TableRecord):
     """A deploy folder: what each target wrote or why it refused, and every file with its hash."""
+
+    text_columns = ("target", "checked", "note")
 
     workload: AboutWorkload
     recipe: str
@@ -95,17 +96,14 @@ class Deployment(Record):
         """A row per target."""
         return [_row(row) for row in self.rows]
 
-    def __str__(self) -> str:
-        difference = [self.difference.sentence] if self.difference else []
-        table = text_table(self.table(), _WORDS)
-        return "\n".join([self.title, self.sentence, *difference, *table])
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, what was written, and the first layer that differs."""
+        difference = (self.difference.sentence,) if self.difference else ()
+        return (self.title, self.sentence, *difference)
 
     def __repr__(self) -> str:
         return f"Deployment({self.workload}: {self.sentence})"
-
-    def _repr_html_(self) -> str:
-        difference = (self.difference.sentence,) if self.difference else ()
-        return html_table((self.title, self.sentence, *difference), self.table(), _WORDS)
 
 
 def _row(row: ExporterRow) -> dict[str, str]:

@@ -7,9 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from .record import Record
-from .text import html_table, readable_bytes, readable_ms, readable_ratio, text_table
-
-_WORDS = ("target", "note", "model", "refused or not verified")
+from .table import TableRecord
+from .text import readable_bytes, readable_ms, readable_ratio
 
 
 class ExportReport(Record):
@@ -103,8 +102,10 @@ class ExporterRow(Record):
         return self.report is not None and self.report.runs_here
 
 
-class Exporters(Record):
+class Exporters(TableRecord):
     """The targets of export, each tried with one model on this machine."""
+
+    text_columns = ("target", "note", "model", "refused or not verified")
 
     model: str
     machine: str = ""
@@ -118,15 +119,6 @@ class Exporters(Record):
     def table(self) -> list[dict[str, str]]:
         """A row per target."""
         return [_exporter_row(row) for row in self.rows]
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
-
-    def __repr__(self) -> str:
-        return f"Exporters({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), _WORDS)
 
 
 def _exporter_row(row: ExporterRow) -> dict[str, str]:

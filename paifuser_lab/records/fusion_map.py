@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ class Fusion(Record):
         return self.standing != "apart"
 
 
-class FusionMap(Record):
+class FusionMap(TableRecord):
     """Every fusion site of a model in execution order, including those that cannot be fused."""
+
+    text_columns = ("layers", "pattern", "runs", "standing")
 
     workload: AboutWorkload
     machine: str = Field(description="where the fusions were chosen and timed")
@@ -157,22 +160,22 @@ class FusionMap(Record):
             for fusion in self.fusions
         ]
 
-    def __str__(self) -> str:
-        return "\n".join(
-            [f"{self.workload}: {self.summary}", *text_table(self.table(), _TEXT), *self.notes]
-        )
+    @property
+    def title(self) -> str:
+        """The workload and how many layers are fused, in a line."""
+        return f"{self.workload}: {self.summary}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes."""
+        return self.notes
+
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the row's layers run fused."""
+        return row["layers"] in {" + ".join(fusion.layers) for fusion in self.fused}
 
     def __repr__(self) -> str:
         return f"FusionMap({self.summary})"
-
-    def _repr_html_(self) -> str:
-        fused = {" + ".join(fusion.layers) for fusion in self.fused}
-        return html_table(
-            (f"{self.workload}: {self.summary}", *self.notes),
-            self.table(),
-            _TEXT,
-            lambda row: row["layers"] in fused,
-        )
 
 
 _SHORT: dict[Standing, str] = {
@@ -180,4 +183,3 @@ _SHORT: dict[Standing, str] = {
     "off": "switched off",
     "apart": "that cannot be fused",
 }
-_TEXT = ("layers", "pattern", "runs", "standing")

@@ -11,7 +11,8 @@ import numpy
 from pydantic import model_validator
 
 from .record import Record
-from .text import counted, html_table, text_table
+from .table import TableRecord
+from .text import counted
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ class LayerImportance(Record):
         return (high + low) / 2
 
 
-class Importance(Record):
+class Importance(TableRecord):
     """A row per layer. `unit` describes the values; `row.normalised` makes layers comparable."""
+
+    text_columns = ("layer", "kind", "note")
 
     workload: AboutWorkload
     machine: str
@@ -185,21 +188,12 @@ class Importance(Record):
         rows = [_readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
-
     def __repr__(self) -> str:
         layers = counted(len(self.rows), "layer")
         return (
             f"Importance({self.workload}: {counted(self.channels, 'channel')} of {layers} by "
             f"{self.method})"
         )
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, *self.remarks), self.table(), _WORDS)
-
-
-_WORDS = ("layer", "kind", "note")
 
 
 def _readable(row: LayerImportance) -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import model_validator
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -29,16 +30,15 @@ class Held(Record):
     held_bytes: int
 
 
-_WORDS = ("layer", "kind")
-
-
-class MemoryTimeline(Record):
+class MemoryTimeline(TableRecord):
     """Every allocation of one call, as columns: time, bytes (negative when freed), index in
     `layers`, and kind.
 
     Weights are allocated before the call and throughout it: `weights_bytes` has them by layer, and
     no event does.
     """
+
+    text_columns = ("layer", "kind")
 
     workload: AboutWorkload
     machine: str
@@ -173,14 +173,13 @@ class MemoryTimeline(Record):
             for row in self.at_peak[:MAX_ROWS]
         ] or [{"layer": self.workload, "kind": "nothing", "held": readable_bytes(0), "share": "–"}]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, self.sentence, *text_table(self.table(), _WORDS)])
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what the record says."""
+        return (self.title, self.sentence)
 
     def __repr__(self) -> str:
         return f"MemoryTimeline({self.workload}: {readable_bytes(self.peak_bytes)} at the peak)"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.sentence), self.table(), _WORDS)
 
     def _kind(self, event: int) -> HeldKind:
         return "workspace" if self.is_workspace[event] else "activations"

@@ -11,7 +11,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from .memory import layer_groups
 from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 PackingMethod = Literal["best fit by size", "best fit by lifetime", "integer program"]
 MAX_ROWS = 15
-_WORDS = ("layer", "operator")
 
 
 class PackedBuffer(Record):
@@ -40,8 +40,10 @@ class PackedBuffer(Record):
         return self.offset_bytes + self.size_bytes
 
 
-class MemoryPlan(Record):
+class MemoryPlan(TableRecord):
     """Where each buffer of one call lies in one arena; operators are counted from 0."""
+
+    text_columns = ("layer", "operator")
 
     workload: AboutWorkload
     machine: str
@@ -163,14 +165,13 @@ class MemoryPlan(Record):
             for buffer in self.at_fullest[:MAX_ROWS]
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, self.sentence, *text_table(self.table(), _WORDS)])
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what the record says."""
+        return (self.title, self.sentence)
 
     def __repr__(self) -> str:
         return f"MemoryPlan({self.workload}: {readable_bytes(self.packed_bytes)})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.sentence), self.table(), _WORDS)
 
 
 def overlapping(

@@ -6,17 +6,19 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from .record import Record
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_share
 from .workload_name import AboutWorkload
 
 
-class MemoryPoolUse(Record):
+class MemoryPoolUse(TableRecord):
     """A pool at one moment, in bytes; None where the allocator does not tell.
 
     `held_bytes` are given out to tensors, `kept_bytes` are free and stay for the next request.
     Counts of page faults and trims are over the time in which the pool was in force.
     """
+
+    text_columns = ("memory",)
 
     name: str = ""
     device: str
@@ -99,23 +101,21 @@ class MemoryPoolUse(Record):
         figures["trimmed"] = counted(self.trims, "time")
         return [{"memory": name, "now": figure} for name, figure in figures.items()]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, self.sentence, *text_table(self.table(), ("memory",))])
-
-    def __repr__(self) -> str:
-        return f"MemoryPoolUse({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.sentence), self.table(), ("memory",))
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what the record says."""
+        return (self.title, self.sentence)
 
 
 COUNTS = ("page faults", "trimmed")  # over all of its calls; those of one call say more
 
 
-class PoolCalls(Record):
+class PoolCalls(TableRecord):
     """Page faults of a call of a model with a memory pool and without it, and the pool at the end
     of its calls, still in force.
     """
+
+    text_columns = ("memory",)
 
     workload: AboutWorkload
     machine: str
@@ -158,11 +158,7 @@ class PoolCalls(Record):
         ]
         return rows + [row for row in self.use.table() if row["memory"] not in COUNTS]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, self.sentence, *text_table(self.table(), ("memory",))])
-
-    def __repr__(self) -> str:
-        return f"PoolCalls({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.sentence), self.table(), ("memory",))
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what the record says."""
+        return (self.title, self.sentence)

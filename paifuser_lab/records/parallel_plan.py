@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import Record
-from .text import html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ class ParallelOption(Record):
         return self.step_ms is not None
 
 
-class ParallelPlan(Record):
+class ParallelPlan(TableRecord):
     """The strategies by predicted time of a step; one process is among them."""
+
+    text_columns = ("strategy", "why")
 
     workload: AboutWorkload
     machine: str
@@ -114,19 +117,14 @@ class ParallelPlan(Record):
             for option in self.options
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), self.sentence])
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The sentence on what is fastest."""
+        return (self.sentence,)
+
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the strategy is the fastest."""
+        return row["strategy"] == self.fastest.strategy
 
     def __repr__(self) -> str:
         return f"ParallelPlan({self.workload}: {self.sentence})"
-
-    def _repr_html_(self) -> str:
-        return html_table(
-            (self.title, self.sentence),
-            self.table(),
-            _WORDS,
-            lambda row: row["strategy"] == self.fastest.strategy,
-        )
-
-
-_WORDS = ("strategy", "why")

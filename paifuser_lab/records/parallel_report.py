@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .record import Record
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_share
 
 if TYPE_CHECKING:
     import pandas
 
 
-class ParallelReport(Record):
+class ParallelReport(TableRecord):
     """One rank of a parallel training. Columns have a value for each step.
 
     Bytes are those that the exchange's algorithm sends from this rank: a mean of N bytes over W
     ranks is 2 (W − 1) / W · N.
     """
+
+    text_columns = ("what",)
 
     strategy: str
     rank: int = Field(default=0, ge=0)
@@ -87,11 +89,7 @@ class ParallelReport(Record):
         }
         return [{"what": name, "value": value} for name, value in rows.items() if value]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ("what",)), *self.notes])
-
-    def __repr__(self) -> str:
-        return f"ParallelReport({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, *self.notes), self.table(), ("what",))
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes."""
+        return self.notes

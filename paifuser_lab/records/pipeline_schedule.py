@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import Record
-from .text import html_table, readable_bytes, text_table
+from .table import TableRecord
+from .text import readable_bytes
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class PipelineStageLayers(Record):
     )
 
 
-class PipelineSchedule(Record):
+class PipelineSchedule(TableRecord):
     """A step of a pipeline: predicted from the stages' times and, where it ran, measured."""
+
+    text_columns = ("layers",)
 
     workload: AboutWorkload
     machine: str = ""
@@ -123,15 +126,6 @@ class PipelineSchedule(Record):
             }
             for index, stage in enumerate(self.stages)
         ]
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ("layers",))])
-
-    def __repr__(self) -> str:
-        return f"PipelineSchedule({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), ("layers",), lambda row: False)
 
 
 def span_ms(slots: Sequence[PipelineSlot]) -> float:

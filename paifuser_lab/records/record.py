@@ -25,7 +25,8 @@ class Record(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        Record.kinds[cls.__name__] = cls
+        if cls.model_fields:  # a base class such as TableRecord has none
+            Record.kinds[cls.__name__] = cls
 
     def save(self, path: str | Path) -> Path:
         """Write the record as JSON."""

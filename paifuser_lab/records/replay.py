@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, readable_ratio, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_ratio, readable_share
 
 if TYPE_CHECKING:
     import pandas
-
-_WORDS = ("settings", "what", "outcome")
 
 
 class ReplayRow(Record):
@@ -29,8 +28,10 @@ class ReplayRow(Record):
         return 1 - self.peak_allocated_bytes / reserved if reserved else 0.0
 
 
-class Replay(Record):
+class Replay(TableRecord):
     """The recorded requests of a snapshot under several settings; the first are its own."""
+
+    text_columns = ("settings", "what", "outcome")
 
     snapshot: str
     device: int
@@ -98,11 +99,10 @@ class Replay(Record):
             for row in self.rows
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, self.sentence, *text_table(self.table(), _WORDS)])
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.sentence), self.table(), _WORDS)
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what the record says."""
+        return (self.title, self.sentence)
 
 
 class Remedy(Record):
@@ -113,8 +113,10 @@ class Remedy(Record):
     outcome: str
 
 
-class OutOfMemory(Record):
+class OutOfMemory(TableRecord):
     """A request that the device refused, what memory was like, and what would have helped."""
+
+    text_columns = ("settings", "what", "outcome")
 
     time_ms: float
     requested_bytes: int
@@ -153,8 +155,7 @@ class OutOfMemory(Record):
             for remedy in self.remedies
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.sentence, *text_table(self.table(), _WORDS)])
-
-    def _repr_html_(self) -> str:
-        return html_table((self.sentence,), self.table(), _WORDS)
+    @property
+    def title(self) -> str:
+        """The request that was refused."""
+        return self.sentence

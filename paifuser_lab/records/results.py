@@ -10,7 +10,8 @@ from pydantic import Field
 from ..errors import MeasureError
 from .quality import Quality, Verdict, verdict
 from .record import Record
-from .text import html_table, readable_bytes, readable_ms, readable_ratio, text_table
+from .table import TableRecord
+from .text import readable_bytes, readable_ms, readable_ratio
 from .trade_off import Bargain, TradeOff
 from .workload_name import AboutWorkload
 
@@ -79,8 +80,10 @@ class ResultPair(NamedTuple):
     difference: str
 
 
-class Results(Record):
+class Results(TableRecord):
     """Everything tried in a session, in its order; row 0 is the unchanged model."""
+
+    text_columns = ("recipe", "verdict", "note")
 
     workload: AboutWorkload
     machine: str
@@ -214,22 +217,16 @@ class Results(Record):
             "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
         }
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the row is the one in force."""
+        return row["number"] == str(self.current)
 
     def __repr__(self) -> str:
         return f"Results({self.workload}: {len(self.rows)} rows)"
 
-    def _repr_html_(self) -> str:
-        current = str(self.current)
-        return html_table([self.title], self.table(), _WORDS, lambda row: row["number"] == current)
-
     @property
     def _has_metric(self) -> bool:
         return any(row.metric is not None for row in self.measured)
-
-
-_WORDS = ("recipe", "verdict", "note")
 
 
 def _speedup_text(row: ResultRow, sign: str) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .record import Record
-from .text import counted, html_table, readable_count, text_table
+from .table import TableRecord
+from .text import counted, readable_count
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -60,10 +61,12 @@ class Method(Record):
     )
 
 
-class Sensitivity(Record):
+class Sensitivity(TableRecord):
     """A row per layer, a column per format. `unit` describes the scores: the rise of the loss, or
     the output's relative error.
     """
+
+    text_columns = ("layer", "kind", "note")
 
     workload: AboutWorkload
     machine: str
@@ -130,15 +133,9 @@ class Sensitivity(Record):
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
-
     def __repr__(self) -> str:
         layers, formats = counted(len(self.rows), "layer"), counted(len(self.formats), "format")
         return f"Sensitivity({self.workload}: {layers} × {formats} by {self.method})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, *self.remarks), self.table(), _WORDS)
 
     def _readable(self, row: LayerSensitivity) -> dict[str, str]:
         texts = {"layer": row.layer, "kind": row.kind, "weights": readable_count(row.parameters)}
@@ -149,9 +146,6 @@ class Sensitivity(Record):
                     _number(self.measured(row.layer, name))
                 )
         return texts | {"note": row.note or ""}
-
-
-_WORDS = ("layer", "kind", "note")
 
 
 def _number(estimate: Estimate | None) -> str:

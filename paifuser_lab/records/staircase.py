@@ -7,13 +7,16 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from .record import Record
-from .text import counted, html_table, text_table
+from .table import TableRecord
+from .text import counted
 
 RISE = 0.03  # of the latency; smaller differences are noise
 
 
-class Staircase(Record):
+class Staircase(TableRecord):
     """The latency of a layer by its input channels (`reads`) and output channels (`makes`)."""
+
+    text_columns = ("side", "note")
 
     likeness: str = Field(
         description="the operator, its options and its input shape without channels"
@@ -74,14 +77,12 @@ class Staircase(Record):
             ]
         return rows
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the width has a note."""
+        return bool(row["note"])
 
     def __repr__(self) -> str:
         return f"Staircase({self.likeness}: {counted(len(self.reads) * len(self.makes), 'width')})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), _WORDS, lambda row: bool(row["note"]))
 
 
 class WholeLatency(Record):
@@ -127,9 +128,6 @@ class StaircaseTable(Record):
         return self.model_copy(
             update={"rows": tuple(rows.values()), "wholes": tuple(wholes.values())}
         )
-
-
-_WORDS = ("side", "note")
 
 
 def _last_before_rises(widths: tuple[int, ...], times: tuple[float, ...]) -> tuple[int, ...]:

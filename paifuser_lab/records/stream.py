@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from .record import Record
-from .text import counted, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_share
 
 State = Literal["waiting", "running", "paused", "draining", "finished", "stopped", "failed"]
 NodeState = Literal["starting", "up", "left", "lost"]
@@ -59,7 +60,7 @@ class SetAside(Record):
     message: str
 
 
-class StreamReport(Record):
+class StreamReport(TableRecord):
     """The statistics of a stream, while it runs or after its end.
 
     Counts are exact; percentiles are over the latest frames, and of events, rates and frames set
@@ -145,8 +146,10 @@ class StreamReport(Record):
             for node in self.nodes
         ] or [{"worker": "none yet"}]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ()), self.summary])
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The summary."""
+        return (self.summary,)
 
     def __repr__(self) -> str:
         return f"StreamReport({self.source}: {self.state}, {counted(self.frames, 'frame')})"

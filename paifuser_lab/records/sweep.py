@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, readable_count, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_count
 
 if TYPE_CHECKING:
     import pandas
 
 Value = bool | int | float | str | None
-WORDS = ("note",)
 
 
 class SweepRun(Record):
@@ -35,8 +35,10 @@ class SweepRun(Record):
         return " · ".join([self.name, *figures, *filter(None, [self.failure or self.note]), *took])
 
 
-class Sweep(Record):
+class Sweep(TableRecord):
     """Every run of a sweep, the best first."""
+
+    text_columns = ("note",)
 
     notebook: str
     jobs: int
@@ -100,14 +102,8 @@ class Sweep(Record):
         ]
         return "\n".join([self.title, "", *lines]) + "\n"
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), WORDS)])
-
     def __repr__(self) -> str:
         return f"Sweep({self.notebook}: {counted(len(self.runs), 'run')})"
-
-    def _repr_html_(self) -> str:
-        return html_table([self.title], self.table(), WORDS)
 
 
 def _readable(name: str, figure: float | None) -> str:

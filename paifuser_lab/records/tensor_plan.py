@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .record import Record
-from .text import counted, html_table, readable_count, text_table
+from .table import TableRecord
+from .text import counted, readable_count
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ class TensorBlock(Record):
     reason: str = ""
 
 
-class TensorPlan(Record):
+class TensorPlan(TableRecord):
     """The blocks of a model that tensor parallelism divides among processes."""
+
+    text_columns = ("block", "layers", "divided")
 
     workload: AboutWorkload
     processes: int
@@ -82,14 +85,6 @@ class TensorPlan(Record):
             for block in self.blocks
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
-
-    def __repr__(self) -> str:
-        return f"TensorPlan({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), _WORDS, lambda row: row["divided"] == "yes")
-
-
-_WORDS = ("block", "layers", "divided")
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the block is divided."""
+        return row["divided"] == "yes"

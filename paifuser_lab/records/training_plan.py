@@ -7,10 +7,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_share
 from .workload_name import AboutWorkload
-
-_WORDS = ("layer", "kind", "note", "block")
 
 
 class LayerTrainingFormat(Record):
@@ -29,11 +28,13 @@ class LayerTrainingFormat(Record):
     note: str = ""
 
 
-class TrainingFormats(Record):
+class TrainingFormats(TableRecord):
     """A format for each layer of a training, within a budget of loss.
 
     `default` and `formats` are the options `precision` and `formats` of `lab.train`.
     """
+
+    text_columns = ("layer", "kind", "note", "block")
 
     workload: AboutWorkload
     machine: str
@@ -86,14 +87,10 @@ class TrainingFormats(Record):
             for row in self.rows
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.notes])
-
-    def __repr__(self) -> str:
-        return f"TrainingFormats({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, *self.notes), self.table(), _WORDS)
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes."""
+        return self.notes
 
 
 class CheckpointedBlock(Record):
@@ -108,13 +105,15 @@ class CheckpointedBlock(Record):
     is_checkpointed: bool = False
 
 
-class CheckpointPlan(Record):
+class CheckpointPlan(TableRecord):
     """The blocks whose activations are computed again, so that a step of training stays within a
     memory limit in the least time.
 
     `layers` is the option `checkpointed` of `lab.train`. `plain_bytes` and `predicted_bytes` are
     the predicted peaks without and with it, the measured ones are what torch's allocator gave out.
     """
+
+    text_columns = ("layer", "kind", "note", "block")
 
     workload: AboutWorkload
     machine: str
@@ -172,13 +171,6 @@ class CheckpointPlan(Record):
             for row in self.blocks
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
-
-    def __repr__(self) -> str:
-        return f"CheckpointPlan({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table(
-            (self.title,), self.table(), _WORDS, lambda row: row["checkpointed"] == "yes"
-        )
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the block is checkpointed."""
+        return row["checkpointed"] == "yes"

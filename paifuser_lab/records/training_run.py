@@ -12,7 +12,8 @@ from pydantic import Field
 from .batch_sweep import readable_rate
 from .parallel_report import ParallelReport
 from .record import Record
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .table import TableRecord
+from .text import counted, readable_bytes, readable_share
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 # bins of a gradient's sizes: powers of two, two to a bin; the first and last take what is beyond
 LOWEST_EXPONENT, RANGE_WIDTH, RANGE_BINS = -40, 2, 24
-_WORDS = ("precision", "what was switched")
 
 
 class TrainingEvent(Record):
@@ -39,7 +39,7 @@ class GradientRange(Record):
     counts: tuple[tuple[int, ...], ...]
 
 
-class RateCurve(Record):
+class RateCurve(TableRecord):
     """The loss while the learning rate rises, and the rate to train with."""
 
     workload: AboutWorkload
@@ -64,17 +64,13 @@ class RateCurve(Record):
             for rate, loss, mean in rows
         ]
 
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ()), self.reason])
-
-    def __repr__(self) -> str:
-        return f"RateCurve({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.reason), self.table(), ())
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The reason."""
+        return (self.reason,)
 
 
-class TrainingRun(Record):
+class TrainingRun(TableRecord):
     """A training, step by step. Columns have a value for each step; a skipped step's loss may be
     NaN.
 
@@ -82,6 +78,8 @@ class TrainingRun(Record):
     `overflow_shares` and `underflow_shares` are of the scaled gradient's elements: those that are
     not finite, and those that are zero or too small for fp16's normal numbers.
     """
+
+    text_columns = ("precision", "what was switched")
 
     workload: AboutWorkload
     machine: str
@@ -233,15 +231,6 @@ class TrainingRun(Record):
                 event.what for event in self.events if start < event.step <= end
             ),
         }
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
-
-    def __repr__(self) -> str:
-        return f"TrainingRun({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, *self.remarks), self.table(), _WORDS)
 
 
 def _precision(lower: Sequence[bool], name: str) -> str:

@@ -526,10 +526,10 @@ def test_a_limit_is_a_line_where_it_is_near_and_named_where_it_is_not(limit, is_
 
 def test_a_record_without_a_drawing_is_named():
     class Unknown(Record):
-        pass
+        ms: float
 
     with pytest.raises(TypeError, match="no drawing of a Unknown"):
-        lab.figure(Unknown())
+        lab.figure(Unknown(ms=1.0))
     del Record.kinds["Unknown"]
 
 

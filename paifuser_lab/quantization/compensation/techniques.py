@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from ...model.tensors import tensors_in
 from ...workload import running
 from .bias import correct_bias
 from .context import Context, Outcome, in_place
@@ -62,4 +62,4 @@ def _error(context: Context, example: Callable[[], Any], reference: list[Tensor]
 
 def _output(context: Context, example: Callable[[], Any]) -> list[Tensor]:
     with running(context.model):
-        return [leaf.double() for leaf in pytree.tree_leaves(example()) if isinstance(leaf, Tensor)]
+        return [tensor.double() for tensor in tensors_in(example())]

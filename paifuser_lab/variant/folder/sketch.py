@@ -9,8 +9,8 @@ import math
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from ...model.tensors import tensors_in
 from ...model.weights import answer_hash
 from ...records import Sketch
 from ...workload import Workload, running
@@ -25,7 +25,7 @@ def sketch_of(work: Workload, model: nn.Module) -> Sketch | None:
         output, repeated = (work.inputs.clone()(model) for _ in range(2))
     if answer_hash(output) != answer_hash(repeated):
         return None
-    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    leaves = tensors_in(output)
     rows = [_numbers(leaf) for leaf in leaves]
     return Sketch(
         inputs=answer_hash(work.inputs.tensors),

@@ -4,7 +4,6 @@ is valid again once its manifest is written.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..._files import cannot_write, checked_path, read_text, staged
+from ..._files import cannot_write, checked_path, read_text, sha256, staged
 from ...errors import FileError
 from ...model.weights import save_weights
 from ...recipe import Recipe
@@ -57,12 +56,6 @@ def write_folder(
         if not isinstance(cause, OSError):
             raise
         raise cannot_write(f"into {folder}", cause) from error
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _keep_report(report: Path, weights_hash: str, stage: Path) -> bool:
