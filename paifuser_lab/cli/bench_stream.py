@@ -25,4 +25,7 @@ def bench_stream(
     if unknown := set(engines or ()) - set(ENGINES):
         raise MeasureError(f"{sorted(unknown)} are no engines; there are {', '.join(ENGINES)}.")
     chosen = tuple(name for name in ENGINES if name in (engines or ENGINES))
-    _show_bench(measure(engines=chosen, seconds=seconds), json)
+    if json is None:
+        _show_bench(measure(engines=chosen, seconds=seconds), None)
+    else:  # each part is kept, as a killed process keeps nothing else
+        _show_bench(measure(engines=chosen, seconds=seconds, keep=lambda it: it.save(json)), json)

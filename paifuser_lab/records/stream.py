@@ -63,8 +63,8 @@ class SetAside(Record):
 class StreamReport(TableRecord):
     """The statistics of a stream, while it runs or after its end.
 
-    Counts are exact; percentiles are over the latest frames, and of events, rates and frames set
-    aside the latest are kept.
+    Counts are exact; percentiles are over the latest frames, and of events, rates, frames set aside
+    and workers that are gone the latest are kept.
     """
 
     source: str
@@ -78,7 +78,7 @@ class StreamReport(TableRecord):
     elapsed_s: float = 0.0
     frames_per_s: float = 0.0
     latency: Latency | None = None  # from reading to delivering
-    stage_latency: tuple[Latency, ...] = ()  # a frame in each stage, and "transport"
+    stage_latency: tuple[Latency, ...] = ()  # a frame in each stage, and "waiting"
     waiting_groups: int = 0  # read, not sent
     in_flight_groups: int = 0
     held_groups: int = 0  # answered, but an earlier one is missing or the reader is slow

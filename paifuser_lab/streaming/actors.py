@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ..errors import MissingExtraError, StreamError, first_line
-from .pool import Answered, Asked, Inbox, Joined, Lost, Returned
+from .pool import JOIN_S, Answered, Asked, Inbox, Joined, Lost, Returned, default_workers
 from .source import Group
 from .stage import FrameError, Stage
 from .worker import Answer, Worker
@@ -24,6 +26,14 @@ from .worker import Answer, Worker
 ATTEMPTS = 6  # deaths in a row, a worker, before no other is started
 RETRY_S = 0.2
 DEFAULTS = {"num_cpus": 1.0, "scheduling_strategy": "SPREAD"}
+LOCAL = (None, "local")
+LOST = (  # what an answer is when its actor, or the machine that held it, is gone
+    "RayActorError",
+    "NodeDiedError",
+    "ObjectLostError",
+    "OutOfMemoryError",
+    "WorkerCrashedError",
+)
 
 
 def ray_module() -> Any:
@@ -38,31 +48,56 @@ def ray_module() -> Any:
 
 def connect(address: str | None, cpus: int | None = None) -> bool:
     """Join a cluster, or start one on this machine where `address` is None; returns whether this
-    call did so, and `disconnect` is to undo it.
+    call did so. A process that has joined one keeps to it.
     """
     ray = ray_module()
     if ray.is_initialized():
+        _check_joined(address)
         return False
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        if address is None:
-            # a plain ray.init() joins whatever cluster a temporary file names
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                **quiet,
-            )
-        else:
-            ray.init(address=address, **quiet)
+        with signals_kept():
+            if address in LOCAL:
+                # a plain ray.init() joins whatever cluster a temporary file names
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    _node_ip_address="127.0.0.1",
+                    **quiet,
+                )
+            else:
+                ray.init(address=address, **quiet)
     except Exception as error:
-        where = "a cluster on this machine" if address is None else f"a Ray cluster at {address!r}"
+        where = "a cluster on this machine" if address in LOCAL else f"a Ray cluster at {address!r}"
         raise StreamError(
             f"Cannot reach or start {where}: {first_line(error)}; check the address, that `ray "
             f"status` answers there, and that it runs Ray {ray.__version__}."
         ) from error
     return True
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Leave SIGTERM to what handled it: Ray takes it over, and would end the process at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _check_joined(address: str | None) -> None:
+    """Raise if this process has joined another cluster than the one asked for."""
+    if address in LOCAL or address == "auto":
+        return
+    joined = ray_module().get_runtime_context().gcs_address
+    if address != joined:
+        raise StreamError(
+            f"This process has joined the Ray cluster at {joined}, not the one at {address}; leave "
+            "the address out, or call ray.shutdown() before."
+        )
 
 
 class _Actor:
@@ -85,7 +120,8 @@ class _Actor:
 
 
 class ActorPool:
-    """One actor a worker. With `workers=None` one on each machine, also on those that come later.
+    """One actor a worker. With `workers=None` one on each machine, also on those that come later;
+    on a cluster that this stream starts, as many as there would be threads.
 
     `options` are those of a Ray actor: num_cpus, num_gpus, resources …
     """
@@ -102,6 +138,8 @@ class ActorPool:
         ray = ray_module()
         self._options = {**DEFAULTS, "max_restarts": 0, **(options or {})}
         self._is_ours = connect(address, cpus=workers)
+        if workers is None and self._is_ours and address in LOCAL:
+            workers = default_workers()
         self._inbox, self._stages, self._count = inbox, list(stages), workers
         self._class = ray.remote(_Actor)
         self._numbers = itertools.count()
@@ -188,24 +226,30 @@ class ActorPool:
         return " and ".join(words) or "its actors to open"
 
     def close(self) -> None:
+        """Close the stages of actors that still answer, then end all of them."""
+        ray = ray_module()
         with self._lock:
             self._is_closed = True
             actors = [*self._actors.values(), *self._leaving]
+            opened = [actor for name, actor in self._actors.items() if name not in self._starting]
             self._actors.clear()
-        for actor in actors:
-            ray_module().kill(actor)
-        if self._is_ours:
-            ray_module().shutdown()
+        try:
+            if closing := [actor.close.remote() for actor in opened]:
+                ray.wait(closing, num_returns=len(closing), timeout=JOIN_S)
+            for actor in actors:
+                ray.kill(actor)
+        finally:
+            if self._is_ours:
+                ray.shutdown()
 
     def _opened(self, name: str, future: Any) -> None:
-        error = future.exception()
+        value = _value(future)
         with self._lock:
             is_known = name in self._actors
-        if error is None and is_known:
-            self._inbox.put(Joined(name, future.result()))
+        if isinstance(value, str) and is_known:
+            self._inbox.put(Joined(name, value))
         elif is_known:
-            is_death = isinstance(error, ray_module().exceptions.RayActorError)
-            self._lose(name, _reason(error), may_replace=is_death)
+            self._lose(name, _reason(value), may_replace=_is_lost(value))
         with self._lock:
             self._starting.discard(name)
 
@@ -214,17 +258,14 @@ class ActorPool:
     ) -> None:
         if self._is_closed:
             return
-        exceptions = ray_module().exceptions
-        error = future.exception()
-        value = error if error is not None else future.result()
-        # what a dead process was to make can arrive as a value
+        value = _value(future)
         if isinstance(value, Answer):
             self._deaths = 0
             self._inbox.put(Answered(name, group.sequence, offsets, value))
-        elif isinstance(value, exceptions.ActorUnavailableError):
+        elif isinstance(value, ray_module().exceptions.ActorUnavailableError):
             event = Returned(name, group.sequence, first_line(value))
             threading.Timer(RETRY_S, self._inbox.put, (event,)).start()
-        elif isinstance(value, exceptions.RayActorError):
+        elif _is_lost(value):
             self._lose(name, _reason(value), may_replace=True)
         else:
             count = group.count if offsets is None else len(offsets)
@@ -234,14 +275,27 @@ class ActorPool:
     def _lose(self, name: str, reason: str, *, may_replace: bool) -> None:
         """Announce a dead actor once, and start another unless many in a row died."""
         with self._lock:
-            if self._is_closed or self._actors.pop(name, None) is None:
+            if self._is_closed or (actor := self._actors.pop(name, None)) is None:
                 return
             self._deaths += 1
             limit = ATTEMPTS * max(self._count or len(self._machines), 1)
         is_replaced = may_replace and self._deaths <= limit
+        # it may be alive and only its answer lost, or its stages cannot open
+        self._inbox.put(Asked(partial(ray_module().kill, actor)))
         if is_replaced:
             self._inbox.put(Asked(self.add))
         self._inbox.put(Lost(name, reason, is_replaced))
+
+
+def _value(future: Any) -> Any:
+    """What a call gave, or its error; what a dead process was to make can arrive as either."""
+    error = future.exception()
+    return error if error is not None else future.result()
+
+
+def _is_lost(value: Any) -> bool:
+    exceptions = ray_module().exceptions
+    return isinstance(value, tuple(getattr(exceptions, kind) for kind in LOST))
 
 
 def _reason(error: Any) -> str:

@@ -127,11 +127,13 @@ class Dispatcher:
         """No more groups will be read."""
         self.is_ended = True
 
-    def answer(self, name: str, group: int, now: float) -> bool:
-        """A worker answered; returns whether this is the group's first answer."""
+    def answer(self, name: str, group: int, now: float, took: float = 0.0) -> bool:
+        """A worker answered, and says how long that took it; returns whether this is the group's
+        first answer.
+        """
         node = self.nodes.get(name)
         if node is not None and (flight := node.flights.get(group)) is not None:
-            node.answer(flight, now)
+            node.answer(flight, now, took)
         self._forget(name, group)
         if not self.is_open(group):
             return False

@@ -117,6 +117,11 @@ class Driver:
         """End now; what is in flight is dropped."""
         self.ask(lambda: setattr(self, "state", "stopped"))
 
+    def fail(self, error: BaseException) -> None:
+        """End now, for a reason outside, as a sink that takes nothing more."""
+        with self._lock:
+            self._error, self.state, self.statistics.message = error, "failed", first_line(error)
+
     def close(self) -> None:
         """Stop, and wait until every worker has ended."""
         if self.state in ("waiting", "running", "paused", "draining"):
@@ -149,15 +154,14 @@ class Driver:
         with self._lock:
             self.statistics.ended_at = time.monotonic()
             if self._error is not None:
-                self.state = "failed"
-                self.statistics.message = first_line(self._error)
-            elif self.state != "stopped":
+                self.state, self.statistics.message = "failed", first_line(self._error)
+            elif self.state not in ("stopped", "failed"):
                 self.state = "finished"
-        try:
-            self._reader.close()
-            self.pool.close()
-        except BaseException as error:
-            self._error = self._error or error
+        for close in (self._reader.close, self.pool.close):
+            try:
+                close()
+            except BaseException as error:
+                self._error = self._error or error
         self._outbox.put(None)
 
     def _wait(self) -> None:
@@ -185,6 +189,7 @@ class Driver:
         for node in self.dispatcher.departed():
             self.statistics.part(node, "left")
             self.pool.remove(node)
+            self._reason = f"{node} was removed"
         for send in self.dispatcher.assign(now):
             work = self._works[send.group]
             if send.why == "hedge":
@@ -219,7 +224,8 @@ class Driver:
             self._waiting_since = now
             self.statistics.message = ""
             return
-        if self.pool.starting == 0:
+        # one that has just started is announced in the inbox before it is not counted any more
+        if self.pool.starting == 0 and self._inbox.empty():
             raise StreamError(f"No worker is left: {self._reason or 'none could start'}")
         waited = now - self._waiting_since
         if waited > LOOK_S:
@@ -250,38 +256,37 @@ class Driver:
         if serving is not None and self.dispatcher.is_open(serving):
             work = self._works[serving]
             work.death(f"a worker was lost on it {work.deaths + 1} times: {reason}")
-            self._settle("", work)
+            self._settle(work)
 
     def _on_answered(self, event: Answered) -> None:
         now, answer = time.monotonic(), event.answer
         work = self._works.get(event.group)
         if answer.refusal:
             raise StreamError(answer.refusal)
+        took = sum(answer.stage_s)
+        if work is None or not self.dispatcher.is_open(event.group):
+            self.statistics.counts["duplicate"] += 1
+            self.dispatcher.answer(event.node, event.group, now, took)
+            return
         if answer.is_corrupt:
             self.statistics.mark("corrupt", node=event.node, group=event.group)
-            self.dispatcher.give_back(event.node, event.group, now)
-            if work is not None and self.dispatcher.is_open(event.group):
-                work.corrupt()
-                self._settle("", work)
-            return
-        is_open = self.dispatcher.is_open(event.group)
-        if work is None or not is_open or not work.take(event.node, event.offsets, answer):
-            self.statistics.counts["duplicate"] += 1
-            if is_open:
-                self.dispatcher.give_back(event.node, event.group, now)
-            else:
-                self.dispatcher.answer(event.node, event.group, now)
-            return
-        self.statistics.answer(event.node, len(answer.values), answer.stage_s, now - work.read_at)
-        if work.is_complete:
-            self._settle(event.node, work)
+            work.corrupt()
+        elif work.take(event.node, event.offsets, answer):
+            waited = now - work.read_at
+            self.statistics.answer(event.node, len(answer.values), answer.stage_s, waited)
+            if event.offsets is None:
+                self.dispatcher.answer(event.node, event.group, now, took)
+                return
         else:
-            self.dispatcher.give_back(event.node, event.group, now)
+            self.statistics.counts["duplicate"] += 1
+        # what it took says nothing about a whole group
+        self.dispatcher.give_back(event.node, event.group, now)
+        self._settle(work)
 
-    def _settle(self, node: str, work: Work) -> None:
+    def _settle(self, work: Work) -> None:
         """Count a group as answered once all its frames are."""
         if work.is_complete:
-            self.dispatcher.answer(node, work.group.sequence, time.monotonic())
+            self.dispatcher.answer("", work.group.sequence, time.monotonic())
 
     def _on_returned(self, event: Returned) -> None:
         self.dispatcher.give_back(event.node, event.group, time.monotonic())
@@ -291,8 +296,9 @@ class Driver:
         if self.dispatcher.is_ended:
             return
         group = event.group
-        self._works[group.sequence] = Work(group, event.at, self._decodes)
+        work = self._works[group.sequence] = Work(group, event.at, self._decodes)
         self.dispatcher.accept(group.sequence, float(max(group.count, 1)))
+        self._settle(work)  # a group may be empty
 
     def _on_ended(self, event: Ended) -> None:
         self.dispatcher.end()

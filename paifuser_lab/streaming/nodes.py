@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SMOOTHING = 0.2  # the share of the newest sample in the estimate
+LEAST_S = 1e-6  # of a sample: an estimate of 0 would stay one
 CLIP = 3.0  # a sample counts as at most three times the estimate, so that one stall is forgotten
 
 Why = Literal["first", "again", "hedge", "probe"]
@@ -57,9 +58,11 @@ class Node:
                 break
         return max(ahead * self.estimate - (now - self.started_at(flight)), 0.0)
 
-    def answer(self, flight: Flight, now: float) -> None:
-        """Learn from an answer how long a unit of weight takes."""
-        sample = max(now - self.started_at(flight), 0.0) / flight.weight
+    def answer(self, flight: Flight, now: float, took: float = 0.0) -> None:
+        """Learn from an answer how long a unit of weight takes: at least what the worker measured
+        itself, as two answers may be noticed at once.
+        """
+        sample = max(now - self.started_at(flight), took, LEAST_S) / flight.weight
         self.last_answer = now
         if self.estimate is None:
             self.estimate = sample

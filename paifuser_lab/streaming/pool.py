@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,13 @@ from typing import Any, Protocol
 
 from .source import Group
 from .worker import Answer
+
+JOIN_S = 1.0  # workers that do not end in this time are left behind: they hang in a stage
+
+
+def default_workers() -> int:
+    """How many workers one machine has where their number is not given."""
+    return min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

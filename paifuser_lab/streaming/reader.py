@@ -49,7 +49,8 @@ class Reader:
     def close(self) -> None:
         """End; a source that blocks is left behind on its thread."""
         self._is_over.set()
-        self._thread.join(1.0)
+        if self._thread.is_alive():
+            self._thread.join(1.0)
 
     def _run(self) -> None:
         while True:
@@ -62,6 +63,7 @@ class Reader:
                 if is_ours or not can_reopen or self._next == begun_at:
                     self._inbox.put(SourceFailed(error))
                     return
+                self._permits.release()  # the one of the group that did not come
                 self._inbox.put(Asked(partial(self._on_restart, error)))
                 continue
             self._inbox.put(Ended())

@@ -13,7 +13,7 @@ from .dispatcher import Dispatcher
 from .result import Result
 
 KEPT = 4096  # durations of each kind, from the latest frames
-MARKS = 200  # events and frames set aside
+MARKS = 200  # events, frames set aside, and workers that are gone
 RATES = 600
 RATE_EVERY_S = 0.5
 
@@ -45,7 +45,7 @@ class Statistics:
         self.begun_at = clock()
         self.ended_at: float | None = None
         self.counts: Counter[str] = Counter()
-        self.frames = self.groups = 0
+        self.frames = self.groups = self._answered = 0
         self.resumed_at: int | None = None
         self.message = ""
         self.failed_in: Counter[str] = Counter()
@@ -78,6 +78,9 @@ class Statistics:
         worker.state = state
         worker.failures += state == "lost"
         self.mark("left" if state == "left" else "lost", node=node, text=reason)
+        gone = [name for name, known in self._workers.items() if known.state != "up"]
+        for name in gone[:-MARKS]:
+            del self._workers[name]
 
     def hedge(self, node: str, group: int) -> None:
         """A second worker was sent a group."""
@@ -87,6 +90,7 @@ class Statistics:
 
     def answer(self, node: str, frames: int, stage_s: Sequence[float], waited_s: float) -> None:
         """The first answer to a group, or to a part of it."""
+        self._answered += frames
         if (worker := self._workers.get(node)) is not None:
             worker.groups += 1
             worker.frames += frames
@@ -157,7 +161,6 @@ class Statistics:
 
     def _node(self, name: str, dispatcher: Dispatcher) -> StreamNode:
         worker, node = self._workers[name], dispatcher.nodes.get(name)
-        answered = sum(other.frames for other in self._workers.values())
         estimate = None if node is None else node.estimate
         return StreamNode(
             name=name,
@@ -165,7 +168,7 @@ class Statistics:
             state=worker.state,
             groups=worker.groups,
             frames=worker.frames,
-            share=worker.frames / answered if answered else 0.0,
+            share=worker.frames / self._answered if self._answered else 0.0,
             estimate_ms=None if estimate is None else 1e3 * estimate,
             in_flight=0 if node is None else len(node.flights),
             hedges=worker.hedges,

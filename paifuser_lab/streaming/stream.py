@@ -212,13 +212,15 @@ class Stream:
     def _of_sink(self, method: Any, *arguments: Any) -> Any:
         try:
             return method(*arguments)
-        except PaifuserError:
-            raise
         except Exception as error:
             name = self.sink.name if self.sink is not None else "none"
-            raise StreamError(
-                f"The sink '{name}' failed: {type(error).__name__}: {first_line(error)}"
-            ) from error
+            sentence = f"The sink '{name}' failed: {type(error).__name__}: {first_line(error)}"
+            failure = error if isinstance(error, PaifuserError) else StreamError(sentence)
+            if self._driver is not None:
+                self._driver.fail(failure)
+            if failure is error:
+                raise
+            raise failure from error
 
     @staticmethod
     def _commit(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import queue
 import threading
 import time
 from collections.abc import Sequence
 
 from ..errors import first_line
-from .pool import Answered, Inbox, Joined, Lost
+from .pool import JOIN_S, Answered, Inbox, Joined, Lost, default_workers
 from .source import Group
 from .stage import Stage
 from .worker import Worker
 
-JOIN_S = 1.0  # threads that do not end in this time are left behind: they hang in a stage
 ATTEMPTS = 6  # workers in a row that died in one place before it is given up
 
 Order = tuple[Group, tuple[int, ...] | None] | None  # None ends the thread
@@ -26,7 +24,7 @@ class ThreadPool:
     """Each thread has its own shallow copies of the stages, and opens them."""
 
     def __init__(self, inbox: Inbox, stages: Sequence[Stage], workers: int | None = None) -> None:
-        self.count = workers or min(4, os.cpu_count() or 1)
+        self.count = workers or default_workers()
         self.starting = 0
         self._inbox, self._stages = inbox, stages
         self._numbers = itertools.count()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 
 EPSILON = 1e-7
+BLOCK = 512  # candidates that are compared with each other at a time
 
 
 def iou(boxes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -61,13 +63,32 @@ def suppressed(
     order = scores[candidate, kind].argsort(descending=True, stable=True)
     candidate, kind = candidate[order], kind[order]
     chosen = boxes[candidate]
-    clashes = (iou(chosen[:, None], chosen[None]) > most_overlap) & (kind[:, None] == kind[None])
-    kept: list[int] = []
-    is_open = torch.ones(len(chosen), dtype=torch.bool, device=chosen.device)
-    for index in range(len(chosen)):
-        if len(kept) == limit:
+    kept = torch.empty(0, dtype=torch.long, device=chosen.device)
+    for block in torch.split(torch.arange(len(chosen), device=chosen.device), BLOCK):
+        if len(kept) >= limit:
             break
-        if is_open[index]:
-            kept.append(index)
-            is_open &= ~clashes[index]
+        clashes = partial(_clashes, chosen, kind, most_overlap=most_overlap)
+        block = block[~clashes(kept, block).any(0)]
+        among, is_open = clashes(block, block), torch.ones_like(block, dtype=torch.bool)
+        best: list[int] = []
+        for index in range(len(block)):
+            if len(kept) + len(best) == limit:
+                break
+            if is_open[index]:
+                best.append(index)
+                is_open &= ~among[index]
+        kept = torch.cat([kept, block[best]])
     return chosen[kept], scores[candidate, kind][kept], kind[kept]
+
+
+def _clashes(
+    boxes: torch.Tensor,
+    kind: torch.Tensor,
+    some: torch.Tensor,
+    others: torch.Tensor,
+    *,
+    most_overlap: float,
+) -> torch.Tensor:
+    """Which of some candidates and of others are of one class and overlap too much."""
+    overlap = iou(boxes[some][:, None], boxes[others][None])
+    return (overlap > most_overlap) & (kind[some][:, None] == kind[others][None])

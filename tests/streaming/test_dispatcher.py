@@ -39,6 +39,8 @@ def test_each_group_is_released_once_and_in_order_whatever_the_workers_do(
     assert run.released == list(range(start, start + groups))
     assert run.most_in_flight <= limit
     assert run.most_unconsumed <= (window or 4 * (len(speeds) + len(faults)))
+    left = ("_queue", "_again", "_weights", "_holders", "_answered")
+    assert not any(getattr(dispatcher, name) for name in left)
 
 
 def efficiency(speeds, groups=600, faults=(), **options):

@@ -114,6 +114,20 @@ def test_images_arrays_and_json_are_answered():
     asyncio.run(run())
 
 
+def test_a_model_is_called_alone_and_on_several_examples_before_it_is_served():
+    seen = []
+
+    class Counted(nn.Module):
+        def forward(self, x):
+            seen.append(len(x))
+            return x.sum((1, 2, 3))[:, None]
+
+    work = lab.Workload(Counted(), torch.rand(2, 3, 4, 4))
+    seen.clear()
+    Predictor(work)
+    assert seen == [1, 2]
+
+
 class Evil:
     def __reduce__(self):
         return os.system, ("false",)

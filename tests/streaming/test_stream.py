@@ -7,6 +7,7 @@ import itertools
 import queue
 import sys
 import threading
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -298,6 +299,25 @@ def test_nothing_is_read_past_the_window_while_the_reader_is_slow():
         next(results)
         assert len(read) <= count + 5 + 1
     results.close()
+
+
+def test_of_ten_thousand_frames_no_more_are_held_than_the_window_and_the_workers_have():
+    class Frame:
+        pass
+
+    alive, counts = weakref.WeakSet(), []
+
+    def camera():
+        for _ in range(10_000):
+            frame = Frame()
+            alive.add(frame)
+            counts.append(len(alive))
+            yield frame
+
+    stream = Stream(Items(camera(), group=20), lambda frame: None, workers=2, window=5)
+    assert stream.run().frames == 10_000
+    assert max(counts) <= 20 * (5 + 2 * 2 + 1)
+    assert not stream._driver._works
 
 
 def test_no_frames_give_no_results():

@@ -129,4 +129,5 @@ def test_a_stream_that_fails_is_shown_as_failed():
     stream = Stream(frames, Preview(), sink=fails, workers=1)
     with pytest.raises(lab.PaifuserError, match="full"):
         monitor.run(stream)
-    assert monitor.record.state in ("failed", "stopped") and stream.sink.function is fails
+    assert monitor.record.state == "failed" and "full" in monitor.record.message
+    assert stream.sink.function is fails

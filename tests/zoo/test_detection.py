@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paifuser_lab.zoo import boxes as room
 from paifuser_lab.zoo import data, metrics, streets
 from paifuser_lab.zoo.boxes import complete_iou, iou, suppressed
 from paifuser_lab.zoo.detection import DetectionLoss
@@ -78,6 +79,34 @@ def test_the_overlap_past_which_a_candidate_goes_is_that_given():
     two, scores = torch.tensor([wide(1.0), wide(0.75)]), torch.tensor([[0.9], [0.8]])
     assert len(suppressed(two, scores)[0]) == 1
     assert len(suppressed(two, scores, most_overlap=0.76)[0]) == 2
+
+
+def test_candidates_past_a_block_are_compared_with_those_kept_before_it(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    corner = torch.rand(200, 2, generator=generator)
+    candidates = torch.cat([corner, corner + 0.3 * torch.rand(200, 2, generator=generator)], 1)
+    scores = torch.rand(200, 2, generator=generator)
+    whole = suppressed(candidates, scores, most_overlap=0.3, limit=1000)
+    cut = suppressed(candidates, scores, most_overlap=0.3, limit=20)
+    pairs = []
+
+    def counted(some, others):
+        pairs.append(len(some) * others.shape[1])
+        return iou(some, others)
+
+    monkeypatch.setattr(room, "BLOCK", 16)
+    monkeypatch.setattr(room, "iou", counted)
+    in_blocks = suppressed(candidates, scores, most_overlap=0.3, limit=1000)
+    assert max(pairs) <= 16 * max(16, len(whole[0]))
+    for one, other, limited in zip(whole, in_blocks, cut, strict=True):
+        assert torch.equal(one, other) and torch.equal(one[:20], limited)
+    limited = suppressed(candidates, scores, most_overlap=0.3, limit=20)
+    assert torch.equal(limited[0], cut[0])
+
+
+def test_nothing_above_the_least_score_gives_no_boxes():
+    kept, sure, kind = suppressed(torch.rand(5, 4), torch.zeros(5, 2))
+    assert kept.shape == (0, 4) and len(sure) == len(kind) == 0
 
 
 def test_average_precision_is_that_of_the_case_computed_by_hand():

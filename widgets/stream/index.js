@@ -159,7 +159,7 @@ function workerTile(worker) {
   const share = `${(100 * worker.share).toFixed(0)}%`;
   const extra = [
     worker.hedges ? `${worker.hedges} hedged copies` : "",
-    worker.failures ? `${worker.failures} failures` : "",
+    worker.failures ? `lost ${worker.failures} ×` : "",
     worker.state === "up" ? "" : worker.state,
   ].filter(Boolean);
   return h(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ...records import readable_bytes
 from ..serve import ServeBench
-from ..stream import StreamBench, StreamRow
+from ..stream import StreamBench
+from ..stream_rows import StreamRow
 from ..stream_video import VideoBench, VideoRow
 from .folder import Block, Records
 from .text import number, paragraph, percent, table
 
-HEADER = ("case", "engine", "workers", "frames/s", "of ideal", "p50, ms", "p95, ms",
-          "lost, doubled", "longest gap, ms")  # fmt: skip
+HEADER = ("case", "engine", "workers", "frames", "frames/s", "of ideal", "p50, ms", "p95, ms",
+          "lost, doubled", "workers lost", "longest gap, ms", "grown, MB")  # fmt: skip
+OVERHEAD = ("a frame that nothing is done with", "p50, ms", "p95, ms", "")
 
 
 def stream(records: Records) -> str:
@@ -18,17 +20,18 @@ def stream(records: Records) -> str:
     measured = records.get("stream", StreamBench)
     if measured is None:
         return ""
-    overheads = ", ".join(
-        f"{row.way} {number(row.p50_ms)} ms (p95 {number(row.p95_ms)})"
-        for row in measured.overheads
-    )
     caption = paragraph(
         f"`paifuser-lab bench stream` on {measured.machine}. Workers are simulated: the service of "
-        f"a frame is {number(measured.service_ms)} ms of sleep.",
-        f"A frame that nothing is done with takes: {overheads}." if overheads else "",
-        " ".join(f"{name}: {why}" for name, why in measured.failures.items()),
+        f"a frame is {number(measured.service_ms)} ms of sleep. Grown is the memory of the process "
+        "that drives the stream, from a quarter of the frames to the last.",
+        " ".join(f"{name}: {why.rstrip('.')}." for name, why in measured.failures.items()),
     )
-    return f"{caption}\n\n{table(HEADER, map(_row, measured.rows))}"
+    overheads = [
+        [row.way, number(row.p50_ms), number(row.p95_ms), row.note] for row in measured.overheads
+    ]
+    parts = [caption, table(HEADER, map(_row, measured.rows))]
+    parts += [table(OVERHEAD, overheads)] if overheads else []
+    return "\n\n".join(parts)
 
 
 def _row(row: StreamRow) -> list[str]:
@@ -36,12 +39,15 @@ def _row(row: StreamRow) -> list[str]:
         row.case,
         row.engine,
         str(row.workers),
+        f"{row.frames:,}",
         number(row.frames_per_s),
         "–" if row.share is None else f"{row.share:.2f}",
         number(row.p50_ms),
         number(row.p95_ms),
         f"{row.lost}, {row.doubled}" + ("" if row.in_order else ", not in order"),
+        str(row.lost_workers),
         number(row.longest_gap_ms),
+        "–" if row.grown_bytes is None else f"{row.grown_bytes / 1e6:.1f}",
     ]
 
 

@@ -43,8 +43,11 @@ class Predictor:
             self.preprocess = Preprocess(
                 (height, width), how=how, channels=channels, mean=mean, std=std
             )
-        # the first call of an engine is slow, and one that fails shall fail before it is served
+        # an engine's first call is slow, and again its first on several examples, for which it is
+        # exported anew; a model that fails on one shall fail before it is served, and one that
+        # fails only on several is called for each alone
         self.model.answers([self._example()])
+        Predictor.__call__(self, [self._example()] * 2)  # a subclass is not set up yet
 
     def __call__(self, examples: Sequence[Example]) -> list[Any]:
         """An answer for each example, or the error of that one."""

@@ -64,8 +64,9 @@ class VideoFile:
         self._end_s = 0.0  # when the last frame read so far is shown
         with _opened(self.path) as (container, stream):
             context = stream.codec_context
-            self.frames: int | None = stream.frames or None
-            self.seconds = container.duration / MICROSECONDS if container.duration else 0.0
+            is_avi = container.format.name == "avi"  # its header counts empty frames, too
+            self.frames: int | None = None if is_avi else stream.frames or None
+            self.seconds = 0.0 if is_avi else (container.duration or 0) / MICROSECONDS
             self.codec = str(context.codec.name)
             self.extradata = bytes(context.extradata or b"")
             self.time_base = Fraction(stream.time_base)
