@@ -5,7 +5,7 @@ simulated links against the simulation, pipelines' bubbles predicted and measure
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -16,11 +16,12 @@ import torch.distributed as dist
 from ..errors import MeasureError
 from ..machine import machine_label
 from ..measure.timing import median_interval
-from ..parallel import DataParallel, pipeline, run
+from ..parallel import DataParallel, pipeline, run, tell
 from ..parallel.plans import power_bytes
 from ..parallel.simulated_link import simulated_link
 from ..parallel.simulation import Communication, Compute, buckets_of, simulate_steps
 from ..records import Link, PipelineSchedule
+from ..stopping import keep_when_stopped
 from .parallel_models import MODELS
 from .parallel_rows import LinkStep, ParallelBench, ParallelWay
 
@@ -51,17 +52,43 @@ def bench(
     steps: int = STEPS,
     links: Sequence[float] = LINKS,
     size: dict[str, int] | None = None,
+    on_part: Callable[[ParallelBench], object] = lambda record: None,
 ) -> ParallelBench:
-    """Race every way in turn, train with each from several seeds, and check the simulation."""
+    """Race every way in turn, train with each from several seeds, and check the simulation.
+
+    `on_part` is called with the record so far: after the race, each seed, the pipelines, and each
+    link. Stopped after the race, it returns what there is.
+    """
     if model not in MODELS:
         raise MeasureError(f"{model!r} is not trained here; there are {', '.join(MODELS)}.")
     options = SIZE if size is None else size
     work = MODELS[model](**options)
-    measured = run(on_each, model, options, seeds, rounds, steps, processes=processes, threads=1)[0]
-    seconds, trained = measured["race"], measured["losses"]
-    reference = seconds[REFERENCE]["seconds"]
+    known = ParallelBench(
+        machine=machine_label(),
+        model=work.name,
+        parameters=sum(weight.numel() for weight in work.model.parameters()),
+        processes=processes,
+        steps=steps,
+    )
+
+    def told(rank: int, part: tuple[str, Any]) -> None:
+        nonlocal known
+        if rank == 0:
+            known = known.model_copy(update=PARTS[part[0]](known, part[1]))
+            on_part(known)
+
+    with keep_when_stopped(lambda: bool(known.ways)):
+        run(on_each, model, options, seeds, rounds, steps,
+            processes=processes, threads=1, on_told=told)  # fmt: skip
+        for rows in _links(model, options, links, steps):
+            told(0, ("links", rows))
+    return known
+
+
+def _with_race(known: ParallelBench, raced: dict[str, Any]) -> dict[str, Any]:
+    reference = raced[REFERENCE]["seconds"]
     ways = []
-    for way, result in seconds.items():
+    for way, result in raced.items():
         ratios = [a / b for a, b in zip(reference, result["seconds"], strict=True)]
         middle, interval = median_interval(numpy.asarray(ratios))
         ways.append(
@@ -70,23 +97,23 @@ def bench(
                 steps_per_s=result["steps"] * len(ratios) / sum(result["seconds"]),
                 ratio=middle,
                 interval=interval,
-                losses=tuple(losses[way] for losses in trained),
                 **{name: result[name] for name in _KEPT},
             )
         )
-    return ParallelBench(
-        machine=machine_label(),
-        model=work.name,
-        parameters=sum(weight.numel() for weight in work.model.parameters()),
-        processes=processes,
-        steps=steps,
-        alone=tuple(losses["one process"] for losses in trained),
-        ways=tuple(ways),
-        links=tuple(_links(model, options, links, steps)),
-        pipelines=measured["pipelines"],
-    )
+    return {"ways": tuple(ways)}
 
 
+def _with_losses(known: ParallelBench, losses: dict[str, float]) -> dict[str, Any]:
+    ways = (row.model_copy(update={"losses": (*row.losses, losses[row.way])}) for row in known.ways)
+    return {"ways": tuple(ways), "alone": (*known.alone, losses["one process"])}
+
+
+PARTS: dict[str, Callable[[ParallelBench, Any], dict[str, Any]]] = {
+    "race": _with_race,
+    "losses": _with_losses,
+    "pipelines": lambda known, pipelines: {"pipelines": pipelines},
+    "links": lambda known, rows: {"links": (*known.links, *rows)},
+}
 _KEPT = ("sent_bytes", "wait_share", "weights_bytes", "optimizer_bytes")
 
 
@@ -161,19 +188,17 @@ def race(
     return results
 
 
-def on_each(
-    model: str, options: dict[str, int], seeds: int, rounds: int, steps: int
-) -> dict[str, Any]:
-    """What each process of one launch takes part in."""
-    return {
-        "race": race(model, options, rounds, min(ROUND, steps)),
-        "losses": [losses_of(model, options, steps, seed) for seed in range(seeds)],
-        "pipelines": tuple(
-            piped(model, options, schedule, begins)
-            for schedule in ("gpipe", "1f1b")
-            for begins in (None, "equal")
-        ),
-    }
+def on_each(model: str, options: dict[str, int], seeds: int, rounds: int, steps: int) -> None:
+    """What each process of one launch takes part in; each part is told as soon as it is over."""
+    tell(("race", race(model, options, rounds, min(ROUND, steps))))
+    for seed in range(seeds):
+        tell(("losses", losses_of(model, options, steps, seed)))
+    pipelines = tuple(
+        piped(model, options, schedule, begins)
+        for schedule in ("gpipe", "1f1b")
+        for begins in (None, "equal")
+    )
+    tell(("pipelines", pipelines))
 
 
 def losses_of(model: str, options: dict[str, int], steps: int, seed: int) -> dict[str, float]:
@@ -195,11 +220,10 @@ CHECKED = ("DDP", "DDP, bf16", "local 32", "FSDP2")
 
 def _links(
     model: str, options: dict[str, int], links: Sequence[float], steps: int
-) -> list[LinkStep]:
-    """Steps over simulated links: two and four real processes against the simulation, up to 16."""
-    rows: list[LinkStep] = []
-    if not links:
-        return rows
+) -> Iterator[list[LinkStep]]:
+    """Steps over each simulated link: two and four real processes against the simulation, up to
+    16.
+    """
     work = MODELS[model](**options)
     weights = work.model.parameters()
     size = float(sum(weight.numel() * weight.element_size() for weight in weights))
@@ -225,6 +249,7 @@ def _links(
             for way in CHECKED:
                 measured[way, ranks] = 1e3 * median(raced[way]["seconds"]) / count
             computed[str(ranks)] = raced["local 32"]["computed_ms"]
+        rows: list[LinkStep] = []
         for ranks in RANKS:
             # Processes beyond the cores of this machine share them; those of others do not.
             own = computed["4" if ranks == 4 else "2"]
@@ -239,7 +264,7 @@ def _links(
                 )
                 for way, communication in communications.items()
             ]
-    return rows
+        yield rows
 
 
 def piped(

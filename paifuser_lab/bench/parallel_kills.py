@@ -22,6 +22,7 @@ from pydantic import Field
 from ..errors import MeasureError
 from ..parallel.torchrun import torchrun_command
 from ..records import Record
+from ..stopping import keep_when_stopped
 
 SCRIPT = Path(__file__).with_name("parallel_kill_rank.py")
 STEPS_A_KILL = 12
@@ -47,7 +48,10 @@ class KillBench(Record):
     different_steps: int = Field(
         default=0, description="steps after which a rank's weights were not those of the reference"
     )
-    is_equal: bool = Field(description="whether all ranks end with the weights of the reference")
+    is_equal: bool | None = Field(
+        default=None,
+        description="whether all ranks end with the reference's weights; None if stopped early",
+    )
 
     @property
     def median_s(self) -> float | None:
@@ -62,7 +66,8 @@ class KillBench(Record):
     @property
     def title(self) -> str:
         """How many kills, in how long a training."""
-        return f"{len(self.kills)} kills in {self.steps} steps of {self.processes} processes"
+        kills = f"{len(self.kills)} {'kill' if len(self.kills) == 1 else 'kills'}"
+        return f"{kills} in {self.steps} steps of {self.processes} processes"
 
     def table(self) -> list[dict[str, str]]:
         """A row for each kill."""
@@ -87,6 +92,8 @@ class KillBench(Record):
             if self.median_s is not None and self.longest_s is not None
             else ""
         )
+        if self.is_equal is None:
+            return f"{self.title}{times} · stopped early, so that its weights were not compared"
         end = "equal to" if self.is_equal else "different from"
         return (
             f"{self.title}{times} · weights {end} the undisturbed training's, "
@@ -101,30 +108,36 @@ def kill_ranks(
     sync_frequency: int = 8,
     seed: int = 0,
     alone: Path | None = None,
-    on_kill: Callable[[Kill], None] = lambda kill: None,
+    on_kill: Callable[[KillBench], object] = lambda record: None,
 ) -> KillBench:
     """Train twice under torchrun: left alone, and with `count` kills of a random rank at a random
     moment, one after the other. `alone` is the folder of a training of as many steps that was left
-    alone, where there is one.
+    alone, where there is one. `on_kill` is called with the record so far; stopped after a kill, it
+    returns that.
     """
     steps = STEPS_A_KILL * (count + 1)
+    record = KillBench(processes=processes, steps=steps)
     with tempfile.TemporaryDirectory(prefix="paifuser-kills-") as name:
         disturbed = Path(name, "disturbed")
         if alone is None:
             alone = Path(name, "alone")
             _attempt(alone, steps, processes, sync_frequency, 0, lambda process: None)
-        kills: list[Kill] = []
         draw = random.Random(seed)
 
         def disturb(process: subprocess.Popen[bytes]) -> None:
+            nonlocal record
             for index in range(count):
                 low = STEPS_A_KILL * index + 1
                 target = draw.randint(low, low + STEPS_A_KILL - 1)
                 rank = draw.randrange(processes)
-                kills.append(_kill(disturbed, process, rank, target, draw.random()))
-                on_kill(kills[-1])
+                kill = _kill(disturbed, process, rank, target, draw.random())
+                record = record.model_copy(update={"kills": (*record.kills, kill)})
+                on_kill(record)
 
-        _attempt(disturbed, steps, processes, sync_frequency, count, disturb)
+        with keep_when_stopped(lambda: bool(record.kills)) as ending:
+            _attempt(disturbed, steps, processes, sync_frequency, count, disturb)
+        if ending.is_stopped:
+            return record
         expected = [_hashes(alone, rank) for rank in range(processes)]
         different = sum(
             row["hash"] != expected[rank][row["step"]]
@@ -133,13 +146,7 @@ def kill_ranks(
         )
         ends = {(folder / f"end-{rank}").read_text() for folder in (alone, disturbed)
                 for rank in range(processes)}  # fmt: skip
-    return KillBench(
-        processes=processes,
-        steps=steps,
-        kills=tuple(kills),
-        different_steps=different,
-        is_equal=len(ends) == 1,
-    )
+    return record.model_copy(update={"different_steps": different, "is_equal": len(ends) == 1})
 
 
 def _attempt(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from pydantic import Field
+
 from ..records import PipelineSchedule, Record, readable_bytes
 
 
@@ -80,6 +82,65 @@ class ParallelBench(Record):
                 f"{row.simulated_ms:.3g} ms, measured {row.measured_ms:.3g} ms"
             )
         return "\n".join(lines)
+
+
+class EqualRow(Record):
+    """One strategy against one process. The difference is that of the weights, or of batch-norm's
+    statistics where it is larger, as a share of how far the training moved them.
+    """
+
+    model: str
+    processes: int
+    strategy: str
+    steps: int
+    difference: float
+    tolerance: float
+    spread: float = Field(description="the largest difference between two processes' weights")
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether it is within its tolerance, and all processes end with the same weights."""
+        return self.difference <= self.tolerance and self.spread == 0
+
+
+class EqualBench(Record):
+    """The result of `paifuser-lab bench parallel --equal`."""
+
+    machine: str
+    rows: tuple[EqualRow, ...] = ()
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether every strategy is."""
+        return bool(self.rows) and all(row.is_equal for row in self.rows)
+
+    @property
+    def title(self) -> str:
+        """How many strategies equal one process."""
+        equal = sum(row.is_equal for row in self.rows)
+        return f"{equal} of {len(self.rows)} trainings on {self.machine} equal one process"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each strategy, a column for each model and number of processes."""
+        lines: dict[str, dict[str, str]] = {}
+        for row in self.rows:
+            line = lines.setdefault(
+                row.strategy,
+                {"strategy": row.strategy, "steps": str(row.steps),
+                 "tolerance": f"{row.tolerance:g}"},
+            )  # fmt: skip
+            mark = "" if row.is_equal else " (not equal)"
+            line[f"{row.model}, {row.processes}"] = f"{row.difference:.1g}{mark}"
+        return list(lines.values()) or [{"strategy": "nothing was trained"}]
+
+    @property
+    def summary(self) -> str:
+        """What the figures are."""
+        spread = max((row.spread for row in self.rows), default=0.0)
+        return (
+            "differences from one process's weights, as a share of how far they moved; between two "
+            f"processes {spread:.1g} at most"
+        )
 
 
 def readable_losses(losses: Sequence[float]) -> str:

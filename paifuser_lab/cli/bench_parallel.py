@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..records import Record
 from .commands import Json, _show_bench, bench
 
 
@@ -19,6 +21,13 @@ def bench_parallel(
     kills: Annotated[
         int, typer.Option(help="Instead, kill ranks so often under torchrun, and resume.", min=0)
     ] = 0,
+    equal: Annotated[
+        bool,
+        typer.Option(
+            "--equal",
+            help="Instead, compare every strategy, model, and 2 and 4 processes with one.",
+        ),
+    ] = False,
 ) -> None:
     """Train on several processes in every way: bytes sent, steps a second, loss after the same
     examples, simulated links, pipelines.
@@ -26,8 +35,34 @@ def bench_parallel(
     if kills:
         from ..bench.parallel_kills import kill_ranks
 
-        _show_bench(kill_ranks(kills, processes=processes), json)
+        survived = kill_ranks(
+            kills, processes=processes, on_kill=lambda so_far: _save(so_far, json)
+        )
+        _show_bench(survived, json)
+        if not survived.is_equal:
+            raise typer.Exit(1)
+        return
+    if equal:
+        from ..bench.parallel_equal import bench as compare
+
+        compared = compare(on_row=lambda so_far: _save(so_far, json))
+        _show_bench(compared, json)
+        if not compared.is_equal:
+            raise typer.Exit(1)
         return
     from ..bench.parallel import bench as measure
 
-    _show_bench(measure(model, processes=processes, seeds=seeds, rounds=rounds), json)
+    measured = measure(
+        model,
+        processes=processes,
+        seeds=seeds,
+        rounds=rounds,
+        on_part=lambda so_far: _save(so_far, json),
+    )
+    _show_bench(measured, json)
+
+
+def _save(so_far: Record, json: Path | None) -> None:
+    """Keep what was measured so far, however the rest ends."""
+    if json is not None:
+        so_far.save(json)

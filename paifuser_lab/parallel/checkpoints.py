@@ -8,6 +8,7 @@ names that describe tensors are allowed.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -58,6 +59,10 @@ class Checkpoints:
         """Write a checkpoint after this step; all ranks call it together. `facts` are stored with
         it, as JSON.
         """
+        try:
+            json.dumps(dict(facts or {}), allow_nan=False)
+        except (TypeError, ValueError) as error:  # on every rank, before one waits for another
+            raise FileError(f"the facts cannot be stored as JSON: {first_line(error)}.") from error
         part, path = self.folder / f"{PART}-{step}", self.folder / f"step-{step:010d}"
         if self.group.rank == 0:
             for old in self.folder.glob(f"{PART}-*") if self.folder.is_dir() else ():
@@ -130,6 +135,12 @@ class Checkpoints:
                 f"of optimizers, and the strategy knows {groups}; give the optimizer to "
                 "prepare(model, optimizer)."
             )
+        names = self._optimizer_names
+        if body.get("optimizers", names) != names:
+            raise FileError(
+                f"The checkpoint {path.name} was trained by {', '.join(body['optimizers'])}, and "
+                f"here it is {', '.join(names)}; prepare the same optimizer."
+            )
 
     def _body(self, step: int, facts: Mapping[str, Any]) -> dict[str, Any]:
         groups = [
@@ -142,9 +153,14 @@ class Checkpoints:
             "world": self.group.world,
             "kind": self.strategy.kind,
             "torch": torch.__version__,
+            "optimizers": self._optimizer_names,
             "groups": groups,
             "facts": dict(facts),
         }
+
+    @property
+    def _optimizer_names(self) -> list[str]:
+        return [type(optimizer).__name__ for optimizer in self.strategy.optimizers]
 
     @property
     def _model(self) -> nn.Module:
@@ -182,9 +198,13 @@ class Checkpoints:
         own, weights = self._prefix(rank), dict(self._model.named_parameters())
         is_same = world == self.group.world
         wanted: dict[str, Any] = {}
+        tensors: dict[str, TensorStorageMetadata] = {}
         for name, entry in known.items():
             if not isinstance(entry, TensorStorageMetadata):
                 raise FileError(f"the checkpoint has {name}, which is no tensor; it was refused.")
+            tensors[name] = entry
+        self._check_names(tensors)
+        for name, entry in tensors.items():
             mine = name.removeprefix(own)
             is_average = self._is_local and not is_same and "/model/" in name
             is_mine = not name.startswith("ranks/") or name.startswith(own)
@@ -195,23 +215,35 @@ class Checkpoints:
             like = weights.get(mine.split("/", 3)[-1] if mine.startswith("optimizer/") else "")
             if mine.startswith("model/"):
                 like = weights.get(mine.removeprefix("model/"))
+            elif mine.startswith("optimizer/") and like is None:
+                raise FileError(f"the checkpoint has {mine}, of no weight here; it was refused.")
             if like is not None and like.shape == entry.size:
                 wanted[name] = torch.zeros_like(like, dtype=entry.properties.dtype).detach()
             else:
                 wanted[name] = torch.zeros(entry.size, dtype=entry.properties.dtype)
-        self._check_names(known)
         return wanted
 
-    def _check_names(self, known: Mapping[str, Any]) -> None:
-        """Raise if the checkpoint is of another model."""
-        shared = self._prefix(0) if self._is_local else ""
-        for name, weight in self._model.named_parameters():
-            entry = known.get(f"{shared}model/{name}")
-            if entry is None or entry.size != weight.shape:
-                had = "none" if entry is None else str(tuple(entry.size))
+    def _check_names(self, known: Mapping[str, TensorStorageMetadata]) -> None:
+        """Raise if the checkpoint is of another model: each weight and buffer is in both."""
+        own = self._prefix(0)
+        shared = own if self._is_local else ""
+        here = {
+            f"{shared}model/{name}": weight.shape for name, weight in self._model.named_parameters()
+        }
+        here |= {f"{own}model/{name}": value.shape for name, value in self._model.named_buffers()}
+        there = {
+            name: entry.size
+            for name, entry in known.items()
+            if name.startswith((f"{own}model/", f"{shared}model/"))
+        }
+        for name in [*here, *there]:
+            sizes = [
+                str(tuple(found[name])) if name in found else "none" for found in (here, there)
+            ]
+            if sizes[0] != sizes[1]:
                 raise FileError(
-                    f"The checkpoint is of another model: '{name}' has shape "
-                    f"{tuple(weight.shape)} here and {had} there."
+                    f"The checkpoint is of another model: '{name.partition('model/')[2]}' has "
+                    f"shape {sizes[0]} here and {sizes[1]} there."
                 )
 
     @torch.no_grad()

@@ -45,10 +45,9 @@ class EveryStep:
             else 0
         )
         self.wrapped = DistributedDataParallel(
-            model,
-            broadcast_buffers=False,  # averaged at the end instead
-            bucket_cap_mb=whole if compression == "powersgd" else None,
+            model, bucket_cap_mb=whole if compression == "powersgd" else None
         )
+        self.wrapped.broadcast_buffers = False  # after the start; averaged at the end instead
         self.power: Any = None
         if compression == "powersgd":
             self.power = power_sgd.PowerSGDState(

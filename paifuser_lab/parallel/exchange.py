@@ -85,12 +85,23 @@ class Exchange:
             with self.traffic.waiting(sent):
                 dist.broadcast(tensor, 0)
 
-    def check_finite(self, bad: str | None, what: str) -> None:
-        """Raise on every rank if one has a name here: that of what is not finite on it."""
-        flag = torch.tensor([float(bad is not None)], device=self.group.device)
-        with self.traffic.waiting(mean_bytes(4, self.group.world)):
-            dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-        if flag.item():
+    def check_finite(self, bad: str | None, what: str, steps: int = 0) -> None:
+        """Raise on every rank if one has a name here, that of what is not finite on it; or if they
+        have taken different numbers of steps.
+        """
+        flags = torch.tensor(
+            [float(bad is not None), steps, -steps], dtype=torch.float64, device=self.group.device
+        )
+        with self.traffic.waiting(mean_bytes(flags.nbytes, self.group.world)):
+            dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        is_bad, most, least = flags.tolist()
+        if most != -least:
+            raise ParallelError(
+                f"rank {self.group.rank} has taken {steps} steps when weights were to be averaged, "
+                f"and the ranks {-least:g} to {most:g}: give all of them as many batches, such as "
+                "by prepare(model, optimizer, loader)."
+            )
+        if is_bad:
             self.raise_not_finite(bad, what)
 
     def raise_not_finite(self, bad: str | None, what: str) -> None:

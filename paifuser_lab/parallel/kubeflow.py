@@ -19,7 +19,7 @@ from .._files import write_text
 from ..errors import ParallelError
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"  # of DNS, as Kubernetes wants it
-QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGTPE]i?)?")
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|[MGTPE]|[KMGTPE]i)?")
 
 
 class _Part(BaseModel):

@@ -14,8 +14,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -62,11 +63,35 @@ def run(
         ranks: list[Rank] = []
         try:
             for rank in range(processes):
-                ranks.append(Rank(rank, job, on_log or print_line, on_told))
+                with _interrupts_later():
+                    ranks.append(Rank(rank, job, on_log or print_line, on_told))
             return Launch(ranks, timeout_s, should_stop or (lambda: False)).results()
         finally:
-            for rank_ in ranks:
-                rank_.end()
+            with _interrupts_later(), contextlib.ExitStack() as ends:
+                for started in ranks:  # each is ended, also where the end of another fails
+                    ends.callback(started.end)
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C, and SIGTERM where it is handled, wait for the end of the block, so that no process is
+    left half started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    came: list[Any] = []
+    for number in handled:
+        signal.signal(number, lambda *event: came.append(event))
+    try:
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    if came:
+        handled[came[0][0]](*came[0])
 
 
 def print_line(rank: int, line: str) -> None:
@@ -238,6 +263,12 @@ class Launch:
             message += (
                 f"; it waited up to {self.timeout_s:g} s for rank {', '.join(waiting)}, still at "
                 "work: look at what that does, or raise timeout_s"
+            )
+        ended = [str(other.rank) for other in self.ranks if other.result]
+        if failure.get("is_by_another") and ended:
+            message += (
+                f"; rank {', '.join(ended)} had ended already: do all take as many steps, and all "
+                "part in each exchange?"
             )
         error = ParallelError(f"{message}; all {world} were ended.")
         if failure["traceback"]:

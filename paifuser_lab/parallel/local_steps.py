@@ -50,11 +50,11 @@ class LocalSteps:
     @torch.no_grad()
     def average(self, *, is_exact: bool = False) -> None:
         """Average the weights over the ranks; raises on all of them, before anything is exchanged,
-        if one has a weight that is not finite.
+        if one has a weight that is not finite or has taken more steps than another.
         """
         difference = self._flat() - self.anchor
         is_bad = not bool(difference.isfinite().all())
-        self.exchange.check_finite(self._first_bad() if is_bad else None, "A weight is")
+        self.exchange.check_finite(self._first_bad() if is_bad else None, "A weight is", self.steps)
         use = self.exchange.mean if is_exact or self.compressed is None else self.compressed
         self.anchor += use(difference)
         self.exchange.traffic.exchanges += 1

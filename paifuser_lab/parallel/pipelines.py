@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -17,13 +19,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import ParallelError
-from ..machine import machine_label
+from ..machine.host import usable_cores
 from ..model.copying import copied
-from ..records import PipelineSchedule, PipelineSlot, PipelineStageLayers, Profile
+from ..records import PipelineSchedule, PipelineSlot, Profile
+from ..records.pipeline_schedule import bubble
 from ..workload import Inputs, Workload
 from .chain import Chain, PartCost
 from .partition import equal_split, partition
-from .schedules import simulate, tasks_of
+from .schedules import predicted_schedule, simulate, tasks_of
 
 
 def pipeline(
@@ -129,60 +132,6 @@ def _begins(
     return "given", starts
 
 
-def predicted_schedule(
-    work: Workload,
-    costs: Sequence[PartCost],
-    starts: Sequence[int],
-    schedule: str,
-    microbatches: int,
-    *,
-    split: str,
-    transfer_ms: float = 0.0,
-) -> PipelineSchedule:
-    """The record of a pipeline with these stages, as it would run."""
-    stages = _stage_rows(costs, starts, schedule, microbatches)
-    return PipelineSchedule(
-        workload=work.name,
-        machine=machine_label(),
-        schedule=schedule,
-        split=split,
-        microbatches=microbatches,
-        stages=stages,
-        predicted=simulate(
-            schedule,
-            [stage.forward_ms for stage in stages],
-            [stage.backward_ms for stage in stages],
-            microbatches,
-            transfer_ms,
-        ),
-    )
-
-
-def _stage_rows(
-    costs: Sequence[PartCost], starts: Sequence[int], schedule: str, microbatches: int
-) -> tuple[PipelineStageLayers, ...]:
-    rows = []
-    tasks = tasks_of(schedule, len(starts), microbatches)
-    for stage, (begin, end) in enumerate(zip(starts, [*starts[1:], len(costs)], strict=True)):
-        own = costs[begin:end]
-        kept = most = 0
-        for task in tasks[stage]:
-            kept += -1 if task.is_backward else 1
-            most = max(most, kept)
-        rows.append(
-            PipelineStageLayers(
-                first_layer=own[0].first_layer,
-                last_layer=own[-1].last_layer,
-                forward_ms=sum(cost.forward_ms for cost in own),
-                backward_ms=sum(cost.backward_ms for cost in own),
-                parameter_bytes=sum(cost.parameter_bytes for cost in own),
-                input_bytes=own[0].entry_bytes,
-                kept_microbatches=most,
-            )
-        )
-    return tuple(rows)
-
-
 class Pipeline:
     """This process's stage of a model: `step` trains on a batch, `whole_model` collects all stages.
 
@@ -202,9 +151,10 @@ class Pipeline:
         self.work, self.chain, self.starts = work, chain, starts
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.predicted = predicted_schedule(
-            work, costs, starts, schedule, microbatches, split=split
+            work.name, costs, starts, schedule, microbatches, split=split, cores=self._cores()
         )
         self.slots: list[PipelineSlot] = []
+        self.core_wait_ms: float | None = None  # of the last step
         ends = [*starts[1:], len(chain)]
         self._parts = [chain.parts[a:b] for a, b in zip(starts, ends, strict=True)]
         self.module = nn.Sequential(*self._parts[self.rank])
@@ -223,12 +173,14 @@ class Pipeline:
         is_last = self.rank == self.world - 1
         self.slots = []
         dist.barrier()
-        self._began = time.perf_counter()
+        self._began, waited = time.perf_counter(), core_wait_ms()
         self._schedule.step(
             *(args if self.rank == 0 else ()),
             **({"target": target, "losses": losses} if is_last else {}),
             return_outputs=False,
         )
+        now = core_wait_ms()
+        self.core_wait_ms = None if waited is None or now is None else now - waited
         self._add_shared_gradients()
         value = torch.stack(losses).mean().detach() if is_last else torch.zeros(())
         value = value.float()
@@ -241,16 +193,18 @@ class Pipeline:
         own = [
             (slot.microbatch, slot.is_backward, slot.begin_ms, slot.end_ms) for slot in self.slots
         ]
-        dist.all_gather_object(gathered, own)
+        dist.all_gather_object(gathered, (own, self.core_wait_ms))
         slots = [
             PipelineSlot(
                 stage=stage, microbatch=index, is_backward=backward, begin_ms=begin, end_ms=end
             )
-            for stage, rows in enumerate(gathered)
+            for stage, (rows, _) in enumerate(gathered)
             for index, backward, begin, end in rows
         ]
         slots.sort(key=lambda slot: (slot.begin_ms, slot.stage))
-        return self.predicted.model_copy(update={"measured": tuple(slots)})
+        waits = [wait for _, wait in gathered if wait is not None]
+        update = {"measured": tuple(slots), "core_wait_ms": tuple(waits)}
+        return with_explanation(self.predicted.model_copy(update=update))
 
     def whole_model(self) -> nn.Module:
         """A copy of the workload's model with the weights and buffers of all stages."""
@@ -264,6 +218,12 @@ class Pipeline:
                     if name in state:
                         state[name].copy_(value)
         return model
+
+    def _cores(self) -> int | None:
+        """How many stages can compute at once, where all are on this machine's cores."""
+        if self.work.device.type != "cpu":
+            return None
+        return max(1, usable_cores()[0] // torch.get_num_threads())
 
     def _shared_weights(self) -> list[tuple[list[nn.Parameter], dist.ProcessGroup | None]]:
         """This stage's copies of each weight that is tied or in several stages, with the group of
@@ -328,3 +288,36 @@ class Pipeline:
             return result
 
         return noted
+
+
+def with_explanation(record: PipelineSchedule) -> PipelineSchedule:
+    """The record with the bubble that its own passes have by the schedule, if each takes what it
+    took in the middle and is handed over in the measured time.
+    """
+    if not record.measured:
+        return record
+    forward, backward = (
+        [
+            median(
+                slot.end_ms - slot.begin_ms
+                for slot in record.measured
+                if slot.stage == stage and slot.is_backward is is_backward
+            )
+            for stage in range(len(record.stages))
+        ]
+        for is_backward in (False, True)
+    )
+    slots = simulate(
+        record.schedule, forward, backward, record.microbatches, record.hand_over_ms or 0.0
+    )
+    return record.model_copy(update={"explained_bubble": bubble(slots, len(record.stages))})
+
+
+def core_wait_ms() -> float | None:
+    """How long this thread has been ready and without a core so far; None where the system does
+    not count it.
+    """
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e6
+    except (OSError, IndexError, ValueError):
+        return None

@@ -24,7 +24,8 @@ from ..workload import Inputs, Workload
 from .chain import Chain
 from .link import measure_link
 from .partition import partition
-from .pipelines import batch_of, part_of, predicted_schedule
+from .pipelines import batch_of, part_of
+from .schedules import predicted_schedule
 from .simulation import Communication, Compute, buckets_of, simulate_steps
 from .tensor import tensor_plan
 
@@ -254,7 +255,7 @@ def _pipeline(
         return ParallelOption(strategy=name, reason=str(error).rstrip("."))
     entries = [costs[start].entry_bytes for start in starts[1:]]
     record = predicted_schedule(
-        work,
+        work.name,
         costs,
         starts,
         "1f1b",

@@ -7,10 +7,13 @@ Narayanan et al., 2019) alternates once the pipeline is full, and keeps fewer ac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import StepError
-from ..records import PipelineSlot
+from ..machine import machine_label
+from ..records import PipelineSchedule, PipelineSlot, PipelineStageLayers
+from .chain import PartCost
 
 
 class Task(NamedTuple):
@@ -59,17 +62,20 @@ def simulate(
     backward_ms: Sequence[float],
     microbatches: int,
     transfer_ms: float = 0.0,
+    cores: int | None = None,
 ) -> tuple[PipelineSlot, ...]:
     """When each stage computes each microbatch, if a pass takes a stage these times.
 
     A forward pass waits for the one of the stage before and a backward pass for the one of the
-    stage after, each `transfer_ms` later.
+    stage after, each `transfer_ms` later. Where fewer than the stages can compute at once, as on
+    `cores` of one machine, those that do share them evenly.
     """
     stages = len(forward_ms)
     waiting = [list(reversed(tasks)) for tasks in tasks_of(schedule, stages, microbatches)]
     ends: dict[tuple[int, Task], float] = {}
-    free = [0.0] * stages
+    running: dict[int, _Pass] = {}
     slots: list[PipelineSlot] = []
+    now = 0.0
 
     def ready(stage: int, task: Task) -> float | None:
         """When the input of a task is there; None if what computes it has not run yet."""
@@ -81,23 +87,115 @@ def simulate(
         end = ends.get((source, task))
         return None if end is None else end + transfer_ms
 
-    while any(waiting):
-        before = len(slots)
+    while any(waiting) or running:
+        later = []
         for stage, tasks in enumerate(waiting):
-            while tasks and (begin := ready(stage, tasks[-1])) is not None:
-                task = tasks.pop()
-                begin = max(begin, free[stage])
-                times = backward_ms if task.is_backward else forward_ms
-                free[stage] = ends[stage, task] = begin + times[stage]
+            if not tasks or stage in running or (at := ready(stage, tasks[-1])) is None:
+                continue
+            if at > now:
+                later.append(at)
+                continue
+            task = tasks.pop()
+            times = backward_ms if task.is_backward else forward_ms
+            running[stage] = _Pass(task, now, now, times[stage])
+        if not running and not later:
+            raise StepError(f"The schedule {schedule} waits for itself.")
+        rate = min(1.0, (cores or stages) / len(running)) if running else 1.0
+        for current in running.values():
+            current.go_on(now, rate)
+        now = min([*later, *(current.end for current in running.values())])
+        for stage, current in list(running.items()):
+            if current.end <= now:
+                del running[stage]
+                ends[stage, current.task] = now
                 slots.append(
                     PipelineSlot(
                         stage=stage,
-                        microbatch=task.microbatch,
-                        is_backward=task.is_backward,
-                        begin_ms=begin,
-                        end_ms=free[stage],
+                        microbatch=current.task.microbatch,
+                        is_backward=current.task.is_backward,
+                        begin_ms=current.begin,
+                        end_ms=now,
                     )
                 )
-        if len(slots) == before:
-            raise StepError(f"The schedule {schedule} waits for itself.")
     return tuple(sorted(slots, key=lambda slot: (slot.begin_ms, slot.stage)))
+
+
+@dataclass
+class _Pass:
+    """A task that runs: what is left of it since a moment, at the present rate."""
+
+    task: Task
+    begin: float
+    since: float
+    left: float
+    rate: float = 1.0
+
+    @property
+    def end(self) -> float:
+        return self.since + self.left / self.rate
+
+    def go_on(self, now: float, rate: float) -> None:
+        """Compute at another rate from now on."""
+        if rate != self.rate:
+            self.left -= (now - self.since) * self.rate
+            self.since, self.rate = now, rate
+
+
+def predicted_schedule(
+    workload: str,
+    costs: Sequence[PartCost],
+    starts: Sequence[int],
+    schedule: str,
+    microbatches: int,
+    *,
+    split: str,
+    transfer_ms: float = 0.0,
+    cores: int | None = None,
+) -> PipelineSchedule:
+    """The record of a pipeline with these stages, as it would run; `cores` is how many of them can
+    compute at once.
+    """
+    stages = _stage_rows(costs, starts, schedule, microbatches)
+    slots = simulate(
+        schedule,
+        [stage.forward_ms for stage in stages],
+        [stage.backward_ms for stage in stages],
+        microbatches,
+        transfer_ms,
+        cores,
+    )
+    return PipelineSchedule(
+        workload=workload,
+        machine=machine_label(),
+        schedule=schedule,
+        split=split,
+        microbatches=microbatches,
+        stages=stages,
+        cores=cores,
+        predicted=slots,
+    )
+
+
+def _stage_rows(
+    costs: Sequence[PartCost], starts: Sequence[int], schedule: str, microbatches: int
+) -> tuple[PipelineStageLayers, ...]:
+    rows = []
+    tasks = tasks_of(schedule, len(starts), microbatches)
+    for stage, (begin, end) in enumerate(zip(starts, [*starts[1:], len(costs)], strict=True)):
+        own = costs[begin:end]
+        kept = most = 0
+        for task in tasks[stage]:
+            kept += -1 if task.is_backward else 1
+            most = max(most, kept)
+        rows.append(
+            PipelineStageLayers(
+                first_layer=own[0].first_layer,
+                last_layer=own[-1].last_layer,
+                forward_ms=sum(cost.forward_ms for cost in own),
+                backward_ms=sum(cost.backward_ms for cost in own),
+                parameter_bytes=sum(cost.parameter_bytes for cost in own),
+                input_bytes=own[0].entry_bytes,
+                kept_microbatches=most,
+            )
+        )
+    return tuple(rows)

@@ -1,8 +1,9 @@
 """What the exchanges of this process cost: their number, bytes and time; and exchanges over a link
 slower than the one there is.
 
-Every exchange of torch.distributed's Python functions passes here while `simulated_link` is in
-force; what DDP exchanges without a hook, in C++, does not.
+The exchanges of torch.distributed's Python functions by which tensors are averaged, gathered,
+scattered or sent pass here while `simulated_link` is in force; a barrier does not, nor what DDP
+exchanges in C++ where it has no hook.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ RULES = {
     "reduce_scatter": Rule(1, 1),
     "_reduce_scatter_base": Rule(1, 1),
     "reduce_scatter_single": Rule(1, 1),
+    "all_to_all_single": Rule(1, 1),
     "send": Rule(0, 0),
 }
 

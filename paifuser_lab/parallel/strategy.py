@@ -5,7 +5,7 @@ Steps are seen by torch's hooks of optimizers, so that optimizer and loader may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Literal
 
 import torch
@@ -128,15 +128,14 @@ class DataParallel:
             raise ParallelError(f"prepare takes a model, not a {type(model).__name__}.")
         if not any(weight.requires_grad for weight in model.parameters()):
             raise ParallelError("The model has no weight that is trained; set requires_grad.")
-        self.group, self.model = join(timeout_s=self.timeout_s), model
+        self.group = join(timeout_s=self.timeout_s)
+        if not self.group.is_alone:
+            agree(self.group, self._facts(model, loader))
         if loader is not None:
             loader = self._prepared_loader(loader)
-        if self.group.is_alone:
-            prepared = model
-        else:
-            agree(self.group, self._facts(model, loader))
-            prepared = self._started(model)
-        for weight in self.model.parameters():
+        prepared = model if self.group.is_alone else self._started(model)
+        self.model = model
+        for weight in model.parameters():
             self._own.add(id(weight))
         if optimizer is not None:
             self._adopt(optimizer)
@@ -218,8 +217,9 @@ class DataParallel:
     def _facts(self, model: nn.Module, loader: DataLoader[Any] | None) -> dict[str, Any]:
         facts: dict[str, Any] = {"torch": torch.__version__, "the strategy": self.name}
         facts["the recipe"] = self.recipe
-        if loader is not None:
-            facts["the number of examples"] = len(loader.dataset)  # type: ignore[arg-type]
+        if loader is not None and isinstance(loader.dataset, Sized):
+            facts["the number of examples"] = len(loader.dataset)
+            facts["the batch size"] = loader.batch_size
         return facts | facts_of(model)
 
     def _started(self, model: nn.Module) -> nn.Module:

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from ..errors import StepError
+from ..progress import progress
 from ..records import ParallelReport, TrainingRun
 from ..training.run import SAVE_EVERY_S
 from ..training.workloads import Monitor, loss_of, plan_of
 from ..training.workloads import train as train_alone
 from ..workload import Derived, Workload, outside_inference, workload_of
+from ..workload.data import Batches
 from . import launch
 from .agreement import agree, facts_of
 from .gradients import BatchShares
@@ -61,31 +63,38 @@ def train(
     if processes == 1:
         return train_alone(subject, monitor=monitor, should_stop=should_stop, **common, **options)
     work = workload_of(subject)
-    plan_of(options), loss_of(work)
+    plan, _ = plan_of(options), loss_of(work)
     if work.device.type != "cpu":
         raise StepError(
             "processes above 1 train models on the CPU; under torchrun use DataParallel."
         )
     reports: dict[int, ParallelReport] = {}
+    done = 0
 
     def told(rank: int, value: tuple[TrainingRun | None, ParallelReport]) -> None:
+        nonlocal done
         record, reports[rank] = value
-        if record is not None and monitor is not None:
+        if record is None:
+            return
+        shown.advance(len(record.losses) - done)
+        done = len(record.losses)
+        if monitor is not None:
             monitor(with_ranks(record, reports))
 
     own = Workload(
         work.model, work.inputs, name=work.name, loss=work.loss, train=work.train,
         test=work.test, metric=work.metric,
     )  # fmt: skip
-    results = launch.run(
-        _train_rank,
-        own,
-        common | options,
-        processes=processes,
-        timeout_s=timeout_s,
-        on_told=told,
-        should_stop=should_stop,
-    )
+    with progress("training", plan.epochs * Batches(own.train or (), own.device).count) as shown:
+        results = launch.run(
+            _train_rank,
+            own,
+            common | options,
+            processes=processes,
+            timeout_s=timeout_s,
+            on_told=told,
+            should_stop=should_stop,
+        )
     record, state, _ = results[0]
     work.variants.clear()  # they are of the weights before
     with torch.no_grad():

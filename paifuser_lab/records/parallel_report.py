@@ -50,6 +50,24 @@ class ParallelReport(TableRecord):
         return sum(self.waited_ms) / total if total > 0 else None
 
     @property
+    def step_bytes(self) -> float:
+        """What it sends in a step, on average."""
+        return sum(self.sent_bytes) / max(1, len(self.sent_bytes))
+
+    @property
+    def row(self) -> dict[str, str]:
+        """What this rank did, as a row of text."""
+        return {
+            "rank": str(self.rank),
+            "steps": str(len(self.sent_bytes)),
+            "sent": readable_bytes(self.total_bytes),
+            "sent a step": readable_bytes(round(self.step_bytes)),
+            "computes, ms a step": f"{median(self.computed_ms):.3g}" if self.computed_ms else "–",
+            "waits, ms a step": f"{median(self.waited_ms):.3g}" if self.waited_ms else "–",
+            "waited": "–" if self.wait_share is None else readable_share(self.wait_share),
+        }
+
+    @property
     def title(self) -> str:
         """The strategy, the rank, and what was sent, in a line."""
         return (
@@ -74,9 +92,9 @@ class ParallelReport(TableRecord):
 
     def table(self) -> list[dict[str, str]]:
         """The figures as text."""
-        steps, share = max(1, len(self.sent_bytes)), self.wait_share
+        share = self.wait_share
         rows = {
-            "sent a step": readable_bytes(sum(self.sent_bytes) // steps),
+            "sent a step": readable_bytes(round(self.step_bytes)),
             "averaged": f"{self.exchanges} times",
             "computed a step": f"{median(self.computed_ms):.3g} ms" if self.computed_ms else "",
             "waited": "" if share is None else readable_share(share),

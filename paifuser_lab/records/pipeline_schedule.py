@@ -54,6 +54,24 @@ class PipelineSchedule(TableRecord):
     stages: tuple[PipelineStageLayers, ...]
     predicted: tuple[PipelineSlot, ...]
     measured: tuple[PipelineSlot, ...] = ()
+    cores: int | None = Field(
+        default=None, description="stages that can compute at once; None if each has its own cores"
+    )
+    core_wait_ms: tuple[float, ...] = Field(
+        default=(), description="of each stage in the measured step: ready, and without a core"
+    )
+    explained_bubble: float | None = Field(
+        default=None,
+        description="by the schedule, from the measured times of the passes and hand-overs",
+    )
+
+    @property
+    def core_wait_share(self) -> float | None:
+        """The share of the stages' time in which they were ready and had no core, because others
+        on the machine used it; None where that was not counted.
+        """
+        span = (self.measured_ms or 0.0) * len(self.core_wait_ms)
+        return min(1.0, sum(self.core_wait_ms) / span) if span else None
 
     @property
     def predicted_bubble(self) -> float:
@@ -97,9 +115,15 @@ class PipelineSchedule(TableRecord):
         """The workload, the schedule and the bubble, in a line."""
         measured = self.measured_bubble
         waits = f"bubble {self.predicted_bubble:.0%} predicted"
+        if self.cores is not None and self.cores < len(self.stages):
+            waits += f" with {self.cores} of {len(self.stages)} stages computing at once"
         waits += "" if measured is None else f", {measured:.0%} measured"
         if self.hand_over_ms is not None:
             waits += f", {self.hand_over_ms:.2g} ms to hand over, not in the prediction"
+        if self.core_wait_share is not None:
+            waits += f"; stages waited for a core in {self.core_wait_share:.0%} of the time"
+        if self.explained_bubble is not None:
+            waits += f"; with passes and hand-overs as measured, {self.explained_bubble:.0%}"
         return (
             f"{self.workload} in {len(self.stages)} stages by {self.split} · {self.schedule}, "
             f"{self.microbatches} microbatches · {waits}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from paifuser_lab.bench import parallel, parallel_equal, parallel_kills
 from paifuser_lab.bench.pages.folder import Records
 from paifuser_lab.bench.pages.parallel import BLOCKS
 from paifuser_lab.bench.parallel import WAYS, bench
-from paifuser_lab.bench.parallel_rows import LinkStep
+from paifuser_lab.bench.parallel_kills import Kill, KillBench
+from paifuser_lab.bench.parallel_rows import EqualBench, EqualRow, LinkStep, ParallelBench
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
 
@@ -15,8 +17,25 @@ TINY = {"width": 16, "depth": 2, "batch": 8, "batches": 2}
 
 
 @pytest.fixture(scope="module")
-def measured():
-    return bench(seeds=1, rounds=1, steps=24, links=(), size=TINY)
+def parts():
+    """The record after each part, the whole one last."""
+    records: list[ParallelBench] = []
+    bench(seeds=1, rounds=1, steps=24, links=(), size=TINY, on_part=records.append)
+    return records
+
+
+@pytest.fixture(scope="module")
+def measured(parts):
+    return parts[-1]
+
+
+def test_the_record_grows_after_each_part(parts):
+    raced, trained, whole = parts
+    assert not raced.alone and all(row.losses == () for row in raced.ways)
+    assert len(trained.alone) == 1 and not trained.pipelines
+    assert trained.ways == whole.ways and whole.pipelines
+    text = str([raced.table(), raced.summary])  # is shown also where it was stopped
+    assert "DDP, bf16" in text
 
 
 def test_every_way_is_raced_and_trained_on_two_processes(measured):
@@ -53,9 +72,105 @@ def test_the_record_is_kept_and_the_pages_show_it(measured, tmp_path):
     assert "| DDP | 1 Gbit/s | 4.5 (4.75) | 8.25 |" in pages["links"]
     assert pages["pipelines"].count("\n") == 5
     assert "simulated 4.5 ms, measured 4.75 ms" in known.summary
-    assert [block(Records(tmp_path / "none")) for block in BLOCKS.values()] == [""] * 3
+    assert [block(Records(tmp_path / "none")) for block in BLOCKS.values()] == [""] * 5
+
+
+def stopped_run(parts):
+    """In place of `parallel.run`: some parts come, and then Ctrl-C or SIGTERM."""
+
+    def run(function, *args, on_told, **options):
+        for rank in (0, 1):
+            for part in parts:
+                on_told(rank, part)
+        raise KeyboardInterrupt
+
+    return run
+
+
+def test_what_was_measured_before_a_stop_is_kept(monkeypatch):
+    raced = {
+        way: {
+            "seconds": [1.0, 2.0],
+            "steps": 24,
+            "sent_bytes": 8.0,
+            "wait_share": 0.5,
+            "weights_bytes": 4,
+            "optimizer_bytes": 8,
+        }
+        for way in WAYS
+    }
+    monkeypatch.setattr(parallel, "run", stopped_run([("race", raced)]))
+    kept = bench(size=TINY)
+    assert [row.way for row in kept.ways] == list(WAYS) and not kept.links
+    monkeypatch.setattr(parallel, "run", stopped_run([]))
+    with pytest.raises(KeyboardInterrupt):
+        bench(size=TINY)
+
+
+def test_rows_before_a_stop_are_kept_once_and_the_record_is_saved_after_each(monkeypatch):
+    rows = [
+        EqualRow(model="cnn", processes=2, strategy=name, steps=20, difference=0, tolerance=1,
+                 spread=0)
+        for name in ("DDP", "ZeRO")
+    ]  # fmt: skip
+    saved: list[EqualBench] = []
+    monkeypatch.setattr(parallel_equal, "run", stopped_run(rows))
+    kept = parallel_equal.bench(on_row=saved.append)
+    assert list(kept.rows) == rows
+    assert [len(record.rows) for record in saved] == [1, 2]
+
+
+def test_what_is_not_equal_to_one_process_is_marked(tmp_path):
+    row = EqualRow(
+        model="cnn",
+        processes=2,
+        strategy="DDP",
+        steps=20,
+        difference=3e-6,
+        tolerance=1e-4,
+        spread=0,
+    )
+    others = (
+        row.model_copy(update={"processes": 4, "difference": 0.5}),
+        row.model_copy(update={"model": "vit", "spread": 1e-9}),
+    )
+    bench = EqualBench(machine="a machine", rows=(row, *others))
+    assert not bench.is_equal and EqualBench(machine="a machine", rows=(row,)).is_equal
+    assert not EqualBench(machine="a machine").is_equal
+    bench.save(tmp_path / "parallel_equal.json")
+    page = BLOCKS["equal"](Records(tmp_path))
+    assert "1 of 3 trainings on a machine equal one process" in page
+    assert "| DDP | 20 | 0.0001 | 3e-06 | 0.5 (not equal) | 3e-06 (not equal) |" in page
+
+
+def test_kills_are_told_in_a_line(tmp_path):
+    kill = Kill(rank=1, step=3, resumed_at=1, seconds=8.5)
+    bench = KillBench(processes=2, steps=24, kills=(kill,), is_equal=True)
+    bench.save(tmp_path / "parallel_kills.json")
+    page = " ".join(BLOCKS["kills"](Records(tmp_path)).split())
+    assert "--kills 1`: 1 kill in 24 steps of 2 processes" in page and "8.5 s at most" in page
+    assert "weights equal to the undisturbed" in page
+    assert "weights different from" in str(bench.model_copy(update={"is_equal": False}))
+
+
+def test_kills_before_a_stop_are_kept_and_their_weights_not_judged(monkeypatch, tmp_path):
+    steps = iter([3, 17])
+
+    def stop(*options):
+        if (step := next(steps, None)) is None:
+            raise KeyboardInterrupt
+        return Kill(rank=1, step=step, resumed_at=1, seconds=8.5)
+
+    saved: list[KillBench] = []
+    monkeypatch.setattr(parallel_kills, "_kill", stop)
+    monkeypatch.setattr(parallel_kills, "_attempt", lambda *options: options[-1](None))
+    kept = parallel_kills.kill_ranks(40, alone=tmp_path, on_kill=saved.append)
+    assert [kill.step for kill in kept.kills] == [3, 17] and saved[-1] == kept
+    assert "stopped early, so that its weights were not compared" in str(kept)
 
 
 def test_an_unknown_model_is_refused_with_the_names():
     with pytest.raises(MeasureError, match="'resnet99' is not trained here; there are cnn, vit"):
         bench("resnet99")
+    with pytest.raises(MeasureError, match="'DP' is not trained here; there are DDP, DDP, bf16"):
+        parallel_equal.bench(names=["DP"])

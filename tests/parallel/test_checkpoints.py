@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paifuser_lab.errors import FileError
-from paifuser_lab.parallel import Checkpoints, DataParallel
+from paifuser_lab.parallel import Checkpoints, DataParallel, manifest
 from paifuser_lab.parallel import checkpoints as module
 from paifuser_lab.parallel.manifest import MANIFEST, write_manifest
 
@@ -121,6 +121,50 @@ def test_metadata_that_names_files_elsewhere_is_refused(kept):
     write_manifest(folder, json.loads((folder / MANIFEST).read_text())["body"])
     with pytest.raises(FileError, match=r"names '\.\./elsewhere', which is no file of its"):
         kept.load()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("world", 0), ("world", "2"), ("kind", "else"), ("groups", None), ("files", {"a": 1})],
+)
+def test_a_manifest_that_fits_its_digest_and_makes_no_sense_is_refused(kept, field, value):
+    folder = kept.newest()
+    body = json.loads((folder / MANIFEST).read_text())["body"] | {field: value}
+    digest = manifest._digest(body)
+    (folder / MANIFEST).write_text(json.dumps({"digest": digest, "body": body}))
+    with pytest.raises(FileError, match=f"nothing of it was read: its manifest has no .*{field}"):
+        kept.load()
+
+
+@pytest.mark.parametrize(
+    ("layers", "optimizer", "words"),
+    [
+        ((nn.Linear(8, 8),), torch.optim.SGD, "'1.weight' has shape none here and \\(8,\\) there"),
+        (
+            (nn.Linear(8, 8), nn.BatchNorm1d(8, affine=False)),
+            torch.optim.SGD,
+            "'1.weight' has shape",
+        ),
+        ((nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.optim.AdamW, "by SGD, and here it is AdamW"),
+    ],
+)
+def test_a_checkpoint_of_another_model_or_optimizer_is_refused_whole(
+    kept, layers, optimizer, words
+):
+    strategy, model = DataParallel(), nn.Sequential(*layers)
+    strategy.prepare(model, optimizer(model.parameters(), 0.1))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(FileError, match=words):
+        Checkpoints(kept.folder, strategy).load()
+    assert all(torch.equal(model.state_dict()[name], before[name]) for name in before)
+    assert not strategy.optimizers[0].state
+    strategy.finish()
+
+
+def test_facts_that_are_no_json_are_refused_before_a_rank_waits(kept):
+    with pytest.raises(FileError, match="the facts cannot be stored as JSON: Object of type set"):
+        kept.save(2, {"seen": {1, 2}})
+    assert [path.name for path in kept.folder.iterdir()] == ["step-0000000001"]
 
 
 def test_what_was_being_written_when_it_was_killed_is_no_checkpoint(kept, monkeypatch):

@@ -21,6 +21,7 @@ def test_the_manifest_runs_the_script_and_is_read_back(tmp_path):
     assert trainer["command"] + trainer["args"] == ["torchrun", "/work/train.py", "--epochs", "3"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 4)
     assert trainer["resourcesPerNode"]["limits"]["nvidia.com/gpu"] == "4"
+    assert job(memory="512Ki").spec.trainer.resourcesPerNode.limits["memory"] == "512Ki"
     assert trainer["env"] == [{"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}]
     assert checked(content) == job(nodes=2, processes=4, gpus=4, namespace="lab")
 
@@ -30,6 +31,7 @@ def test_the_manifest_runs_the_script_and_is_read_back(tmp_path):
     [
         ({"nodes": 0}, "spec.trainer.numNodes: Input should be greater than or equal to 1"),
         ({"memory": "a lot"}, "memory='a lot' is no quantity of Kubernetes"),
+        ({"memory": "16ki"}, "memory='16ki' is no quantity of Kubernetes"),
         ({"namespace": "My Lab"}, "metadata.namespace: String should match"),
         ({"environment": {"a b": "1"}}, "spec.trainer.env.1.name: String should match"),
     ],

@@ -1,11 +1,10 @@
-"""`parallel.run`: failures that name the rank, and nothing left running; results and logs are
-checked with the strategies.
-"""
+"""`parallel.run`: results and logs, failures that name the rank, and nothing left running."""
 
 from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import pytest
 from paifuser_lab import parallel
 from paifuser_lab.errors import ParallelError, StoppedError
 from paifuser_lab.parallel import launch
+from paifuser_lab.stopping import terminated_like_ctrl_c
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +45,27 @@ def once_to_rank_1(number: int) -> Callable[[], bool]:
     return send
 
 
+def test_what_each_rank_returns_prints_and_tells_comes_with_its_rank():
+    lines, told = [], []
+    factor = 2
+
+    def local(more: int) -> int:  # as a notebook's function, sent by value
+        rank = parallel.join().rank
+        sys.stdout.write(f"has {factor * rank}\n")
+        parallel.tell({"rank": rank})
+        return rank + more
+
+    results = parallel.run(
+        local,
+        5,
+        on_log=lambda rank, line: lines.append((rank, line)),
+        on_told=lambda rank, value: told.append((rank, value)),
+    )
+    assert results == [5, 6]
+    assert {(0, "has 0"), (1, "has 2")} <= set(lines)
+    assert sorted(told, key=str) == [(0, {"rank": 0}), (1, {"rank": 1})]
+
+
 def test_a_killed_rank_ends_all_and_is_named(monkeypatch):
     monkeypatch.setattr(launch, "GRACE_S", 0.0)
     with pytest.raises(ParallelError, match=r"rank 1 of 2 was killed by SIGKILL; all 2 were ended"):
@@ -57,17 +78,18 @@ def test_a_rank_that_stands_still_is_an_error_within_the_timeout(monkeypatch):
         parallel.run(asleep, timeout_s=0.5, should_stop=once_to_rank_1(signal.SIGSTOP))
 
 
-def seen(rank: int, failure: dict[str, Any] | None = None, is_stopped: bool = False) -> Any:
-    """A rank that has failed or is still at work."""
-    return SimpleNamespace(
-        rank=rank, failure=failure, is_stopped=is_stopped, is_over=failure is not None
-    )
+def seen(rank: int, failure: dict[str, Any] | None = None, **other: Any) -> Any:
+    """A rank that has failed, has ended, or is still at work."""
+    known = {"is_stopped": False, "result": []} | other
+    is_over = failure is not None or bool(known["result"])
+    return SimpleNamespace(rank=rank, failure=failure, is_over=is_over, **known)
 
 
 @pytest.mark.parametrize(
     ("second", "words"),
     [
         (seen(1), r"rank 0 of 2 failed: late; it waited up to 3 s for rank 1, still at work"),
+        (seen(1, result=[7]), "rank 0 of 2 failed: late; rank 1 had ended already: do all take as"),
         (seen(1, is_stopped=True), "rank 1 of 2 stands still, as a signal has stopped it; all"),
         (seen(1, {"message": "broken.", "traceback": "", "is_by_another": False}), "rank 1 .*: br"),
     ],
@@ -92,6 +114,41 @@ def test_an_interrupt_and_a_stop_leave_no_process():
     assert len(asked[0]) == 2
     with pytest.raises(StoppedError):
         parallel.run(asleep, should_stop=lambda: True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_processes_start_or_end_comes_after_all_have_ended(monkeypatch, number):
+    """Two in a row too, as an impatient user gives them; SIGTERM as the command line handles it."""
+    started = []
+
+    class Interrupted(launch.Rank):
+        def __init__(self, *options: Any) -> None:
+            super().__init__(*options)
+            started.append(self.process)
+            signal.raise_signal(number)  # it is not in the list of ranks yet
+
+        def end(self) -> None:
+            signal.raise_signal(number)
+            super().end()
+
+    monkeypatch.setattr(launch, "Rank", Interrupted)
+    with terminated_like_ctrl_c(), pytest.raises(KeyboardInterrupt):
+        parallel.run(asleep)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
+def test_a_rank_whose_end_fails_does_not_keep_the_others(monkeypatch):
+    def broken(rank: int, line: str) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    class Chatty(launch.Rank):
+        def end(self) -> None:
+            super().end()
+            self.on_log(self.rank, "ended")
+
+    monkeypatch.setattr(launch, "Rank", Chatty)
+    with pytest.raises(BrokenPipeError):
+        parallel.run(asleep, on_log=broken, should_stop=lambda: True)
 
 
 def test_what_cannot_run_is_refused_in_a_sentence(monkeypatch):

@@ -98,6 +98,30 @@ def test_no_pass_begins_before_its_input_is_there(schedule, times, microbatches,
         assert all(a[1] <= b[0] for a, b in pairwise(own))
 
 
+@given(
+    st.sampled_from(sorted(SCHEDULES)),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+def test_stages_that_share_cores_are_no_quicker_than_the_cores_allow(schedule, times, count, cores):
+    forward, backward = zip(*times, strict=True)
+    own = span_ms(simulate(schedule, forward, backward, count))
+    shared = span_ms(simulate(schedule, forward, backward, count, cores=cores))
+    work = count * (sum(forward) + sum(backward))
+    assert shared >= max(own, work / cores) - 1e-6
+    if cores >= len(times):
+        assert shared == pytest.approx(own)
+    if cores == 1:
+        assert shared == pytest.approx(work)
+
+
+def test_two_stages_on_one_core_take_turns_at_half_the_speed():
+    slots = simulate("gpipe", [2, 2], [2, 2], 2, cores=1)
+    both = [slot for slot in slots if (slot.stage, slot.microbatch) in ((0, 1), (1, 0))][:2]
+    assert [(slot.begin_ms, slot.end_ms) for slot in both] == [(2, 6), (2, 6)]
+
+
 def test_one_forward_one_backward_keeps_as_many_microbatches_as_stages_follow():
     kept = []
     for tasks in tasks_of("1f1b", 3, 6):

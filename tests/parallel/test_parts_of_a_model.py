@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from paifuser_lab.parallel import run
-from tests.support.parallel_checks import everything
+from tests.support.forked import forked
 
 EQUAL = 2e-5  # the largest difference of a weight after some steps with momentum
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    return run(everything, processes=2, timeout_s=60, threads=1)
+def ranks(tmp_path_factory):
+    checks = {2: "tests.support.parallel_checks:everything"}
+    return forked(checks, tmp_path_factory.mktemp("ranks"))[2]
 
 
 def test_column_and_row_layers_give_the_outputs_gradients_and_weights_of_the_whole(ranks):

@@ -1,19 +1,19 @@
-"""Every strategy against one process, in two processes that are started once for all checks."""
+"""Every strategy against one process, in two and in four processes that are started once."""
 
 from __future__ import annotations
-
-import sys
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import paifuser_lab as lab
 from paifuser_lab import parallel
 from paifuser_lab.bench.parallel_kills import kill_ranks
 from paifuser_lab.errors import FileError, ParallelError
 from paifuser_lab.parallel import DataParallel
 from paifuser_lab.parallel.exchange import Traffic, mean_bytes
+from tests.support.forked import forked
 from tests.support.parallel_checkpoints import SAVED
 from tests.support.parallel_loops import (
     EVERY_STEP,
@@ -21,7 +21,6 @@ from tests.support.parallel_loops import (
     STRATEGIES,
     adam,
     descent,
-    everything,
     model,
     reference,
     step_on,
@@ -39,36 +38,30 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def launched(folder):
-    """The results of all ranks, what they printed, and what they told."""
-    lines, told = [], []
-    factor = 2
-
-    def local(name):  # as a notebook's function, sent by value
-        rank = parallel.join().rank
-        sys.stdout.write(f"has {factor * rank}\n")
-        parallel.tell({"rank": rank})
-        return everything(name)
-
-    results = parallel.run(
-        local,
-        str(folder),
-        on_log=lambda rank, line: lines.append((rank, line)),
-        on_told=lambda rank, value: told.append((rank, value)),
-    )
-    return results, lines, told
+def groups(folder):
+    """The results of two ranks and of four."""
+    module = "tests.support.parallel_loops"
+    return forked({2: f"{module}:everything", 4: f"{module}:on_four"}, folder)
 
 
 @pytest.fixture(scope="module")
-def ranks(launched):
-    return launched[0]
+def ranks(groups):
+    return groups[2]
 
 
-def test_what_each_rank_prints_and_tells_comes_with_its_rank(launched):
-    results, lines, told = launched
-    assert len(results) == 2
-    assert {(0, "has 0"), (1, "has 2")} <= set(lines)
-    assert sorted(told, key=str) == [(0, {"rank": 0}), (1, {"rank": 1})]
+def test_models_of_every_kind_end_with_the_weights_of_one_process_on_two_and_four(groups):
+    rows = [*groups[2][0]["equal"], *groups[4][0]]
+    assert len(rows) == 10
+    assert [row for row in rows if not row.is_equal] == []
+    assert {row.spread for row in rows} == {0.0}
+
+
+def test_ranks_that_take_more_steps_than_others_are_told(ranks):
+    for rank in ranks:
+        assert (
+            "steps when weights were to be averaged, and the ranks 5 to 6" in rank["uneven steps"]
+        )
+        assert "prepare(model, optimizer, loader)" in rank["uneven steps"]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -112,7 +105,7 @@ def test_bytes_are_counted_and_fall(ranks):
     assert all(len(steps) == STEPS for steps in sent.values())
     assert set(sent["ddp"]) == {WEIGHTS}  # a mean of two ranks sends each weight once
     assert set(sent["bf16"]) == {WEIGHTS // 2}
-    flag = 4  # of the check whether all is finite
+    flag = 24  # of the check whether all is finite and all have taken as many steps
     assert sent["local"] == tuple(
         WEIGHTS + flag if step in (1, 2, 4) else 0 for step in range(1, 7)
     )
@@ -148,6 +141,8 @@ def test_a_value_that_is_not_finite_names_rank_and_layer_and_changes_no_weight(r
         ("model", r"the weight 'weight': rank 0 has torch.float32 (2, 2), and rank 1 has"),
         ("recipe", "the recipe: rank 0 has lr=0, and rank 1 has lr=1"),
         ("data", "the number of examples: rank 0 has 10, and rank 1 has 11"),
+        ("shared data", "the number of examples: rank 0 has 10, and rank 1 has 11"),
+        ("batch", "the batch size: rank 0 has 2, and rank 1 has 3"),
         ("strategy", "the strategy: rank 0 has weights averaged every 2 steps"),
     ],
 )
@@ -161,9 +156,10 @@ def test_an_optimizer_of_the_weights_before_they_were_divided_is_refused(ranks):
 
 
 @pytest.mark.parametrize("name", ["ddp", "int8", "full"])
-def test_statistics_of_batch_norm_end_as_their_mean(ranks, name):
+def test_statistics_of_batch_norm_begin_as_those_of_rank_0_and_end_as_their_mean(ranks, name):
     for rank in ranks:
-        final, mean = rank["batch norm"][name]
+        start, final, mean = rank["batch norm"][name]
+        assert start.tolist() == [0.0] * 4
         torch.testing.assert_close(final, mean)
 
 
@@ -232,7 +228,7 @@ def test_a_killed_rank_goes_on_from_the_last_checkpoint_and_ends_as_if_nothing_h
     kill = result.kills[0]
     assert kill.resumed_at <= kill.step + 1
     assert (kill.resumed_at - 1) % 5 == 0  # what was stored last
-    assert result.title.startswith("1 kills") and result.title in result.summary
+    assert result.title.startswith("1 kill in") and result.title in result.summary
     assert result.table()[0]["went on from"] == str(kill.resumed_at)
 
 
@@ -248,6 +244,23 @@ def test_in_one_process_everything_stays_as_it_is():
     assert report.sent_bytes == (0,)
     assert "there is one process" in str(report)
     assert strategy.sent_bytes == 0
+
+
+def test_torch_s_own_data_parallel_trains_as_before_and_is_said_to_do_nothing():
+    modules = [model(), model()]
+    wrapped, optimizers = nn.DataParallel(modules[0]), [adam(module) for module in modules]
+    lab.enable_data_parallelism()
+    try:
+        for step in range(3):
+            step_on(wrapped, optimizers[0], tokens(step, 0))
+        status = str(lab.status())
+    finally:
+        lab.disable()
+    for step in range(3):
+        step_on(modules[1], optimizers[1], tokens(step, 0))
+    for name, weight in modules[1].state_dict().items():
+        assert torch.equal(modules[0].state_dict()[name], weight)
+    assert "torch.nn.DataParallel does nothing here" in " ".join(status.split())
 
 
 @pytest.mark.parametrize(

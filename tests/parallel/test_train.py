@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 from typer.testing import CliRunner
 
+import paifuser_lab as lab
 from paifuser_lab.cli import train as command
 from paifuser_lab.cli.program import app
-from tests.support.parallel_loops import lab_training
+from tests.support.parallel_loops import weights
+
+
+def lab_training(folder: str, processes: int, **options: Any) -> dict[str, Any]:
+    """`lab.train` of a small classifier, here or in several processes."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(5, 7, 6, generator=generator)  # 7 rows do not divide evenly
+    batches = [(batch, batch[:, :3].argmax(1)) for batch in inputs]
+
+    def accuracy(module: nn.Module, data: Any) -> float:
+        hits = [(module(batch).argmax(1) == labels).float().mean() for batch, labels in data]
+        return float(torch.stack(hits).mean())
+
+    work = lab.Workload(
+        module, batches[0][0], name="rows", loss=functional.cross_entropy, train=batches,
+        test=batches, metric=accuracy,
+    )  # fmt: skip
+    records: list[Any] = []
+    record = lab.train(
+        work, processes=processes, checkpoint=f"{folder}/rows.safetensors", epochs=2,
+        learning_rate=0.01, monitor=records.append, monitor_every_s=0.0, **options,
+    )  # fmt: skip
+    return {"record": record, "weights": weights(module), "records": records}
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """The same training in one process and in two."""
-    return [
-        lab_training(str(tmp_path_factory.mktemp("training")), processes) for processes in (1, 2)
-    ]
+    """The same training in one process and in two, and the progress that the second printed."""
+    alone = lab_training(str(tmp_path_factory.mktemp("alone")), 1)
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(printed):
+        patch.setenv("PAIFUSER_PROGRESS", "lines")
+        patch.setattr("paifuser_lab.progress.LINE_EVERY_S", -1.0)
+        together = lab_training(str(tmp_path_factory.mktemp("together")), 2)
+    return [alone, together | {"printed": printed.getvalue()}]
 
 
 def test_two_processes_train_as_one(both):
@@ -36,6 +71,11 @@ def test_the_record_has_a_row_for_each_rank_also_while_it_runs(both):
     assert sum("sent" in remark for remark in record.remarks) == 2
     running = both[1]["records"][:-1]
     assert any(len(record.ranks) == 2 and record.is_running for record in running)
+
+
+def test_progress_of_all_steps_is_shown(both):
+    lines = both[1]["printed"].splitlines()
+    assert lines[-1] == "training: 10 of 10" and len(lines) > 2
 
 
 def test_the_command_line_becomes_torchrun(tmp_path, monkeypatch):

@@ -164,9 +164,8 @@ def exchanges() -> dict[str, Any]:
     }
 
 
-def everything() -> dict[str, Any]:
-    """All checks of one launch."""
-    torch.set_num_threads(1)
+def everything(folder: str) -> dict[str, Any]:
+    """All checks of one of two ranks."""
     return {
         "layers": single_layers(),
         "divided": {name: divided(name, 5) for name in MODELS},

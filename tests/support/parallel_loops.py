@@ -4,7 +4,7 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from paifuser_lab.bench.parallel_equal import compared
+from paifuser_lab.bench.parallel_rows import EqualRow
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.parallel import DataParallel, join
 from paifuser_lab.parallel.exchange import LEVELS, CompressedMean, Exchange, Traffic
@@ -173,14 +175,22 @@ def disagreeing() -> dict[str, str]:
     rank = join().rank
     examples = TensorDataset(torch.arange(10 + rank))
     layers = [nn.Linear(2, 2 + index) for index in range(2)]
+    strategy = DataParallel()
+    message = refused(lambda: strategy.prepare(layers[rank]))
+    assert strategy.prepare(layers[0]) is layers[0]  # nothing is half prepared
+    strategy.finish()
+
+    def loader(data: Any, batch_size: int = 2, *, shared: bool = False) -> str:
+        batches = DataLoader(data, batch_size=batch_size)
+        strategy = DataParallel(shared_memory=shared)
+        return refused(lambda: strategy.prepare(nn.Linear(2, 2), None, batches))
+
     return {
-        "model": refused(lambda: DataParallel().prepare(layers[rank])),
+        "model": message,
         "recipe": refused(lambda: DataParallel(recipe=f"lr={rank}").prepare(nn.Linear(2, 2))),
-        "data": refused(
-            lambda: DataParallel().prepare(
-                nn.Linear(2, 2), None, DataLoader(examples, batch_size=2)
-            )
-        ),
+        "data": loader(examples),
+        "shared data": loader(examples, shared=True),
+        "batch": loader(TensorDataset(torch.arange(10)), 2 + rank),
         "strategy": refused(lambda: DataParallel(2 + rank).prepare(nn.Linear(2, 2))),
     }
 
@@ -197,13 +207,15 @@ def optimizer_of_before() -> str:
 
 
 def batch_norm() -> dict[str, Any]:
-    """The statistics that each rank ends with, and the mean of those it had."""
+    """The statistics that each rank begins and ends with, and the mean of those they had."""
     results = {}
     for name in ("ddp", "int8", "full"):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 16))
+        module[1].running_mean.fill_(join().rank)
         strategy = DataParallel(**STRATEGIES[name])
         wrapped, optimizer = strategy.prepare(module, adam(module))
+        start = module[1].running_mean.clone()
         generator = torch.Generator().manual_seed(strategy.group.rank)
         for _ in range(3):
             optimizer.zero_grad()
@@ -211,7 +223,8 @@ def batch_norm() -> dict[str, Any]:
             optimizer.step()
         own = [module[1].running_mean.clone() for _ in range(strategy.group.world)]
         dist.all_gather(own, module[1].running_mean.clone())
-        results[name] = (strategy.finish()[1].running_mean, torch.stack(own).mean(0))
+        final = strategy.finish()[1].running_mean
+        results[name] = (start, final, torch.stack(own).mean(0))
     return results
 
 
@@ -237,8 +250,37 @@ def shared_batches() -> dict[str, Any]:
     return results
 
 
+def uneven_steps() -> str:
+    """Rank 1 has a batch less than rank 0, and no loader was prepared."""
+    strategy = DataParallel(sync_frequency=4)
+    module = strategy.prepare(model())
+    optimizer = adam(module)
+    for step in range(6 - strategy.group.rank):
+        step_on(module, optimizer, tokens(step, strategy.group.rank))
+    return refused(strategy.finish)
+
+
+def equal_to_one(cases: Sequence[tuple[str, str]], steps: int) -> list[EqualRow]:
+    """Models trained by strategies of `bench parallel --equal`, each against one process."""
+    return [compared(name, strategy, steps) for name, strategy in cases]
+
+
+def on_four(folder: str) -> list[EqualRow]:
+    """The checks of one of four ranks."""
+    cases = [
+        ("cnn", "DDP"),
+        ("cnn", "local 8"),
+        ("vit", "tensor parallel"),
+        ("vit", "ZeRO"),
+        ("gpt-like", "FSDP2"),
+        ("gpt-like", "local 8, int8 differences"),
+        ("gpt-like", "pipeline, 1f1b"),
+    ]
+    return equal_to_one(cases, 4)
+
+
 def everything(folder: str) -> dict[str, Any]:
-    """All checks of one rank."""
+    """All checks of one of two ranks."""
     from paifuser_lab.bench import parallel_kill_rank
     from paifuser_lab.bench.parallel_kills import STEPS_A_KILL
     from tests.support.parallel_checkpoints import checkpoints
@@ -253,6 +295,8 @@ def everything(folder: str) -> dict[str, Any]:
         "bad": {name: bad_gradient(name) for name in ("ddp", "bf16", "int8", "zero", "full")},
         "disagreeing": disagreeing(),
         "before": optimizer_of_before(),
+        "uneven steps": uneven_steps(),
+        "equal": equal_to_one([("cnn", "DDP"), ("cnn", "FSDP2"), ("vit", "local 8")], 4),
         "plain loop": [plain_loop(every) for every in (1, 2)],
         "batch norm": batch_norm(),
         "shared": shared_batches(),
@@ -274,29 +318,3 @@ def plain_loop(every: int) -> dict[str, Any]:
     status = str(lab.status())
     lab.disable()
     return {"weights": weights(module), "status": status}
-
-
-def lab_training(folder: str, processes: int, **options: Any) -> dict[str, Any]:
-    """`lab.train` of a small classifier, here or in several processes."""
-    import paifuser_lab as lab
-
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(5, 7, 6, generator=generator)  # 7 rows do not divide evenly
-    batches = [(batch, batch[:, :3].argmax(1)) for batch in inputs]
-
-    def accuracy(module: nn.Module, data: Any) -> float:
-        hits = [(module(batch).argmax(1) == labels).float().mean() for batch, labels in data]
-        return float(torch.stack(hits).mean())
-
-    work = lab.Workload(
-        module, batches[0][0], name="rows", loss=functional.cross_entropy, train=batches,
-        test=batches, metric=accuracy,
-    )  # fmt: skip
-    records: list[Any] = []
-    record = lab.train(
-        work, processes=processes, checkpoint=f"{folder}/rows.safetensors", epochs=2,
-        learning_rate=0.01, monitor=records.append, monitor_every_s=0.0, **options,
-    )  # fmt: skip
-    return {"record": record, "weights": weights(module), "records": records}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...records import readable_bytes
-from ..parallel_rows import LinkStep, ParallelBench, readable_losses
+from ..parallel_kills import KillBench
+from ..parallel_rows import EqualBench, LinkStep, ParallelBench, readable_losses
 from .folder import Block, Records
 from .text import number, paragraph, percent, ratio, table
 
@@ -49,8 +50,15 @@ def pipelines(records: Records) -> str:
             record.split,
             f"{record.predicted_ms:.3g} ms",
             "–" if record.measured_ms is None else f"{record.measured_ms:.3g} ms",
-            percent(record.predicted_bubble, 0),
-            "–" if record.measured_bubble is None else percent(record.measured_bubble, 0),
+            *(
+                "–" if share is None else percent(share, 0)
+                for share in (
+                    record.predicted_bubble,
+                    record.measured_bubble,
+                    record.explained_bubble,
+                    record.core_wait_share,
+                )
+            ),
         ]
         for record in measured.pipelines
     ]
@@ -61,8 +69,33 @@ def pipelines(records: Records) -> str:
         "measured",
         "bubble, predicted",
         "measured",
+        "from measured passes",
+        "waited for a core",
     )
     return table(header, lines)
+
+
+def equal(records: Records) -> str:
+    """A row for each strategy: how far its weights end from those of one process."""
+    measured = records.get("parallel_equal", EqualBench)
+    if measured is None or not measured.rows:
+        return ""
+    rows = measured.table()
+    caption = paragraph(
+        f"`paifuser-lab bench parallel --equal`: {measured.title}. A figure is the distance from",
+        "the weights of one process over the same batches (or of batch-norm's statistics where",
+        "that is larger), as a share of how far the training moved them; columns are model and",
+        f"processes. {measured.summary.partition('; ')[2].capitalize()}.",
+    )
+    return f"{caption}\n\n{table(tuple(rows[0]), [list(row.values()) for row in rows])}"
+
+
+def kills(records: Records) -> str:
+    """How many of the killed ranks went on, and after how long."""
+    measured = records.get("parallel_kills", KillBench)
+    if measured is None or not measured.kills:
+        return ""
+    return paragraph(f"`paifuser-lab bench parallel --kills {len(measured.kills)}`: {measured}.")
 
 
 def links(records: Records) -> str:
@@ -99,4 +132,10 @@ def _milliseconds(row: LinkStep | None) -> str:
     return f"{row.simulated_ms:.3g}{measured}"
 
 
-BLOCKS: dict[str, Block] = {"parallel": parallel, "pipelines": pipelines, "links": links}
+BLOCKS: dict[str, Block] = {
+    "parallel": parallel,
+    "pipelines": pipelines,
+    "links": links,
+    "equal": equal,
+    "kills": kills,
+}
