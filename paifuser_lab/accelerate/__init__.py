@@ -6,6 +6,7 @@ watcher       sees the loop's models, optimizer steps and losses, through torch'
 calls         the call of one model, in training as the switches want it
 loop          one loop: its steps and losses, the blocks of steps that are judged
 running       its parts, and the switches in force
+block         the block of steps that runs now
 judge         which switches stay, decided by blocks of steps
 race          ways to run a loop, compared in turn
 losses        whether the losses are still those of the reference

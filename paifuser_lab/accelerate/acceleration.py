@@ -126,7 +126,11 @@ class Acceleration:
         self._losses.append(loss)
         self._skips = False
 
-    def before_step(self, optimizer: Optimizer) -> bool:
+    def end_backward(self) -> None:
+        """It has ended."""
+        self.loop.end_backward()
+
+    def before_step(self, optimizer: Optimizer, *, has_closure: bool = False) -> bool:
         """An optimizer is about to step; False skips the step."""
         is_cpu = self.loop.parts.device.type == "cpu"
         if self._losses and (is_cpu or self.loop.steps % READ_EVERY == 0):
@@ -135,6 +139,9 @@ class Acceleration:
             self._watch_finite(losses)
         if optimizer not in self.loop.parts.optimizers:
             return True
+        if has_closure and not self.loop.parts.has_closure:
+            self.loop.parts.has_closure = True
+            self.loop.reconsider()
         if bad := [loss for loss in self._read if not math.isfinite(loss)]:
             self._skips |= self.loop.take_back_inexact(bad[0])
         return not self._skips and self.loop.before_step(optimizer)
@@ -145,7 +152,7 @@ class Acceleration:
         if optimizer not in loop.parts.optimizers:
             self._meet(optimizer)
             return
-        loop.end_optimizer_step(optimizer)
+        loop.after_step(optimizer)
         if optimizer is not loop.leader:
             self._stray_steps += 1
             if self._stray_steps > MOST_STRAY_STEPS:
@@ -200,10 +207,15 @@ class Acceleration:
         loop = self.loop
         if label in loop.obstacles:
             return "not offered", loop.obstacles[label]
+        if loop.stopped:
+            return "taken back", loop.stopped
         if not switch.is_judged:
             return ("on" if label in loop.on else "waiting"), switch.why()
-        if loop.judge is None or label in loop.judge.names_waiting:
+        if loop.judge is None:
             return "waiting", ""
+        if label in loop.judge.names_waiting:
+            before = loop.judge.verdicts.get(label)
+            return "waiting", f"{before.why}; it is tried again" if before is not None else ""
         race = loop.judge.race
         is_racing = race is not None and any(
             label in way - race.reference for way in race.ways if way not in race.dropped

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from ..arguments import bytes_of
 from ..errors import AccelerationError
 from ..records import AccelerationStatus
 from .acceleration import Acceleration
@@ -31,6 +32,7 @@ def enable(
     memory_pool: bool = True,
     threads: bool = True,
     compile: bool = True,
+    memory_limit: int | str | None = None,
 ) -> Acceleration:
     """Make the training loop that follows faster: every switch is tried on blocks of its steps and
     kept only if it is measured to be faster and the loss stays in its band.
@@ -41,7 +43,9 @@ def enable(
         lab.status()  # what is on, what was taken back, and why
         lab.disable()  # everything as before
 
-    `precision` is "bf16", "fp16" (with scaled gradients) or None. Compiling begins only in a loop
+    `precision` is "bf16", "fp16" (with scaled gradients) or None. Where the peak of memory, of the
+    process or of a GPU's tensors, is above `memory_limit` ("2 GB"), the model's repeated blocks
+    compute their activations again. Compiling begins only in a loop
     that has run for 200 steps and 30 seconds. The loop has to run in the thread of this call.
     """
     chosen = {
@@ -51,11 +55,14 @@ def enable(
         "memory_pool": memory_pool,
         "threads": threads,
         "compile": compile,
+        "checkpointing": memory_limit is not None,
     }
     names = {name for name, is_chosen in chosen.items() if is_chosen}
     if not names:
         raise AccelerationError("enable() was given no switch; leave one of them on.")
-    return _add("enable", names, {"precision": precision})
+    if memory_limit is not None:
+        bytes_of(memory_limit)  # which raises for what is no size
+    return _add("enable", names, {"precision": precision, "memory_limit": memory_limit})
 
 
 def disable() -> None:

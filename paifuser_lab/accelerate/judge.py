@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from .race import PLAIN, Block, Offer, Race, Verdict, Way
+from .race import MAX_ROUNDS, PLAIN, ROUNDS, Block, Offer, Race, Verdict, Way
 
 FIRST_STEPS, BUDGET = 200, 0.1  # judging may add this share to the time of the first steps
 
 
 class Judge:
     """Races one after another: the first switches in every combination, each later group on top of
-    the best so far.
+    the best so far; then once more, and longer, the switches that seemed to help without a proof.
     """
 
     def __init__(self, together: Sequence[Offer], later: Iterable[Sequence[Offer]] = ()) -> None:
@@ -28,6 +28,8 @@ class Judge:
         self.judged_steps = 0
         self.spent_steps = 0.0  # beyond those of the references, in steps of theirs
         self._waiting: deque[Sequence[Offer]] = deque()
+        self._again: deque[Offer] = deque()  # those without a proof
+        self._has_spent = False
         if together:
             names = sorted(self.offers)
             ways = [
@@ -47,18 +49,19 @@ class Judge:
 
     @property
     def names_waiting(self) -> set[str]:
-        """The switches that no race has begun with."""
-        return {offer.name for group in self._waiting for offer in group}
+        """The switches that no race has begun with, or that are to have another."""
+        return {offer.name for group in (*self._waiting, self._again) for offer in group}
 
     def next_way(self) -> Way | None:
         """The way of the next block; None when there is nothing to judge: then `best` holds."""
         while True:
             if self.race is None:
-                if not self._waiting:
+                if not self._waiting and not self._again:
                     return None
-                group = self._waiting.popleft()
+                group = self._waiting.popleft() if self._waiting else [self._again.popleft()]
                 ways = [self.best, *(self.best | {offer.name} for offer in group)]
-                self.race = Race(ways, self.offers)
+                is_again = any(offer.name in self.verdicts for offer in group)
+                self.race = Race(ways, self.offers, rounds=MAX_ROUNDS if is_again else ROUNDS)
             way = self.race.next_way()
             if way is not None:
                 return way
@@ -73,8 +76,8 @@ class Judge:
         self.judged_steps += len(block.seconds) + bool(block.warm_s)
         self._count_cost(block, self.race)
         self.race.add(block)
-        if self.is_spent(steps):
-            self.race.is_over = True
+        self._has_spent = self.is_spent(steps)
+        self.race.is_over |= self._has_spent
 
     def share(self, steps: int) -> float | None:
         """The time that judging added, as a share of the first 200 steps, or of all past those."""
@@ -109,11 +112,12 @@ class Judge:
             for group in self._waiting
             if (kept := [offer for offer in group if offer.name not in gone])
         )
+        self._again = deque(offer for offer in self._again if offer.name not in gone)
         if self.race is not None and any(gone & way for way in self.race.ways):
             ways = list(dict.fromkeys(way - gone for way in self.race.ways))
             known = {way: blocks for way, blocks in self.race.blocks.items() if not gone & way}
             dropped = {way: text for way, text in self.race.dropped.items() if not gone & way}
-            self.race = Race(ways, self.offers)
+            self.race = Race(ways, self.offers, rounds=self.race.rounds)
             self.race.blocks |= known
             self.race.dropped |= dropped
 
@@ -127,6 +131,10 @@ class Judge:
 
     def _finish(self, race: Race) -> None:
         self.best = race.best()
-        for name in {name for way in race.ways for name in way - race.reference}:
-            self.verdicts[name] = race.verdict(name)
+        for name in sorted({name for way in race.ways for name in way - race.reference}):
+            verdict, is_again = race.verdict(name), name in self.verdicts
+            if not is_again and not self._has_spent and race.is_undecided(name):
+                self._again.append(self.offers[name])
+            if not is_again or verdict.ratio is not None:
+                self.verdicts[name] = verdict
         self.race = None

@@ -5,9 +5,7 @@ judged. Everything changes between two steps.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,11 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import first_line
+from .block import OpenBlock
 from .calls import AcceleratedCall
 from .judge import Judge
 from .losses import LossWatch
 from .meter import Meter, Moment
-from .race import HOPELESS, PLAIN, Block, Way
+from .race import PLAIN
 from .running import Running
 from .switches import SWITCHES, Parts, Switch
 from .switches.channels_last import ChannelsLast
@@ -28,22 +27,8 @@ from .switches.memory_reuse import MemoryReuse
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 WARM_STEPS = 2
-BLOCK_S, MIN_STEPS, MAX_STEPS = 0.05, 3, 10  # of a block
 CHECK_EVERY = 10  # steps between looks at the structure
 TOGETHER = ("precision", "channels_last")  # raced in every combination
-
-
-@dataclass
-class _Open:
-    """The block that runs now."""
-
-    way: Way
-    needs_warm_up: bool
-    is_wall: bool
-    warm_s: float = 0.0
-    seconds: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    has_peak: bool = False
 
 
 class Loop(Running):
@@ -55,7 +40,7 @@ class Loop(Running):
         self.steps, self.stopped = 0, ""
         self.is_disturbed = False
         self.is_wall = True
-        self._block: _Open | None = None
+        self._block: OpenBlock | None = None
         self._watch = LossWatch()
         self._last = self._began = meter.now(torch.device("cpu"))
         self._structure: tuple[Any, ...] = ()
@@ -82,14 +67,28 @@ class Loop(Running):
         order = list(SWITCHES.values())
         known.sort(key=lambda switch: order.index(type(switch)))
         self.switches = {switch.label: switch for switch in known}
-        if not self.parts.optimizers:
+        if not self.parts.optimizers or self.stopped:
             return
-        self.find_obstacles(switches)
-        self.go(self.on | self.asked)
+        self.reconsider()
         for switch in switches:
             is_free = switch.is_judged and switch.label not in self.obstacles
             if self.judge is not None and is_free and not isinstance(switch, Compiled):
                 self.judge.add_offer(switch.offer)
+
+    def reconsider(self) -> None:
+        """Find anew what this loop cannot have, since it or its switches have changed; the block
+        that runs now was of another loop.
+        """
+        way, self._block = self.on, None
+        self.go(PLAIN)
+        self.find_obstacles(self.switches.values())
+        offers = self.judge.offers.keys() if self.judge is not None else set()
+        for label in sorted((way | offers) & self.obstacles.keys()):
+            if label in way:
+                self.take_back([label], self.obstacles[label])
+            elif self.judge is not None:
+                self.judge.withdraw([label], self.obstacles[label])
+        self.go((way - self.obstacles.keys()) | self.asked)
 
     def remove(self, name: str) -> None:
         """Restore what a switch changed and forget it."""
@@ -107,10 +106,18 @@ class Loop(Running):
         self.notes.append(f"stopped: {why}")
         logger.warning("%s", self.notes[-1])
 
-    def end_optimizer_step(self, optimizer: Optimizer) -> None:
+    def before_step(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer may step."""
+        may_step = self.allows_step(optimizer)
+        if self._block is not None:
+            self._block.enter_optimizer(self.meter.now(self.parts.device, is_measuring=True))
+        return may_step
+
+    def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer of the loop has stepped."""
-        for label in self.on:
-            self.switches[label].after_step(optimizer)
+        if self._block is not None:
+            self._block.leave_optimizer(self.meter.now(self.parts.device, is_measuring=True))
+        self.end_optimizer_step(optimizer)
 
     def leave(self) -> None:
         """Restore the models, the optimizers and torch's settings."""
@@ -177,15 +184,6 @@ class Loop(Running):
             self.go(self.on - set(inexact))
         return bool(inexact)
 
-    def before_step(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer may step."""
-        answers = [
-            switch.before_step(optimizer)
-            for label, switch in self.switches.items()
-            if label in self.on
-        ]
-        return all(answers)
-
     def _note_losses(self, losses: Sequence[float]) -> None:
         for loss in losses:
             for label, switch in self.switches.items():
@@ -215,13 +213,8 @@ class Loop(Running):
         elif is_disturbed:
             return
         else:
-            seconds = taken.wall_s if block.is_wall else taken.cpu_s
-            if block.needs_warm_up:
-                block.needs_warm_up, block.warm_s = False, block.warm_s + seconds
-            else:
-                block.seconds.append(seconds)
-                block.losses += losses
-            if len(block.seconds) >= self._steps_of(block) or self._is_hopeless(block):
+            block.add(taken, list(losses))
+            if block.is_over(self.judge.race):
                 self._end_block(block)
 
     def _begin(self) -> None:
@@ -259,33 +252,17 @@ class Loop(Running):
         is_wall = self._needs_wall()
         is_changed = self.on != before
         cost_s = changed.wall_s if is_wall else changed.cpu_s
-        self._block = _Open(way, is_changed, is_wall, cost_s if is_changed else 0.0)
+        self._block = OpenBlock(way, is_changed, is_wall, cost_s if is_changed else 0.0)
         self.is_wall = is_wall if self.judge.judged_steps == 0 else self.is_wall
+        if self.judge.race is not None and self.judge.race.has_limit:
+            self.meter.trim(self.parts.device)
         self._block.has_peak = self.meter.restart_peak(self.parts.device)
 
-    def _end_block(self, block: _Open) -> None:
+    def _end_block(self, block: OpenBlock) -> None:
         assert self.judge is not None
         peak = self.meter.peak_bytes(self.parts.device) if block.has_peak else None
-        self.judge.add(
-            Block(block.way, tuple(block.seconds), tuple(block.losses), block.warm_s, peak),
-            self.steps,
-        )
+        self.judge.add(block.closed(peak), self.steps)
         self._next_block()
-
-    def _is_hopeless(self, block: _Open) -> bool:
-        """Whether a step was so slow that the block need not go on."""
-        assert self.judge is not None
-        race = self.judge.race
-        first = race.blocks[race.reference] if race is not None else []
-        limit = HOPELESS * first[0].median_s if first else math.inf
-        return bool(block.seconds) and min(block.seconds) > limit
-
-    def _steps_of(self, block: _Open) -> int:
-        """The steps of a block: enough for the clock where a step is short."""
-        if not block.seconds:
-            return MIN_STEPS
-        step_s = max(min(block.seconds), 1e-6)
-        return min(MAX_STEPS, max(MIN_STEPS, math.ceil(BLOCK_S / step_s)))
 
     def _needs_wall(self) -> bool:
         """Whether CPU time of this thread is not what a step takes."""

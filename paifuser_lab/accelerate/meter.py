@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from ..measure import peak_resident_bytes, restart_peak
+from ..measure.pages import return_free_memory
 
 
 class Moment(NamedTuple):
@@ -36,6 +37,11 @@ class Meter:
             torch.cuda.reset_peak_memory_stats(device)
             return True
         return restart_peak()
+
+    def trim(self, device: torch.device) -> None:
+        """Give freed memory back, which would count as held."""
+        if device.type == "cpu":
+            return_free_memory()
 
     def peak_bytes(self, device: torch.device) -> int | None:
         """The most that was held since then: by tensors on a GPU, else by the process."""

@@ -13,22 +13,32 @@ from dataclasses import dataclass, field
 import numpy
 
 from ..measure.timing import median_interval
+from ..records import readable_bytes
 from .losses import leaves_band
 
 Way = frozenset[str]
 PLAIN: Way = frozenset()
-MIN_ROUNDS, MAX_ROUNDS = 3, 8
+MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 27
+LOOKS = frozenset((*range(MIN_ROUNDS, ROUNDS + 1), 12, 18))  # rounds after which it may be decided
+WORTH = 1.02  # what seems to gain less after `ROUNDS` is not worth more of them
 HOPELESS = 1.5  # times slower than the reference: dropped after one block
 MAX_COST = 0.98  # a switch that saves memory may be so much slower
+NOT_FASTER = "not faster by more than its interval"
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A switch that this loop can have; an exact one changes no result beyond rounding in fp32."""
+    """A switch that this loop can have; an exact one changes no result beyond rounding in fp32.
+
+    One of the optimizers changes how long their own steps take and nothing else. One that saves
+    memory and has a limit is for a loop whose peak is above it, whatever it costs.
+    """
 
     name: str
     is_exact: bool = True
     saves_memory: bool = False
+    is_of_optimizers: bool = False
+    limit_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,15 @@ class Block:
     losses: tuple[float, ...] = ()
     warm_s: float = 0.0
     peak_bytes: int | None = None
+    optimizer_s: tuple[float, ...] = ()  # of each step, in the optimizers; empty if not measured
 
     @property
     def median_s(self) -> float:
         return float(numpy.median(self.seconds))
+
+    @property
+    def optimizer_median_s(self) -> float:
+        return float(numpy.median(self.optimizer_s))
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class Race:
     blocks: dict[Way, list[Block]] = field(default_factory=dict)
     dropped: dict[Way, str] = field(default_factory=dict)
     is_over: bool = False
+    rounds: int = ROUNDS  # at most
 
     def __post_init__(self) -> None:
         self.blocks = {way: [] for way in self.ways}
@@ -79,6 +95,12 @@ class Race:
     def reference(self) -> Way:
         return self.ways[0]
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether the peak of memory decides it."""
+        new = {name for way in self.ways for name in way - self.reference}
+        return any(self.offers[name].limit_bytes is not None for name in new)
+
     def next_way(self) -> Way | None:
         """The way of the next block; None when the race is decided. Each round goes through the
         ways in the other direction, so that one at its turn runs on without a change.
@@ -86,7 +108,8 @@ class Race:
         alive = [way for way in self.ways if way not in self.dropped]
         done = min(len(self.blocks[way]) for way in alive)
         due = [way for way in alive if len(self.blocks[way]) == done]
-        if self.is_over or len(alive) == 1 or (len(due) == len(alive) and done >= MAX_ROUNDS):
+        is_last = len(due) == len(alive) and done >= self.rounds
+        if self.is_over or len(alive) == 1 or is_last:
             return None
         return due[0] if done % 2 == 0 else due[-1]
 
@@ -97,12 +120,13 @@ class Race:
             return
         self.blocks[way].append(block)
         first = self.blocks[self.reference]
-        if way != self.reference and first and block.median_s > HOPELESS * first[0].median_s:
+        is_slow = bool(first) and block.median_s > HOPELESS * first[0].median_s
+        if way != self.reference and is_slow and not self.has_limit:
             self.drop(way, f"{block.median_s / first[0].median_s:.1f} times slower at once")
         self._check_losses(way)
         counts = {len(self.blocks[other]) for other in self.ways if other not in self.dropped}
-        if len(counts) == 1 and counts.pop() >= MIN_ROUNDS:
-            self._check_round()
+        if len(counts) == 1 and (done := counts.pop()) in LOOKS:
+            self._check_round(done)
 
     def drop(self, way: Way, why: str) -> None:
         """Run a way no more; the reference stays."""
@@ -112,15 +136,26 @@ class Race:
     def compared(self, without: Way, with_: Way) -> tuple[float, tuple[float, float]] | None:
         """How many times faster the second way is, with its 95% interval; None before two rounds
         of both.
+
+        Ways that differ in the optimizers alone are compared by the time of their steps, beside a
+        rest that is the same for both: what disturbs the rest does not disturb the comparison.
         """
         pairs = list(zip(self.blocks.get(without, ()), self.blocks.get(with_, ()), strict=False))
         if len(pairs) < 2:
             return None
-        ratios = [slow.median_s / fast.median_s for slow, fast in pairs]
-        return median_interval(numpy.asarray(ratios))
+        is_timed = self._is_of_optimizers(without ^ with_) and all(
+            block.optimizer_s for pair in pairs for block in pair
+        )
+        ratio = _ratio_by_optimizers if is_timed else _ratio
+        return median_interval(numpy.asarray([ratio(slow, fast) for slow, fast in pairs]))
+
+    def _is_of_optimizers(self, names: Way) -> bool:
+        return all(self.offers[name].is_of_optimizers for name in names)
 
     def best(self) -> Way:
-        """The fastest way, less every switch in it that is not faster by more than its interval."""
+        """The fastest way, less every switch in it that is not faster by more than its interval;
+        the reference where what is left is not faster than it.
+        """
         ratios = {
             way: compared[0]
             for way in self.ways[1:]
@@ -129,16 +164,13 @@ class Race:
         best = max(ratios, key=lambda way: ratios[way], default=self.reference)
         while smaller := self._without_unproven(best):
             best = smaller[0]
-        return best
+        compared = self.compared(self.reference, best)
+        is_proven = self._saves(best - self.reference) or (compared and compared[1][0] > 1)
+        return best if is_proven else self.reference
 
     def verdict(self, name: str) -> Verdict:
         """The decision about one switch of this race, given the best way."""
-        best = self.best()
-        pairs = [(way - {name}, way) for way in self.ways if name in way]
-        pairs = [pair for pair in pairs if pair[0] in self.blocks] or [
-            (self.reference, way) for way in self.ways if name in way
-        ]
-        pair = next((pair for pair in pairs if best in pair), pairs[0])
+        best, pair = self.best(), self._pair(name)
         compared = self.compared(*pair)
         is_kept = name in best
         figures = {
@@ -152,29 +184,62 @@ class Race:
         beside = f" beside {' and '.join(sorted(pair[0]))}" if pair[0] else ""
         return Verdict(is_kept=is_kept, why=self._why(name, pair[1], is_kept) + beside, **figures)  # type: ignore[arg-type]
 
+    def _pair(self, name: str) -> tuple[Way, Way]:
+        """The ways that tell most about a switch: without it and with it, beside the best."""
+        best = self.best()
+        pairs = [(way - {name}, way) for way in self.ways if name in way]
+        pairs = [pair for pair in pairs if pair[0] in self.blocks] or [
+            (self.reference, way) for way in self.ways if name in way
+        ]
+        return next((pair for pair in pairs if best in pair), pairs[0])
+
+    def is_undecided(self, name: str) -> bool:
+        """Whether more rounds may prove a switch that these have not: it seems to be worth it."""
+        without, with_ = self._pair(name)
+        compared = self.compared(without, with_)
+        if name in self.best() or self.offers[name].saves_memory or with_ in self.dropped:
+            return False
+        return compared is not None and compared[0] > WORTH
+
     def _why(self, name: str, way: Way, is_kept: bool) -> str:
+        offer = self.offers[name]
+        limit = readable_bytes(offer.limit_bytes)
+        if is_kept and offer.limit_bytes is not None:
+            return f"without it the peak is above the limit of {limit}"
+        if is_kept and offer.saves_memory:
+            return "less memory, and hardly slower"
         if is_kept:
-            saves = self.offers[name].saves_memory
-            return "less memory, and hardly slower" if saves else "faster by more than its interval"
+            timed = ", timed in the optimizer's step" if offer.is_of_optimizers else ""
+            return f"faster by more than its interval{timed}"
         if way in self.dropped:
             return self.dropped[way]
         if self.compared(self.reference, way) is None:
             return "too few steps to judge it"
-        return "not faster by more than its interval"
+        if offer.limit_bytes is not None:
+            return f"the peak is within the limit of {limit} without it, or no lower with it"
+        return NOT_FASTER
 
     def _without_unproven(self, way: Way) -> list[Way]:
         smaller: list[Way] = []
         for name in sorted(way - self.reference):
             rest = way - {name}
-            compared = self.compared(rest, way) if rest not in self.dropped else None
-            if rest in self.blocks and rest not in self.dropped and not self._keeps(name, compared):
+            if self._is_alive(rest) and not self._keeps(name, rest, way):
                 smaller.append(rest)
         return smaller
 
-    def _keeps(self, name: str, compared: tuple[float, tuple[float, float]] | None) -> bool:
+    def _is_alive(self, way: Way) -> bool:
+        return way in self.blocks and way not in self.dropped
+
+    def _keeps(self, name: str, rest: Way, way: Way) -> bool:
+        """Whether a switch is proven to help a way that is otherwise `rest`."""
+        offer, compared = self.offers[name], self.compared(rest, way)
         if compared is None:
             return False
-        return compared[0] > MAX_COST if self.offers[name].saves_memory else compared[1][0] > 1
+        if offer.limit_bytes is not None:
+            before, after = _peak(self.blocks[rest]), _peak(self.blocks[way])
+            known = before is not None and after is not None
+            return known and before > offer.limit_bytes and after < before  # type: ignore[operator]
+        return compared[0] > MAX_COST if offer.saves_memory else compared[1][0] > 1
 
     def _check_losses(self, way: Way) -> None:
         if all(self.offers[name].is_exact for name in way - self.reference):
@@ -191,9 +256,9 @@ class Race:
     def _losses(self, way: Way) -> list[float]:
         return [loss for block in self.blocks[way] for loss in block.losses]
 
-    def _check_round(self) -> None:
+    def _check_round(self, done: int) -> None:
         """Drop ways that are clearly slower than the reference or than the leader; end when only
-        proven differences are left.
+        proven differences are left, or none that is worth more rounds.
         """
         alive = [way for way in self.ways[1:] if way not in self.dropped]
         ratios = {
@@ -201,12 +266,17 @@ class Race:
         }
         if not ratios:
             return
+        if self.has_limit:
+            self.is_over = True  # the peaks are known
+            return
         leader = max(alive, key=lambda way: ratios[way][0])
         for way in alive:
             is_slower = ratios[way][1][1] < 1 and not self._saves(way)
             beaten = self.compared(way, leader) if way != leader else None
             if is_slower or (beaten is not None and beaten[1][0] > 1 and not way < leader):
                 self.dropped[way] = "slower" if is_slower else "slower than another choice"
+        if done >= ROUNDS and ratios[leader][0] <= WORTH:
+            self.is_over = True
         rest = [way for way in alive if way not in self.dropped and way != leader]
         is_proven = ratios[leader][1][0] > 1
         parts = [self.compared(way, leader) for way in rest if way < leader]
@@ -215,6 +285,16 @@ class Race:
 
     def _saves(self, way: Way) -> bool:
         return any(self.offers[name].saves_memory for name in way)
+
+
+def _ratio(slow: Block, fast: Block) -> float:
+    return slow.median_s / fast.median_s
+
+
+def _ratio_by_optimizers(slow: Block, fast: Block) -> float:
+    rests = [block.median_s - block.optimizer_median_s for block in (slow, fast)]
+    rest = max(0.0, sum(rests) / 2)
+    return (rest + slow.optimizer_median_s) / (rest + fast.optimizer_median_s)
 
 
 def _median(blocks: Sequence[Block]) -> float | None:

@@ -53,6 +53,25 @@ class Running:
             if label in self.on and switch.is_judged and not switch.is_exact
         ]
 
+    def allows_step(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer may step, as its switches say; each is asked."""
+        answers = [
+            switch.before_step(optimizer)
+            for label, switch in self.switches.items()
+            if label in self.on
+        ]
+        return all(answers)
+
+    def end_optimizer_step(self, optimizer: Optimizer) -> None:
+        """An optimizer of the loop has stepped."""
+        for label in self.on:
+            self.switches[label].after_step(optimizer)
+
+    def end_backward(self) -> None:
+        """A backward pass has ended, and nobody has touched the gradients yet."""
+        for label in self.on:
+            self.switches[label].end_backward(self.parts)
+
     def go(self, way: Way) -> None:
         """Run in this way from now on; a switch that cannot take effect is taken back."""
         for label in [label for label in reversed(self.switches) if label in self.on - way]:

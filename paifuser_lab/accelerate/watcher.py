@@ -6,12 +6,14 @@ only there until every optimizer's models are known; losses where backward begin
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -19,15 +21,17 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+UNSCALED = "_loss_before_scaling"  # an attribute of a loss that a GradScaler has multiplied
 REMEDY = "with acceleration on; lab.disable() runs the loop without it"
 
 
 class Listener(Protocol):
     """What is told of the loop."""
 
-    def before_step(self, optimizer: Optimizer) -> bool: ...
+    def before_step(self, optimizer: Optimizer, *, has_closure: bool) -> bool: ...
     def after_step(self, optimizer: Optimizer) -> None: ...
     def note_loss(self, loss: Tensor) -> None: ...
+    def end_backward(self) -> None: ...
 
 
 class Watcher:
@@ -42,6 +46,7 @@ class Watcher:
         self._handles: list[Any] = []
         self._search: Any = None
         self._backward: Callable[..., None] | None = None
+        self._scale: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # before, ours
 
     def start(self) -> None:
         """Set the hooks."""
@@ -51,6 +56,8 @@ class Watcher:
         ]
         self._backward = torch.autograd.backward
         torch.autograd.backward = self._watched_backward  # type: ignore[assignment]
+        self._scale = GradScaler.scale, _remembering(GradScaler.scale)
+        GradScaler.scale = self._scale[1]  # type: ignore[method-assign]
         self.search()
 
     def stop(self) -> None:
@@ -61,6 +68,8 @@ class Watcher:
         self._handles = []
         if self._backward is not None and torch.autograd.backward == self._watched_backward:
             torch.autograd.backward = self._backward
+        if self._scale is not None and GradScaler.scale is self._scale[1]:
+            GradScaler.scale = self._scale[0]  # type: ignore[method-assign]
 
     def search(self) -> None:
         """Note the modules that are called, from now on."""
@@ -103,7 +112,10 @@ class Watcher:
             self.has_autocast |= has_autocast()
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._is_here() or self.listener.before_step(optimizer):
+        if not self._is_here():
+            return
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # after the optimizer
+        if self.listener.before_step(optimizer, has_closure=closure is not None):
             return
         gradients = [
             (weight, weight.grad)
@@ -130,12 +142,29 @@ class Watcher:
             return
         for tensor in (tensors,) if isinstance(tensors, Tensor) else tuple(tensors):
             if tensor.numel() == 1:
-                self.listener.note_loss(tensor.detach())
+                self.listener.note_loss(getattr(tensor, UNSCALED, tensor).detach())
         try:
             self._backward(tensors, *args, **kwargs)
         except RuntimeError as error:
             error.add_note(REMEDY)
             raise
+        self.listener.end_backward()
+
+
+def _remembering(scale: Callable[..., Any]) -> Callable[..., Any]:
+    """`GradScaler.scale`, whose result knows the loss that was scaled."""
+
+    @functools.wraps(scale)
+    def scale_and_remember(scaler: GradScaler, outputs: Any) -> Any:
+        results = scale(scaler, outputs)
+        is_several = isinstance(outputs, list | tuple)
+        pairs = zip(outputs, results, strict=True) if is_several else [(outputs, results)]
+        for output, result in pairs:
+            if isinstance(result, Tensor) and result is not output:
+                setattr(result, UNSCALED, output.detach())
+        return results
+
+    return scale_and_remember
 
 
 def is_in_backward() -> bool:

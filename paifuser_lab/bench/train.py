@@ -32,6 +32,7 @@ from .train_peers import PEERS
 
 EAGER, CHOSEN = "eager", "enable()"
 STEPS = 200  # of the runs whose last losses are compared
+MOST_STEPS = 1000  # of a loop until everything is judged
 BLOCK, LAST = 3, 20  # steps of a block, and losses that are averaged
 ALONE = ("precision", "channels_last", "fused_optimizer", "memory_pool")
 
@@ -54,6 +55,7 @@ class TrainLoss(Record):
     plain: tuple[float, ...]
     accelerated: tuple[float, ...]
     judging_share: float | None = None
+    judged_steps: int = 0
     on: tuple[str, ...] = ()
 
     @property
@@ -288,34 +290,28 @@ def _row(name: str, eager: Contender, contender: Contender) -> TrainRow:
 
 
 def _losses(name: str, trained: Trained, seeds: int) -> TrainLoss:
-    """The same loop over seeds, plain and under `enable()`."""
+    """The same loop over seeds, plain and under `enable()`, whose first run goes on until
+    everything is judged.
+    """
     finals: dict[bool, list[float]] = {False: [], True: []}
-    status = None
+    loss = TrainLoss(model=name, plain=(), accelerated=())
     for seed in range(seeds):
         for is_on in finals:
             torch.manual_seed(seed)
-            model = trained.make().train()
-            optimizer = trained.optimizer(list(model.parameters()))
             with accelerate.enable(compile=False) if is_on else nullcontext():
-                losses = []
-                for step in range(STEPS):
-                    inputs, labels = trained.batch(1000 * seed + step)
-                    optimizer.zero_grad()
-                    loss = trained.loss(model(inputs), labels)
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    optimizer.step()
-                    losses.append(loss.item())
-                if is_on and status is None:
+                step = trained.loop(1000 * seed)
+                losses = [next(step) for _ in range(STEPS)]
+                if is_on and not seed:
                     status = accelerate.status()
+                    share = status.judging_share
+                    while status.is_judging and status.steps < MOST_STEPS:
+                        next(step)
+                        status = accelerate.status()
+                    found = {"on": status.on, "judged_steps": status.judged_steps}
+                    loss = loss.model_copy(update=found | {"judging_share": share})
             finals[is_on].append(float(numpy.mean(losses[-LAST:])))
-    assert status is not None
-    return TrainLoss(
-        model=name,
-        plain=tuple(finals[False]),
-        accelerated=tuple(finals[True]),
-        judging_share=status.judging_share,
-        on=status.on,
-    )
+    means = {"plain": tuple(finals[False]), "accelerated": tuple(finals[True])}
+    return loss.model_copy(update=means)
 
 
 def _range(values: Sequence[float]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -103,6 +104,18 @@ class Trained:
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] = lambda weights: (
         torch.optim.AdamW(weights, lr=3e-4)
     )
+
+    def loop(self, first: int) -> Iterator[float]:
+        """An ordinary training loop, a step for each loss that is taken from it."""
+        model = self.make().train()
+        optimizer = self.optimizer(list(model.parameters()))
+        for step in itertools.count(first):
+            inputs, labels = self.batch(step)
+            optimizer.zero_grad()
+            loss = self.loss(model(inputs), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            yield loss.item()
 
 
 def _images(count: int, channels: int, side: int) -> Callable[[int], tuple[Tensor, Tensor]]:

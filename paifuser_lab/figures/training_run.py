@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from statistics import median
 
 import numpy
 from matplotlib.axes import Axes
@@ -16,21 +17,25 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from ..records import RateCurve, TrainingRun
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
 from .heat_scale import DARK_RAMP, RAMP
-from .style import Drawing, Theme, blank
+from .style import Drawing, Theme, blank, end_label
 
 MOST_POINTS = 2000  # more would be thinner than a line
+MOST_RANKS = 16  # rows; the table has all
 
 
 def draw(run: TrainingRun, *, dark: bool = False) -> Drawing:
     """The loss above; below it the rate, the gradient's norm, the scale, and the sizes."""
     has_scale, has_ranges = set(run.scales) - {1.0}, bool(run.ranges)
     heights = [2.4, 1.0, 1.0, *([0.7] if has_scale else []), *([1.6] if has_ranges else [])]
+    over_steps = len(heights)
+    if run.ranks:
+        heights.append(0.5 + 0.26 * min(len(run.ranks), MOST_RANKS))
     drawing, loss, theme = blank(run.title, height=0.9 + 0.95 * sum(heights), dark=dark)
     grid = GridSpec(len(heights), 1, figure=drawing, height_ratios=heights)
     loss.set_subplotspec(grid[0])
     below = [
         drawing.add_subplot(grid[row], facecolor=theme.paper, sharex=loss)
-        for row in range(1, len(heights))
+        for row in range(1, over_steps)
     ]
     _draw_losses(loss, run, theme)
     columns = [("learning rate", run.rates), ("gradient norm", run.gradient_norms)]
@@ -50,6 +55,8 @@ def draw(run: TrainingRun, *, dark: bool = False) -> Drawing:
         axes.tick_params(labelbottom=axes is (below[-1]))
     below[-1].set_xlabel("step", color=theme.ink, fontsize=9)
     loss.set_xlim(0, max(1, len(run.losses) - 1))
+    if run.ranks:
+        _draw_ranks(drawing.add_subplot(grid[-1], facecolor=theme.paper), run, theme)
     return drawing
 
 
@@ -108,6 +115,29 @@ def _draw_losses(axes: Axes, run: TrainingRun, theme: Theme) -> None:
         axes.annotate(run.precision, (start, 0.0), (4, 3), xycoords=("data", "axes fraction"),
                       textcoords="offset points", color=theme.ink, fontsize=8)  # fmt: skip
     _finish(axes, "loss", theme)
+
+
+def _draw_ranks(axes: Axes, run: TrainingRun, theme: Theme) -> None:
+    """A row for each rank: what it computes and waits for in a step, in the middle."""
+    ranks = run.ranks[:MOST_RANKS]
+    for row, rank in enumerate(ranks):
+        computed = median(rank.computed_ms or (0.0,))
+        waited = median(rank.waited_ms or (0.0,))
+        axes.barh(row, computed, height=0.7, color=theme.compute)
+        axes.barh(row, waited, left=computed, height=0.7, color=theme.memory)
+        words = f"{rank.row['sent']} sent, waited {rank.row['waited']}"
+        end_label(axes, theme, words, (computed + waited, row))
+    axes.set_yticks(range(len(ranks)), [f"rank {rank.rank}" for rank in ranks])
+    axes.set_ylim(len(ranks) - 0.4, -0.6)
+    axes.margins(x=0.45)
+    axes.set_xlim(left=0)
+    _finish(axes, "", theme)
+    more = len(run.ranks) - len(ranks)
+    axes.set_xlabel(
+        f"ms a step: computed, then waited{f'; {more} more ranks' if more else ''}",
+        color=theme.ink,
+        fontsize=9,
+    )
 
 
 def _draw_ranges(axes: Axes, run: TrainingRun, theme: Theme, *, dark: bool) -> None:

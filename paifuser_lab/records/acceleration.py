@@ -66,6 +66,11 @@ class AccelerationStatus(TableRecord):
         return tuple(row.name for row in self.rows if row.state == "on")
 
     @property
+    def is_judging(self) -> bool:
+        """Whether a switch is still being judged or waits for it; compiling may wait for long."""
+        return any(row.state in ("waiting", "judging") for row in self.rows)
+
+    @property
     def frame(self) -> pandas.DataFrame:
         """A row per switch, as plain values."""
         import pandas

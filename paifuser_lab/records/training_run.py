@@ -13,7 +13,7 @@ from .batch_sweep import readable_rate
 from .parallel_report import ParallelReport
 from .record import Record
 from .table import TableRecord
-from .text import counted, readable_bytes, readable_share
+from .text import counted, html_table, readable_bytes, readable_share
 from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ class TrainingRun(TableRecord):
     is_lower: tuple[bool, ...] = ()
     is_skipped: tuple[bool, ...] = ()
     epoch_ends: tuple[int, ...] = Field(default=(), description="steps done at each epoch's end")
+    metrics: tuple[float, ...] = Field(
+        default=(), description="after each epoch, where it stops early on the metric"
+    )
     steps: int = Field(default=0, ge=0, description="of the whole training, as it was planned")
     layers: tuple[str, ...] = Field(default=(), description="those of `ranges`")
     ranges: tuple[GradientRange, ...] = ()
@@ -178,9 +181,18 @@ class TrainingRun(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The figures, and the notes."""
+        """The figures, the notes, and a line for each rank."""
+        return (*self._remarks, *(rank.line for rank in self.ranks))
+
+    @property
+    def _remarks(self) -> tuple[str, ...]:
         facts = " · ".join(f"{name} {value}" for name, value in self.facts.items())
-        return (*([facts] if facts else []), *self.notes, *(rank.line for rank in self.ranks))
+        return (*([facts] if facts else []), *self.notes)
+
+    @property
+    def ranks_title(self) -> str:
+        """How many ranks train, and how."""
+        return f"{counted(len(self.ranks), 'rank')} · {self.ranks[0].strategy}"
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -231,6 +243,12 @@ class TrainingRun(TableRecord):
                 event.what for event in self.events if start < event.step <= end
             ),
         }
+
+    def _repr_html_(self) -> str:
+        epochs = html_table((self.title, *self._remarks), self.table(), self.text_columns)
+        if not self.ranks:
+            return epochs
+        return epochs + html_table((self.ranks_title,), [rank.row for rank in self.ranks], ())
 
 
 def _precision(lower: Sequence[bool], name: str) -> str:

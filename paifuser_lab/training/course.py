@@ -40,13 +40,17 @@ class Course:
         self.reaction.see(loss)
         self.precision.see(loss)
 
-    def end_epoch(self) -> None:
-        """Note that an epoch is over."""
+    def end_epoch(self, metric: float | None = None) -> None:
+        """Note that an epoch is over, and the metric after it."""
         self.history.epoch_ends.append(len(self.losses))
+        if metric is not None:
+            self.history.metrics.append(metric if math.isfinite(metric) else -math.inf)
 
     @property
     def is_idle(self) -> bool:
-        """Whether as many epochs as the plan waits for brought no new lowest mean loss."""
+        """Whether as many epochs as the plan waits for brought no new lowest mean loss, or no new
+        highest metric.
+        """
         if self.plan.patience is None or not self.history.epoch_ends:
             return False
         ends = self.history.epoch_ends
@@ -54,7 +58,8 @@ class Course:
             finite_mean(self.losses[start:end])
             for start, end in zip([0, *ends], ends, strict=False)
         ]
-        return len(means) - 1 - means.index(min(means)) >= self.plan.patience
+        costs = means if self.plan.stop_on == "loss" else [-value for value in self.history.metrics]
+        return len(costs) - 1 - costs.index(min(costs)) >= self.plan.patience
 
     @property
     def marks(self) -> list[tuple[int, str]]:
@@ -64,7 +69,9 @@ class Course:
             for change in self.reaction.changes
         ]
         epochs = counted(self.plan.patience or 0, "epoch")
-        words = f"stopped early: the mean loss has not fallen in {epochs}"
+        is_loss = self.plan.stop_on == "loss"
+        words = "the mean loss has not fallen" if is_loss else "the metric has not risen"
+        words = f"stopped early: {words} in {epochs}"
         ends = [(len(self.losses), words)] if self.is_idle else []
         return sorted([*self.precision.marks, *rates, *ends], key=lambda mark: mark[0])
 

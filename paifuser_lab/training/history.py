@@ -34,6 +34,7 @@ class History:
     range_steps: list[int] = field(default_factory=list)
     ranges: list[Tensor] = field(default_factory=list)  # (layers, bins) of each of these steps
     epoch_ends: list[int] = field(default_factory=list)
+    metrics: list[float] = field(default_factory=list)  # after each epoch, if it stops on them
 
     @property
     def bad_in_row(self) -> int:
@@ -52,12 +53,13 @@ class History:
             "range_steps": torch.tensor(self.range_steps, dtype=torch.int64),
             "ranges": torch.stack(self.ranges) if self.ranges else torch.zeros(0),
             "epoch_ends": torch.tensor(self.epoch_ends, dtype=torch.int64),
+            "metrics": torch.tensor(self.metrics, dtype=torch.float64),
         }
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor]) -> History:
         """The history in these tensors; empty where there are none."""
-        if not {member.name for member in fields(cls)} <= tensors.keys():
+        if not {member.name for member in fields(cls)} - {"metrics"} <= tensors.keys():
             return cls()
         rows = [
             StepFacts._make([*figures, bool(is_lower), bool(is_skipped)])
@@ -68,4 +70,5 @@ class History:
             tensors["range_steps"].tolist(),
             list(tensors["ranges"]),
             tensors["epoch_ends"].tolist(),
+            tensors.get("metrics", torch.zeros(0)).tolist(),  # earlier files have none
         )

@@ -42,6 +42,7 @@ class Hooks:
     should_stop: Callable[[], bool] = lambda: False
     on_epoch: OnEpoch = lambda epoch, epochs, loss: None
     before_step: BeforeStep = lambda done: None
+    metric: Callable[[], float | None] = lambda: None  # asked after each epoch, before it is stored
     on_step: Callable[[Any], None] = lambda run: None  # the `Run`, after each step
     save_every_s: float | None = None  # None is SAVE_EVERY_S
     synchroniser: Synchroniser = field(default_factory=Synchroniser)

@@ -59,7 +59,11 @@ class TrainPlan(Training):
     patience: int | None = Field(
         default=None,
         ge=1,
-        description="epochs without a new lowest mean loss after which it stops early",
+        description="epochs without a new best after which it stops early",
+    )
+    stop_on: Literal["loss", "metric"] = Field(
+        default="loss",
+        description="the best is the lowest mean loss, or the highest metric on the test data",
     )
     bad_steps: int | None = Field(
         default=None,

@@ -124,7 +124,8 @@ class Run:
                 "through only once?"
             )
         done, self.epoch, self.step = self.losses[len(self.losses) - self.step :], self.epoch + 1, 0
-        self.course.end_epoch()
+        with self.learner.computing(is_lower=self.plan.weights == "bf16"):
+            self.course.end_epoch(self.hooks.metric())
         self._save()
         self.hooks.on_epoch(self.epoch, self.plan.epochs, finite_mean(done))
 

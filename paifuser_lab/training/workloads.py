@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def train(
     """Train the model of a workload, in place, on its train data and by its loss.
 
     Options are the fields of `TrainPlan`: epochs, learning_rate, optimizer, schedule, warm_up,
-    weight_decay, clip, precision, seed, react, patience, formats, fp32_until, weights, rounding,
-    checkpointed and more. With `checkpoint`, a file, the training stores itself every
+    weight_decay, clip, precision, seed, react, patience, stop_on, formats, fp32_until, weights,
+    rounding, checkpointed and more. With `checkpoint`, a file, the training stores itself every
     `save_every_s` seconds, and the same call goes on from there to the same losses, to the bit; a
     file that is damaged or of another training is refused. `monitor` is called with the record so
     far, such as `lab.TrainingMonitor()`; `log` is a folder for TensorBoard. Every `watch_every`
@@ -71,6 +72,7 @@ def train(
     """
     work = workload_of(subject)
     plan, loss = plan_of(options), loss_of(work)
+    _check_metric(work, plan)
     check_seconds(save_every_s)
     batches = Batches(work.train or (), work.device)
     steps = plan.epochs * batches.count
@@ -83,6 +85,7 @@ def train(
         teller = _Teller(work, monitors, monitor_every_s, before)
         hooks = Hooks(
             should_stop=should_stop or Hooks.should_stop,
+            metric=partial(_metric, work) if plan.stop_on == "metric" else Hooks.metric,
             on_step=teller,
             save_every_s=save_every_s,
             synchroniser=synchroniser or Synchroniser(),
@@ -94,6 +97,23 @@ def train(
         record = record_of(work, run, metric_before=before, metric=work.evaluate(), peak_bytes=peak)
         teller.tell(record)
     return record
+
+
+def _check_metric(work: Workload, plan: TrainPlan) -> None:
+    if plan.stop_on == "metric" and (work.metric is None or work.test is None):
+        raise StepError(
+            f"{work.name} has no metric on test data to stop on; give the workload both, or leave "
+            "stop_on out, which watches the mean loss."
+        )
+
+
+def _metric(work: Workload) -> float | None:
+    """The metric in the middle of a training, whose weights may be in 16 bits."""
+
+    def with_outputs_in_fp32(*args: Any, **kwargs: Any) -> Any:
+        return pytree.tree_map_only(Tensor, to_fp32, work.model(*args, **kwargs))
+
+    return work.evaluate(with_outputs_in_fp32)
 
 
 def plan_of(options: dict[str, Any]) -> TrainPlan:
@@ -139,6 +159,7 @@ def record_of(
         losses=tuple(run.losses),
         **columns,
         epoch_ends=tuple(history.epoch_ends),
+        metrics=tuple(history.metrics),
         steps=run.steps,
         layers=tuple(run.layers),
         ranges=tuple(

@@ -6,8 +6,6 @@ evicted one is created again by applying its steps.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
@@ -18,6 +16,7 @@ from torch import nn
 
 from ..engines import Engine
 from ..fusion import packed_bytes
+from ..measure.pages import return_free_memory
 from ..model.weights import answer_hash, weights_bytes, weights_hash
 from ..quantization import QuantizedLayer
 from ..recipe import Recipe
@@ -72,16 +71,6 @@ def keep(cache: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
         cache.popitem(last=False)
     if len(cache) < count:
         return_free_memory()
-
-
-def return_free_memory() -> None:
-    """Return the process's freed memory to the system, where that is the GNU C library's.
-
-    It keeps freed weights of up to 32 MB for itself: 30 recipes of a 100 MB model left 1.2 GB so.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def held_bytes(cache: OrderedDict[str, Variant]) -> int:

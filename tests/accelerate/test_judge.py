@@ -178,3 +178,73 @@ def _about(value: float):
     import pytest
 
     return pytest.approx(value, rel=0.03)
+
+
+class Noisy:
+    """Steps whose rest is disturbed, and whose time in the optimizer is not."""
+
+    def __init__(self, gain: float = 1.0, noise: float = 0.5) -> None:
+        self.gain, self.noise, self.chance = gain, noise, random.Random(3)
+
+    def block(self, way: Way, *, is_timed: bool) -> Block:
+        rest = 1.0 + self.noise * self.chance.random()
+        own = 0.1 if "fused" in way else 0.2
+        seconds = ((rest + own) / (self.gain if "fused" in way else 1.0),) * 3
+        return Block(way, seconds, optimizer_s=(own,) * 3 if is_timed else ())
+
+
+def rounds_of(judge: Judge, noisy: Noisy, *, is_timed: bool = False) -> int:
+    count = 0
+    while (way := judge.next_way()) is not None:
+        judge.add(noisy.block(way, is_timed=is_timed), 10**6)
+        count += not way
+    return count
+
+
+def test_an_optimizer_s_switch_is_judged_by_the_optimizer_s_own_step():
+    judge = Judge((), [[Offer("fused", is_of_optimizers=True)]])
+    assert rounds_of(judge, Noisy(), is_timed=True) == 3
+    verdict = judge.verdicts["fused"]
+    assert verdict.is_kept and verdict.ratio == _about(1.45 / 1.35)
+    assert verdict.why == "faster by more than its interval, timed in the optimizer's step"
+    untimed = Judge((), [[Offer("fused", is_of_optimizers=True)]])
+    assert rounds_of(untimed, Noisy()) > 3  # the rest hides it
+    slower = Judge((), [[Offer("other", is_of_optimizers=True)]])
+    rounds_of(slower, Noisy(), is_timed=True)
+    assert slower.best == PLAIN
+
+
+def test_a_gain_that_a_few_rounds_do_not_prove_gets_more_and_one_that_is_not_worth_it_does_not():
+    judge = Judge((), [[Offer("fused")]])
+    assert 8 < rounds_of(judge, Noisy(gain=1.1, noise=0.6)) <= 27
+    assert judge.best == {"fused"}
+    small = Judge((), [[Offer("other")]])
+    assert rounds_of(small, Noisy(noise=0.02)) == 8 and small.best == PLAIN
+    assert small.verdicts["other"].why == "not faster by more than its interval"
+
+
+def test_two_switches_that_only_hurt_alone_are_not_kept_together_without_a_proof():
+    chance = random.Random(5)
+    costs = {1: 1.3, 2: 1.0}
+    judge = Judge(CORE)
+    while (way := judge.next_way()) is not None:
+        noise = 0.3 * chance.random() if len(way) != 1 else 0.0
+        judge.add(Block(way, (costs.get(len(way), 1.0) + noise,) * 3), 10**6)
+    assert judge.best == PLAIN
+    assert not judge.verdicts["bf16"].is_kept and not judge.verdicts["channels_last"].is_kept
+
+
+def test_under_a_memory_limit_a_switch_stays_only_where_the_peak_is_above_it():
+    for limit, peak, why in (
+        (100, 60, "without it the peak is above the limit of 100 B"),
+        (100, 130, "the peak is within the limit of 100 B without it, or no lower with it"),
+        (200, 60, "the peak is within the limit of 200 B without it, or no lower with it"),
+    ):
+        judge = Judge((), [[Offer("less", saves_memory=True, limit_bytes=limit)]])
+        count = 0
+        while (way := judge.next_way()) is not None:
+            count += 1
+            seconds, held = ((1.7,) * 3, peak) if way else ((1.0,) * 3, 120)
+            judge.add(Block(way, seconds, peak_bytes=held), 10**6)
+        assert judge.verdicts["less"].is_kept is (limit == 100 and peak == 60)
+        assert judge.verdicts["less"].why == why and count == 6

@@ -429,3 +429,96 @@ def test_nothing_of_a_disabled_loop_is_held(monkeypatch):
         assert acceleration.loop.on == PLAIN and not acceleration.loop.calls
         weights = [weight for weight in gc.get_referrers(model) if weight is acceleration.loop]
         assert not weights
+
+
+def test_after_it_has_stopped_no_switch_is_said_to_be_on(monkeypatch):
+    with metered(monkeypatch, cost) as meter:
+        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(*made(), 160, work=meter.work)
+        assert lab.status().on
+        acceleration.loop.stop("of a test")
+        assert lab.status().on == () and not lab.status().is_judging
+        assert lab.status()["bf16"].why == "of a test"
+
+
+def test_a_loop_that_scales_its_losses_itself_is_judged_by_those_before_scaling(monkeypatch):
+    model, optimizer = made(torch.optim.SGD)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=20)
+    before = torch.amp.GradScaler.scale
+    with metered(monkeypatch, cost) as meter:
+        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+        seen = []
+        monkeypatch.setattr(acceleration.loop, "_note_losses", seen.append)
+        losses = []
+        for step in range(160):
+            images, labels = batch(step)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), labels)
+            both = scaler.scale([loss, loss])
+            scaler.scale(loss).backward()
+            assert both[0]._loss_before_scaling == loss
+            meter.work()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+        assert scaler.get_scale() > 8 and [loss for (loss,) in seen] == losses[1:]
+        assert set(lab.status().on) == {"bf16", "channels_last", "fused_optimizer"}
+    assert torch.amp.GradScaler.scale is before
+
+
+def test_a_switch_that_another_one_excludes_is_taken_back_when_that_is_enabled(monkeypatch):
+    with metered(monkeypatch, half) as meter:
+        model, optimizer = made()
+        lab.enable(precision="fp16", memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 160, work=meter.work)
+        assert "fp16" in lab.status().on
+        lab.enable_model_quantization()
+        status = lab.status()
+        assert status["fp16"].state == "not offered" and "not combined" in status["fp16"].why
+        assert {"model_quantization", "channels_last"} <= set(status.on)
+        trained(model, optimizer, 3, first=160, work=meter.work)
+
+
+def half(way):
+    return cost(way) * (0.6 if "fp16" in way else 1.0)
+
+
+def test_a_closure_that_comes_later_ends_fp16_before_its_step(monkeypatch):
+    model, optimizer = made(torch.optim.SGD)
+    with metered(monkeypatch, half) as meter:
+        lab.enable(precision="fp16", memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 160, work=meter.work)
+        assert "fp16" in lab.status().on
+
+        def closure():
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batch(0)[0]), batch(0)[1])
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        assert "closure" in lab.status()["fp16"].why and "fp16" not in lab.status().on
+        assert any(note.startswith("fp16 taken back: step() has") for note in lab.status().notes)
+
+
+def test_under_a_memory_limit_blocks_are_computed_again_where_the_peak_is_above_it(monkeypatch):
+    class Line(nn.Sequential):
+        pass
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), *(Line(nn.Linear(64, 64), nn.ReLU()) for _ in range(2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with metered(monkeypatch) as meter:
+        acceleration = lab.enable(
+            precision=None, fused_optimizer=False, memory_pool=False, threads=False,
+            compile=False, memory_limit="100 B",
+        )  # fmt: skip
+        less = lambda device: 60 if "checkpointing" in acceleration.loop.on else 120
+        monkeypatch.setattr(meter, "restart_peak", lambda device: True)
+        monkeypatch.setattr(meter, "peak_bytes", less)
+        trained(model, optimizer, 40, work=meter.work)
+        row = lab.status()["checkpointing"]
+        assert row.state == "on" and (row.without_bytes, row.with_bytes) == (120, 60)
+    with pytest.raises(lab.PaifuserError, match="memory limit of 'much' cannot be read"):
+        lab.enable(memory_limit="much")
+    assert not features._in_force

@@ -389,3 +389,118 @@ def test_a_compiler_in_another_thread_is_not_noticed_in_this_one():
     assert not torch.equal(torch.rand(3), drawn[0]) and random.random() != drawn[1]
     after = torch.random.set_rng_state, random.setstate, torch.compiler._compile_session_context
     assert after == before
+
+
+def test_fp16_sees_an_overflow_that_the_loop_clips_away():
+    model = nn.Linear(2, 1)
+    parts = parts_of(model, torch.optim.SGD)
+    (optimizer,) = parts.optimizers
+    half = switch("precision", precision="fp16")
+    for gradient, is_taken in ((float("inf"), False), (1.0, True)):
+        model.weight.grad = torch.full((1, 2), gradient)
+        half.end_backward(parts)
+        nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        assert half.before_step(optimizer) is is_taken
+    assert half.skipped == 1
+    model.weight.grad = torch.full((1, 2), float("inf"))
+    assert not half.before_step(optimizer)  # also without a backward pass that was seen
+
+
+def test_fp16_refuses_a_step_with_a_closure():
+    parts = parts_of(nn.Linear(2, 1))
+    parts.has_closure = True
+    assert "step() has a closure" in switch("precision", precision="fp16").obstacle(parts)
+    assert switch("precision").obstacle(parts) == ""
+
+
+class Block(nn.Module):
+    """A residual block with dropout and batch-norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.norm, self.drop = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return x + self.drop(torch.relu(self.norm(self.line(x))))
+
+
+class Stacked(nn.Module):
+    """Two equal blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+@pytest.mark.parametrize("precision", [None, "bf16", "fp16"])
+def test_checkpointed_blocks_keep_less_and_give_the_same_gradients_and_statistics(precision):
+    outcomes, kept = [], []
+    for is_on in (False, True):
+        torch.manual_seed(0)
+        model, x = Stacked(), torch.randn(4, 8)
+        call = plain(model)
+        if precision is not None:
+            call = switch("precision", precision=precision).wrap(model, call)
+        if is_on:
+            call = switch("checkpointing", memory_limit="1 MB").wrap(model, call)
+        saved = []
+        pack = lambda tensor, saved=saved: (saved.append(tensor.shape), tensor)[1]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            output = call((x,), {})
+            kept.append(len(saved))
+            output.square().mean().backward()
+        gradients = [weight.grad for weight in model.parameters()]
+        outcomes.append([output.detach(), *gradients, *model.buffers()])
+        assert "forward" not in vars(model.blocks[0])
+    assert kept[1] < kept[0] / 2
+    assert all(map(torch.equal, *outcomes))
+
+
+def test_checkpointing_refuses_what_cannot_be_computed_again():
+    less = switch("checkpointing", memory_limit="1 MB")
+    assert less.obstacle(parts_of(Stacked())) == "" and less.offer.limit_bytes == 10**6
+    assert "no repeated blocks" in less.obstacle(parts_of(nn.Linear(2, 2)))
+    model = Stacked()
+    model.blocks[0].drop = nn.LeakyReLU(inplace=True)
+    assert "a LeakyReLU writes into its input" in less.obstacle(parts_of(model))
+    model.blocks[0].drop = nn.ReLU(inplace=True)  # twice is as once
+    assert less.obstacle(parts_of(model)) == ""
+    less.options["switches"] |= {"model_quantization"}
+    assert "rounded weights" in less.obstacle(parts_of(Stacked()))
+    for name in ("compile", "memory_reuse"):
+        other = SWITCHES[name]({"switches": {name, "checkpointing"}})
+        assert "computed again" in other.obstacle(parts_of(Digits()))
+
+
+def test_compilers_that_overlap_leave_nothing_behind_and_keep_what_others_have_set(monkeypatch):
+    before = torch.random.set_rng_state, random.setstate
+    first, second = threading.Event(), threading.Event()
+    entered = threading.Semaphore(0)
+
+    def compile_aside(end):
+        with unnoticed_by_others():
+            entered.release()
+            end.wait(10)
+            state = torch.random.get_rng_state()
+            torch.rand(1)
+            torch.random.set_rng_state(new_state=state)  # does nothing in this thread
+            entered.release()
+
+    workers = [threading.Thread(target=compile_aside, args=(end,)) for end in (first, second)]
+    for worker in workers:
+        worker.start()
+        assert entered.acquire(timeout=10)
+    first.set()
+    workers[0].join()
+    drawn = torch.rand(3)
+    second.set()
+    workers[1].join()
+    assert (torch.random.set_rng_state, random.setstate) == before
+    assert not torch.equal(torch.rand(3), drawn)
+    with unnoticed_by_others():
+        mine = lambda state: None
+        monkeypatch.setattr(random, "setstate", mine)
+    assert random.setstate is mine

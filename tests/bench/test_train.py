@@ -18,6 +18,7 @@ def small(monkeypatch):
     adam = lambda weights: torch.optim.AdamW(weights, lr=0.01)
     monkeypatch.setattr(train, "MODELS", {"digits": Trained(Digits, batch, F.cross_entropy, adam)})
     monkeypatch.setattr(train, "STEPS", 12)
+    monkeypatch.setattr(train, "MOST_STEPS", 30)
 
     def absent(name):
         raise ImportError(name, name=name)
@@ -38,6 +39,7 @@ def test_every_way_is_raced_and_the_losses_are_compared_over_seeds(small, tmp_pa
     }
     (loss,) = measured.losses
     assert len(loss.plain) == len(loss.accelerated) == 2
+    assert loss.judged_steps > 12  # its first run went on
     assert "digits: enable() has" in measured.summary and "not installed" in measured.summary
     assert Record.load(measured.save(tmp_path / "train.json")) == measured
     assert len(measured.table()) == len(measured.rows)

@@ -253,6 +253,35 @@ def test_it_stops_early_when_the_mean_loss_no_longer_falls(tmp_path):
     assert again.losses == record.losses and "nothing was trained anew" in again.notes[0]
 
 
+def test_it_stops_early_when_the_metric_no_longer_rises_and_resumes_to_the_same_end(tmp_path):
+    def subject(figures):
+        asked = iter(figures)  # before the training, after each epoch, at the end
+        metric = lambda predict, test: (predict(test[0][0]).dtype == torch.float32) * next(asked)
+        return work(test=pairs(2), metric=metric)
+
+    options = {"epochs": 9, "patience": 2, "stop_on": "metric", "learning_rate": 0.05}
+    options |= {"weights": "bf16", "precision": "bf16"}
+    whole = lab.train(subject([0.0, 0.3, 0.5, 0.4, 0.5, 0.4]), **options)
+    assert whole.metrics == (0.3, 0.5, 0.4, 0.5) and whole.metric == 0.4
+    assert whole.events[-1].what == "stopped early: the metric has not risen in 2 epochs"
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(StoppedError):
+        lab.train(
+            subject([0.0, 0.3, 0.5]),
+            checkpoint=path,
+            should_stop=stopping_after(2 * COUNT + 1),
+            **options,
+        )
+    resumed = lab.train(subject([0.0, 0.4, 0.5, 0.4]), checkpoint=path, **options)
+    assert resumed.metrics == whole.metrics and resumed.losses == whole.losses
+    assert TrainingRun.load(resumed.save(tmp_path / "run.json")).metrics == whole.metrics
+
+
+def test_stopping_on_a_metric_that_there_is_not_is_refused():
+    with pytest.raises(StepError, match="has no metric on test data to stop on; give the workload"):
+        lab.train(work(), stop_on="metric", patience=1)
+
+
 class Overflowing(nn.Module):
     """Its second layer gives values past fp16 in some steps."""
 

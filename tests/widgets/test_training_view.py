@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab.records import GradientRange, TrainingEvent, TrainingRun
+from paifuser_lab.records import GradientRange, ParallelReport, TrainingEvent, TrainingRun
 from paifuser_lab.widgets.tabs.training import MOST_POINTS, pack
 
 
@@ -62,6 +62,41 @@ def test_the_monitor_follows_the_records_it_is_called_with(monkeypatch):
     shown = monitor._repr_mimebundle_()
     assert "image/png" in shown and "bf16 from here" in shown["text/html"]
     assert "<b>conv" not in shown["text/html"]
+
+
+def ranks(count: int) -> tuple[ParallelReport, ...]:
+    return tuple(
+        ParallelReport(
+            strategy="<i>averaged</i>",
+            rank=rank,
+            world=count,
+            sent_bytes=(1000, 3000),
+            computed_ms=(3.0, 3.0),
+            waited_ms=(1.0, 1.0),
+        )
+        for rank in range(count)
+    )
+
+
+def test_every_rank_has_a_row_live_and_static(monkeypatch):
+    assert pack(run())["ranks"] == []
+    known = run(ranks=ranks(2))
+    data = pack(known)
+    assert data["ranks_title"] == "2 ranks · <i>averaged</i>"
+    assert [row["cells"]["rank"] for row in data["ranks"]] == ["0", "1"]
+    cells = data["ranks"][1]["cells"]
+    assert (cells["steps"], cells["sent"], cells["sent a step"]) == ("2", "4 kB", "2 kB")
+    assert (cells["waits, ms a step"], cells["waited"]) == ("1", "25%")
+    assert (data["ranks"][1]["computed"], data["ranks"][1]["waited"]) == (3.0, 1.0)
+    monkeypatch.setenv("PAIFUSER_STATIC", "1")
+    monitor = lab.TrainingMonitor(known)
+    twin = monitor.twin()
+    assert "2 ranks · &lt;i&gt;averaged" in twin and twin.count("4 kB") == 2
+    assert "rank 1: 4 kB sent" in str(known)
+    labels = [text.get_text() for axes in lab.figure(known).axes for text in axes.texts]
+    assert labels.count("4 kB sent, waited 25%") == 2
+    many = lab.figure(run(ranks=ranks(20))).axes[-1]
+    assert len(many.get_yticks()) == 16 and "4 more ranks" in many.get_xlabel()
 
 
 def test_a_training_is_shown_by_its_record():

@@ -12,6 +12,7 @@ import {
   unpackedTraining,
 } from "./layout.js";
 import { bandMarks, crossMarks, heatMarks, precisionMarks, switchMarks } from "./marks.js";
+import { rankTable } from "./ranks.js";
 
 /** @typedef {import("./layout.js").Training} Training */
 
@@ -57,9 +58,10 @@ class TrainingView {
       h("p", { class: "pf-train-choice" }, h("b", {}, "Gradient sizes"), this.chosen, this.words),
       this.heat,
     );
+    this.ranks = h("div", { class: "pf-train-ranks" });
     this.table = h("div", { class: "pf-train-epochs" });
     const parts = [this.head, this.live, this.facts, this.figures, this.plot];
-    parts.push(this.switches, this.sizes, this.table);
+    parts.push(this.switches, this.ranks, this.sizes, this.table);
     root.append(h("section", { class: "pf-view pf-train", "aria-label": "training" }, ...parts));
     this.listen();
     this.release = onWidth(this.plot, (width) => this.draw(width));
@@ -80,7 +82,8 @@ class TrainingView {
   show(data) {
     this.training = unpackedTraining(data);
     const known = this.training;
-    for (const part of [this.plot, this.figures, this.sizes, this.table]) part.hidden = !known;
+    for (const part of [this.plot, this.figures, this.ranks, this.sizes, this.table])
+      part.hidden = !known;
     fresh(this.head, h("h2", {}, known?.title ?? "Training"));
     if (!known) {
       fresh(this.live, "No step has been done yet.");
@@ -96,6 +99,8 @@ class TrainingView {
       this.switches,
       ...known.events.map(({ step, what }) => h("li", {}, h("b", {}, `step ${step}`), ` ${what}`)),
     );
+    this.ranks.hidden = known.ranks.length === 0;
+    fresh(this.ranks, known.ranks.length ? rankTable(known.ranksTitle, known.ranks) : null);
     this.sizes.hidden = known.rangeSteps.length === 0;
     const names = known.layers.map((layer) =>
       h("option", { value: layer }, known.dead.includes(layer) ? `${layer} · no gradient` : layer),

@@ -10,7 +10,8 @@ import { float32s, int32s } from "../shared/unpack.js";
  * string, isRunning: boolean, done: number, steps: number, every: number, curves: Curve[], lower:
  * number[][], skipped: number[], events: Switch[], epochs: Record<string, string>[], layers:
  * string[], dead: string[], rangeSteps: Int32Array, ranges: Int32Array, bins: number,
- * lowestExponent: number, binWidth: number }} Training
+ * lowestExponent: number, binWidth: number, ranksTitle: string, ranks: Rank[] }} Training
+ * @typedef {{ cells: Record<string, string>, computed: number, waited: number }} Rank
  * @typedef {{ curve: Curve, left: number, right: number, top: number, bottom: number, x:
  * import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticks: number[] }}
  * Band
@@ -24,6 +25,8 @@ const TALL = 170;
 const LOW = 84;
 const GAP = 26;
 export const HEAT_HEIGHT = 132;
+export const BAR_WIDTH = 180;
+export const BAR_HEIGHT = 10;
 
 /** Unpack the trait `data`; null where no step was done. @param {any} data @returns {Training | null} */
 export function unpackedTraining(data) {
@@ -58,7 +61,21 @@ export function unpackedTraining(data) {
     bins: cells ? ranges.length / cells : 0,
     lowestExponent: data.lowest_exponent,
     binWidth: data.bin_width,
+    ranksTitle: data.ranks_title,
+    ranks: data.ranks,
   };
+}
+
+/**
+ * How wide each rank's bar is: what it computes and what it waits for in a step, on one scale.
+ * @param {Rank[]} ranks @returns {{ computed: number, waited: number }[]}
+ */
+export function barsOf(ranks) {
+  const longest = Math.max(...ranks.map(({ computed, waited }) => computed + waited)) || 1;
+  return ranks.map(({ computed, waited }) => ({
+    computed: (BAR_WIDTH * computed) / longest,
+    waited: (BAR_WIDTH * waited) / longest,
+  }));
 }
 
 /** @param {Record<string, Float32Array>} columns @returns {Curve[]} */

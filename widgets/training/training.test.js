@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  BAR_WIDTH,
   bandsOf,
+  barsOf,
   cellsOf,
   countsOf,
   HEAT_HEIGHT,
@@ -48,6 +50,11 @@ const DATA = {
   skipped: [1],
   events: [{ step: 2, what: "bf16 from here" }],
   epochs: [],
+  ranks_title: "2 ranks",
+  ranks: [
+    { cells: { rank: "0" }, computed: 3, waited: 1 },
+    { cells: { rank: "1" }, computed: 1, waited: 1 },
+  ],
   layers: ["a", "b"],
   dead: [],
   range_steps: view([0, 2], Int32Array),
@@ -130,6 +137,13 @@ test("each cell has a place inside the map, and larger sizes are higher", () => 
 
 test("a share's colour deepens by thirds", () => {
   assert.deepEqual([1, 0.5, 0.1, 1e-9].map(heatStep), [8, 8, 6, 0]);
+});
+
+test("each rank has a bar, on the scale of the longest", () => {
+  const bars = barsOf(unpackedTraining(DATA)?.ranks ?? []);
+  assert.deepEqual(bars[0], { computed: (BAR_WIDTH * 3) / 4, waited: BAR_WIDTH / 4 });
+  assert.deepEqual(bars[1], { computed: BAR_WIDTH / 4, waited: BAR_WIDTH / 4 });
+  assert.deepEqual(barsOf([{ cells: {}, computed: 0, waited: 0 }]), [{ computed: 0, waited: 0 }]);
 });
 
 test("a step is found in thinned curves", () => {

@@ -5,6 +5,7 @@ precision           bf16 or fp16 by autocast, in fp16 with scaled gradients
 channels_last       weights, gradients, optimizer state and images in channels-last
 fused_optimizer     the update as one kernel
 memory_pool         freed memory kept for the next request
+checkpointing       activations computed again, where the peak is above a limit
 memory_reuse        activation layers that write into their input, where that is proven exact
 threads             one thread, or one a core
 compiled            Inductor, aside in a thread
@@ -21,6 +22,7 @@ from __future__ import annotations
 from .adaptive_lr import AdaptiveRate
 from .base import Parts, Switch
 from .channels_last import ChannelsLast
+from .checkpointing import Checkpointing
 from .compiled import Compiled
 from .data_parallelism import DataParallelism
 from .fused_optimizer import FusedOptimizer
@@ -40,6 +42,7 @@ SWITCHES: dict[str, type[Switch]] = {
         FusedOptimizer,
         MemoryPool,
         MemoryReuse,
+        Checkpointing,
         Threads,
         AdaptiveRate,
         DataParallelism,

@@ -27,6 +27,7 @@ class Parts:
     models: list[nn.Module] = field(default_factory=list)
     optimizers: list[Optimizer] = field(default_factory=list)
     has_own_autocast: bool = False
+    has_closure: bool = False  # which computes gradients inside the optimizer's step
 
     @property
     def device(self) -> torch.device:
@@ -71,6 +72,7 @@ class Switch:
     is_exact: ClassVar[bool] = True
     saves_memory: ClassVar[bool] = False
     is_judged: ClassVar[bool] = True  # otherwise it is in force because it was asked for
+    is_of_optimizers: ClassVar[bool] = False  # it changes the time of their own steps alone
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
@@ -83,7 +85,7 @@ class Switch:
     @property
     def offer(self) -> Offer:
         """The switch as the judge sees it."""
-        return Offer(self.label, is_exact=self.is_exact, saves_memory=self.saves_memory)
+        return Offer(self.label, self.is_exact, self.saves_memory, self.is_of_optimizers)
 
     def obstacle(self, parts: Parts) -> str:
         """Why this loop cannot have it; empty if it can."""
@@ -102,6 +104,9 @@ class Switch:
     def wrap_evaluation(self, model: nn.Module, call: Call) -> Call:
         """The model's call outside of training while this is on."""
         return call
+
+    def end_backward(self, parts: Parts) -> None:
+        """Called after each backward pass while this is on."""
 
     def before_step(self, optimizer: Optimizer) -> bool:
         """Called before an optimizer steps while this is on; False skips the step."""

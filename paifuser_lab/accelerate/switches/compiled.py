@@ -8,6 +8,7 @@ copy's training step draws random numbers of the process, but nothing is rewound
 from __future__ import annotations
 
 import copy
+import functools
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -50,6 +51,8 @@ class Compiled(Switch):
             return "scaled gradients in fp16 are not compiled"
         if "model_quantization" in self.options.get("switches", ()):
             return "rounded weights are not compiled"
+        if "checkpointing" in self.options.get("switches", ()):
+            return "blocks that are computed again are not compiled"
         if any(has_hooks(model) for model in parts.models):
             return "the model has hooks of its own, which its compiled forward would leave out"
         return ""
@@ -141,31 +144,59 @@ class Compiled(Switch):
             release_pool()
 
 
+SESSION = "_compile_session_context"  # of torch 2.13 and later
+_unnoticed: set[int] = set()  # the threads that compile
+_replaced: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []  # before, ours
+_lock = threading.Lock()
+
+
 @contextmanager
 def unnoticed_by_others() -> Iterator[None]:
     """What this thread compiles does not show in others: a compiler saves and restores the random
     state of the process, which would rewind what they have drawn meanwhile, and lets
     `torch.compiler.is_compiling` be true for all, which optimizers and models ask.
+
+    The functions that do so are replaced until the last such thread has ended, also after
+    `lab.disable()`: they do in other threads what they always do.
     """
     here = threading.get_ident()
-    session = "_compile_session_context"  # of torch 2.13 and later
-    places = [(torch.random, "set_rng_state"), (random, "setstate")]
-    places += [(torch.compiler, session)] if hasattr(torch.compiler, session) else []
-    before = [(place, name, getattr(place, name)) for place, name in places]
-    for place, name, function in before:
-        setattr(place, name, _in_other_threads(function, here))
+    with _lock:
+        if not _unnoticed:
+            _replace()
+        _unnoticed.add(here)
     try:
         yield
     finally:
-        for place, name, function in before:
-            setattr(place, name, function)
+        with _lock:
+            _unnoticed.discard(here)
+            if not _unnoticed:
+                _put_back()
 
 
-def _in_other_threads(function: Callable[..., Any], here: int) -> Callable[..., Any]:
-    """The function, which does nothing in one thread."""
+def _replace() -> None:
+    places = [(torch.random, "set_rng_state"), (random, "setstate")]
+    places += [(torch.compiler, SESSION)] if hasattr(torch.compiler, SESSION) else []
+    for place, name in places:
+        before = getattr(place, name)
+        ours = _in_other_threads(before)
+        setattr(place, name, ours)
+        _replaced.append((place, name, before, ours))
 
-    def call(*args: Any) -> Any:
-        return nullcontext() if threading.get_ident() == here else function(*args)
+
+def _put_back() -> None:
+    for place, name, before, ours in _replaced:
+        if getattr(place, name) is ours:  # else somebody has replaced it since, and calls ours
+            setattr(place, name, before)
+    _replaced.clear()
+
+
+def _in_other_threads(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which does nothing in a thread that compiles."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        is_unnoticed = threading.get_ident() in _unnoticed
+        return nullcontext() if is_unnoticed else function(*args, **kwargs)
 
     return call
 

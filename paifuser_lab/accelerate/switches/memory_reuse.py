@@ -33,6 +33,8 @@ class MemoryReuse(Switch):
         self.proven: WeakSet[nn.Module] = WeakSet()
 
     def obstacle(self, parts: Parts) -> str:
+        if "checkpointing" in self.options["switches"]:
+            return "blocks that are computed again need their inputs"
         if not any(_activations(model) for model in parts.models):
             return "no activation layer could write into its input"
         return "the loop compiles its model, which plans memory itself" if parts.is_compiled else ""

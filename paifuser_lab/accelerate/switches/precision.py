@@ -52,6 +52,7 @@ class Precision(Switch):
                 f"precision={self.format!r} is not a format to train in; give 'bf16' or 'fp16'."
             )
         self.scale, self.good_steps, self.skipped = FIRST_SCALE, 0, 0
+        self._is_finite: dict[Optimizer, bool] = {}  # since their last steps
 
     @property
     def label(self) -> str:
@@ -62,6 +63,11 @@ class Precision(Switch):
             return "the loop has its own autocast"
         if parts.is_compiled:
             return "the loop compiles its model, which autocast would compile anew"
+        if self.format == "fp16" and parts.has_closure:
+            return (
+                "step() has a closure, which computes the gradients after they are checked for "
+                "overflow; bf16 needs no check"
+            )
         if self.format == "fp16" and "model_quantization" in self.options.get("switches", ()):
             return "rounded weights and scaled gradients are not combined"
         dtypes = {
@@ -91,17 +97,22 @@ class Precision(Switch):
 
         return under_autocast
 
+    def turn_off(self, parts: Parts) -> None:
+        self._is_finite.clear()
+
+    def end_backward(self, parts: Parts) -> None:
+        """Look for overflow before the loop clips the gradients, which may hide it."""
+        if self.format == "fp16":
+            for optimizer in parts.optimizers:
+                self._is_finite[optimizer] = has_finite_gradients(optimizer)
+
     def before_step(self, optimizer: Optimizer) -> bool:
         if self.format != "fp16":
             return True
-        gradients = [
-            weight.grad
-            for group in optimizer.param_groups
-            for weight in group["params"]
-            if weight.grad is not None and not weight.grad.is_sparse
-        ]
-        norms = torch._foreach_norm(gradients) if gradients else []
-        if not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all()):
+        is_finite = self._is_finite.pop(optimizer, None)
+        if is_finite is None:  # gradients that no backward pass of the loop has made
+            is_finite = has_finite_gradients(optimizer)
+        if is_finite:
             self.good_steps += 1
             if self.good_steps % GROWTH_STEPS == 0:
                 self.scale *= 2
@@ -138,6 +149,18 @@ class Precision(Switch):
             value = value.float()
         is_scaled = self.format == "fp16" and value.requires_grad
         return scaled(value, self.scale) if is_scaled else value
+
+
+def has_finite_gradients(optimizer: Optimizer) -> bool:
+    """Whether no gradient of its weights has overflowed."""
+    gradients = [
+        weight.grad
+        for group in optimizer.param_groups
+        for weight in group["params"]
+        if weight.grad is not None and not weight.grad.is_sparse
+    ]
+    norms = torch._foreach_norm(gradients) if gradients else []
+    return not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
 
 def _is_plain(leaf: Any) -> bool:

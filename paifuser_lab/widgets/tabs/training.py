@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy
@@ -46,6 +47,15 @@ def pack(run: TrainingRun) -> dict[str, Any]:
         "skipped": [step for step, skipped in enumerate(run.is_skipped) if skipped][:MOST_POINTS],
         "events": [event.model_dump() for event in run.events],
         "epochs": run.table(),
+        "ranks_title": run.ranks_title if run.ranks else "",
+        "ranks": [
+            {
+                "cells": rank.row,
+                "computed": median(rank.computed_ms or (0.0,)),
+                "waited": median(rank.waited_ms or (0.0,)),
+            }
+            for rank in run.ranks
+        ],
         "layers": list(run.layers),
         "dead": list(run.dead_layers),
         "range_steps": integers(row.step for row in run.ranges),
