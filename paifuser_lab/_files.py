@@ -30,6 +30,7 @@ except ImportError:  # Windows: leftovers of a killed save are not removed
 PACKAGE = Path(__file__).parent
 APP = "paifuser-lab"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LEAST_SPACE = 1 << 16  # bytes: a disk with less is full
 MAX_PREFIX = 40  # characters of a file's name that its temporary file's name starts with
 
 
@@ -143,6 +144,14 @@ def _lock(stage: Path) -> int | None:
 def _unlock(lock: int | None) -> None:
     if lock is not None:
         os.close(lock)
+
+
+def check_space(folder: Path) -> None:
+    """Raise OSError where the disk of a folder is full, which writers of other libraries report as
+    errors of their own.
+    """
+    if shutil.disk_usage(folder).free < LEAST_SPACE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def cannot_write(what: str, error: OSError) -> FileError:

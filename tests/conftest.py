@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from copy import copy
 from functools import cache
@@ -30,6 +31,12 @@ from tests.support.models import Small, images
 if os.environ.get("PAIFUSER_REQUIRE"):
     settings.register_profile("landing", derandomize=True)
     settings.load_profile("landing")
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores Ctrl-C, which tests send to themselves."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -36,9 +36,13 @@ export            models exported in each precision, and models that are hard to
 tricky_exports    those hard models
 memory_peak       predicted peaks against measured ones
 resident          the resident bytes of a call in a process of its own
-parallel_kills      ranks killed at random while they train: what is lost, and for how long
+parallel_equal    every strategy against the same training by one process
+parallel_kills    ranks killed at random while they train: what is lost, and for how long
 parallel_kill_rank  one rank of that training
 stream            streams over simulated workers: rate against the ideal, faults, overhead
+stream_rows       one of those streams, and its row
+stream_faults     those streams while workers, a machine or the driver are killed
+stream_overhead   a frame that nothing is done with: streams, queues, Ray's own ways
 stream_batching   latency against throughput of dynamic batching
 kernels           CUDA kernels: exactness, and time against torch
 widgets           a widget in a real JupyterLab: create, paint, click

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from ..errors import PaifuserError, StoppedError, first_line
+from ..errors import MeasureError, PaifuserError, StoppedError, first_line
 from ..progress import progress
 from ..stopping import keep_when_stopped
 
 INTERRUPTED = "interrupted"
+Value = TypeVar("Value")
 
 
 def measure_each(
@@ -28,3 +30,13 @@ def measure_each(
     if ending.is_stopped:
         failures[INTERRUPTED] = "the results until then are shown"
     return failures
+
+
+def measured(measure: Callable[[], Value]) -> Value:
+    """Call what another package may fail in; its errors become one that `measure_each` records."""
+    try:
+        return measure()
+    except PaifuserError:
+        raise
+    except Exception as error:
+        raise MeasureError(f"{type(error).__name__}: {first_line(error)}") from error

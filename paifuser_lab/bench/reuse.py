@@ -65,7 +65,7 @@ class ReuseBench(Record):
         if self.rows:
             smaller = sum(row.with_bytes < row.without_bytes for row in self.rows)
             faster = sum(row.interval[0] > 1 for row in self.rows)
-            text = f"{smaller} of {len(self.rows)} have a lower peak, {faster} are faster"
+            text = f"{smaller} of {len(self.rows)} have a lower peak, {faster} a lower time"
             lines.insert(0, text)
         return "\n".join(lines)
 

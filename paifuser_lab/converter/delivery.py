@@ -27,10 +27,11 @@ def deliver(stage: Path, goal: Path) -> None:
     Where a file beside it is replaced, such as OpenVINO's weights, the old artefact is moved away
     first, so that a kill never leaves one with the weights of another.
     """
+    artefact, old = stage / goal.name, stage / f"{goal.name}.old"  # deleted with the stage
+    _check_replaceable(goal, artefact)
     for file in (stage, *stage.rglob("*")):
         _synced(file)
     others = [file for file in sorted(stage.iterdir()) if file.name != goal.name]
-    artefact, old = stage / goal.name, stage / f"{goal.name}.old"  # deleted with the stage
     is_folder = goal.is_dir() and not goal.is_symlink()
     if is_folder or (goal.exists() and any(_is_replaced(file, goal) for file in others)):
         os.rename(goal, old)
@@ -48,6 +49,27 @@ def deliver(stage: Path, goal: Path) -> None:
         for file in goal.parent.glob(f"{glob.escape(goal.stem)}.*.data"):
             if _is_named_by_content(file, goal) and file.name not in moved:
                 file.unlink(missing_ok=True)  # of the file that was replaced
+
+
+def _check_replaceable(goal: Path, artefact: Path) -> None:
+    """Raise where a folder would go with what somebody else put into it, or a file stands in the
+    way of a folder.
+    """
+    if not goal.exists() or (artefact.is_file() and goal.is_file()):
+        return
+    if goal.is_dir() != artefact.is_dir():
+        found, written = ("folder", "file") if goal.is_dir() else ("file", "folder")
+        raise ExportError(
+            f"{goal} is a {found}, and a {written} is to be written there; no file was changed, "
+            "give another path."
+        )
+    written_names = {file.name for file in artefact.iterdir()}
+    for file in sorted(goal.iterdir()):
+        if file.name not in written_names and not WEIGHTS.search(file.name):
+            raise ExportError(
+                f"{goal} has '{file.name}', which no export wrote; no file was changed, move it "
+                "away or give another path."
+            )
 
 
 def _is_replaced(file: Path, goal: Path) -> bool:

@@ -72,11 +72,11 @@ class ExecuTorch(Target):
             _use_quantized_kernels()
             _unsafe_reset_threadpool(threads)  # of the process; nothing of it runs meanwhile
             program = Runtime.get().load_program(path.read_bytes())
+            method = program.load_method("forward")
 
         def run(tensors: list[Tensor]) -> list[Tensor]:
             # a method does not keep its program alive; this function does
-            method = program.load_method("forward")
-            assert method is not None
+            assert program and method
             outputs = method.execute([tensor.contiguous() for tensor in tensors])
             return [output.clone() for output in outputs]
 

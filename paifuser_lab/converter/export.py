@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._files import cannot_write, staged
+from .._files import cannot_write, check_space, staged
 from ..arguments import check_seconds, check_threads
 from ..errors import (
     ExportError,
@@ -197,10 +197,13 @@ class _Export:
     def _converted(self) -> Conversion:
         try:
             return self.target.convert(self.exportable, self.artefact, self.options)
-        except (PaifuserError, OSError):
+        except OSError:
             raise
         # an exporter of somebody else raises whatever it likes; the message is one line
         except Exception as error:
+            check_space(self.artefact.parent)
+            if isinstance(error, PaifuserError):
+                raise
             raise ExportError(
                 f"{self.target.title} cannot convert {self.exportable.name}: "
                 f"{type(error).__name__}: {first_line(error).rstrip('.')}; no file was changed."

@@ -21,6 +21,8 @@ aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 INTO, OUT_OF = decomposed.quantize_per_tensor.default, decomposed.dequantize_per_tensor.default
 WEIGHTS = decomposed.dequantize_per_channel.default
 UNSIGNED, SIGNED, HALF = (0, 255, torch.uint8), (-128, 127, torch.int8), 128
+DECOMPOSED = "quantized_decomposed"
+BUILT_IN = frozenset(("aten", "prims", "prim", "higher_order", "quantized", "mkldnn", "inductor"))
 PRODUCTS = (aten.conv1d.default, aten.conv2d.default, aten.linear.default)
 CASTS = (aten.to.dtype, aten.to.dtype_layout, aten._to_copy.default)
 CLAMPS = (
@@ -46,6 +48,33 @@ def program_of(exportable: Exportable, options: TargetOptions) -> ExportedProgra
 def rounds_to_int8(program: ExportedProgram) -> bool:
     """Whether the program rounds values between its operators to int8."""
     return any(node.target is INTO for node in program.graph.nodes)
+
+
+def reading_notes(program: ExportedProgram) -> tuple[str, ...]:
+    """What a process has to register before it reads the program: operators that `import torch`
+    does not.
+    """
+    calls = [node for module in _modules(program) for node in module.graph.nodes]
+    others = [node for node in calls if _namespace(node) not in BUILT_IN]
+    named = [node for node in others if _namespace(node) != DECOMPOSED]
+    notes = []
+    if len(named) < len(others):
+        notes.append(
+            "before it is read elsewhere, import torch.ao.quantization.fx._decomposed there"
+        )
+    if named:
+        notes.append(f"it needs {operator_names(named)} registered where it is read")
+    return tuple(notes)
+
+
+def _namespace(node: Node) -> str:
+    """The library of a node's operator; that of torch for what is no operator of a library."""
+    return str(getattr(node.target, "namespace", "aten"))
+
+
+def _modules(program: ExportedProgram) -> list[GraphModule]:
+    modules = program.graph_module.modules()
+    return [module for module in modules if isinstance(module, GraphModule)]
 
 
 def with_int8_products(

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..machine import threads
 from ..model.silence import compilers_silenced
 from .exportable import Exportable
-from .lowering import program_of, rounds_to_int8
+from .lowering import program_of, reading_notes, rounds_to_int8
 from .target import Conversion, Run, Target
 
 ROUNDINGS = "int8 as quantize and dequantize operators around layers in floats"
@@ -32,7 +32,8 @@ class TorchExport(Target):
         program = program_of(exportable, options)
         with compilers_silenced():
             torch.export.save(program, path)
-        return Conversion((ROUNDINGS,) if rounds_to_int8(program) else ())
+        roundings = (ROUNDINGS,) if rounds_to_int8(program) else ()
+        return Conversion((*roundings, *reading_notes(program)))
 
     def opened(self, path: Path, threads_used: int) -> Run:
         with compilers_silenced():

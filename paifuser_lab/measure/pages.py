@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,16 @@ def page_faults() -> int | None:
 def resident_bytes() -> int:
     """The memory of this process that is in use now."""
     return int(psutil.Process().memory_info().rss)
+
+
+def return_free_memory() -> None:
+    """Return the process's freed memory to the system, where that is the GNU C library's.
+
+    It keeps freed weights of up to 32 MB for itself: 30 recipes of a 100 MB model left 1.2 GB so.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def restart_peak() -> bool:

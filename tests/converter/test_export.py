@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +26,6 @@ from paifuser_lab.converter import (
     registry,
     target_of,
 )
-from paifuser_lab.converter.delivery import deliver
 from paifuser_lab.converter.target import Run
 from paifuser_lab.errors import ExportError, FileError, NotVerifiableError, StoppedError
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport, LayerDifference, Record
@@ -110,34 +108,6 @@ def test_a_file_is_compared_on_the_example_and_on_other_values_before_it_is_deli
     assert sorted(file.name for file in tmp_path.iterdir()) == ["beside.txt", "net.weights"]
     assert Record.load(report.save(tmp_path / "report.json")) == report
     assert "relative error" in report.sentence and report.latency_ms is None
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_kill_never_leaves_an_artefact_with_the_weights_of_another(
-    tmp_path, monkeypatch, is_killed
-):
-    goal, stage = tmp_path / "net.xml", tmp_path / "stage"
-    stage.mkdir()
-    for name in ("net.xml", "net.bin"):
-        (tmp_path / name).write_text("old")
-        (stage / name).write_text("new")
-    moved = []
-
-    def replace(source, target):
-        if is_killed and moved:
-            raise KeyboardInterrupt
-        moved.append(target)
-        os.rename(source, target)
-
-    monkeypatch.setattr("paifuser_lab.converter.delivery.os.replace", replace)
-    with suppress(KeyboardInterrupt):
-        deliver(stage, goal)
-    found = {
-        name: (tmp_path / name).read_text()
-        for name in ("net.bin", "net.xml")
-        if (tmp_path / name).exists()
-    }
-    assert found == ({"net.bin": "new"} if is_killed else {"net.bin": "new", "net.xml": "new"})
 
 
 def test_a_refusal_stands_where_the_search_for_the_layer_fails(weights, tmp_path, monkeypatch):
@@ -231,15 +201,6 @@ def test_on_a_full_disk_and_after_a_kill_the_old_file_survives(tmp_path):
     lab.export(net(), "onnx", tmp_path / "net.onnx", seconds=0)
     assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
     onnx.checker.check_model(str(tmp_path / "net.onnx"))
-
-
-def test_a_folder_is_replaced_by_a_folder_as_a_whole(tmp_path):
-    goal, stage = tmp_path / "net.package", tmp_path / "stage"
-    for folder, name in ((goal, "old"), (stage / "net.package", "new")):
-        folder.mkdir(parents=True)
-        (folder / name).write_text(name)
-    deliver(stage, goal)
-    assert [file.name for file in goal.iterdir()] == ["new"]
 
 
 def test_the_inputs_of_a_bare_model_are_those_of_its_last_workload(tmp_path):

@@ -194,7 +194,7 @@ def test_int4_layers_of_real_sizes_give_the_same_output_in_an_engine(engine, nam
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["bert-base-tiny", "vit-s-tiny", "resnet18-tiny"])
+@pytest.mark.parametrize("name", ["bert-base-tiny", "vit-s-tiny", "yolo-tiny"])
 def test_whole_models_in_int4_give_the_same_output_in_an_engine(engine, name):
     work, live = rounded(name)
     exported = in_engine(work, engine)

@@ -57,7 +57,7 @@ export function engineSettings(root, host, model) {
     show(data) {
       isKnown = Boolean(data && "rows" in data);
       for (const part of [title, table]) part.hidden = !isKnown;
-      const names = ["options", "ms", "× torch", "", ""];
+      const names = ["option", "ms", "× torch", "verdict", ""];
       const cells = names.map((name, at) =>
         h("th", { scope: "col", class: [0, 3, 4].includes(at) && "pf-names" }, name),
       );

@@ -26,6 +26,7 @@ const QUESTION = {
   query: "export",
   request: "export",
   question: "Where is this model to run?",
+  verb: "Export",
   use: "Converts it with the chosen recipe, compares the outputs with the live model's, and writes a folder: files, a script that needs ONNX Runtime alone, a Dockerfile, manifests, a model card.",
 };
 
@@ -84,8 +85,9 @@ class ExportView {
     const found = h("details", {}, h("summary", {}, "layers compared"), this.probes);
     this.more = { files, found };
     this.known = [this.title, this.sentence, this.table];
+    this.question.words.after(this.targets);
     const all = [
-      ...[this.targets, this.question.element, ...this.known],
+      ...[this.question.element, ...this.known],
       ...[this.difference, found, this.folder, files],
     ];
     root.append(h("section", { class: "pf-view pf-export", "aria-label": "export" }, ...all));

@@ -5,8 +5,10 @@ import { unserved } from "./host.js";
 import { showPress } from "./press.js";
 
 /**
- * `query` as Python names it, `request` that starts it, `use` what the answer is good for.
- * @typedef {{ query: string, request: string, question: string, use: string }} QuestionText
+ * `query` as Python names it, `request` that starts it, `use` what the answer is good for, `verb` of
+ * the button where it is not "Measure".
+ * @typedef {{ query: string, request: string, question: string, use: string,
+ * verb?: string }} QuestionText
  * @typedef {{ phase: "idle" | "waiting" | "running", seconds: number, done: number, total: number,
  * isStopping: boolean }} Asking
  */
@@ -38,9 +40,9 @@ function isStopOf(open, query) {
   return open.do === "stop" && (open.query ?? query) === query;
 }
 
-/** @param {number} seconds @param {boolean} isKnown */
-export function measureText(seconds, isKnown) {
-  return `${isKnown ? "Again" : "Measure"} · ${secondsText(seconds)}`;
+/** @param {number} seconds @param {boolean} isKnown @param {string} [verb] */
+export function measureText(seconds, isKnown, verb = "Measure") {
+  return `${isKnown ? "Again" : verb} · ${secondsText(seconds)}`;
 }
 
 /** What the place says of a query that is asked for; "" when it is not. @param {Asking} asking */
@@ -102,7 +104,7 @@ export class Question {
     if (!asking) return;
     const isIdle = asking.phase === "idle";
     this.words.hidden = isKnown;
-    showPress(this.button, isIdle, !isIdle, measureText(asking.seconds, isKnown));
+    showPress(this.button, isIdle, !isIdle, measureText(asking.seconds, isKnown, this.text.verb));
     set(this.button, { title: "in the background; the page can be used meanwhile" });
     this.bar.hidden = asking.phase !== "running";
     this.stop.hidden = isIdle;

@@ -22,6 +22,7 @@ test("the button names the seconds that Python gives the query", () => {
   assert.equal(asking?.phase, "idle");
   assert.equal(measureText(asking?.seconds ?? 0, false), "Measure · 35 s");
   assert.equal(measureText(0.5, true), "Again · 0.5 s");
+  assert.equal(measureText(10, false, "Export"), "Export · 10 s");
   assert.equal(askingText(/** @type {any} */ (asking)), "");
 });
 

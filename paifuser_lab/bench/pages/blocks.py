@@ -49,6 +49,8 @@ COMMANDS = {
     "attention": "bench experiment attention",
     "train": "bench train",
     "parallel": "bench parallel",
+    "parallel_equal": "bench parallel --equal",
+    "parallel_kills": "bench parallel --kills 40",
     "memory": "bench memory",
     "memory_peak": "bench memory-peak",
     "reuse": "bench reuse",
@@ -63,6 +65,8 @@ COMMANDS = {
 RECORD_OF = {
     "pipelines": "parallel",
     "links": "parallel",
+    "equal": "parallel_equal",
+    "kills": "parallel_kills",
     "builds": "fuse_builds",
     "segmentation": "compress_segnet",
     "summary": "models",
