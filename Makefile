@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 VENV ?= .venv
 # The first number of the NVIDIA driver's version, if there is a driver; from 580 on it runs CUDA 13, before that CUDA 12.
 DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -Eo '^[0-9]+' | head -n 1)
-EXTRAS := backends,cluster,coreml,executorch,fpga,hf,kernels,stream,tensorboard,dev$(if $(DRIVER),$(shell test $(DRIVER) -ge 580 && echo ,gpu || echo ,gpu12))
+EXTRAS := backends,cluster,coreml,executorch,fpga,hf,kernels,serve,stream,tensorboard,dev$(if $(DRIVER),$(shell test $(DRIVER) -ge 580 && echo ,gpu || echo ,gpu12))
 BIN := $(VENV)/bin
 # Dependencies are installed anew when these two files change, the project itself when the checkout is another one.
 DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
