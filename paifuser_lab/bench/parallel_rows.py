@@ -147,4 +147,4 @@ def readable_losses(losses: Sequence[float]) -> str:
     """The mean and the range over seeds."""
     if not losses:
         return "–"
-    return f"{fmean(losses):.3f} ({min(losses):.3f}–{max(losses):.3f})"
+    return f"{fmean(losses):.3g} ({min(losses):.3g}–{max(losses):.3g})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from ..errors import StreamError
 from ..progress import progress
 from .loading import Name, Trust
 from .terminal import console, print_table
+
+if TYPE_CHECKING:
+    from ..streaming.serving import Limits
 
 SHOWN = 3  # of the frames set aside
 
@@ -56,25 +59,31 @@ def serve(
     mean: Mean = "0",
     std: Std = "1",
     how: How = "letterbox",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve on Ray Serve: local, auto, or the address of a cluster (ray://…)."
+        ),
+    ] = None,
+    replicas: Annotated[
+        int, typer.Option(help="Processes on Ray, each with the model.", min=1)
+    ] = 1,
     trust: Trust = False,
 ) -> None:
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
     or Ctrl-C.
     """
-    from ..streaming.serving import Limits, Predictor, Server
-    from ..streaming.serving import serve as run
+    from ..streaming.serving import Limits
     from ..streaming.serving.run import is_loopback
 
     limits = Limits(max_batch, max_delay_ms, max_bytes, timeout_s, max_waiting)
-    predictor = Predictor(
-        _named(model, trust),
-        names=_split(labels),
-        mean=_numbers("mean", mean),
-        std=_numbers("std", std),
-        how=how,
-        trust=trust,
-    )
-    server = Server(predictor, limits)
+    options: dict[str, Any] = {
+        "names": _split(labels),
+        "mean": _numbers("mean", mean),
+        "std": _numbers("std", std),
+        "how": how,
+        "trust": trust,
+    }
     if not is_loopback(host):
         console(stderr=True).print(
             f"{host} is reached from other machines, and this server asks nobody for a password: "
@@ -82,6 +91,17 @@ def serve(
             style="yellow",
             soft_wrap=True,
         )
+    if ray is None:
+        _serve_here(_named(model, trust), host, port, limits, options)
+    else:
+        _serve_on_ray(_named(model, trust), host, port, limits, options, ray, replicas)
+
+
+def _serve_here(model: str, host: str, port: int, limits: Limits, options: dict[str, Any]) -> None:
+    from ..streaming.serving import Predictor, Server
+    from ..streaming.serving import serve as run
+
+    server = Server(Predictor(model, **options), limits)
 
     def announce(started: Server) -> None:
         name, number = started.address or (host, port)
@@ -95,6 +115,31 @@ def serve(
         + ("" if is_clean else ", and some were not answered in time")
     )
     raise typer.Exit(0 if is_clean else 1)
+
+
+def _serve_on_ray(
+    model: str,
+    host: str,
+    port: int,
+    limits: Limits,
+    options: dict[str, Any],
+    ray: str,
+    replicas: int,
+) -> None:
+    from ..streaming.serving import serve_on_ray
+
+    serve_on_ray(
+        model,
+        host,
+        port,
+        address=None if ray == "local" else ray,
+        replicas=replicas,
+        limits=limits,
+        on_start=lambda where: typer.echo(f"{model} on {where}"),
+        on_wait=lambda message: typer.echo(message, err=True),
+        **options,
+    )
+    typer.echo("stopped")
 
 
 def stream(

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import types
@@ -234,6 +235,54 @@ def test_ray_serve_gets_the_same_answers_and_refusals(deployed, work, monkeypatc
     assert np.allclose(content["outputs"]["output"], live(work, images), atol=1e-4)
     assert asked_of_ray(b"no array", "application/x-npy")[0] == 400
     assert asked_of_ray(b"x", "application/x-npy", length=1 << 40)[0] == 413
+
+
+ON_RAY = """
+import sys
+import ray
+from ray import serve
+sys.path.insert(0, ".")
+import ray_serve
+quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+ray.init(num_cpus=1, address="local", include_dashboard=False, _node_ip_address="127.0.0.1",
+         runtime_env={"env_vars": {"PYTHONPATH": "."}, "working_dir": "."}, **quiet)
+serve.start(http_options={"port": int(sys.argv[1])})
+serve.run(ray_serve.app({}))
+print("ready", flush=True)
+sys.stdin.read()
+serve.shutdown()
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_real_ray_serve_runs_the_application(deployed, work):
+    pytest.importorskip("ray.serve")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_RAY, str(port)],
+        cwd=deployed[0],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        images = torch.rand(1, 3, 8, 8)
+        body = io.BytesIO()
+        np.save(body, images.numpy())
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("POST", "/", body.getvalue(), {"Content-Type": "application/x-npy"})
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert answer["labels"] == LABELS
+        assert np.allclose(answer["outputs"]["output"], live(work, images), atol=1e-4)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_deployment_replaces_an_earlier_one_whole(variant, copied):

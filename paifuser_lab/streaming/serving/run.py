@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import signal
 from collections.abc import Callable
 
-from .server import DRAIN_S, Server
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from .server import Server
+from .service import DRAIN_S, SIGNALS
 
 
 def serve(

@@ -1,87 +1,37 @@
-"""Answers HTTP requests from a model, with dynamic batching, limits and a graceful stop. Built on
-tornado.
-"""
+"""A model behind HTTP on this machine, with a graceful stop. Built on tornado."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import socket
-import time
-from dataclasses import dataclass
 from typing import Any
 
 import tornado.web
 from tornado.httpserver import HTTPServer
 
-from ...errors import DataError, PaifuserError, StreamError
-from ..batching import Batcher, BatchRule
-from .inputs import UnsupportedError, read_body
 from .metrics import Metrics
 from .predictor import Predictor
+from .service import DRAIN_S, MISSING, Limits, Service, listen
 
-DRAIN_S = 30.0
 DISCARDED = 8
 """Times the limit of a body that is read and thrown away, so that the client reads the refusal."""
 IDLE_S = 75.0
-BACKLOG = 1024
 GRACE_S = 0.1
 """After a stop, until what clients have sent before it is read."""
 GONE = 499  # the client closed its connection, as nginx has it
 
 
-class BusyError(StreamError):
-    """As many requests wait as may."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a server takes."""
-
-    max_batch: int = 8
-    max_delay_ms: float = 5.0
-    max_bytes: int = 16 << 20
-    timeout_s: float = 30.0
-    max_waiting: int = 1024
-
-    def __post_init__(self) -> None:
-        for name in ("max_bytes", "timeout_s", "max_waiting"):
-            if not getattr(self, name) > 0:
-                raise StreamError(
-                    f"{name}={getattr(self, name)} is not possible; give more than 0."
-                )
-        BatchRule(self.max_batch, self.max_delay_ms)
-
-
-class Server:
-    """A model behind `POST /predict`, with `GET /`, `/health` and `/metrics`.
-
-    A request past the queue's bound gets 503, a body past `max_bytes` 413, and an answer that
-    takes longer than `timeout_s` 504; each error is one sentence in JSON.
-    """
+class Server(Service):
+    """A service behind `POST /predict`, with `GET /`, `/health` and `/metrics`."""
 
     def __init__(self, predictor: Predictor, limits: Limits | None = None) -> None:
-        self.predictor, self.limits = predictor, limits or Limits()
-        self.metrics = Metrics()
+        super().__init__(predictor, limits)
         self.is_draining = False
         self.address: tuple[str, int] | None = None
-        self._batcher = Batcher(
-            self._call,
-            BatchRule(self.limits.max_batch, self.limits.max_delay_ms),
-            capacity=self.limits.max_waiting,
-        )
         self._open = 0
         self._idle = asyncio.Event()
         self._http: HTTPServer | None = None
-
-    def _call(self, examples: list[Any]) -> list[Any]:
-        began = time.perf_counter()
-        try:
-            return self.predictor(examples)
-        finally:
-            self.metrics.batch.observe(len(examples))
-            self.metrics.model_seconds.observe(time.perf_counter() - began)
 
     def start(self, host: str = "127.0.0.1", port: int = 8000) -> None:
         """Listen; port 0 takes a free one, which `address` then has."""
@@ -102,14 +52,7 @@ class Server:
             body_timeout=self.limits.timeout_s,
             idle_connection_timeout=IDLE_S,
         )
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        except OSError as error:
-            why = str(error.strerror).partition(" (while")[0]
-            raise StreamError(
-                f"Cannot listen on {host}:{port}: {why}; choose another --host or --port."
-            ) from error
+        listening = listen(host, port)
         listening.setblocking(False)
         self.address = listening.getsockname()[:2]
         self._http.add_socket(listening)
@@ -124,7 +67,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._is_idle(), timeout_s)
         is_clean = not self._open
-        await asyncio.to_thread(self._batcher.close, 1.0 if is_clean else 0.0)
+        await asyncio.to_thread(self.close, 1.0 if is_clean else 0.0)
         if self._http is not None:
             await self._http.close_all_connections()
         return is_clean
@@ -150,23 +93,6 @@ class Server:
         self.metrics.in_flight.set(self._open)
         self._idle.set()
 
-    async def answer(self, example: Any) -> Any:
-        """The answer from the next batch; raises what went wrong with this one."""
-        try:
-            future = self._batcher.submit(example)
-        except StreamError as error:
-            raise BusyError(f"{self.waiting} requests wait already; try again.") from error
-        # one that is given up leaves the queue
-        answer = await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout_s)
-        if isinstance(answer, PaifuserError):
-            raise answer
-        return answer
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for a call."""
-        return self._batcher.waiting
-
 
 class _Handler(tornado.web.RequestHandler):
     """JSON answers, and errors as one sentence."""
@@ -179,6 +105,8 @@ class _Handler(tornado.web.RequestHandler):
     def reply(self, status: int, content: Any) -> None:
         """Send JSON."""
         self.set_status(status)
+        if status == 503:
+            self.set_header("Retry-After", "1")
         if self.server.is_draining:  # the connection is closed soon
             self.set_header("Connection", "close")
         self.set_header("Content-Type", "application/json")
@@ -186,8 +114,6 @@ class _Handler(tornado.web.RequestHandler):
 
     def refuse(self, status: int, message: str) -> None:
         """Send an error."""
-        if status == 503:
-            self.set_header("Retry-After", "1")
         self.reply(status, {"error": message})
 
     def write_error(self, status_code: int, **more: Any) -> None:
@@ -199,7 +125,7 @@ class MissingHandler(_Handler):
     """Any other address."""
 
     def prepare(self) -> None:
-        self.refuse(404, "There is nothing here; GET / describes what this server answers.")
+        self.refuse(404, MISSING)
 
 
 class DescribeHandler(_Handler):
@@ -207,23 +133,7 @@ class DescribeHandler(_Handler):
 
     def get(self) -> None:
         """As JSON."""
-        model = self.server.predictor.model
-        inputs = {
-            name: {"shape": list(shape), "type": str(kind).removeprefix("torch.")}
-            for name, (shape, kind) in model.specs.items()
-        }
-        self.reply(
-            200,
-            {
-                "model": model.name,
-                "inputs": inputs,
-                "takes_images": model.image_shape is not None,
-                "labels": self.server.predictor.postprocess.names,
-                "predict": "POST /predict with image/jpeg, image/png, application/x-npy or "
-                "application/json",
-                "limits": vars(self.server.limits),
-            },
-        )
+        self.reply(200, self.server.description)
 
 
 class HealthHandler(_Handler):
@@ -270,8 +180,7 @@ class PredictHandler(_Handler):
             self._refuse_size()
 
     def _refuse_size(self) -> None:
-        limit = self.server.limits.max_bytes
-        self.refuse(413, f"The body is larger than the limit of {limit:,} bytes.")
+        self.refuse(413, self.server.too_large)
 
     def data_received(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -291,27 +200,13 @@ class PredictHandler(_Handler):
 
     async def _answer(self, body: bytes) -> None:
         kind = self.request.headers.get("Content-Type", "")
-        server = self.server
+        self.answering = asyncio.ensure_future(self.server.reply(kind, body))
+        if not self.is_counted:
+            self.answering.cancel()
         try:
-            example = await asyncio.get_running_loop().run_in_executor(
-                None, read_body, kind, body, server.predictor.model
-            )
-            self.answering = asyncio.ensure_future(server.answer(example))
-            if not self.is_counted:
-                self.answering.cancel()
-            self.reply(200, await self.answering)
+            self.reply(*await self.answering)
         except asyncio.CancelledError:  # the client has gone, and its place in the queue is free
             self.set_status(GONE, "Client Closed Request")
-        except BusyError as error:
-            self.refuse(503, str(error))
-        except UnsupportedError as error:
-            self.refuse(415, str(error))
-        except DataError as error:
-            self.refuse(400, str(error))
-        except TimeoutError:
-            self.refuse(504, f"No answer within {server.limits.timeout_s:g} s.")
-        except PaifuserError as error:
-            self.refuse(500, str(error))
 
     def on_finish(self) -> None:
         if self.is_counted:
