@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -40,6 +41,7 @@ SIZE = {"width": 128, "depth": 4, "batch": 8, "batches": 64}
 STEPS, ROUND = 384, 128  # of a training whose loss is compared, and of a round of a race
 LINKS = (1.0, 10.0, 100.0)  # Gbit/s
 RANKS = (2, 4, 8, 16)
+REAL = (2, 4)  # of these as processes of this machine
 LATENCY_US = 20.0
 
 
@@ -215,7 +217,7 @@ def losses_of(model: str, options: dict[str, int], steps: int, seed: int) -> dic
     return results
 
 
-CHECKED = ("DDP", "DDP, bf16", "local 32", "FSDP2")
+CHECKED = ("DDP", "DDP, bf16", "DDP, PowerSGD", "local 32", "FSDP2")
 
 
 def _links(
@@ -238,33 +240,41 @@ def _links(
         "FSDP2": Communication(buckets_of(size), passes=3),
     }
     count = min(32, steps)
+
+    def raced(ranks: int, gbit_per_s: float) -> dict[str, Any]:
+        given = (race, model, options, 3, count, gbit_per_s, CHECKED)
+        results: dict[str, Any] = run(*given, processes=ranks, threads=1)[0]
+        return results
+
+    # Over the loopback interface, where what remains is not the link's.
+    bare = {ranks: raced(ranks, 0.0) for ranks in REAL}
     for gbit_per_s in links:
         link = Link(latency_us=LATENCY_US, gbit_per_s=gbit_per_s)
-        measured: dict[tuple[str, int], float] = {}
-        computed: dict[str, float] = {}
-        for ranks in (2, 4):
-            raced = run(
-                race, model, options, 3, count, gbit_per_s, CHECKED, processes=ranks, threads=1
-            )[0]
-            for way in CHECKED:
-                measured[way, ranks] = 1e3 * median(raced[way]["seconds"]) / count
-            computed[str(ranks)] = raced["local 32"]["computed_ms"]
+        linked = {ranks: raced(ranks, gbit_per_s) for ranks in REAL}
         rows: list[LinkStep] = []
         for ranks in RANKS:
             # Processes beyond the cores of this machine share them; those of others do not.
-            own = computed["4" if ranks == 4 else "2"]
+            here = bare[ranks if ranks in bare else REAL[0]]
+            own = here["local 32"]["computed_ms"]
             compute = Compute(0.3 * own, 0.6 * own, 0.1 * own)
-            rows += [
-                LinkStep(
-                    way=way,
-                    ranks=ranks,
-                    gbit_per_s=gbit_per_s,
-                    simulated_ms=simulate_steps(compute, communication, link, ranks).step_ms,
-                    measured_ms=measured.get((way, ranks)),
+            for way, communication in communications.items():
+                rest = max(0.0, step_ms(here[way]) - own) * communication.every
+                exchange = replace(communication, least_ms=rest)
+                rows.append(
+                    LinkStep(
+                        way=way,
+                        ranks=ranks,
+                        gbit_per_s=gbit_per_s,
+                        simulated_ms=simulate_steps(compute, exchange, link, ranks).step_ms,
+                        measured_ms=step_ms(linked[ranks][way]) if ranks in linked else None,
+                    )
                 )
-                for way, communication in communications.items()
-            ]
         yield rows
+
+
+def step_ms(raced: dict[str, Any]) -> float:
+    """The time of a step of one way of a race."""
+    return 1e3 * median(raced["seconds"]) / int(raced["steps"])
 
 
 def piped(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -293,12 +294,14 @@ def _losses(name: str, trained: Trained, seeds: int) -> TrainLoss:
     """The same loop over seeds, plain and under `enable()`, whose first run goes on until
     everything is judged.
     """
+    # as many threads as every other way has
+    enabled = partial(accelerate.enable, compile=False, threads=False)
     finals: dict[bool, list[float]] = {False: [], True: []}
     loss = TrainLoss(model=name, plain=(), accelerated=())
     for seed in range(seeds):
         for is_on in finals:
             torch.manual_seed(seed)
-            with accelerate.enable(compile=False) if is_on else nullcontext():
+            with enabled() if is_on else nullcontext():
                 step = trained.loop(1000 * seed)
                 losses = [next(step) for _ in range(STEPS)]
                 if is_on and not seed:

@@ -38,13 +38,15 @@ class Communication:
 
     A bucket goes `passes` times around a ring: 2 in an all-reduce, 3 where weights are gathered
     twice and gradients scattered. An overlapped bucket is ready when the backward pass has
-    computed its share, others when all is computed.
+    computed its share, others when all is computed. However fast the link, an exchange ends
+    `least_ms` after the last process has computed at the earliest: packing, adding up, unpacking.
     """
 
     buckets: tuple[float, ...] = ()
     passes: int = 2
     every: int = 1
     is_overlapped: bool = True
+    least_ms: float = 0.0
 
     def sent_bytes(self, ranks: int) -> float:
         """The bytes that each process sends, a step on average."""
@@ -112,7 +114,7 @@ def _exchange(
                 begin + factor * share for begin, factor in zip(begins, factors, strict=True)
             )
         over = max(ready, over) + 1e3 * link.ring_s(size, len(ends), communication.passes)
-    return max(over, *ends)
+    return max(over, max(ends) + communication.least_ms)
 
 
 def buckets_of(size_bytes: float, bucket_bytes: float = 25e6) -> tuple[float, ...]:

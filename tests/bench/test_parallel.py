@@ -60,6 +60,22 @@ def test_pipelines_are_measured_by_profile_and_in_equal_parts(measured):
     assert all(0 < record.measured_bubble < 1 for record in measured.pipelines)
 
 
+def test_a_simulated_exchange_takes_at_least_what_it_takes_without_a_link(monkeypatch):
+    """Ranks compute for 10 ms; the rest of a step over the loopback is the exchange's."""
+
+    def run(race, model, options, rounds, steps, gbit_per_s, names, *, processes, threads):
+        whole = 0.020 if gbit_per_s else 0.005 * processes + 0.010
+        return [{way: {"seconds": [whole * 8], "steps": 8, "computed_ms": 10.0} for way in names}]
+
+    monkeypatch.setattr(parallel, "run", run)
+    (rows,) = parallel._links("gpt-like", TINY, (1e6,), 8)
+    found = {(row.way, row.ranks): (row.simulated_ms, row.measured_ms) for row in rows}
+    for way in parallel.CHECKED:
+        assert found[way, 2] == pytest.approx((20, 20), rel=0.02)
+        assert found[way, 4] == pytest.approx((30, 20), rel=0.02)
+        assert found[way, 16] == (pytest.approx(20, rel=0.05), None)
+
+
 def test_the_record_is_kept_and_the_pages_show_it(measured, tmp_path):
     links = (
         LinkStep(way="DDP", ranks=2, gbit_per_s=1, simulated_ms=4.5, measured_ms=4.75),

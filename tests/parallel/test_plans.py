@@ -169,6 +169,13 @@ def test_rare_averages_wait_less_for_others_and_for_the_link():
     assert alone.step_ms == pytest.approx(3.5) and alone.wait_ms == pytest.approx(0, abs=1e-9)
 
 
+def test_an_exchange_takes_at_least_its_own_time_however_fast_the_link():
+    rare = Communication((1e5,), every=4, least_ms=8.0)
+    assert simulate_steps(COMPUTE, rare, NO_DELAY, 2).step_ms == pytest.approx(3.5 + 8 / 4)
+    slow = Link(latency_us=0, gbit_per_s=0.01)  # 80 ms
+    assert simulate_steps(COMPUTE, rare, slow, 2).step_ms == pytest.approx(3.5 + 80 / 4)
+
+
 def test_bytes_are_those_of_the_exchange():
     assert Communication((8e6,), every=4).sent_bytes(4) == 8e6 * 2 * 3 / 4 / 4
     assert buckets_of(60e6) == (20e6,) * 3

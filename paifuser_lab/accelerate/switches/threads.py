@@ -9,11 +9,19 @@ from typing import Any
 import torch
 
 from ...machine import thread_choices
+from ...machine.host import core_use, others_share
+from ...records.quality import MAX_OTHERS
 from .base import Parts, Switch
+
+SHORTEST_S = 0.2  # the system counts CPU time in hundredths of a second
 
 
 class Threads(Switch):
-    """The other of the two numbers of threads that suit this machine."""
+    """The other of the two numbers of threads that suit this machine.
+
+    Threads wait for each other many times in a step: where one has no core, a step takes many times
+    longer, so that more threads are not even tried beside busy neighbours.
+    """
 
     name = "threads"
 
@@ -22,6 +30,7 @@ class Threads(Switch):
         self.before = torch.get_num_threads()
         others = [count for count in thread_choices() if count != self.before]
         self.count = max(others, default=self.before)
+        self._use = core_use()
 
     @property
     def label(self) -> str:
@@ -34,7 +43,14 @@ class Threads(Switch):
             return "OMP_NUM_THREADS sets the number of threads"
         if self.count == self.before:
             return "there is one sensible number of threads on this machine"
+        if self.count > self.before and (share := self._others_share()) > MAX_OTHERS:
+            return f"other processes use {share:.0%} of the cores"
         return "a compiled part would compile anew" if parts.is_compiled else ""
+
+    def _others_share(self) -> float:
+        """The share of the cores' time that others have used since this switch was made."""
+        now = core_use()
+        return others_share(self._use, now) if now.wall_s - self._use.wall_s > SHORTEST_S else 0.0
 
     def turn_on(self, parts: Parts) -> None:
         self.before = torch.get_num_threads()
