@@ -1,5 +1,6 @@
 """Benchmarks: run by hand; they print ratios and assert nothing about time.
 
+detector          the zoo's detector trained in both ways: time and mean average precision
 each              one measurement after another: failures are recorded, Ctrl-C keeps results
 models            each model in each engine, and our plan against the fastest
 by_hand           engines called directly, as the baseline of the plan

@@ -274,7 +274,8 @@ def _links(
 
 def step_ms(raced: dict[str, Any]) -> float:
     """The time of a step of one way of a race."""
-    return 1e3 * median(raced["seconds"]) / int(raced["steps"])
+    seconds: list[float] = raced["seconds"]
+    return 1e3 * median(seconds) / int(raced["steps"])
 
 
 def piped(

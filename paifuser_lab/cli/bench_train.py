@@ -1,4 +1,4 @@
-"""`paifuser-lab bench train`. Built on typer."""
+"""`paifuser-lab bench train` and `bench detector`. Built on typer."""
 
 from __future__ import annotations
 
@@ -33,3 +33,18 @@ def bench_train(
         tuple(names or ()), seconds=seconds, seeds=seeds, compiles=compiles, threads=threads
     )
     _show_bench(measured, json)
+
+
+@bench.command("detector")
+def bench_detector(
+    json: Json = None,
+    epochs: Annotated[int, typer.Option(help="Of each training.", min=1)] = 15,
+    seeds: Annotated[int, typer.Option(help="Trainings in each way.", min=1)] = 2,
+    threads: Annotated[int, typer.Option(help="Threads of a step.", min=1)] = 1,
+) -> None:
+    """Train the zoo's detector from scratch, plainly and under `lab.enable()`: CPU time, and mean
+    average precision.
+    """
+    from ..bench.detector import bench as measure
+
+    _show_bench(measure(epochs=epochs, seeds=seeds, threads=threads), json)

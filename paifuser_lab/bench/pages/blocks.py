@@ -48,6 +48,7 @@ COMMANDS = {
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
     "train": "bench train",
+    "detector": "bench detector",
     "parallel": "bench parallel",
     "parallel_equal": "bench parallel --equal",
     "parallel_kills": "bench parallel --kills 40",

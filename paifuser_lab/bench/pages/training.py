@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from ...records import readable_bytes
+from ..detector import NAME, PLAIN, DetectorBench
 from ..train import CHOSEN, EAGER, TrainBench, TrainLoss, TrainRow
 from .folder import Block, Records
 from .text import number, paragraph, percent, ratio, table
@@ -63,4 +65,35 @@ def _cost(loss: TrainLoss) -> str:
     return "" if share is None else f"; judging {percent(share)}"
 
 
-BLOCKS: dict[str, Block] = {"train": train}
+def detector(records: Records) -> str:
+    """The detector trained in both ways: time, mAP, and the peak of a step where that is known."""
+    measured = records.get("detector", DetectorBench)
+    if measured is None or not measured.ratios:
+        return ""
+    trained = records.get("train", TrainBench)
+    rows = trained.rows if trained is not None else ()
+    peaks = {row.way: row.peak_bytes for row in rows if row.model == NAME}
+    lines = []
+    for way, name, known in ((PLAIN, "plain", EAGER), (CHOSEN, "`enable()`", CHOSEN)):
+        own = [row for row in measured.trainings if row.way == way]
+        lines.append(
+            [
+                name,
+                ", ".join(number(row.seconds) for row in own),
+                ", ".join(f"{row.score:.3f}" for row in own),
+                f"{fmean(row.score for row in own):.3f}",
+                readable_bytes(peaks.get(known)) if peaks.get(known) else "–",
+            ]
+        )
+    caption = paragraph(
+        f"`paifuser-lab bench detector` on {measured.machine}, {measured.threads} thread(s):",
+        f"{NAME} trained from scratch for {measured.steps:,} steps with {len(measured.ratios)} seeds",
+        "in both ways, the first one alternating; CPU time of the loop's thread, judging included:",
+        f"{', '.join(f'{value:.2f} ×' for value in measured.ratios)}. mAP@0.5:0.95 is that of",
+        "scenes not trained on; the peak of a step is that of `bench train`.",
+    )
+    header = ("way", "CPU s, a seed each", "mAP", "mean", "peak of a step")
+    return f"{caption}\n\n{table(header, lines)}"
+
+
+BLOCKS: dict[str, Block] = {"train": train, "detector": detector}
