@@ -87,8 +87,9 @@ def detector(records: Records) -> str:
         )
     caption = paragraph(
         f"`paifuser-lab bench detector` on {measured.machine}, {measured.threads} thread(s):",
-        f"{NAME} trained from scratch for {measured.steps:,} steps with {len(measured.ratios)} seeds",
-        "in both ways, the first one alternating; CPU time of the loop's thread, judging included:",
+        f"{NAME} trained from scratch for {measured.steps:,} steps with each of",
+        f"{len(measured.ratios)} seeds in both ways, the first one alternating; CPU time of the",
+        "loop's thread, judging included:",
         f"{', '.join(f'{value:.2f} ×' for value in measured.ratios)}. mAP@0.5:0.95 is that of",
         "scenes not trained on; the peak of a step is that of `bench train`.",
     )
