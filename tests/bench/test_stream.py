@@ -163,6 +163,7 @@ def test_a_way_that_is_not_installed_or_fails_is_named_and_the_others_are_measur
     brief, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "ray.serve", None)
+    monkeypatch.delattr("ray.serve", raising=False)
 
     def fails():
         raise OSError("no memory")

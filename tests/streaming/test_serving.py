@@ -344,6 +344,26 @@ def test_a_server_that_stops_answers_what_has_come():
     asyncio.run(run())
 
 
+def test_a_request_whose_head_has_come_before_the_stop_is_answered():
+    async def run():
+        server = Server(Predictor(workload()), Limits(max_delay_ms=0))
+        server.start(port=0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+        request = raw(npy(np.zeros((3, 4, 4), np.float32)))
+        writer.write(request[:-10])
+        while not server.metrics.count("paifuser_in_flight"):
+            await asyncio.sleep(0.01)
+        stopping = asyncio.ensure_future(server.stop(20))
+        await asyncio.sleep(0)
+        assert server.is_draining
+        writer.write(request[-10:])
+        answer = await asyncio.wait_for(reader.read(), 20)
+        assert await stopping and answer.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    asyncio.run(run())
+
+
 def test_what_was_sent_before_the_stop_is_answered_although_it_was_not_read_yet():
     async def run():
         server = Server(Predictor(workload()), Limits(max_delay_ms=0))

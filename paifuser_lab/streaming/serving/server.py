@@ -162,10 +162,12 @@ class PredictHandler(_Handler):
     body: list[bytes]
     size = 0
     is_counted = False
+    is_late = False  # its head has come after the stop
     answering: asyncio.Future[Any] | None = None
 
     def prepare(self) -> None:
         self.body = []
+        self.is_late = self.server.is_draining
         if self.request.method != "POST":
             return
         self.server.began()
@@ -191,7 +193,7 @@ class PredictHandler(_Handler):
 
     async def post(self) -> None:
         """Read, wait for the batch, answer."""
-        if self.server.is_draining:
+        if self.is_late:
             self.refuse(503, "This server is stopping; send the request to another.")
         elif self.size > self.server.limits.max_bytes:
             self._refuse_size()
