@@ -21,13 +21,13 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 from .comparison import compare, compare_settings
 from .errors import PaifuserError
+from .loading.load import models
 from .machine import hardware
 from .recipe import Recipe
 from .records import Comparison, Hardware, Importance, Measurement, Profile, Record, Sensitivity
 from .variant import Variant, apply
 from .variant.open import load
 from .workload import Workload
-from .workload.load import models
 
 if TYPE_CHECKING:
     from .accelerate import (

@@ -21,6 +21,7 @@ from scipy.stats import spearmanr
 
 from ..comparison import compare
 from ..errors import MeasureError
+from ..loading.load import load
 from ..machine import hardware
 from ..profiler import profile
 from ..profiler.expected import (
@@ -33,7 +34,6 @@ from ..profiler.expected import (
 )
 from ..recipe import Recipe
 from ..records import Comparison, Profile, Record
-from ..workload.load import load
 from .each import measure_each
 
 MODELS = (

@@ -13,11 +13,11 @@ from typing import Any
 
 from ..comparison import compare
 from ..errors import PaifuserError
+from ..loading.load import load
 from ..machine import hardware
 from ..recipe import Recipe
 from ..recipe.rounds import gradually
 from ..records import Comparison, Measurement, Record
-from ..workload.load import load
 from .each import measure_each
 
 MODEL = "resnet18-hard-digits"

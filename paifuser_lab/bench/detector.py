@@ -12,10 +12,11 @@ import torch
 
 from .. import accelerate, zoo
 from ..machine import machine_label
-from ..progress import progress
 from ..records import Record
+from ..training import Training, train
+from ..training.workloads import objective_of
+from ..zoo import Batches
 from ..zoo.trained import SETUPS
-from ..zoo.training import train
 
 NAME = "yolo-streets"
 PLAIN, CHOSEN = "plain", "enable()"
@@ -102,31 +103,10 @@ def bench(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with progress("epochs", 2 * seeds * epochs) as bar:
-            for seed in range(seeds):
-                for way in order:
-                    model = zoo.build(NAME, trained=False, seed=seed).model
-                    # as many threads as the plain loop, and nothing compiled aside
-                    is_on = way == CHOSEN
-                    enabled = accelerate.enable(compile=False, threads=False) if is_on else None
-                    with enabled or nullcontext():
-                        began = time.thread_time()
-                        train(
-                            model,
-                            data,
-                            setup.loss,
-                            epochs=epochs,
-                            learning_rate=setup.learning_rate,
-                            seed=seed,
-                            on_epoch=lambda *_: bar.advance(1),
-                        )
-                        seconds = time.thread_time() - began
-                        on = accelerate.status().on if is_on else ()
-                    score = setup.metric(model.eval(), test)
-                    trainings.append(
-                        DetectorTraining(way=way, seed=seed, seconds=seconds, score=score, on=on)
-                    )
-                order.reverse()
+        for seed in range(seeds):
+            for way in order:
+                trainings.append(_trained(way, setup.plan(seed), epochs, data, test))
+            order.reverse()
     finally:
         torch.set_num_threads(before)
     return DetectorBench(
@@ -136,3 +116,26 @@ def bench(
         steps=epochs * len(data),
         trainings=tuple(trainings),
     )
+
+
+def _trained(
+    way: str, plan: Training, epochs: int, data: Batches, test: Batches
+) -> DetectorTraining:
+    """One training from new weights."""
+    setup, is_on = SETUPS[NAME], way == CHOSEN
+    model = zoo.build(NAME, trained=False, seed=plan.seed).model
+    # as many threads as the plain loop, and nothing compiled aside
+    enabled = accelerate.enable(compile=False, threads=False) if is_on else None
+    with enabled or nullcontext():
+        began = time.thread_time()
+        train(
+            model,
+            data,
+            objective_of(setup.loss),
+            plan.model_copy(update={"epochs": epochs}),
+            what=f"{way}, seed {plan.seed}",
+        )
+        seconds = time.thread_time() - began
+        on = accelerate.status().on if is_on else ()
+    score = setup.metric(model.eval(), test)
+    return DetectorTraining(way=way, seed=plan.seed, seconds=seconds, score=score, on=on)

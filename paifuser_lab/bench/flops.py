@@ -6,12 +6,12 @@ from collections import Counter
 
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..loading.load import load, models
 from ..machine import hardware
 from ..profiler import profile
 from ..profiler.cost import is_counted_by_torch
 from ..records import Profile, Record
 from ..workload import Workload, running
-from ..workload.load import load, models
 from .each import measure_each
 
 SECONDS = 0.5  # operators are counted in the first run; further runs would only be timed

@@ -16,12 +16,12 @@ from typing import Any
 from torch import nn
 
 from ..errors import MeasureError, MissingExtraError
+from ..loading.load import load
 from ..machine import hardware
 from ..progress import progress
 from ..records import LayerSensitivity, Record
 from ..saliency import sensitivity
 from ..workload import Workload
-from ..workload.load import load
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits")
 PROBES = 8

@@ -12,6 +12,7 @@ from statistics import median
 
 from pydantic import Field
 
+from ..loading.load import load, models
 from ..machine import hardware
 from ..machine.host import threads
 from ..measure import peak_bytes
@@ -21,7 +22,6 @@ from ..memory.predict.step import Observer, run
 from ..records import PeakBytes, Record, StepOptions, readable_bytes
 from ..workload import Inputs, Workload, outside_inference
 from ..workload.batching import tensor_bytes
-from ..workload.load import load, models
 from ..workload.seeding import preserve_rng
 from .each import measure_each
 from .resident import resident_bytes

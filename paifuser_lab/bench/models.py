@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from ..comparison import compare
 from ..engines import available_engines
+from ..loading.load import load, models
 from ..machine import hardware, thread_choices
 from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ..planner import plan
@@ -13,7 +14,6 @@ from ..recipe import Recipe
 from ..records import Comparison, Record
 from ..variant import apply
 from ..workload import Workload, running
-from ..workload.load import load, models
 from .by_hand import candidates as by_hand_candidates
 from .each import measure_each
 

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from ..errors import PaifuserError
+from ..loading.load import load
 from ..machine import hardware, thread_choices
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from ..recipe import Recipe
 from ..records import Record
 from ..variant import Variant, apply
 from ..workload import Workload, running
-from ..workload.load import load
 from .by_hand import candidates as engines_by_hand
 from .each import measure_each
 from .quantized_peers import candidates as quantizers

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ..figures import figure
+from ..loading.load import load
 from ..machine import hardware
 from ..profiler import profile
 from ..records import Profile, Record
 from ..workload import Workload
-from ..workload.load import load
 from .each import measure_each
 from .flops import counted_row, full_size
 

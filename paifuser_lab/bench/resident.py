@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from ..errors import MeasureError, PaifuserError, first_line
+from ..loading.load import load
 from ..memory.predict.examples import real_subject
 from ..memory.predict.step import Observer, run
 from ..records import StepOptions
-from ..workload.load import load
 
 LIMIT_S = 600.0
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")

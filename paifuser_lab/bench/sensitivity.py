@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..loading.load import load
 from ..machine import hardware
 from ..records import Method, Record, Sensitivity
 from ..saliency import sensitivity
-from ..workload.load import load
 from .each import measure_each
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")

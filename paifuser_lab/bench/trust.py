@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..comparison import compare
+from ..loading.load import load
 from ..machine import machine_label
 from ..progress import progress
 from ..recipe import Recipe
@@ -18,7 +19,6 @@ from ..records import Comparison, Quality, Record
 from ..records.quality import word_for
 from ..variant import Variant, apply
 from ..workload import Workload
-from ..workload.load import load
 from .each import measure_each
 
 MODELS = ("resnet18", "mobilenetv2", "vit-s")

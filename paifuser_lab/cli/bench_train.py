@@ -1,4 +1,4 @@
-"""`paifuser-lab bench train` and `bench detector`. Built on typer."""
+"""`paifuser-lab bench train`, `bench detector` and `bench formats`. Built on typer."""
 
 from __future__ import annotations
 
@@ -48,3 +48,20 @@ def bench_detector(
     from ..bench.detector import bench as measure
 
     _show_bench(measure(epochs=epochs, seeds=seeds, threads=threads), json)
+
+
+@bench.command("formats")
+def bench_formats(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models with data; four where none is named.")
+    ] = None,
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(help="Of a training in fp32.", min=0.1)] = 20.0,
+    seeds: Annotated[int, typer.Option(help="Trainings in each way.", min=1)] = 3,
+) -> None:
+    """Train models in fp32, under torch's autocast and in a format for each layer, for the same
+    time: steps, loss and metric on the test data.
+    """
+    from ..bench.formats import bench as measure
+
+    _show_bench(measure(tuple(names or ()), seconds=seconds, seeds=seeds), json)

@@ -27,8 +27,8 @@ def load_model(model: str, *, trust: bool, **options: Any) -> Any:
     """Load the named model; functions that the user names or trusts may be in the current
     folder.
     """
+    from ..loading.trust import names_function
     from ..variant.open import load
-    from ..workload.trust import names_function
 
     if trust or names_function(model):
         sys.path.insert(0, os.getcwd())

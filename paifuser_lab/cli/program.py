@@ -87,7 +87,7 @@ def open_(
 @app.command()
 def models() -> None:
     """List the models that need no download."""
-    from ..workload.load import models as names
+    from ..loading.load import models as names
 
     for name in names():
         typer.echo(name)
@@ -231,8 +231,8 @@ def run(
     """Apply a recipe by running the compression notebook; notebook, report.json and weights land in
     the folder together.
     """
+    from ..loading.trust import check_named_in_file
     from ..recipe import Recipe
-    from ..workload.trust import check_named_in_file
 
     loaded = Recipe.load(recipe)
     name = model or loaded.workload

@@ -227,7 +227,7 @@ def _split(labels: str) -> tuple[str, ...]:
 
 def _named(model: str, trust: bool) -> str:
     """The model's name; functions that the user names or trusts may be in the current folder."""
-    from ..workload.trust import names_function
+    from ..loading.trust import names_function
 
     if trust or names_function(model):
         sys.path.insert(0, os.getcwd())

@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 
 from ..converter import Exportable
+from ..loading.load import models
 from ..records import Comparison, Deployment
 from ..workload import Workload
-from ..workload.load import models
 from .preprocessing import InputSpec, Preprocessing
 
 UNKNOWN = "unknown: state it with licence=… before you hand the model on"

@@ -107,6 +107,7 @@ from .training_plan import (
     CheckpointPlan,
     LayerTrainingFormat,
     TrainingFormats,
+    TrainingStepTime,
 )
 from .training_run import GradientRange, RateCurve, TrainingEvent, TrainingRun
 
@@ -242,6 +243,7 @@ __all__ = [
     "TrainingEvent",
     "TrainingFormats",
     "TrainingRun",
+    "TrainingStepTime",
     "Value",
     "Verdict",
     "WholeLatency",

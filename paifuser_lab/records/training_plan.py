@@ -28,10 +28,23 @@ class LayerTrainingFormat(Record):
     note: str = ""
 
 
+class TrainingStepTime(Record):
+    """A whole step of training in one way: how many times faster than in fp32, timed in turn, and
+    what the way adds to the loss.
+    """
+
+    way: str
+    ms: float
+    ratio: float
+    interval: tuple[float, float]
+    rise: float
+
+
 class TrainingFormats(TableRecord):
     """A format for each layer of a training, within a budget of loss.
 
-    `default` and `formats` are the options `precision` and `formats` of `lab.train`.
+    `default` and `formats` are the options `precision` and `formats` of `lab.train`; `steps` are
+    the ways that were raced, of which `way` was chosen.
     """
 
     text_columns = ("layer", "kind", "note", "block")
@@ -40,31 +53,28 @@ class TrainingFormats(TableRecord):
     machine: str
     budget: float = Field(ge=0)
     loss: float = Field(description="in fp32, of the batches that were looked at")
+    way: str = ""
     default: str = "fp32"
     formats: dict[str, str] = {}
     predicted_rise: float = 0.0
     measured_rise: float | None = None
     loss_scale: float = Field(default=1.0, description="at which no gradient overflows in fp16")
+    steps: tuple[TrainingStepTime, ...] = ()
     rows: tuple[LayerTrainingFormat, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def ms(self) -> tuple[float, float]:
-        """The ms of all layers in a step, in fp32 and as chosen."""
-        before = sum(row.ms.get("fp32", 0.0) for row in self.rows)
-        return before, sum(row.ms.get(row.format, 0.0) for row in self.rows)
 
     @property
     def title(self) -> str:
         """How many layers leave fp32, and what it costs, in a line."""
         lower = [row for row in self.rows if row.format != "fp32"]
-        before, after = self.ms
+        times = "".join(
+            f", a step {_times(step)} as fast" for step in self.steps if step.way == self.way
+        )
         measured = "" if self.measured_rise is None else f", measured {self.measured_rise:+.2g}"
         return (
             f"{self.workload} on {self.machine}: {len(lower)} of "
-            f"{counted(len(self.rows), 'layer')} in lower precision, {before:.3g} → {after:.3g} ms "
-            f"a step; loss {self.loss:.4g}, predicted {self.predicted_rise:+.2g}{measured}, "
-            f"allowed {self.budget:.2g}"
+            f"{counted(len(self.rows), 'layer')} in lower precision{times}; loss {self.loss:.4g}, "
+            f"predicted {self.predicted_rise:+.2g}{measured}, allowed {self.budget:.2g}"
         )
 
     def table(self) -> list[dict[str, str]]:
@@ -89,8 +99,20 @@ class TrainingFormats(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes."""
-        return self.notes
+        """The ways that were raced, and the notes."""
+        raced = [
+            f"{step.way}: a step {_times(step)} as fast as in fp32, loss {step.rise:+.2g}"
+            + (", past the budget" if step.rise > self.budget else "")
+            + (" (chosen)" if step.way == self.way else "")
+            for step in self.steps[1:]
+        ]
+        is_plain = len(self.steps) > 1 and self.way == self.steps[0].way
+        none = "no way within the budget is certainly faster than fp32 here, which stays"
+        return (*raced, *([none] if is_plain else []), *self.notes)
+
+
+def _times(step: TrainingStepTime) -> str:
+    return f"{step.ratio:.2f} × ({step.interval[0]:.2f}–{step.interval[1]:.2f})"
 
 
 class CheckpointedBlock(Record):

@@ -12,7 +12,7 @@ from ..errors import StepError
 from ..quantization import QuantizedLayer
 from ..records import counted
 from ..training import Batches, CheckpointFile, Objective, Trained, Training, train
-from ..training.fingerprints import data_fingerprint, loss_fingerprint, model_fingerprint
+from ..training.fingerprints import fingerprints
 from .step import Draft, Step
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -66,7 +66,13 @@ class TrainingStep(Training, Step):
         checkpoint_file = CheckpointFile(
             self.kind,
             self.model_dump_json(exclude={"why"}),
-            *self._known_by(draft, batches),
+            *fingerprints(
+                [draft.work.model, draft.module],
+                draft.work.inputs,
+                draft.work.loss,
+                batches,
+                should_stop=draft.should_stop,
+            ),
             *known_by,
         )
         trained = train(
@@ -85,18 +91,6 @@ class TrainingStep(Training, Step):
                 f"{draft.work.metric_name} {before:.4f} → {draft.work.evaluate(draft.module):.4f}"
             )
         return trained
-
-    def _known_by(self, draft: Draft, batches: Batches) -> list[str]:
-        """What identifies this training."""
-        work = draft.work
-        models = [model_fingerprint(model, work.inputs) for model in (work.model, draft.module)]
-        return [
-            *models,
-            data_fingerprint(batches, draft.should_stop),
-            loss_fingerprint(work.loss, work.model, batches),
-            torch.__version__,
-            str(work.device.type),
-        ]
 
 
 def check_trainable(model: nn.Module, kind: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,28 @@ from ..workload.seeding import preserve_rng
 # The address in the repr of a function that a layer holds, which differs in each process.
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 ASKED_EVERY_BYTES = 64 << 20  # of the data read between two calls of should_stop
+
+
+def fingerprints(
+    models: Sequence[nn.Module],
+    inputs: Inputs,
+    loss: Loss | None,
+    batches: Iterable[Any] | Batches,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[str]:
+    """What a training depends on besides its options: the models, of which the loss judges the
+    first, the data, the loss, and torch.
+    """
+    device = next((weight.device for weight in models[0].parameters()), torch.device("cpu"))
+    batches = Batches.of(batches, device)
+    return [
+        *(model_fingerprint(model, inputs) for model in models),
+        data_fingerprint(batches, should_stop),
+        loss_fingerprint(loss, models[0], batches),
+        torch.__version__,
+        device.type,
+    ]
 
 
 def data_fingerprint(batches: Batches, should_stop: Callable[[], bool] = lambda: False) -> str:

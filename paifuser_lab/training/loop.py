@@ -36,6 +36,7 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     on_epoch: OnEpoch | None = None,
     before_step: BeforeStep | None = None,
+    what: str = "training",
 ) -> Trained:
     """Train a model in place, and `extra` along with it; frozen parameters stay as they are.
 
@@ -43,13 +44,14 @@ def train(
     `checkpoint_file`, from where the same call resumes. Everything that training changes has to be
     a parameter or a buffer. `before_step` is called with the share of the steps that is done, in
     training mode, and may change modes. Random state, modes and gradients are restored afterwards.
+    `what` names the training where its progress is shown.
     """
     hooks = Hooks(
         should_stop or Hooks.should_stop,
         on_epoch or Hooks.on_epoch,
         before_step or Hooks.before_step,
     )
-    run = run_of(model, batches, objective, plan, extra, checkpoint_file, hooks)
+    run = run_of(model, batches, objective, plan, extra, checkpoint_file, hooks, what)
     return run.trained()
 
 
@@ -61,6 +63,7 @@ def run_of(
     extra: nn.Module | None,
     checkpoint_file: CheckpointFile | None,
     hooks: Hooks,
+    what: str = "training",
 ) -> Run:
     """Train as `train` does; the finished run has all that was recorded."""
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
@@ -70,8 +73,9 @@ def run_of(
         learner = Learner(model, extra, plan, device)
         try:
             run = Run(learner, batches, objective, checkpoint_file, hooks)
-            with progress("training", run.steps) as shown:
-                run.learn(shown)
+            if not run.is_over:
+                with progress(what, run.steps) as shown:
+                    run.learn(shown)
         finally:
             learner.release()
     return run

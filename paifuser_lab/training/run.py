@@ -266,7 +266,7 @@ class Run:
             f"step {self.step} of {self.batches.count} in epoch {self.epoch + 1} of "
             f"{self.plan.epochs}"
         )
-        again = "" if self.checkpoint_file is None else "; apply it again to go on from there"
+        again = "" if self.checkpoint_file is None else "; start it again to go on from there"
         return f"stopped after {inside if self.step else f'{self.epoch} of {epochs}'}{again}."
 
     @property

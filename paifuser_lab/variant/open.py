@@ -8,10 +8,10 @@ from typing import Any
 
 from .._files import folder_exists
 from ..errors import FileError, WorkloadError
+from ..loading.load import load as load_by_name
+from ..loading.load import models
+from ..loading.model_files import is_model_file
 from ..workload import Workload, outside_inference
-from ..workload.load import load as load_by_name
-from ..workload.load import models
-from ..workload.model_files import is_model_file
 from .folder import is_folder
 from .variant import Variant
 

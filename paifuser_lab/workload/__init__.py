@@ -4,9 +4,6 @@ workload    the class, its inputs, and the workload of a variant
 checks      what a workload must satisfy, each check an error of its own
 batching    the example inputs at another batch size
 eval_mode   runs a model in eval mode; flags and buffers are restored
-load        loads a workload by name, from the zoo, a file or a function
-model_files files of other tools: which names mean one, where it is, whether it has changed
-trust       which functions named in a file are called without being trusted
 data        batches, sampling, and errors that name the batch
 seeding     sets and restores the random state
 """

@@ -5,8 +5,8 @@
     attention          vit.py  swin.py  bert.py
     detection          yolo.py  detection.py (its loss)  boxes.py
     segmentation       unet.py  segnet.py  segvit.py
-    trained here       trained.py (which model learns from which data), training.py (the loop),
-                       pretrained.py (weights in the package), cache.py (weights of other seeds)
+    trained here       trained.py (which model learns from which data, by the loop of `training`),
+                       pretrained.py (weights in the package)
     data and metrics   data.py  streets.py  maps.py  metrics.py
     shared             parts.py (the parts of a workload), weights.py (seeded, plausible weights)
 
@@ -71,13 +71,12 @@ def build(
     batch: int = 1,
     seed: int = 0,
     trained: bool = True,
-    on_epoch: Callable[[int, int, float], None] | None = None,
 ) -> Parts:
     """Build the model of this name with example inputs, and with data if it has some.
 
     The same name and seed give the same weights to the bit. Models with data (`resnet18-digits` …)
     come trained: the weights of seed 0 are in the package; with another seed they train the first
-    time, calling `on_epoch(epoch, epochs, loss)`, and are read from the cache later.
+    time, as `lab.train` does, go on where they were interrupted, and are read from the cache later.
     `trained=False` gives them untrained.
     """
     if name not in names():
@@ -87,7 +86,7 @@ def build(
     if name in _TRAINED:
         from .trained import build_trained
 
-        return build_trained(name, batch=batch, seed=seed, trained=trained, on_epoch=on_epoch)
+        return build_trained(name, batch=batch, seed=seed, trained=trained)
     module = import_module(f".{(_MODELS | _TINY)[name]}", __name__)
     build_model: Callable[[int], Parts] = getattr(module, name.replace("-", "_"))
     with seeded(seed), torch.enable_grad():

@@ -7,6 +7,7 @@ weights that come with the package.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,14 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import cache, data, pretrained
+from ..training import CheckpointFile, Training, train
+from ..training.fingerprints import fingerprints
+from ..training.workloads import objective_of
+from ..workload import Inputs
+from . import data, pretrained
 from .detection import DetectionLoss
 from .metrics import accuracy, mean_average_precision, mean_iou
 from .parts import Batches, Parts
 from .resnet import BasicBlock, ResNet
 from .segnet import SegNet
 from .segvit import SegViT
-from .training import OnEpoch, train
 from .unet import UNet
 from .weights import RELU_GAIN, SILU_GAIN, initialise, seeded
 from .yolo import Yolo, expect_background
@@ -50,6 +54,10 @@ class TrainingSetup:
     gain: float = RELU_GAIN  # of the activation, for the first weights
     begin: Callable[[Any], None] | None = None  # changes the first weights
 
+    def plan(self, seed: int) -> Training:
+        """The options of its training."""
+        return Training(epochs=self.epochs, learning_rate=self.learning_rate, seed=seed)
+
 
 def _digit_resnet(width: int) -> nn.Module:
     return ResNet(BasicBlock, (2, 2, 2, 2), width=width, classes=10, channels=1, small_images=True)
@@ -69,7 +77,7 @@ SETUPS = {
         partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3
     ),
     "resnet18-digits-tiny": TrainingSetup(
-        partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3
+        partial(_digit_resnet, 8), data.digits, accuracy, epochs=4, learning_rate=5e-3
     ),
     "resnet18-hard-digits": TrainingSetup(
         partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3
@@ -97,9 +105,7 @@ SETUPS = {
 }
 
 
-def build_trained(
-    name: str, *, batch: int, seed: int, trained: bool, on_epoch: OnEpoch | None
-) -> Parts:
+def build_trained(name: str, *, batch: int, seed: int, trained: bool) -> Parts:
     """The model with its data, loss and metric; trained unless `trained` is false."""
     setup = SETUPS[name]
     with seeded(seed):
@@ -112,12 +118,9 @@ def build_trained(
         weights_name = setup.weights or name
         weights = pretrained.read(weights_name, seed)
         if weights is None:
-            weights = cache.load_or_make(
-                weights_name,
-                seed,
-                lambda: _train(model, setup, train_batches, seed, on_epoch),
-            )
-        model.load_state_dict(weights)
+            _train(model, setup, train_batches, seed, weights_name, is_kept=True)
+        else:
+            model.load_state_dict(weights)
     return Parts(
         model=model.eval(),
         inputs=_examples(test_batches, batch),
@@ -129,20 +132,35 @@ def build_trained(
 
 
 def _train(
-    model: nn.Module, setup: TrainingSetup, batches: Batches, seed: int, on_epoch: OnEpoch | None
-) -> cache.Weights:
+    model: nn.Module,
+    setup: TrainingSetup,
+    batches: Batches,
+    seed: int,
+    name: str,
+    *,
+    is_kept: bool,
+) -> None:
+    """Train the model in place; one that is kept resumes after an interruption, and once finished
+    is read from the cache.
+    """
     if setup.train_data is not None:
         batches, _ = setup.train_data()
-    train(
-        model,
-        batches,
-        setup.loss,
-        epochs=setup.epochs,
-        learning_rate=setup.learning_rate,
-        seed=seed,
-        on_epoch=on_epoch,
-    )
-    return model.state_dict()
+    plan = setup.plan(seed)
+    with seeded(seed):
+        file = None
+        if is_kept:
+            known = fingerprints([model], Inputs.of(batches[0][0]), setup.loss, batches)
+            file = CheckpointFile("zoo", plan.model_dump_json(), *known)
+        done = train(
+            model,
+            batches,
+            objective_of(setup.loss),
+            plan,
+            checkpoint_file=file,
+            what=f"training {name}",
+        )
+    for note in done.notes:
+        warnings.warn(f"{name}: {note}.", stacklevel=4)
 
 
 def _examples(batches: Batches, count: int) -> torch.Tensor:
@@ -155,11 +173,12 @@ def main(names: Sequence[str] = ()) -> None:
     """Train models, all by default, and write the weights that come with the package."""
     for name in names or [name for name, setup in SETUPS.items() if not setup.weights]:
         setup = SETUPS[name]
-        parts = build_trained(name, batch=1, seed=pretrained.SEED, trained=False, on_epoch=None)
+        parts = build_trained(name, batch=1, seed=pretrained.SEED, trained=False)
         train_batches, test_batches = setup.data()
-        weights = _train(parts.model, setup, train_batches, pretrained.SEED, None)
+        _train(parts.model, setup, train_batches, pretrained.SEED, name, is_kept=False)
         metric = setup.metric(parts.model.eval(), test_batches)
-        note = "" if pretrained.write(name, weights, metric) else ", too large: left out"
+        is_written = pretrained.write(name, parts.model.state_dict(), metric)
+        note = "" if is_written else ", too large: left out"
         sys.stdout.write(f"{name}: metric {metric:.4f}{note}\n")
 
 

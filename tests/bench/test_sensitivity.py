@@ -7,7 +7,7 @@ import pytest
 from paifuser_lab.bench import hessian_peer, sensitivity
 from paifuser_lab.bench.sensitivity import SensitivityBench, bench
 from paifuser_lab.errors import MissingExtraError
-from paifuser_lab.workload.load import load
+from paifuser_lab.loading.load import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

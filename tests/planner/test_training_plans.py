@@ -13,10 +13,20 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
+from paifuser_lab.planner.training import formats as planning
 from paifuser_lab.planner.training import plan_checkpoints, plan_training_formats
 from paifuser_lab.planner.training.checkpoints import cheapest
-from paifuser_lab.planner.training.formats import Ranges, _chosen, _options
-from paifuser_lab.records import CheckpointedBlock
+from paifuser_lab.planner.training.formats import (
+    BY_LAYER,
+    FP32,
+    Way,
+    _best,
+    _chosen,
+    _default,
+    _ways,
+)
+from paifuser_lab.planner.training.layers import Ranges
+from paifuser_lab.records import CheckpointedBlock, TrainingFormats, TrainingStepTime
 from paifuser_lab.records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -116,11 +126,40 @@ def test_the_fastest_formats_within_the_budget_are_chosen():
 
 
 def test_the_format_of_most_layers_is_the_default_as_of_autocast():
-    assert _options({"a": "bf16", "b": "bf16"}, ["a", "b"]) == ("bf16", {})
-    assert _options({"a": "bf16"}, ["a", "b"]) == ("fp32", {"a": "bf16"})
-    assert _options({"a": "bf16", "b": "bf16"}, ["a", "b", "c"]) == ("bf16", {"c": "fp32"})
-    assert _options({"a": "bf16", "b": "fp16"}, ["a", "b"])[0] == "fp32"
-    assert _options({}, ["a"]) == ("fp32", {})
+    assert _default({"a": "bf16", "b": "bf16"}, ["a", "b"]) == "bf16"
+    assert _default({"a": "bf16"}, ["a", "b"]) == "fp32"
+    assert _default({"a": "bf16", "b": "bf16"}, ["a", "b", "c"]) == "bf16"
+    assert _default({"a": "bf16", "b": "fp16"}, ["a", "b"]) == "fp32"
+    assert _default({}, ["a"]) == "fp32"
+    assert Way("bf16", {"a": "bf16", "b": "fp32"}).own == {"b": "fp32"}
+    plan = Way("fp32", {"a": "bf16", "b": "fp32"}).plan
+    assert plan.precision == "fp32" and plan.formats == {"a": "bf16"}
+
+
+def test_autocast_is_raced_where_its_layers_are_faster_and_fp16_holds_their_gradients():
+    ways, notes = _ways({"a": "bf16"}, MS, {})
+    assert list(ways) == [FP32, "autocast bf16", "autocast fp16", BY_LAYER] and not notes
+    assert ways[BY_LAYER] == Way("fp32", {"a": "bf16", "b": "fp32"})
+    ways, notes = _ways({"a": "bf16", "b": "bf16"}, MS, {"a": "too small"})
+    assert list(ways) == [FP32, "autocast bf16"]  # which the chosen formats are
+    assert notes == ["autocast fp16 was not timed: not every layer's gradient fits into it"]
+    slow = {"a": {"fp32": 2.0, "bf16": 9.0}, "b": {"fp32": 2.0, "bf16": 1.0}}
+    ways, notes = _ways({"b": "bf16"}, slow, {})
+    assert list(ways) == [FP32, BY_LAYER]
+    assert notes == ["autocast bf16 was not timed: its layers alone take 2.5 × as long as in fp32"]
+    assert list(_ways({}, slow, {})[0]) == [FP32]
+
+
+def step(way: str, ratio: float, low: float, rise: float = 0.0) -> TrainingStepTime:
+    return TrainingStepTime(way=way, ms=1.0, ratio=ratio, interval=(low, 2 * ratio), rise=rise)
+
+
+def test_the_fastest_way_within_the_budget_is_chosen_where_it_is_certainly_faster():
+    plain = step(FP32, 1.0, 1.0)
+    assert _best([plain], 0.1) is plain
+    assert _best([plain, step("a", 1.2, 1.1), step("b", 1.3, 1.2)], 0.1).way == "b"
+    assert _best([plain, step("a", 1.2, 1.1), step("b", 1.3, 1.2, rise=0.2)], 0.1).way == "a"
+    assert _best([plain, step("a", 1.2, 0.9), step("b", 0.8, 0.7)], 0.1) is plain
 
 
 def counts(**by_exponent: int) -> list[int]:
@@ -140,14 +179,45 @@ def test_a_layer_whose_gradient_is_far_below_the_largest_is_lost_in_fp16():
     assert ranges.lost_share("low") == 0.25
 
 
-def test_formats_of_a_training_stay_within_the_budget_and_can_be_trained_in():
+def planned(monkeypatch, best) -> tuple[lab.Workload, TrainingFormats]:
+    """A plan, where `best` decides in place of the clock."""
+    monkeypatch.setattr(planning, "_best", best)
     subject = stack()
+    before = {name: value.clone() for name, value in subject.model.state_dict().items()}
+    state = torch.get_rng_state()
     plan = plan_training_formats(subject, seconds=0.5, budget=1e9)
+    after = subject.model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert torch.equal(torch.get_rng_state(), state)
+    return subject, plan
+
+
+@pytest.mark.parametrize("index", [0, -1])
+def test_formats_of_a_training_stay_within_the_budget_and_can_be_trained_in(monkeypatch, index):
+    subject, plan = planned(monkeypatch, lambda steps, budget: steps[index])
     assert plan.predicted_rise <= plan.budget and len(plan.rows) == 9
-    assert all(row.ms[row.format] <= row.ms["fp32"] for row in plan.rows)
     assert all(set(row.rises) == {"bf16", "fp16"} for row in plan.rows)
+    assert plan.steps[0].way == FP32 and plan.steps[0].ratio == 1.0 and plan.steps[0].rise == 0
+    assert plan.way == plan.steps[index].way and all(step.ms > 0 for step in plan.steps)
+    assert plan.measured_rise == plan.steps[index].rise
+    if index == 0:
+        assert plan.default == "fp32" and not plan.formats
     record = lab.train(subject, epochs=1, precision=plan.default, formats=plan.formats)
-    assert len(record.losses) == 3 and "lower precision" in str(plan)
+    assert len(record.losses) == 3 and "as fast" in str(plan)
+
+
+def test_a_plan_says_how_fast_each_way_is_and_why_fp32_stays():
+    steps = (step(FP32, 1.0, 1.0), step("autocast bf16", 0.8, 0.7), step(BY_LAYER, 1.1, 0.9, 0.3))
+    plan = TrainingFormats(workload="w", machine="m", budget=0.1, loss=2.0, way=FP32, steps=steps)
+    assert plan.remarks == (
+        "autocast bf16: a step 0.80 × (0.70–1.60) as fast as in fp32, loss +0",
+        "formats by layer: a step 1.10 × (0.90–2.20) as fast as in fp32, loss +0.3, past the "
+        "budget",
+        "no way within the budget is certainly faster than fp32 here, which stays",
+    )
+    chosen = plan.model_copy(update={"way": BY_LAYER})
+    assert "a step 1.10 × (0.90–2.20) as fast" in chosen.title and "(chosen)" in chosen.remarks[1]
+    assert len(chosen.remarks) == 2
 
 
 def test_a_format_that_cannot_be_trained_in_is_refused():

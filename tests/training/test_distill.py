@@ -297,7 +297,7 @@ def test_a_stopped_recipe_resumes_exactly():
     with pytest.raises(
         StoppedError,
         match=(
-            r"^Step 'distill 3 epochs' stopped after step 2 of 5 in epoch 2 of 3; apply it again "
+            r"^Step 'distill 3 epochs' stopped after step 2 of 5 in epoch 2 of 3; start it again "
             r"to go on"
         ),
     ):

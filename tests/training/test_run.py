@@ -117,7 +117,7 @@ def test_a_stopped_training_resumes_exactly(source, steps):
     whole, result = trained(SOURCES[source]())
     checkpoint_file = CheckpointFile("stopped", source, str(steps))
     with pytest.raises(
-        StoppedError, match=r"^stopped after .*; apply it again to go on from there\.$"
+        StoppedError, match=r"^stopped after .*; start it again to go on from there\.$"
     ):
         trained(
             SOURCES[source](), checkpoint_file=checkpoint_file, should_stop=stopping_after(steps)
@@ -390,7 +390,7 @@ def test_an_interrupt_restores_the_last_checkpoint():
 
     with pytest.raises(
         KeyboardInterrupt,
-        match=r"^stopped after 1 of 3 epochs; apply it again to go on from there\.$",
+        match=r"^stopped after 1 of 3 epochs; start it again to go on from there\.$",
     ):
         trained(
             model=model,

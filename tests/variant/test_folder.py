@@ -394,7 +394,9 @@ def test_loading_does_not_train_the_original(
     text = (tmp_path / "saved" / "structure.json").read_text().replace('"trained": false', "")
     (tmp_path / "saved" / "structure.json").write_text(text)
     rewrite_manifest(tmp_path / "saved")
-    monkeypatch.setattr("paifuser_lab.zoo.trained._train", lambda *args: pytest.fail("it trained"))
+    monkeypatch.setattr(
+        "paifuser_lab.zoo.trained.train", lambda *_, **__: pytest.fail("it trained")
+    )
     assert lab.load(tmp_path / "saved").evaluate() is not None
 
 

@@ -17,8 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from paifuser_lab import zoo
 from paifuser_lab.errors import FileError, WorkloadError
-from paifuser_lab.zoo import cache, data, maps, metrics, pretrained, streets, training
-from paifuser_lab.zoo.trained import SETUPS, main
+from paifuser_lab.training import Trained
+from paifuser_lab.training.run import Run
+from paifuser_lab.zoo import data, maps, metrics, pretrained, streets
+from paifuser_lab.zoo import trained as zoo_trained
+from paifuser_lab.zoo.trained import SETUPS, cross_entropy, main
 
 QUICK = "resnet18-digits-tiny"
 
@@ -29,13 +32,54 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def nothing_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "learn", lambda *_: pytest.fail("it trained"))
+
+
+def recorded(patch: pytest.MonkeyPatch) -> list[Trained]:
+    """The results of the zoo's trainings from now on."""
+    results: list[Trained] = []
+    train = zoo_trained.train
+
+    def recording(*args: Any, **options: Any) -> Trained:
+        results.append(train(*args, **options))
+        return results[-1]
+
+    patch.setattr(zoo_trained, "train", recording)
+    return results
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[zoo.Parts, list[float]]]:
-    losses: list[float] = []
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[zoo.Parts, Trained]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIFUSER_CACHE", str(tmp_path_factory.mktemp("zoo")))
-        parts = zoo.build(QUICK, seed=1, on_epoch=lambda epoch, epochs, loss: losses.append(loss))
-        yield parts, losses
+        results = recorded(patch)
+        parts = zoo.build(QUICK, seed=1)
+        yield parts, results[0]
+
+
+class Interrupted:
+    """The cross-entropy; interrupts a training at one of its steps."""
+
+    def __init__(self) -> None:
+        self.at = -1
+
+    def __call__(self, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.at -= torch.is_grad_enabled()
+        if self.at == 0:
+            raise KeyboardInterrupt
+        return cross_entropy(scores, target)
+
+
+@pytest.fixture
+def quick(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Interrupted:
+    """A quick training, which `at` interrupts."""
+    train, test = data.digits()
+    loss = Interrupted()
+    setup = replace(SETUPS[QUICK], data=lambda: (train[:4], test[:1]), epochs=2, loss=loss)
+    monkeypatch.setitem(SETUPS, QUICK, setup)
+    return loss
 
 
 def score(parts: zoo.Parts) -> float:
@@ -44,19 +88,72 @@ def score(parts: zoo.Parts) -> float:
     return parts.metric(parts.model, parts.test)
 
 
-def test_the_tiny_digits_model_learns(trained: tuple[zoo.Parts, list[float]]) -> None:
-    parts, losses = trained
+def test_the_tiny_digits_model_learns(trained: tuple[zoo.Parts, Trained]) -> None:
+    parts, result = trained
     assert score(parts) > 0.93
-    assert losses == sorted(losses, reverse=True)
+    assert result.last_loss < 0.1 * result.first_loss and not result.is_kept
     assert not parts.model.training
 
 
-def test_a_second_build_reads_the_cache_to_the_bit(trained: tuple[zoo.Parts, list[float]]) -> None:
-    again = zoo.build(QUICK, seed=1, on_epoch=lambda *_: pytest.fail("trained again"))
+def test_a_second_build_reads_the_cache_to_the_bit(
+    trained: tuple[zoo.Parts, Trained], nothing_trains: None
+) -> None:
+    again = zoo.build(QUICK, seed=1)
     assert_same_weights(trained[0].model, again.model)
 
 
-def test_a_model_can_be_built_untrained(trained: tuple[zoo.Parts, list[float]]) -> None:
+def test_an_interrupted_training_of_the_zoo_goes_on_to_the_same_weights(
+    quick: Interrupted, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, state = recorded(monkeypatch), torch.get_rng_state()
+    whole = zoo.build(QUICK, seed=1).model
+    next(cache_folder.rglob("*.safetensors")).unlink()
+    quick.at = 6  # the second step of the second epoch
+    with pytest.raises(KeyboardInterrupt, match=r"start it again to go on from there"):
+        zoo.build(QUICK, seed=1)
+    quick.at = -1
+    assert_same_weights(zoo.build(QUICK, seed=1).model, whole)
+    assert [result.began_at for result in results] == [0, 4]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_weights_that_were_kept_are_those_of_the_seed_and_the_data(
+    quick: Interrupted, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = recorded(monkeypatch)
+    first, other = (zoo.build(QUICK, seed=seed).model for seed in (1, 2))
+    assert not torch.equal(first.conv1.weight, other.conv1.weight)
+    train, test = data.digits(seed=5)
+    setup = replace(SETUPS[QUICK], data=lambda: (train[:4], test[:1]))
+    monkeypatch.setitem(SETUPS, QUICK, setup)
+    zoo.build(QUICK, seed=1)
+    monkeypatch.setitem(SETUPS, QUICK, replace(setup, learning_rate=1e-3))
+    zoo.build(QUICK, seed=1)
+    zoo.build(QUICK, seed=1)
+    assert [result.is_kept for result in results] == [False, False, False, False, True]
+
+
+def test_kept_weights_that_are_damaged_are_trained_again(
+    quick: Interrupted, cache_folder: Path
+) -> None:
+    whole = zoo.build(QUICK, seed=1).model
+    path = next(cache_folder.rglob("*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.warns(UserWarning, match=f"{QUICK}: the checkpoint of an earlier run is damaged"):
+        again = zoo.build(QUICK, seed=1).model
+    assert_same_weights(again, whole)
+
+
+def test_a_cache_that_cannot_be_written_warns_and_works(
+    quick: Interrupted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.warns(UserWarning, match="set PAIFUSER_CACHE to a folder that can be written"):
+        assert zoo.build(QUICK, seed=1).model.training is False
+
+
+def test_a_model_can_be_built_untrained(nothing_trains: None) -> None:
     parts = zoo.build(QUICK, trained=False, batch=5)
     assert score(parts) < 0.5
     assert isinstance(parts.inputs, torch.Tensor)
@@ -65,9 +162,9 @@ def test_a_model_can_be_built_untrained(trained: tuple[zoo.Parts, list[float]]) 
 
 @pytest.mark.parametrize("name", sorted(pretrained.manifest()))
 def test_the_weights_in_the_package_are_as_good_as_their_record_and_nothing_trains(
-    name: str, cache_folder: Path
+    name: str, cache_folder: Path, nothing_trains: None
 ) -> None:
-    parts = zoo.build(name, on_epoch=lambda *_: pytest.fail("trained"))
+    parts = zoo.build(name)
     assert score(parts) == pytest.approx(pretrained.manifest()[name]["metric"], abs=0.01)
     assert not list(cache_folder.iterdir())
 
@@ -104,18 +201,21 @@ def test_weights_are_trained_again_by_one_command(
     monkeypatch.setitem(SETUPS, QUICK, setup)
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     assert pretrained.read(QUICK, 0) is None
+    learn = Run.learn
     main([QUICK])
     (record,) = pretrained.manifest().values()
     assert f"metric {record['metric']:.4f}" in capsys.readouterr().out
     weights = pretrained.read(QUICK, 0)
     assert weights is not None and pretrained.read(QUICK, 1) is None
-    parts = zoo.build(QUICK, on_epoch=lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(Run, "learn", lambda *_: pytest.fail("it trained again"))
+    parts = zoo.build(QUICK)
     state = parts.model.state_dict()
     assert all(torch.equal(weights[key], value) for key, value in state.items())
     untrained = zoo.build(QUICK, trained=False).model.state_dict()
     assert not torch.equal(weights["fc.weight"], untrained["fc.weight"])
     assert score(parts) == pytest.approx(record["metric"], abs=1e-4)
     monkeypatch.setattr(pretrained, "MAX_BYTES", 1000)
+    monkeypatch.setattr(Run, "learn", learn)
     pretrained.path_of(QUICK).unlink()
     main([QUICK])
     assert "left out" in capsys.readouterr().out and not pretrained.path_of(QUICK).exists()
@@ -127,7 +227,7 @@ def test_the_model_of_maps_learns_long_range_attention_and_works_on_larger_maps(
     right = score(parts)
     assert right > 0.85
     assert score_with_near_attention(parts) < right / 2
-    larger = zoo.build("segvit-maps-256", on_epoch=lambda *_: pytest.fail("trained again"))
+    larger = zoo.build("segvit-maps-256")
     assert_same_weights(parts.model, larger.model)
     assert score(larger) > 0.85
 
@@ -146,83 +246,6 @@ def score_with_near_attention(parts: zoo.Parts, reach: int = 64) -> float:
 
     with Near():
         return score(parts)
-
-
-def test_training_leaves_the_callers_random_numbers_alone() -> None:
-    batches = [(torch.ones(2, 3), torch.tensor([0, 1]))]
-    model = torch.nn.Linear(3, 2).eval()
-    before = torch.get_rng_state()
-    training.train(
-        model, batches, torch.nn.functional.cross_entropy, epochs=2, learning_rate=0.1, seed=3
-    )
-    assert torch.equal(before, torch.get_rng_state())
-    assert not model.training
-
-
-def test_an_interrupted_training_keeps_what_it_learned() -> None:
-    def stop(epoch: int, epochs: int, loss: float) -> None:
-        raise KeyboardInterrupt
-
-    model = torch.nn.Linear(3, 2).eval()
-    before = model.weight.clone()
-    batches = [(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))]
-    with pytest.raises(KeyboardInterrupt):
-        training.train(
-            model,
-            batches,
-            torch.nn.functional.cross_entropy,
-            epochs=9,
-            learning_rate=0.1,
-            seed=0,
-            on_epoch=stop,
-        )
-    assert not torch.equal(before, model.weight)
-    assert not model.training
-    assert model.weight.grad is None
-
-
-def test_weights_are_made_once_and_then_read(cache_folder: Path) -> None:
-    loaded = [cache.load_or_make("net", 0, lambda: {"weight": torch.arange(6.0).reshape(2, 3).T})]
-    loaded.append(cache.load_or_make("net", 0, lambda: pytest.fail("made again")))
-    assert torch.equal(loaded[0]["weight"], loaded[1]["weight"])
-    assert sorted(path.suffix for path in cache_folder.iterdir()) == [".safetensors", ".sha256"]
-
-
-@pytest.mark.parametrize("victim", ["weights", "digest"])
-@pytest.mark.parametrize("damage", [b"", b"\xff damaged"])
-def test_a_damaged_cache_file_is_made_again(victim: str, damage: bytes, cache_folder: Path) -> None:
-    good = {"weight": torch.ones(3)}
-    cache.load_or_make("net", 0, lambda: good)
-    path = cache.path_for("net", 0)
-    (path if victim == "weights" else path.with_name(path.name + ".sha256")).write_bytes(damage)
-    remade = cache.load_or_make("net", 0, lambda: {"weight": torch.zeros(3)})
-    assert torch.equal(remade["weight"], torch.zeros(3))
-    again = cache.load_or_make("net", 0, lambda: pytest.fail("made again"))
-    assert torch.equal(again["weight"], torch.zeros(3))
-
-
-def test_a_failed_training_leaves_nothing_behind(cache_folder: Path) -> None:
-    def fail() -> cache.Weights:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        cache.load_or_make("net", 0, fail)
-    assert not list(cache_folder.iterdir())
-
-
-def test_a_cache_that_cannot_be_written_warns_and_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file" / "below"))
-    with pytest.warns(UserWarning, match="set PAIFUSER_CACHE"):
-        assert torch.equal(
-            cache.load_or_make("net", 0, lambda: {"weight": torch.ones(1)})["weight"], torch.ones(1)
-        )
-
-
-def test_the_cache_keeps_names_and_seeds_apart() -> None:
-    assert len({cache.path_for(name, seed) for name in ("one", "other") for seed in (0, 1)}) == 4
 
 
 def test_digits_are_split_in_equal_shares_of_every_digit() -> None:

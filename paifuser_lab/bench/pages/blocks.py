@@ -49,6 +49,7 @@ COMMANDS = {
     "attention": "bench experiment attention",
     "train": "bench train",
     "detector": "bench detector",
+    "formats": "bench formats",
     "parallel": "bench parallel",
     "parallel_equal": "bench parallel --equal",
     "parallel_kills": "bench parallel --kills 40",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import fmean
 
+from ...planner.training.formats import FP32
 from ...records import readable_bytes
 from ..detector import NAME, PLAIN, DetectorBench
+from ..formats import AUTOCAST, FormatsBench, FormatsRow, FormatTraining
 from ..train import CHOSEN, EAGER, TrainBench, TrainLoss, TrainRow
 from .folder import Block, Records
-from .text import number, paragraph, percent, ratio, table
+from .text import listed, minus, number, paragraph, percent, ratio, table
 
 HEADER = (
     "model",
@@ -97,4 +100,64 @@ def detector(records: Records) -> str:
     return f"{caption}\n\n{table(header, lines)}"
 
 
-BLOCKS: dict[str, Block] = {"train": train, "detector": detector}
+def formats(records: Records) -> str:
+    """A row for each model and way of training for the same time, and what was chosen."""
+    measured = records.get("formats", FormatsBench)
+    if measured is None or not measured.rows:
+        return ""
+    lines = [
+        [row.model if not index else "", way, *_trainings(row, way)]
+        for row in measured.rows
+        for index, way in enumerate(row.ratios)
+    ]
+    seeds = len(measured.rows[0].of(AUTOCAST))
+    caption = paragraph(
+        f"`paifuser-lab bench formats` on {measured.machine}, one thread: trained from new weights",
+        f"in each way for as long as fp32 takes for {measured.seconds:g} s of steps, with",
+        f"{seeds} seeds. × is over a step in fp32, timed in turn; loss and metric are those of the",
+        "test data, the mean and the range over seeds.",
+        *(f"{name}: {why}." for name, why in measured.failures.items()),
+    )
+    header = ("model", "way", "×", "steps", "CPU s", "loss", "metric")
+    notes = "\n".join(f"* {_chosen(row)}" for row in measured.rows)
+    return f"{caption}\n\n{table(header, lines)}\n\n{notes}"
+
+
+def _trainings(row: FormatsRow, way: str) -> list[str]:
+    own = row.of(way)
+    if not own:
+        return ["–"] * 5
+    return [
+        ratio(row.ratios[way], row.intervals[way]),
+        f"{own[0].steps:,}",
+        number(fmean(one.seconds for one in own)),
+        _losses(tuple(one.loss for one in own)),
+        _metrics(own),
+    ]
+
+
+def _metrics(trainings: list[FormatTraining]) -> str:
+    scores = [one.score for one in trainings]
+    return f"{fmean(scores):.3f} ({min(scores):.3f}–{max(scores):.3f})"
+
+
+def _chosen(row: FormatsRow) -> str:
+    """What was chosen for a model, and whether its metric is higher than under autocast."""
+    counts = Counter(layer.format for layer in row.plan.rows)
+    formats = listed([f"{count} in {name}" for name, count in counts.most_common()])
+    chosen = f"{row.model}: of {len(row.plan.rows)} layers {formats}, chosen in {row.plan_s:.0f} s"
+    if row.plan.way == AUTOCAST:
+        return f"{chosen}: autocast is the fastest way within the budget of loss."
+    if row.plan.way == FP32:
+        chosen += ", as no way within the budget of loss is certainly faster than fp32"
+    gains = row.chosen_gains
+    if not gains:
+        return f"{chosen}."
+    mean = minus(f"{fmean(gains):+.3f}")
+    if all(gain > 0 for gain in gains) or all(gain < 0 for gain in gains):
+        than = f"the metric is {'higher' if gains[0] > 0 else 'lower'} than autocast's"
+        return f"{chosen}. With every seed {than}, by {mean} on average."
+    return f"{chosen}. The metric is autocast's {mean} on average, higher with some seeds only."
+
+
+BLOCKS: dict[str, Block] = {"train": train, "detector": detector, "formats": formats}

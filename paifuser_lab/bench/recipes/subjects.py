@@ -5,8 +5,8 @@ structure.
 from __future__ import annotations
 
 from ...errors import MeasureError
+from ...loading.load import load
 from ...workload import Workload
-from ...workload.load import load
 from ..prune_zoo import architectures
 
 ZOO = (

@@ -2,79 +2,42 @@
 
 The rise of the loss is predicted by the quadratic form of `lab.sensitivity`; the gradient's range
 says which layers fp16 can hold; the time of each layer forward and backward is measured in each
-format, in turn. An integer program chooses, and the loss of the whole in these formats is measured.
+format, in turn. An integer program chooses. Then whole steps are timed in turn: in fp32, in these
+formats, and under torch's autocast. The fastest whose measured loss is within the budget is the
+plan, and fp32 is where none is certainly faster.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from statistics import fmean
-from typing import Any
 
-import numpy
 import torch
-from torch import Tensor, nn
 
 from ...errors import MeasureError
 from ...machine import machine_label
-from ...measure import in_turn
+from ...measure import ratio_of_rounds
 from ...model.copying import copied
-from ...model.layers import channel_of
-from ...model.watch import watching
-from ...quantization.float_formats import autocast_obstacle
-from ...records import LayerTrainingFormat, Sensitivity, TrainingFormats
-from ...records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
+from ...records import LayerTrainingFormat, Sensitivity, TrainingFormats, TrainingStepTime
 from ...saliency import sensitivity
-from ...training.observe import ranges_of
+from ...training import TrainPlan
 from ...training.precision import LOWER, LayerFormats
 from ...training.workloads import loss_of, objective_of
 from ...workload import QUIET, Derived, Workload, outside_inference, running, workload_of
 from ...workload.data import Batch, Batches
 from ...workload.seeding import preserve_rng
 from ..precision.program import Cost, Program, solve
+from .layers import Ms, Ranges, layer_times, observed_layers
+from .race import raced_steps
 
 BATCHES = 4
 SHARE = 0.01  # of the loss in fp32, which is the budget where none is given
 MOST_LOST = 0.01  # of a layer's gradient, below fp16's normal numbers
-HIGHEST_FP16, LOWEST_FP16 = 16, -13  # exponents of its normal numbers, as frexp has them
-Ms = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """How many elements of each layer's gradient have each size, and the power of two that brings
-    the largest of all to fp16's top.
-    """
-
-    counts: Mapping[str, Sequence[int]]
-
-    @property
-    def scale_power(self) -> int:
-        """The exponent of the largest loss scale at which nothing overflows."""
-        tops = [ends[1] for layer in self.counts if (ends := self.ends(layer)) is not None]
-        return HIGHEST_FP16 - 1 - max(tops, default=0)
-
-    def ends(self, layer: str) -> tuple[int, int] | None:
-        """The powers of two between which a layer's gradient lay; None if it was zero."""
-        bins = [index for index, count in enumerate(self.counts[layer][1:]) if count]
-        if not bins:
-            return None
-        return (
-            LOWEST_EXPONENT + RANGE_WIDTH * bins[0],
-            LOWEST_EXPONENT + RANGE_WIDTH * (bins[-1] + 1),
-        )
-
-    def lost_share(self, layer: str) -> float:
-        """The share of a layer's gradient that fp16 holds with fewer digits, or not at all."""
-        exponents = LOWEST_EXPONENT + RANGE_WIDTH * numpy.arange(RANGE_BINS)
-        counts = numpy.asarray(self.counts[layer][1:], float)
-        is_low = exponents + self.scale_power < LOWEST_FP16
-        return float(counts[is_low].sum() / counts.sum()) if counts.sum() else 0.0
+FP32, BY_LAYER = "fp32", "formats by layer"
 
 
 @outside_inference
@@ -100,36 +63,39 @@ def plan_training_formats(
     with QUIET, preserve_rng(work.device), torch.enable_grad():
         batches = list(islice(Batches(work.train or (), work.device).epoch(seed, 0), BATCHES))
         model = copied(work.model).train()
-        inputs, ranges = _observed(model, batches, objective)
-        ms = _times(model, inputs, formats, seconds / 2)
+        inputs, ranges = observed_layers(model, batches, objective)
+        ms = layer_times(model, inputs, formats, seconds / 3)
     judged = known or sensitivity(
-        work, formats=formats, seconds=seconds / 2, seed=seed, should_stop=should_stop
+        work, formats=formats, seconds=seconds / 3, seed=seed, should_stop=should_stop
     )
     rises = _rises(judged, list(ms), formats)
     barred = _barred(ranges, list(ms), formats)
-    loss = _loss(work, batches, {}, "fp32")
+    loss = _loss(work, batches, Way("fp32", {}))
     allowed = SHARE * abs(loss) if budget is None else budget
-    chosen = _chosen(ms, rises, barred, allowed)
-    default, own = _options(chosen, list(ms))
-    measured = _loss(work, batches, own, default) - loss
-    if default != "fp32" and measured > allowed:  # other operators than layers compute in it too
-        default, own = "fp32", chosen
-        measured = _loss(work, batches, own, default) - loss
+    ways, notes = _ways(_chosen(ms, rises, barred, allowed), ms, barred)
+    if BY_LAYER in ways and _loss(work, batches, ways[BY_LAYER]) - loss > allowed:
+        # other operators than layers compute in the default too
+        ways[BY_LAYER] = Way("fp32", ways[BY_LAYER].layers)
+    steps = _timed(work, batches, ways, loss, seconds / 3)
+    best = _best(steps, allowed)
+    chosen = ways[best.way]
     return TrainingFormats(
         workload=work.name,
         machine=machine_label(),
         budget=allowed,
         loss=loss,
-        default=default,
-        formats=own,
-        predicted_rise=sum(rises[layer].get(name, 0.0) for layer, name in chosen.items()),
-        measured_rise=measured,
+        way=best.way,
+        default=chosen.default,
+        formats=chosen.own,
+        predicted_rise=sum(rises[layer].get(name, 0.0) for layer, name in chosen.layers.items()),
+        measured_rise=best.rise,
         loss_scale=2.0**ranges.scale_power,
+        steps=steps,
         rows=tuple(
             LayerTrainingFormat(
                 layer=layer,
                 kind=type(work.model.get_submodule(layer)).__name__,
-                format=chosen.get(layer, "fp32"),
+                format=chosen.layers[layer],
                 rises=rises[layer],
                 ms=ms[layer],
                 gradient_exponents=ranges.ends(layer),
@@ -137,81 +103,78 @@ def plan_training_formats(
             )
             for layer in ms
         ),
+        notes=tuple(notes),
     )
 
 
-def _observed(
-    model: nn.Module, batches: Sequence[Batch], objective: Callable[..., Tensor]
-) -> tuple[dict[str, tuple[Tensor, int]], Ranges]:
-    """Each layer's input and number of calls in a step, and its gradient's sizes over all
-    batches.
+@dataclass(frozen=True)
+class Way:
+    """A format for each layer, and what else computes in: `default`."""
+
+    default: str
+    layers: Mapping[str, str]
+
+    @property
+    def own(self) -> dict[str, str]:
+        """The layers that differ from the default."""
+        return {layer: name for layer, name in self.layers.items() if name != self.default}
+
+    @property
+    def plan(self) -> TrainPlan:
+        """The options of a training in this way."""
+        return TrainPlan.model_validate({"precision": self.default, "formats": self.own})
+
+
+def _ways(
+    chosen: Mapping[str, str], ms: Mapping[str, Ms], barred: Mapping[str, str]
+) -> tuple[dict[str, Way], list[str]]:
+    """The ways to race: fp32, the chosen formats, and autocast in each format whose layers are
+    faster in it; and why others are not.
     """
-    layers = {
-        name: module
-        for name, module in model.named_modules()
-        if channel_of(module) is not None and autocast_obstacle(module) is None
-    }
-    inputs: dict[str, tuple[Tensor, int]] = {}
-
-    def enter(layer: str, args: Any, kwargs: Any) -> None:
-        values = (*args, *kwargs.values())
-        if layer in layers and len(values) == 1 and isinstance(values[0], Tensor):
-            first, calls = inputs.get(layer, (values[0].detach(), 0))
-            inputs[layer] = first, calls + 1
-
-    sizes: dict[str, Any] = {}
-    for batch in batches:
-        model.zero_grad(set_to_none=True)
-        inputs.clear()
-        with watching(model, enter, lambda layer, output: None):
-            loss = objective(model, batch.inputs.clone(), batch.target)
-        torch.autograd.backward(loss)
-        for layer, counts in zip(inputs, ranges_of(model, inputs), strict=True):
-            sizes[layer] = counts + sizes.get(layer, 0)
-    model.zero_grad(set_to_none=True)
-    if not inputs:
-        raise MeasureError("no layer multiplies matrices, so that lower precision saves no time.")
-    return dict(inputs), Ranges({layer: counts.tolist() for layer, counts in sizes.items()})
+    ways = {FP32: Way("fp32", dict.fromkeys(ms, "fp32"))}
+    notes = []
+    totals = {name: sum(row[name] for row in ms.values()) for name in next(iter(ms.values()))}
+    for name in list(totals)[1:]:
+        if totals[name] > totals["fp32"]:
+            slower = totals[name] / totals["fp32"]
+            notes.append(
+                f"autocast {name} was not timed: its layers alone take {slower:.2g} × as long as "
+                "in fp32"
+            )
+        elif name == "fp16" and barred:
+            notes.append("autocast fp16 was not timed: not every layer's gradient fits into it")
+        else:
+            ways[f"autocast {name}"] = Way(name, dict.fromkeys(ms, name))
+    by_layer = Way(_default(chosen, list(ms)), {name: chosen.get(name, "fp32") for name in ms})
+    if by_layer not in ways.values():
+        ways[BY_LAYER] = by_layer
+    return ways, notes
 
 
-def _times(
-    model: nn.Module,
-    inputs: Mapping[str, tuple[Tensor, int]],
-    formats: Sequence[str],
-    seconds: float,
-) -> dict[str, Ms]:
-    """The ms of each layer forward and backward in each format, by its calls; layers that are alike
-    are timed once.
+def _timed(
+    work: Workload, batches: Sequence[Batch], ways: Mapping[str, Way], loss: float, seconds: float
+) -> tuple[TrainingStepTime, ...]:
+    """A step in each way, timed in turn, and what the way adds to the loss."""
+    samples = raced_steps(work, batches, {name: way.plan for name, way in ways.items()}, seconds)
+    ratios = {name: ratio_of_rounds(samples[FP32], samples[name]) for name in ways}
+    return tuple(
+        TrainingStepTime(
+            way=name,
+            ms=samples[name].median_ms,
+            ratio=ratios[name][0],
+            interval=ratios[name][1],
+            rise=_loss(work, batches, way) - loss,
+        )
+        for name, way in ways.items()
+    )
+
+
+def _best(steps: Sequence[TrainingStepTime], budget: float) -> TrainingStepTime:
+    """The fastest way within the budget that is certainly faster than fp32, which is the first;
+    fp32 where none is.
     """
-    alike: dict[str, list[str]] = {}
-    for layer, (first, _) in inputs.items():
-        key = f"{model.get_submodule(layer)!r} {tuple(first.shape)} {first.stride()}"
-        alike.setdefault(key, []).append(layer)
-    times: dict[str, Ms] = {}
-    for names in alike.values():
-        module, first = model.get_submodule(names[0]), inputs[names[0]][0]
-        calls = {name: _call(module, first, name) for name in ("fp32", *formats)}
-        ms = in_turn(calls, first.device, seconds / len(alike))
-        times |= {
-            layer: {name: value * inputs[layer][1] for name, value in ms.items()} for layer in names
-        }
-    return {layer: times[layer] for layer in inputs}
-
-
-def _call(module: nn.Module, first: Tensor, name: str) -> Callable[[], None]:
-    """A call of a copy of the layer, forward and backward, in a format."""
-    layer, lower = copy.deepcopy(module), LOWER.get(name)
-    x = first.clone().requires_grad_(first.is_floating_point())
-
-    def run() -> None:
-        with torch.enable_grad():
-            with torch.autocast(x.device.type, dtype=lower, enabled=lower is not None):
-                output = layer(x)
-            torch.autograd.backward(output, torch.ones_like(output))
-        layer.zero_grad(set_to_none=True)
-        x.grad = None
-
-    return run
+    faster = [step for step in steps[1:] if step.interval[0] > 1 and step.rise <= budget]
+    return max(faster, key=lambda step: step.ratio, default=steps[0])
 
 
 def _rises(judged: Sensitivity, layers: Sequence[str], formats: Sequence[str]) -> dict[str, Ms]:
@@ -261,21 +224,17 @@ def _chosen(
     return {layer: name for layer, name in zip(ms, solution.formats, strict=True) if name != "fp32"}
 
 
-def _options(chosen: Mapping[str, str], layers: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The default and the layers' own formats: a format that most layers have is the default, as of
-    torch's own autocast, so that tensors between them are not cast.
+def _default(chosen: Mapping[str, str], layers: Sequence[str]) -> str:
+    """The format that most layers have, as of torch's own autocast, so that tensors between them
+    are not cast; fp32 where none has most.
     """
     name, count = Counter(chosen.values()).most_common(1)[0] if chosen else ("fp32", 0)
-    default = name if 2 * count > len(layers) else "fp32"
-    formats = {layer: chosen.get(layer, "fp32") for layer in layers}
-    return default, {layer: own for layer, own in formats.items() if own != default}
+    return name if 2 * count > len(layers) else "fp32"
 
 
-def _loss(
-    work: Workload, batches: Sequence[Batch], formats: Mapping[str, str], default: str
-) -> float:
-    """The mean loss of the batches in these formats, in eval mode."""
+def _loss(work: Workload, batches: Sequence[Batch], way: Way) -> float:
+    """The mean loss of the batches in this way, in eval mode."""
     objective = partial(objective_of(loss_of(work)), work.model)
-    layers = LayerFormats(work.model, formats, work.device)
-    with running(work.model), layers.installed(), layers.computing(default, is_lower=True):
+    layers = LayerFormats(work.model, way.own, work.device)
+    with running(work.model), layers.installed(), layers.computing(way.default, is_lower=True):
         return fmean(float(objective(batch.inputs.clone(), batch.target)) for batch in batches)

@@ -9,13 +9,13 @@ from typing import Any
 from ... import zoo
 from ..._files import check_size, file_exists, folder_exists, sha256
 from ...errors import FileError, PaifuserError, RecipeError
+from ...loading.load import load_named_in_file
+from ...loading.model_files import is_model_file
+from ...loading.trust import check_named_in_file, names_function
 from ...recipe import Recipe
 from ...records import Manifest, Origin, SavedModel
 from ...steps import step_names
 from ...workload import Workload
-from ...workload.load import load_named_in_file
-from ...workload.model_files import is_model_file
-from ...workload.trust import check_named_in_file, names_function
 from .write import MANIFEST, RECIPE, STRUCTURE, VERSION, WEIGHTS
 
 NEEDED = (RECIPE, STRUCTURE, WEIGHTS)

@@ -17,9 +17,9 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, UnknownModelError, WorkloadError
+from paifuser_lab.loading import trust
 from paifuser_lab.pipeline import notebook as batch
 from paifuser_lab.records import Comparison, Measurement, Origin
-from paifuser_lab.workload import trust
 
 EVIL = """
 from pathlib import Path

@@ -8,20 +8,21 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .. import zoo
 from .._files import file_exists
 from ..arguments import check_count, device_of
 from ..errors import MissingExtraError, PaifuserError, UnknownModelError, WorkloadError, first_line
 from ..importer import Imported
 from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
-from ..progress import Progress, progress
 from ..records import Origin
+from ..workload import Workload
 from .model_files import (
     FOLDER,
     PARTS,
@@ -33,7 +34,6 @@ from .model_files import (
     read_model_file,
 )
 from .trust import followed, imported, names_function
-from .workload import Workload
 
 
 def load(
@@ -122,8 +122,6 @@ def _origin(
 
 def models() -> tuple[str, ...]:
     """The names that `load` knows without a download."""
-    from .. import zoo
-
     return zoo.names()
 
 
@@ -141,16 +139,11 @@ def _workload(imported: Imported, **parts: Any) -> Workload:
 
 
 def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
-    from .. import zoo
-
     if unknown := options.keys() - {"trained"}:
         raise WorkloadError(
             f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained."
         )
-    with ExitStack() as stack:
-        parts = zoo.build(
-            name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options
-        )
+    parts = zoo.build(name, batch=batch, seed=seed, **options)
     return Workload(
         parts.model,
         parts.inputs,
@@ -160,20 +153,6 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
         test=parts.test,
         metric=parts.metric,
     )
-
-
-def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], None]:
-    """A callback that shows the progress of training from the first epoch on, so that models
-    without training show nothing.
-    """
-    shown: list[Progress] = []
-
-    def on_epoch(epoch: int, epochs: int, loss: float) -> None:
-        if not shown:
-            shown.append(stack.enter_context(progress(f"training {name}", epochs)))
-        shown[0].advance(doing=f"loss {loss:.3f}")
-
-    return on_epoch
 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
