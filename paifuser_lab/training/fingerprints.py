@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -45,13 +47,19 @@ def fingerprints(
     ]
 
 
-def data_fingerprint(batches: Batches, should_stop: Callable[[], bool] = lambda: False) -> str:
+def data_fingerprint(
+    batches: Batches,
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
+    most_bytes: float = math.inf,
+) -> str:
     """The number of batches, and a hash of their contents in the order of one seed; a loader is
-    iterated once for it.
+    iterated once for it, or until `most_bytes` were read.
     """
-    digest, read = hashlib.sha256(), 0
-    with preserve_rng(batches.device):
-        for batch in batches.mapped(lambda batch: batch).epoch(0, 0):
+    digest, read, total = hashlib.sha256(), 0, 0
+    epoch = batches.mapped(lambda batch: batch).epoch(0, 0)
+    with preserve_rng(batches.device), closing(epoch):
+        for batch in epoch:
             leaves = pytree.tree_leaves((batch.inputs.args, batch.inputs.kwargs, batch.target))
             tensors = {
                 str(index): tensor
@@ -64,7 +72,10 @@ def data_fingerprint(batches: Batches, should_stop: Callable[[], bool] = lambda:
                     f"{[leaf for leaf in leaves if isinstance(leaf, str | int | float)]}"
                 ).encode()
             )
-            read += sum(tensor.nbytes for tensor in tensors.values())
+            size = sum(tensor.nbytes for tensor in tensors.values())
+            read, total = read + size, total + size
+            if total > most_bytes:
+                break
             if read > ASKED_EVERY_BYTES:
                 read = 0
                 if should_stop():
@@ -90,8 +101,12 @@ def model_fingerprint(model: nn.Module, inputs: Inputs) -> str:
         for leaf in pytree.tree_leaves(output)
         if isinstance(leaf, Tensor)
     ]
-    build = hashlib.sha256(ADDRESS.sub("", str(model)).encode()).hexdigest()
-    return f"model {weights_hash(model)} {build} {norms} {frozen}"
+    return f"model {weights_hash(model)} {layers_fingerprint(model)} {norms} {frozen}"
+
+
+def layers_fingerprint(model: nn.Module) -> str:
+    """A hash of the model's layers as they print themselves."""
+    return hashlib.sha256(ADDRESS.sub("", str(model)).encode()).hexdigest()
 
 
 def loss_fingerprint(loss: Loss | None, model: nn.Module, batches: Batches) -> str:
@@ -111,10 +126,30 @@ def loss_fingerprint(loss: Loss | None, model: nn.Module, batches: Batches) -> s
             f"the loss fails on the {batches.what} ({type(error).__name__}: {first_line(error)}); "
             "correct it."
         ) from error
-    return f"loss {_named(loss)} {value:.4g}"
+    return f"loss {loss_name(loss)} {value:.4g}"
 
 
-def _named(loss: Any) -> str:
+def loss_value(loss: Loss, model: nn.Module, batches: Batches) -> str:
+    """The loss of made-up outputs for one batch, which depends on the loss alone and not on the
+    weights; '' where it accepts no such outputs.
+    """
+    batch = batches.first()
+    generator = torch.Generator().manual_seed(0)
+
+    def made_up(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.dtype)
+
+    with running(model), torch.no_grad():
+        output = pytree.tree_map_only(Tensor, made_up, batch.inputs.clone()(model))
+        try:
+            return f"{float(loss(output, batch.target)):.5g}"
+        except (ArithmeticError, RuntimeError, TypeError, ValueError):
+            return ""
+
+
+def loss_name(loss: Any) -> str:
     return (
         str(loss)
         if isinstance(loss, nn.Module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -77,7 +77,7 @@ class TrainPlan(Training):
     formats: dict[str, Literal["fp32", "bf16", "fp16"]] = Field(
         default={}, description="layers that compute in another format than `precision`"
     )
-    fp32_until: float | Literal["settled"] = Field(
+    fp32_until: Annotated[float, Field(ge=0)] | Literal["settled"] = Field(
         default=0.0,
         description="fp32 first: below 1 a share of the steps, from 1 on steps, or until the loss "
         "has settled",

@@ -35,6 +35,24 @@ class Checkpoint:
     seconds: float = 0.0
     is_done: bool = False
     history: dict[str, Tensor] = field(default_factory=dict)  # as `History.tensors` has it
+    began_from: str = ""  # the hash of the weights before the first step
+
+    @property
+    def weights_hash(self) -> str:
+        """The hash of the models' weights and buffers, without the optimizer's state."""
+        parts = {
+            name: tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(("model/", "extra/"))
+        }
+        return weights_hash(parts)
+
+    def problem_for(self, weights: str) -> str:
+        """Why a model of the same shapes, whose weights have this hash, cannot go on from here; ''
+        if it can: it has the weights of the beginning, or those that were reached.
+        """
+        is_same = weights in (self.began_from, self.weights_hash)
+        return "" if is_same else "began from other weights than this model has"
 
     @property
     def bytes(self) -> int:
@@ -42,7 +60,7 @@ class Checkpoint:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-VERSION = 2  # increment when equal options no longer train to equal weights
+VERSION = 3  # increment when equal options no longer train to equal weights
 MOST_BYTES = 2 << 30  # of all files; those not used for longest are deleted first
 
 
@@ -98,11 +116,11 @@ class CheckpointFile:
                 f"{self.remedy}"
             )
 
-    def check_fits(self, *, fits: bool) -> bool:
-        """Whether to resume from the checkpoint, whose tensors fit the model or not."""
-        if not fits:
-            self._note("the checkpoint of an earlier run is of another model and was ignored")
-        return fits
+    def check_fits(self, problem: str) -> bool:
+        """Whether to resume from the checkpoint, which has a problem or ''."""
+        if problem:
+            self._note(f"the checkpoint of an earlier run {problem} and was ignored")
+        return not problem
 
     def _known(self) -> dict[str, Any]:
         """More facts to store with a checkpoint."""
@@ -176,12 +194,11 @@ class NamedCheckpointFile(CheckpointFile):
                 f"({first_line(error).rstrip('.')}); give another file, or delete it to begin anew."
             ) from error
 
-    def check_fits(self, *, fits: bool) -> bool:
-        """Raise if the checkpoint is of another model."""
-        if not fits:
+    def check_fits(self, problem: str) -> bool:
+        """Raise if the checkpoint has a problem."""
+        if problem:
             raise FileError(
-                f"{self.path.name} is of another model: its tensors have other names, shapes or "
-                "dtypes; give another file, or delete it to begin anew."
+                f"{self.path.name} {problem}; give another file, or delete it to begin anew."
             )
         return True
 
@@ -195,11 +212,16 @@ class NamedCheckpointFile(CheckpointFile):
                 f"it is stored in form {facts.get('version')}, and this version reads {VERSION}; "
                 "delete it to begin anew."
             )
-        for name in sorted(stored.keys() | own.keys()):
+        for name in own | stored:
             if stored.get(name) != own.get(name):
+                made_with = (
+                    f"other {name}"
+                    if name in HASHED
+                    else f"{name} {stored.get(name)!r}, not {own.get(name)!r}"
+                )
                 raise FileError(
-                    f"it was made with {name} {stored.get(name)!r}, not {own.get(name)!r}, and "
-                    "would not go on to the same losses; give that, or another file."
+                    f"it was made with {made_with}, and would not go on to the same losses; give "
+                    "the same, or another file."
                 )
 
     def _tidy(self) -> None:
@@ -208,7 +230,9 @@ class NamedCheckpointFile(CheckpointFile):
 
 HISTORY = "history/"
 MOST_NAMED_BYTES = 1 << 40
-_FACTS = ("epoch", "step", "losses", "scaler", "skipped", "seconds", "is_done")
+HASHED = ("train data", "layers", "values of the loss")  # facts that are no use to a reader
+_FACTS = ("epoch", "step", "losses", "scaler", "skipped", "seconds", "is_done", "began_from")
+OTHER_MODEL = "is of another model (its tensors have other names, shapes or dtypes)"
 
 
 def _checkpoint(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Checkpoint:

@@ -25,7 +25,7 @@ from .hooks import Hooks, Objective
 from .learner import Learner
 from .observe import first_not_finite, layer_of_bad_gradient, range_layers
 from .result import Trained
-from .resume import Checkpoint, CheckpointFile
+from .resume import OTHER_MODEL, Checkpoint, CheckpointFile
 
 SAVE_EVERY_S = 20.0
 
@@ -57,6 +57,7 @@ class Run:
         self.layers = range_layers(self.model) if hooks.watch_every else []
         self.seconds, self.since = 0.0, time.monotonic()
         self._waited_ms = 0.0  # for the batch of this step
+        self.began_from = ""
         self.valid = self._take_checkpoint()
         self._resume()
         self.began_at, self.was_done = len(self.losses), self.valid.is_done
@@ -297,6 +298,7 @@ class Run:
             seconds,
             is_done,
             self.course.history.tensors(),
+            self.began_from,
         )
 
     def _save(self) -> None:
@@ -306,11 +308,17 @@ class Run:
             self.checkpoint_file.save(self.valid)
 
     def _resume(self) -> None:
-        checkpoint = None if self.checkpoint_file is None else self.checkpoint_file.load()
-        if checkpoint is None or self.checkpoint_file is None:
+        if self.checkpoint_file is None:
             return
-        if self.checkpoint_file.check_fits(fits=self.learner.fits(checkpoint.tensors)):
+        self.began_from = self.valid.weights_hash
+        checkpoint = self.checkpoint_file.load()
+        if checkpoint is None:
+            return
+        fits = self.learner.fits(checkpoint.tensors)
+        problem = checkpoint.problem_for(self.began_from) if fits else OTHER_MODEL
+        if self.checkpoint_file.check_fits(problem):
             self.valid, self.seconds = checkpoint, checkpoint.seconds
+            self.began_from = checkpoint.began_from
             self._restore()
 
     def _restore(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import MissingExtraError
+from ..errors import FileError, MissingExtraError
 from ..records import GradientRange, TrainingRun
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
 
@@ -34,6 +34,8 @@ class TensorBoardLog:
             raise MissingExtraError(
                 "tensorboard", extra="tensorboard", needed_for="A log for TensorBoard"
             ) from error
+        if Path(folder).is_file():
+            raise FileError(f"{folder} is a file; give a folder for TensorBoard's logs.")
         self._writer: Any = SummaryWriter(str(folder))
         self._steps = self._ranges = self._events = 0
 

@@ -13,23 +13,24 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..arguments import check_seconds, checked_options
+from ..arguments import check_count, check_seconds, checked_options
 from ..errors import StepError
 from ..machine import machine_label
 from ..measure.pages import peak_resident_bytes, resident_bytes, restart_peak
-from ..model.weights import weights_hash
 from ..records import GradientRange, TrainingEvent, TrainingRun
 from ..workload import Derived, Inputs, Loss, Workload, outside_inference, workload_of
 from ..workload.data import Batches
+from .fingerprints import data_fingerprint, layers_fingerprint, loss_name, loss_value
 from .history import StepFacts
 from .hooks import Hooks, Objective, Synchroniser
 from .loop import run_of
 from .plan import TrainPlan
-from .precision import to_fp32
+from .precision import LOWER, to_fp32
 from .resume import CheckpointFile, NamedCheckpointFile
 from .run import SAVE_EVERY_S, Run
 from .tensorboard import TensorBoardLog
 
+HASHED_BYTES = 256 << 20  # of the train data, by which a checkpoint knows them
 MOST_RANGES = 48  # steps of a training whose gradients' ranges are noted
 Monitor = Callable[[TrainingRun], None]
 COLUMNS = {
@@ -74,6 +75,10 @@ def train(
     plan, loss = plan_of(options), loss_of(work)
     _check_metric(work, plan)
     check_seconds(save_every_s)
+    check_seconds(monitor_every_s)
+    if watch_every is not None:
+        check_count("watch_every", watch_every, least=0, error=StepError)
+    _check_dtypes(work.model)
     batches = Batches(work.train or (), work.device)
     steps = plan.epochs * batches.count
     file = None if checkpoint is None else named_file(checkpoint, work, plan, batches)
@@ -97,6 +102,17 @@ def train(
         record = record_of(work, run, metric_before=before, metric=work.evaluate(), peak_bytes=peak)
         teller.tell(record)
     return record
+
+
+def _check_dtypes(model: nn.Module) -> None:
+    """Refuse weights that are stored in 16 bits, in which small updates are lost."""
+    for name, weight in model.named_parameters():
+        if weight.requires_grad and weight.dtype in LOWER.values():
+            raise StepError(
+                f"'{name}' is {str(weight.dtype).removeprefix('torch.')}, in which small updates "
+                "are lost; train model.float(), and in half the memory with weights='bf16', "
+                "rounding='kahan'."
+            )
 
 
 def _check_metric(work: Workload, plan: TrainPlan) -> None:
@@ -124,14 +140,18 @@ def plan_of(options: dict[str, Any]) -> TrainPlan:
 def named_file(
     path: str | Path, work: Workload, plan: TrainPlan, batches: Batches
 ) -> CheckpointFile:
-    """The checkpoint file of the user's, with what its training depends on."""
-    first = batches.first()
-    tensors = {str(index): tensor for index, tensor in enumerate(first.inputs.tensors)}
+    """The checkpoint file of the user's, with what its training depends on; of large data, with
+    their beginning.
+    """
+    loss = loss_of(work)
     known = {
         "torch": torch.__version__,
         "model": type(work.model).__name__,
+        "layers": layers_fingerprint(work.model),
         "batches": batches.count,
-        "first batch": weights_hash(tensors)[:16],
+        "train data": data_fingerprint(batches, most_bytes=HASHED_BYTES),
+        "loss": loss_name(loss),
+        "values of the loss": loss_value(loss, work.model, batches),
     }
     return NamedCheckpointFile(path, known | plan.model_dump(mode="json"))
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.errors import FileError, StepError, StoppedError
+from paifuser_lab.errors import FileError, PaifuserError, StepError, StoppedError
 from paifuser_lab.records import TrainingRun
-from paifuser_lab.training import resume
+from paifuser_lab.training import resume, workloads
 from paifuser_lab.training.rates import adaptive_rate
-from tests.support.training_runs import COUNT, dicey, everything, pairs, stopping_after, work
+from tests.support.training_runs import COUNT, Dicey, dicey, everything, pairs, stopping_after, work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RATE = {"learning_rate": 0.05, "epochs": 3}
@@ -205,8 +205,94 @@ def test_a_checkpoint_of_another_model_other_options_or_other_data_is_refused(st
         lab.train(work(count=5), checkpoint=stopped, **RATE)
     larger = dicey()
     larger.last = nn.Linear(8, 4)
-    with pytest.raises(FileError, match=r"is of another model: its tensors have other names"):
+    with pytest.raises(FileError, match=r"it was made with other layers, and would not go on"):
         lab.train(work(larger), checkpoint=stopped, **RATE)
+    larger = dicey()
+    larger.more = nn.Parameter(torch.zeros(1))  # a printed model does not show it
+    with pytest.raises(FileError, match=r"is of another model .its tensors have other names"):
+        lab.train(work(larger), checkpoint=stopped, **RATE)
+
+
+def other_labels():
+    *first, (inputs, labels) = pairs()
+    return work(train=[*first, (inputs, labels.flip(0))])
+
+
+def other_images():
+    *first, (inputs, labels) = pairs()
+    return work(train=[*first, (inputs + 1, labels)])
+
+
+def other_activation():
+    model = dicey()
+    model.drop = nn.Dropout(0.4)
+    return work(model)
+
+
+def smooth(scores, labels):
+    return F.cross_entropy(scores, labels, label_smoothing=0.1)
+
+
+def of_the_same_name():
+    smooth.__qualname__ = "cross_entropy"
+    return work(loss=smooth)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (other_labels, "it was made with other train data"),
+        (other_images, "it was made with other train data"),
+        (other_activation, "it was made with other layers"),
+        (lambda: work(loss=F.multi_margin_loss), "made with loss 'cross_entropy', not 'multi_mar"),
+        (of_the_same_name, "it was made with other values of the loss"),
+        (lambda: work(Dicey()), "began from other weights than this model has; give another file"),
+    ],
+)
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_checkpoint_goes_on_for_the_same_training_alone(tmp_path, other, message, is_done):
+    path = tmp_path / "run.safetensors"
+    if is_done:
+        lab.train(work(), checkpoint=path, **RATE)
+    else:
+        with pytest.raises(StoppedError):
+            lab.train(work(), checkpoint=path, should_stop=stopping_after(4), **RATE)
+    torch.manual_seed(2)
+    subject = other()
+    before = everything(subject.model)
+    with pytest.raises(FileError, match=message):
+        lab.train(subject, checkpoint=path, **RATE)
+    assert everything(subject.model) == before
+
+
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
+def test_a_stopped_model_goes_on_with_the_weights_that_it_reached(tmp_path, weights):
+    options = RATE | {"weights": weights, "rounding": "kahan"} if weights == "bf16" else RATE
+    whole, path = lab.train(work(), **options), tmp_path / "run.safetensors"
+    subject = work()
+    for steps in (4, 3):
+        with pytest.raises(StoppedError):
+            lab.train(subject, checkpoint=path, should_stop=stopping_after(steps), **options)
+    assert lab.train(subject, checkpoint=path, **options).losses == whole.losses
+    assert "nothing was trained anew" in lab.train(subject, checkpoint=path, **options).notes[0]
+
+
+def test_of_large_data_a_checkpoint_knows_the_beginning(tmp_path, monkeypatch):
+    monkeypatch.setattr(workloads, "HASHED_BYTES", 3 * 5 * (4 * 4 + 8))
+    path, read = tmp_path / "run.safetensors", []
+
+    class Counted(list):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    lab.train(work(train=Counted(pairs())), checkpoint=path, **RATE)
+    before_training = len(read) - 3 * COUNT
+    assert 3 <= before_training < COUNT
+    data = pairs()
+    unread = (set(range(COUNT)) - set(read[:before_training])).pop()
+    data[unread] = (data[unread][0] + 1, data[unread][1])
+    assert lab.train(work(train=data), checkpoint=path, **RATE).began_at == 3 * COUNT
 
 
 def test_a_checkpoint_of_another_torch_is_refused(stopped, monkeypatch):
@@ -369,14 +455,28 @@ def test_a_checkpointed_layer_gives_the_same_losses():
         ({"rate": 1}, r"rate=1 is no option of a training: .*; there are epochs, learning_rate"),
         ({"checkpointed": ("nowhere",)}, r"checkpointed: 'nowhere' is no layer of this Dicey"),
         ({"formats": {"nowhere": "bf16"}}, r"formats: 'nowhere' matches no layer"),
+        ({"fp32_until": -1}, r"fp32_until.*=-1 is no option of a training"),
+        ({"watch_every": -1}, r"watch_every=-1 is not possible; give an integer of 0 or more"),
+        ({"monitor_every_s": "a"}, r"seconds='a' leaves no time"),
+        ({"log": __file__}, r"test_lab_train.py is a file; give a folder for TensorBoard's logs"),
     ],
 )
 def test_invalid_options_are_refused_and_change_nothing(options, message):
     subject = work()
     before = everything(subject.model)
-    with pytest.raises(StepError, match=message):
+    with pytest.raises(PaifuserError, match=message):
         lab.train(subject, **options)
     assert everything(subject.model) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_16_bits_are_refused_with_what_to_do(dtype):
+    data = [(inputs.to(dtype), labels) for inputs, labels in pairs()]
+    subject = lab.Workload(
+        nn.Sequential(nn.Linear(4, 3)).to(dtype), data[0][0], loss=F.cross_entropy, train=data
+    )
+    with pytest.raises(StepError, match=r"^'0.weight' is b?float16, .*; train model.float\(\)"):
+        lab.train(subject, **RATE)
 
 
 def test_a_workload_without_loss_or_data_is_refused():

@@ -215,7 +215,8 @@ def test_a_checkpoint_of_another_model_is_ignored_with_a_note():
     trained(checkpoint_file=CheckpointFile("other"))
     model = nn.Sequential(nn.Linear(4, 3))
     assert trained(model=model, checkpoint_file=CheckpointFile("other"))[1].notes == (
-        "the checkpoint of an earlier run is of another model and was ignored",
+        "the checkpoint of an earlier run is of another model (its tensors have other names, "
+        "shapes or dtypes) and was ignored",
     )
 
 
