@@ -29,6 +29,7 @@ memory_replay     recorded snapshots replayed: simulated peaks against recorded 
 reuse             the step reuse: peak of a call and time, with it and without it
 train             training with each switch of enable(), with its choice, and by peers
 train_models      the models of that benchmark and their batches
+checkpoints       checkpointing within a memory limit: peak and time, predicted and measured
 formats           formats by layer against autocast, each trained for the same time
 train_peers       autocast, torch.compile, HF Accelerate, Lightning Fabric
 parallel          every way to train on several processes: bytes, steps a second, loss, links

@@ -1,4 +1,7 @@
-"""`paifuser-lab bench train`, `bench detector` and `bench formats`. Built on typer."""
+"""`paifuser-lab bench train`, `bench detector`, `bench formats`, `bench checkpoints`.
+
+Built on typer.
+"""
 
 from __future__ import annotations
 
@@ -65,3 +68,19 @@ def bench_formats(
     from ..bench.formats import bench as measure
 
     _show_bench(measure(tuple(names or ()), seconds=seconds, seeds=seeds), json)
+
+
+@bench.command("checkpoints")
+def bench_checkpoints(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; four where none is named.")
+    ] = None,
+    json: Json = None,
+    share: Annotated[
+        float, typer.Option(help="Of the plain peak, which is the limit.", min=0.01, max=1)
+    ] = 0.6,
+) -> None:
+    """Checkpoint blocks of models within a memory limit: peak and time, predicted and measured."""
+    from ..bench.checkpoints import bench as measure
+
+    _show_bench(measure(tuple(names or ()), share=share), json)

@@ -133,6 +133,7 @@ class CheckpointPlan(TableRecord):
 
     `layers` is the option `checkpointed` of `lab.train`. `plain_bytes` and `predicted_bytes` are
     the predicted peaks without and with it, the measured ones are what torch's allocator gave out.
+    `longer` is measured with the blocks checkpointed, `more_ms` is their predicted time.
     """
 
     text_columns = ("layer", "kind", "note", "block")
@@ -145,6 +146,10 @@ class CheckpointPlan(TableRecord):
     measured_plain_bytes: int | None = None
     measured_bytes: int | None = None
     step_ms: float = Field(default=0.0, description="of a step without checkpointing")
+    longer: float | None = Field(
+        default=None, description="times as long a step takes with it, timed in turn"
+    )
+    longer_interval: tuple[float, float] | None = None
     is_proven: bool = True
     blocks: tuple[CheckpointedBlock, ...] = ()
 
@@ -173,6 +178,9 @@ class CheckpointPlan(TableRecord):
                 f"{readable_bytes(self.measured_bytes)}"
             )
         longer = f" ({readable_share(self.more_ms / self.step_ms)})" if self.step_ms else ""
+        if self.longer is not None and self.longer_interval is not None:
+            low, high = self.longer_interval
+            longer += f", measured {self.longer:.2f} × as long ({low:.2f}–{high:.2f})"
         return (
             f"{self.workload}: {len(self.layers)} of {counted(len(self.blocks), 'block')} "
             f"checkpointed, peak predicted {readable_bytes(self.plain_bytes)} → "

@@ -50,6 +50,7 @@ COMMANDS = {
     "train": "bench train",
     "detector": "bench detector",
     "formats": "bench formats",
+    "checkpoints": "bench checkpoints",
     "parallel": "bench parallel",
     "parallel_equal": "bench parallel --equal",
     "parallel_kills": "bench parallel --kills 40",

@@ -6,12 +6,13 @@ from collections import Counter
 from statistics import fmean
 
 from ...planner.training.formats import FP32
-from ...records import readable_bytes
+from ...records import CheckpointPlan, readable_bytes
+from ..checkpoints import CheckpointsBench
 from ..detector import NAME, PLAIN, DetectorBench
 from ..formats import AUTOCAST, FormatsBench, FormatsRow, FormatTraining
 from ..train import CHOSEN, EAGER, TrainBench, TrainLoss, TrainRow
 from .folder import Block, Records
-from .text import listed, minus, number, paragraph, percent, ratio, table
+from .text import listed, minus, number, paragraph, percent, ratio, table, times
 
 HEADER = (
     "model",
@@ -160,4 +161,37 @@ def _chosen(row: FormatsRow) -> str:
     return f"{chosen}. The metric is autocast's {mean} on average, higher with some seeds only."
 
 
-BLOCKS: dict[str, Block] = {"train": train, "detector": detector, "formats": formats}
+def checkpoints(records: Records) -> str:
+    """A row for each model: what checkpointing within a limit saves and costs."""
+    measured = records.get("checkpoints", CheckpointsBench)
+    if measured is None or not measured.plans:
+        return ""
+    caption = paragraph(
+        f"`paifuser-lab bench checkpoints` on {measured.machine}, one thread: a step of training",
+        f"within {percent(measured.share, 0)} of its peak, by the blocks that `plan_checkpoints`",
+        "chooses. Peaks are what torch's allocator gave out; times are of whole steps, in turn.",
+        *(f"{name}: {why}" for name, why in measured.failures.items()),
+    )
+    header = ("model", "blocks", "peak", "predicted", "saved", "a step takes", "predicted")
+    return f"{caption}\n\n{table(header, map(_checkpointed, measured.plans))}"
+
+
+def _checkpointed(plan: CheckpointPlan) -> list[str]:
+    before, after = plan.measured_plain_bytes or plan.plain_bytes, plan.measured_bytes
+    return [
+        plan.workload,
+        f"{len(plan.layers)} of {len(plan.blocks)}",
+        f"{readable_bytes(before)} → {readable_bytes(after)}",
+        readable_bytes(plan.predicted_bytes),
+        "–" if after is None else minus(percent(after / before - 1, 0)),
+        "–" if plan.longer is None else times(plan.longer, plan.longer_interval),
+        times(1 + plan.more_ms / plan.step_ms) if plan.step_ms else "–",
+    ]
+
+
+BLOCKS: dict[str, Block] = {
+    "train": train,
+    "detector": detector,
+    "formats": formats,
+    "checkpoints": checkpoints,
+}

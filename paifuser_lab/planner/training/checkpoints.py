@@ -4,7 +4,7 @@ scipy.optimize.milp.
 
 The peak is the step's own, less what checkpointed blocks keep, plus their inputs and the largest of
 them, which is computed again while nothing else is freed. It is then predicted with fake tensors,
-and where that is past the limit the program is solved again for less.
+and the program is solved again for as much less or more as that is past the limit or within it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from torch.utils import _pytree as pytree
 from ...arguments import bytes_of
 from ...errors import MeasureError
 from ...machine import machine_label
-from ...measure import peak_bytes
+from ...measure import peak_bytes, ratio_of_rounds
 from ...memory import Predictor
 from ...memory.predict.blocks import repeated_blocks
 from ...memory.predict.examples import example_of
 from ...memory.predict.step import Observer, Subject, run
 from ...model.watch import watching
 from ...records import CheckpointedBlock, CheckpointPlan, StepOptions
+from ...training import TrainPlan
 from ...training.workloads import loss_of
 from ...workload import QUIET, Derived, Workload, outside_inference, workload_of
+from ...workload.data import Batch
 from ...workload.seeding import preserve_rng
+from .race import raced_steps
 
 ROUNDS = 5  # of a step, of which the fastest counts
 TRIES = 6
+RACE_S = 3.0  # of whole steps, in turn
 SECONDS = 10.0  # for one program at most
 
 
@@ -50,7 +54,7 @@ def plan_checkpoints(
     is within `limit` ('2 GB', bytes); all of them where no choice is.
 
     Options are those of a step: precision, optimizer, momentum, implementation. `measured` also
-    measures the peaks, without checkpoints and with them.
+    measures the peaks and times whole steps in turn, without checkpoints and with them.
     """
     work, allowed = workload_of(subject), bytes_of(limit)
     loss_of(work)
@@ -64,6 +68,7 @@ def plan_checkpoints(
     plain = _predicted(work, step, ())
     blocks, step_ms = _measured_blocks(work, step, names)
     chosen, is_proven, peak = _within(work, step, blocks, plain, allowed)
+    longer, interval = _longer(work, step, chosen) if measured else (None, None)
     return CheckpointPlan(
         workload=work.name,
         machine=machine_label(),
@@ -73,6 +78,8 @@ def plan_checkpoints(
         measured_plain_bytes=_achieved(work, step, ()) if measured else None,
         measured_bytes=_achieved(work, step, chosen) if measured else None,
         step_ms=step_ms,
+        longer=longer,
+        longer_interval=interval,
         is_proven=is_proven,
         blocks=tuple(
             row.model_copy(update={"is_checkpointed": row.block in chosen}) for row in blocks
@@ -87,22 +94,29 @@ def _within(
     plain: int,
     allowed: int,
 ) -> tuple[tuple[str, ...], bool, int]:
-    """The blocks to checkpoint, whether no faster choice exists in the program, and the predicted
+    """The blocks to checkpoint, whether the program knows no faster choice, and the predicted
     peak.
     """
     if plain <= allowed:
         return (), True, plain
-    goal, everything = allowed, tuple(row.block for row in blocks)
+    goal, seen = allowed, set()
+    best: tuple[tuple[str, ...], bool, int] | None = None
     for _ in range(TRIES):
         chosen = cheapest(blocks, plain, goal)
-        if chosen is None:
+        if chosen is None or chosen in seen:
             break
+        seen.add(chosen)
         names = tuple(blocks[index].block for index in chosen)
         peak = _predicted(work, step, names)
-        if peak <= allowed:
-            return names, goal == allowed, peak
-        goal -= peak - allowed
-    return everything, False, _predicted(work, step, everything)
+        if peak <= allowed and (best is None or _ms(blocks, names) < _ms(blocks, best[0])):
+            best = names, goal >= allowed, peak
+        goal += allowed - peak  # the program's own peak is off by so much
+    everything = tuple(row.block for row in blocks)
+    return best or (everything, False, _predicted(work, step, everything))
+
+
+def _ms(blocks: Sequence[CheckpointedBlock], names: Sequence[str]) -> float:
+    return sum(row.ms for row in blocks if row.block in names)
 
 
 def cheapest(
@@ -159,6 +173,23 @@ def _achieved(work: Workload, step: StepOptions, layers: tuple[str, ...]) -> int
         )
         held += sum(value.nbytes for value in subject.tensors if isinstance(value, Tensor))
         return held + peak_bytes(lambda: run(subject, Observer()), work.device)
+
+
+def _longer(
+    work: Workload, step: StepOptions, layers: tuple[str, ...]
+) -> tuple[float | None, tuple[float, float] | None]:
+    """How many times as long a step takes with these blocks checkpointed, timed in turn, and the
+    95% interval; None where the weights are in 16 bits, which are not trained here.
+    """
+    if step.precision == "bf16" or not layers:
+        return None, None
+    inputs, target, _ = example_of(work, step)
+    options = {"precision": step.precision.removeprefix("amp-"), "optimizer": step.optimizer}
+    plain = TrainPlan.model_validate(options)
+    plans = {"plain": plain, "checkpointed": plain.model_copy(update={"checkpointed": layers})}
+    samples = raced_steps(work, [Batch(inputs, target)], plans, RACE_S)
+    ratio, (low, high) = ratio_of_rounds(samples["checkpointed"], samples["plain"])
+    return ratio, (low, high)
 
 
 def _measured_blocks(

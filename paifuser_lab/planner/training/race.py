@@ -28,7 +28,8 @@ def raced_steps(
     """The times of a step with each plan: forward, backward, and the optimizer at a rate of 0."""
     objective = objective_of(loss_of(work))
     model = copied(work.model).train()
-    learner = Learner(model, None, TrainPlan(), work.device)
+    first = next(iter(plans.values()))  # whose optimizer all have
+    learner = Learner(model, None, first, work.device)
     source = cycle(batches)
 
     @contextmanager
