@@ -223,7 +223,7 @@ def _raced(
         try:
             prepare(peer)
         except ImportError as error:
-            absent[label] = f"not installed ({error.name})"
+            absent[label] = f"not installed ({error.name}); the extra 'peers' has it"
         else:
             contenders.append(peer)
     _run_in_turn(contenders, trained, seconds)

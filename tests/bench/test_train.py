@@ -34,8 +34,8 @@ def test_every_way_is_raced_and_the_losses_are_compared_over_seeds(small, tmp_pa
     assert measured.rows[0].ratio == 1 and all(row.ratio > 0 for row in measured.rows)
     assert all(row.peak_bytes > 0 for row in measured.rows)
     assert measured.absent == {
-        "HF Accelerate": "not installed (accelerate)",
-        "Lightning Fabric": "not installed (lightning.fabric)",
+        "HF Accelerate": "not installed (accelerate); the extra 'peers' has it",
+        "Lightning Fabric": "not installed (lightning.fabric); the extra 'peers' has it",
     }
     (loss,) = measured.losses
     assert len(loss.plain) == len(loss.accelerated) == 2

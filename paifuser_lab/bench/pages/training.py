@@ -14,6 +14,10 @@ from ..train import CHOSEN, EAGER, TrainBench, TrainLoss, TrainRow
 from .folder import Block, Records
 from .text import listed, minus, number, paragraph, percent, ratio, table, times
 
+CLAIM = (
+    "A claim of the systems that this project learned from, not checked on their machines: a "
+    "detector trained 2.3 × faster at the same mAP with 41 % less memory."
+)
 HEADER = (
     "model",
     "eager, steps/s",
@@ -96,6 +100,7 @@ def detector(records: Records) -> str:
         "loop's thread, judging included:",
         f"{', '.join(f'{value:.2f} ×' for value in measured.ratios)}. mAP@0.5:0.95 is that of",
         "scenes not trained on; the peak of a step is that of `bench train`.",
+        CLAIM,
     )
     header = ("way", "CPU s, a seed each", "mAP", "mean", "peak of a step")
     return f"{caption}\n\n{table(header, lines)}"
