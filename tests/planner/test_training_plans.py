@@ -13,6 +13,8 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
+from paifuser_lab.measure import Samples
+from paifuser_lab.planner.training import checkpoints as checkpoint_plans
 from paifuser_lab.planner.training import formats as planning
 from paifuser_lab.planner.training import plan_checkpoints, plan_training_formats
 from paifuser_lab.planner.training.checkpoints import cheapest
@@ -26,8 +28,16 @@ from paifuser_lab.planner.training.formats import (
     _ways,
 )
 from paifuser_lab.planner.training.layers import Ranges
-from paifuser_lab.records import CheckpointedBlock, TrainingFormats, TrainingStepTime
+from paifuser_lab.planner.training.race import raced_steps
+from paifuser_lab.records import (
+    CheckpointedBlock,
+    StepOptions,
+    TrainingFormats,
+    TrainingStepTime,
+)
 from paifuser_lab.records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
+from paifuser_lab.training import TrainPlan
+from paifuser_lab.workload.data import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BLOCK = st.tuples(st.integers(1, 40), st.integers(0, 10), st.integers(1, 9))
@@ -96,6 +106,64 @@ def test_checkpoints_keep_the_measured_peak_near_the_predicted_one_and_within_th
     plain = lab.train(stack(), epochs=1)
     assert lab.train(stack(), epochs=1, checkpointed=plan.layers).losses == plain.losses
     assert "checkpointed" in str(plan) and "<table" in plan._repr_html_()
+
+
+def test_the_room_that_the_program_leaves_under_the_limit_is_used(monkeypatch):
+    """The program adds the largest block to every peak; the real one is lower."""
+    blocks = rows([(30, 0, 5), (30, 0, 4), (30, 0, 3)])
+    real = {0: 100, 1: 75, 2: 60, 3: 50}
+    monkeypatch.setattr(
+        checkpoint_plans, "_predicted", lambda work, step, layers: real[len(layers)]
+    )
+    within = checkpoint_plans._within
+    assert len(cheapest(blocks, 100, 75)) == 2  # 100 − 60 + 30
+    assert within(None, None, blocks, 100, 75) == (("2",), 75, True)
+    assert within(None, None, blocks, 100, 74) == (("1", "2"), 60, True)
+    assert within(None, None, blocks, 100, 100) == ((), 100, True)
+    names, peak, is_proven = within(None, None, blocks, 100, 40)
+    assert len(names) == 3 and not is_proven and peak == 50
+
+
+def test_whole_steps_are_timed_with_the_plan_in_force(monkeypatch):
+    asked = []
+
+    def raced(work, batches, plans, seconds):
+        asked.append({name: plan.checkpointed for name, plan in plans.items()})
+        return {"plain": Samples([2.0, 2.0]), "checkpointed": Samples([3.0, 3.0])}
+
+    monkeypatch.setattr(checkpoint_plans, "raced_steps", raced)
+    subject, step = stack(), StepOptions(train=True)
+    longer, interval = checkpoint_plans._longer(subject, step, ("0", "2"))
+    assert longer == pytest.approx(1.5) and interval == pytest.approx((1.5, 1.5))
+    assert asked == [{"plain": (), "checkpointed": ("0", "2")}]
+    assert checkpoint_plans._longer(subject, step, ()) == (None, None)
+
+
+def test_raced_steps_compute_as_their_plan_says_and_change_no_weight():
+    subject, seen = stack(), set()
+    before = {name: value.clone() for name, value in subject.model.state_dict().items()}
+
+    class Noting(nn.Linear):
+        def forward(self, x):
+            output = super().forward(x)
+            seen.add((output.dtype, torch.is_grad_enabled()))
+            return output
+
+    subject.model[4].__class__ = Noting
+    plans = {
+        "plain": TrainPlan(),
+        "layer": TrainPlan.model_validate({"formats": {"4": "bf16"}}),
+    }
+    batch = Batch(subject.inputs, subject.train[0][1])
+    for name, plan in plans.items():
+        seen.clear()
+        samples = raced_steps(subject, [batch], {name: plan}, 0.01)
+        assert seen == {(torch.bfloat16 if name == "layer" else torch.float32, True)}
+        assert samples[name].median_ms > 0
+    again = raced_steps(subject, [batch], plans, 0.01)
+    assert list(again) == list(plans) and "forward" not in vars(subject.model[4])
+    after = subject.model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
 def test_a_limit_that_is_met_needs_no_checkpoint_and_one_that_cannot_be_takes_all():

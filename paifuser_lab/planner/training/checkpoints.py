@@ -3,8 +3,9 @@ time: an integer program over what each block keeps and how long it takes. Built
 scipy.optimize.milp.
 
 The peak is the step's own, less what checkpointed blocks keep, plus their inputs and the largest of
-them, which is computed again while nothing else is freed. It is then predicted with fake tensors,
-and the program is solved again for as much less or more as that is past the limit or within it.
+them, which is computed again while nothing else is freed. It is then predicted with fake tensors:
+where that is past the limit the program is solved again for less, where it is within, blocks that
+the limit does not need are left out.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def plan_checkpoints(
     step = StepOptions(train=True, **options)
     plain = _predicted(work, step, ())
     blocks, step_ms = _measured_blocks(work, step, names)
-    chosen, is_proven, peak = _within(work, step, blocks, plain, allowed)
+    chosen, peak, is_proven = _within(work, step, blocks, plain, allowed)
     longer, interval = _longer(work, step, chosen) if measured else (None, None)
     return CheckpointPlan(
         workload=work.name,
@@ -93,30 +94,45 @@ def _within(
     blocks: Sequence[CheckpointedBlock],
     plain: int,
     allowed: int,
-) -> tuple[tuple[str, ...], bool, int]:
-    """The blocks to checkpoint, whether the program knows no faster choice, and the predicted
-    peak.
+) -> tuple[tuple[str, ...], int, bool]:
+    """The blocks to checkpoint, the predicted peak, and whether the program knows no faster
+    choice.
     """
     if plain <= allowed:
-        return (), True, plain
-    goal, seen = allowed, set()
-    best: tuple[tuple[str, ...], bool, int] | None = None
+        return (), plain, True
+    goal = allowed
     for _ in range(TRIES):
         chosen = cheapest(blocks, plain, goal)
-        if chosen is None or chosen in seen:
+        if chosen is None:
             break
-        seen.add(chosen)
         names = tuple(blocks[index].block for index in chosen)
         peak = _predicted(work, step, names)
-        if peak <= allowed and (best is None or _ms(blocks, names) < _ms(blocks, best[0])):
-            best = names, goal >= allowed, peak
-        goal += allowed - peak  # the program's own peak is off by so much
+        if peak <= allowed:
+            return (*_without_needless(work, step, blocks, names, allowed, peak), goal == allowed)
+        goal -= peak - allowed
     everything = tuple(row.block for row in blocks)
-    return best or (everything, False, _predicted(work, step, everything))
+    return everything, _predicted(work, step, everything), False
 
 
-def _ms(blocks: Sequence[CheckpointedBlock], names: Sequence[str]) -> float:
-    return sum(row.ms for row in blocks if row.block in names)
+def _without_needless(
+    work: Workload,
+    step: StepOptions,
+    blocks: Sequence[CheckpointedBlock],
+    names: tuple[str, ...],
+    allowed: int,
+    peak: int,
+) -> tuple[tuple[str, ...], int]:
+    """The blocks without those that the limit does not need, the slowest first, and the predicted
+    peak: the program counts a block as computed again while all others are kept, and in a step
+    they are freed one after another.
+    """
+    slowest_first = sorted(blocks, key=lambda row: -row.ms)
+    for row in [row for row in slowest_first if row.block in names][:TRIES]:
+        fewer = tuple(name for name in names if name != row.block)
+        lower = _predicted(work, step, fewer)
+        if lower <= allowed:
+            names, peak = fewer, lower
+    return names, peak
 
 
 def cheapest(
