@@ -141,6 +141,7 @@ def test_whole_steps_are_timed_with_the_plan_in_force(monkeypatch):
 
 def test_raced_steps_compute_as_their_plan_says_and_change_no_weight():
     subject, seen = stack(), set()
+    subject.model.eval()
     before = {name: value.clone() for name, value in subject.model.state_dict().items()}
 
     class Noting(nn.Linear):
@@ -160,8 +161,11 @@ def test_raced_steps_compute_as_their_plan_says_and_change_no_weight():
         samples = raced_steps(subject, [batch], {name: plan}, 0.01)
         assert seen == {(torch.bfloat16 if name == "layer" else torch.float32, True)}
         assert samples[name].median_ms > 0
+    seen.clear()
     again = raced_steps(subject, [batch], plans, 0.01)
+    assert seen == {(torch.bfloat16, True), (torch.float32, True)}
     assert list(again) == list(plans) and "forward" not in vars(subject.model[4])
+    assert not subject.model.training
     after = subject.model.state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
@@ -247,13 +251,13 @@ def test_a_layer_whose_gradient_is_far_below_the_largest_is_lost_in_fp16():
     assert ranges.lost_share("low") == 0.25
 
 
-def planned(monkeypatch, best) -> tuple[lab.Workload, TrainingFormats]:
+def planned(monkeypatch, best, budget=1e9) -> tuple[lab.Workload, TrainingFormats]:
     """A plan, where `best` decides in place of the clock."""
     monkeypatch.setattr(planning, "_best", best)
     subject = stack()
     before = {name: value.clone() for name, value in subject.model.state_dict().items()}
     state = torch.get_rng_state()
-    plan = plan_training_formats(subject, seconds=0.5, budget=1e9)
+    plan = plan_training_formats(subject, seconds=0.5, budget=budget)
     after = subject.model.state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert torch.equal(torch.get_rng_state(), state)
@@ -272,6 +276,14 @@ def test_formats_of_a_training_stay_within_the_budget_and_can_be_trained_in(monk
         assert plan.default == "fp32" and not plan.formats
     record = lab.train(subject, epochs=1, precision=plan.default, formats=plan.formats)
     assert len(record.losses) == 3 and "as fast" in str(plan)
+
+
+def test_what_is_no_layer_stays_in_fp32_where_lower_precision_of_it_costs_too_much(monkeypatch):
+    monkeypatch.setattr(planning, "_loss", lambda work, batches, way: 1.0 + (way.default == "bf16"))
+    monkeypatch.setattr(planning, "_chosen", lambda ms, *_: dict.fromkeys(list(ms)[1:], "bf16"))
+    _, plan = planned(monkeypatch, lambda steps, budget: steps[-1], budget=0.5)
+    assert plan.way == BY_LAYER and plan.default == "fp32" and plan.measured_rise == 0
+    assert set(plan.formats.values()) == {"bf16"} and len(plan.formats) == 8
 
 
 def test_a_plan_says_how_fast_each_way_is_and_why_fp32_stays():

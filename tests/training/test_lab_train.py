@@ -274,7 +274,9 @@ def test_a_stopped_model_goes_on_with_the_weights_that_it_reached(tmp_path, weig
         with pytest.raises(StoppedError):
             lab.train(subject, checkpoint=path, should_stop=stopping_after(steps), **options)
     assert lab.train(subject, checkpoint=path, **options).losses == whole.losses
-    assert "nothing was trained anew" in lab.train(subject, checkpoint=path, **options).notes[0]
+    for finished in (subject, work()):  # with the last weights, and with those of the beginning
+        (note,) = lab.train(finished, checkpoint=path, **options).notes
+        assert "nothing was trained anew" in note
 
 
 def test_of_large_data_a_checkpoint_knows_the_beginning(tmp_path, monkeypatch):
