@@ -80,11 +80,14 @@ class AccelerationStatus(TableRecord):
     @property
     def title(self) -> str:
         """The loop and what is in force, in a line."""
-        if not self.is_enabled:
+        if not self.is_enabled and not self.steps:
             return "acceleration is off"
-        loop = f"{self.model} with {self.optimizer}" if self.model else "no training step seen yet"
-        on = ", ".join(self.on) or "nothing"
-        return f"{loop} on {self.device} · {counted(self.steps, 'step')} · on: {on}"
+        if not self.steps:
+            return f"no training step seen yet on {self.device}"
+        model = self.model or ("tensors of no module" if self.optimizer else "a loop begun anew")
+        loop = f"{model} with {self.optimizer}" if self.optimizer else model
+        on, verb = ", ".join(self.on) or "nothing", "on" if self.is_enabled else "off; was on"
+        return f"{loop} on {self.device} · {counted(self.steps, 'step')} · {verb}: {on}"
 
     @property
     def captions(self) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def test_nothing_changes_inside_a_running_backward_pass(call):
 
 
 def test_an_unknown_precision_and_no_switch_at_all_are_refused_with_nothing_changed():
-    with pytest.raises(AccelerationError, match="precision='int8' is not a format to train in"):
+    with pytest.raises(AccelerationError, match=r"'int8' is not a format to train in; .* None"):
         lab.enable(precision="int8")
     with pytest.raises(AccelerationError, match="given no switch"):
         lab.enable(precision=None, channels_last=False, fused_optimizer=False, memory_pool=False,
@@ -133,6 +133,33 @@ def test_the_status_before_any_step_and_after_the_end_is_a_record_that_is_saved(
     with pytest.raises(KeyError, match="no switch 'x'; there are"):
         status["x"]
     lab.disable()
+
+
+def test_an_optimizer_over_a_tensor_of_no_module_is_told_what_it_cannot_have():
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with lab.enable(threads=False):
+        for _ in range(4):
+            optimizer.zero_grad()
+            (weight - 1).square().sum().backward()
+            optimizer.step()
+        status = lab.status()
+    assert status.title == "tensors of no module with SGD on cpu · 3 steps · on: nothing"
+    assert status["bf16"].why.startswith("no module of the loop holds the weights")
+    assert status["compile"].why.startswith("no module of the loop holds the weights")
+
+
+def test_what_was_on_is_said_after_the_end(monkeypatch):
+    torch.manual_seed(0)
+    model = Digits()
+    optimizer = torch.optim.Adam(model.parameters())
+    with metered(monkeypatch, lambda way: 0.5 ** len(way)) as meter:
+        with lab.enable(precision=None, memory_pool=False, threads=False, compile=False):
+            trained(model, optimizer, 60, work=meter.work)
+        title = lab.status().title
+    assert (
+        title == "Digits with Adam on cpu · 59 steps · off; was on: channels_last, fused_optimizer"
+    )
 
 
 def test_what_was_decided_is_logged(monkeypatch, caplog):
