@@ -46,6 +46,7 @@ class Acceleration:
         self.loop = Loop([], meter or Meter())
         self.watcher = Watcher(self)
         self.is_on = False
+        self.yields = False  # to another lab.enable(), which takes its place
         self._contexts: list[str] = []  # the feature that each `with` block is for
         self._losses: list[Tensor] = []
         self._read: list[float] = []  # losses of this step

@@ -14,9 +14,9 @@ from .style import Drawing
 ROW, LINE = 0.46, 0.145
 BAR_HEIGHT = 0.17
 MARK_X, NAME_X, NAME_WIDTH = 0.2, 0.36, 1.35
-BARS = (1.75, 3.0)  # from where to where
-NUMBER_X, REASON_X = 3.1, 4.32
-REASON_CHARACTERS, REASON_LINES = 42, 3
+BARS = (1.75, 2.95)  # from where to where
+NUMBER_X, REASON_X = 3.13, 4.33
+REASON_CHARACTERS, REASON_LINES = 40, 3
 NARROWEST = 1.25  # the axis reaches at least this ratio and its inverse
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MARKERS = {"on": "o", "judging": "D", "waiting": "o", "taken back": "x", "not offered": "_"}
