@@ -155,6 +155,20 @@ class FasterFunctionReport(TableRecord):
             f"({low:.2f}–{high:.2f}) · relative error {self.relative_error:.1e}"
         )
 
+    @property
+    def is_slower(self) -> bool:
+        """Whether the faster form is slower for these arguments by more than the interval."""
+        return self.interval[1] < 1
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what becomes of a form that is slower."""
+        slower = (
+            f"{self.backend} is slower for inputs of these shapes, which {self.name} computes as "
+            "written from now on."
+        )
+        return (self.title, *((slower,) if self.is_slower else ()))
+
     def table(self) -> list[dict[str, str]]:
         """A row for the function and one for its faster form."""
         return [
