@@ -39,7 +39,7 @@ test("what is said names the switches in force and those that are judged", () =>
   assert.equal(spokenLine({ ...known, rows: [] }), "Step 40: on nothing");
   assert.equal(
     spokenLine({ ...known, is_enabled: false }),
-    "Acceleration is off after step 40: it was on bf16",
+    "Acceleration ended after step 40 with bf16 on",
   );
 });
 

@@ -1,18 +1,18 @@
 /** The view of an accelerated training loop: its switches, each with its speed-up and its reason. */
 
 import { fresh, h, s } from "../shared/dom.js";
+import { SpokenLine } from "../shared/spoken_line.js";
 import { BAR_HEIGHT, BAR_WIDTH, furthest, MARKS, placeOf, spokenLine } from "./layout.js";
 
 /** @typedef {import("./layout.js").Acceleration} Acceleration */
 /** @typedef {import("./layout.js").Switch} Switch */
 
-const SPOKEN_EVERY_MS = 10000;
 const MIDDLE = BAR_HEIGHT / 2;
 
 /** @param {HTMLElement} root @returns {import("../shared/host.js").View} */
 export function acceleration(root) {
   const head = h("div", { class: "pf-view-head" });
-  const live = h("p", { class: "pf-note", role: "status", "aria-live": "polite" });
+  const live = new SpokenLine();
   const lines = h("div", { class: "pf-acceleration-lines" });
   const table = h("div", { class: "pf-acceleration-rows" });
   const label = "acceleration of a training loop";
@@ -21,21 +21,18 @@ export function acceleration(root) {
       "section",
       { class: "pf-view pf-acceleration", "aria-label": label },
       head,
-      live,
+      live.element,
       lines,
       table,
     ),
   );
-  let spoken = 0;
   let states = "";
 
-  /** At once where a switch has changed, else so seldom that it can be listened to. @param {Acceleration} known */
+  /** The state in a sentence, told at once where a switch has changed. @param {Acceleration} known */
   function speak(known) {
-    const now = Date.now();
     const seen = JSON.stringify([known.is_enabled, known.rows.map(({ state }) => state)]);
-    if (seen === states && now - spoken < SPOKEN_EVERY_MS) return;
-    [spoken, states] = [now, seen];
-    fresh(live, spokenLine(known));
+    live.tell(spokenLine(known), seen !== states);
+    states = seen;
   }
 
   return {
@@ -87,7 +84,8 @@ function mark({ state }) {
 
 /** From 1 × to the ratio, with a line over its interval. @param {Switch} row @param {number} most */
 function bar({ ratio, interval }, most) {
-  const size = { width: BAR_WIDTH, height: BAR_HEIGHT, "aria-hidden": "true" };
+  const viewBox = `0 0 ${BAR_WIDTH} ${BAR_HEIGHT}`;
+  const size = { width: BAR_WIDTH, height: BAR_HEIGHT, viewBox, "aria-hidden": "true" };
   const one = placeOf(1, most);
   const drawn = s("svg", size, s("path", { d: `M ${one} 0 V ${BAR_HEIGHT}`, class: "pf-equal" }));
   if (ratio === null || interval === null) return drawn;

@@ -41,6 +41,6 @@ export function spokenLine({ is_enabled, steps, rows }) {
     rows.filter((row) => row.state === state).map(({ name }) => name);
   const [on, judging] = [named("on"), named("judging")];
   const inForce = on.join(", ") || "nothing";
-  if (!is_enabled) return `Acceleration is off after step ${steps}: it was on ${inForce}`;
+  if (!is_enabled) return `Acceleration ended after step ${steps} with ${inForce} on`;
   return `Step ${steps}: on ${inForce}${judging.length ? `; judging ${judging.join(", ")}` : ""}`;
 }
