@@ -7,7 +7,8 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from .watcher import Watcher, has_autocast, is_in_backward
 logger = logging.getLogger("paifuser_lab.accelerate")
 MOST_STRAY_STEPS = 8  # of another optimizer without one of the leader: another loop has begun
 MOST_BROKEN = 10  # losses in a row that are not finite
+FOLLOWED_EVERY_S = 0.5
 READ_EVERY = 10  # steps on a GPU, where reading a loss waits for it
 
 
@@ -44,6 +46,7 @@ class Acceleration:
         self.loop = Loop([], meter or Meter())
         self.watcher = Watcher(self)
         self.is_on = False
+        self.yields = False  # to another lab.enable(), which takes its place
         self._contexts: list[str] = []  # the feature that each `with` block is for
         self._losses: list[Tensor] = []
         self._read: list[float] = []  # losses of this step
@@ -51,6 +54,8 @@ class Acceleration:
         self._skips = False  # the steps that follow this backward pass
         self._stray_steps = self._broken = 0
         self._last: AccelerationStatus | None = None
+        self._followers: list[Callable[[AccelerationStatus], None]] = []
+        self._told_at = -math.inf
 
     def add(self, feature: str, names: set[str], options: Mapping[str, Any]) -> None:
         """Turn a feature's switches on; those that another one has turned on stay."""
@@ -93,6 +98,8 @@ class Acceleration:
         self.loop.leave()
         self.watcher.stop()
         self.is_on = False
+        self._tell_followers(is_last=True)
+        self._followers.clear()
         logger.info("off: %s", self._last.title)
 
     def status(self) -> AccelerationStatus:
@@ -118,6 +125,23 @@ class Acceleration:
             rows=tuple(self._row(label, switch) for label, switch in loop.switches.items()),
             notes=(*unknown, *loop.notes),
         )
+
+    def follow(self, show: Callable[[AccelerationStatus], None]) -> None:
+        """Call `show` with the status after steps of the loop, half a second apart, and at its end;
+        the time that it takes is not counted as a step's.
+        """
+        if self.is_on:
+            self._followers.append(show)
+            self.loop.between_steps = self._tell_followers
+
+    def _tell_followers(self, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if not is_last and now - self._told_at < FOLLOWED_EVERY_S:
+            return
+        status = self.status()
+        for show in self._followers:
+            show(status)
+        self._told_at = time.monotonic()
 
     # What the watcher tells.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from ..arguments import bytes_of
+from ..arguments import bytes_of, check_count
 from ..errors import AccelerationError
 from ..records import AccelerationStatus
 from .acceleration import Acceleration
@@ -21,7 +21,7 @@ FEATURES = {
     "adaptive_lr": {"adaptive_lr"},
     "model_quantization": {"model_quantization"},
 }
-_in_force: list[Acceleration] = []  # one at most
+_in_force: list[Acceleration] = []  # one at most, the last one also after its end
 
 
 def enable(
@@ -72,16 +72,19 @@ def disable() -> None:
     if not _in_force or not _in_force[0].is_on:
         raise AccelerationError("Nothing is enabled; call lab.enable() before a training loop.")
     _in_force[0].stop()
-    _in_force.clear()
 
 
 def status() -> AccelerationStatus:
-    """What is on, what was taken back, with the measurement that decided it."""
+    """What is on, what was taken back, with the measurement that decided it; after the end, as it
+    was then.
+    """
     return _in_force[0].status() if _in_force else AccelerationStatus(is_enabled=False)
 
 
 def enable_memory_pool(limit: int | str | None = None) -> Acceleration:
     """Keep freed memory of the CPU for the loop's next request, if that is faster."""
+    if limit is not None:
+        bytes_of(limit)  # which raises for what is no size
     return _feature("memory_pool", {"limit": limit})
 
 
@@ -147,6 +150,7 @@ def enable_data_parallelism(sync_frequency: int = 1) -> Acceleration:
     Start the script by `paifuser-lab train SCRIPT --processes N` or by torchrun, and let each
     process read its own part of the data.
     """
+    check_count("sync_frequency", sync_frequency, error=AccelerationError)
     return _feature("data_parallelism", {"sync_frequency": sync_frequency})
 
 
@@ -180,7 +184,9 @@ def _feature(name: str, options: dict[str, Any] | None = None) -> Acceleration:
 
 
 def _add(feature: str, names: set[str], options: dict[str, Any]) -> Acceleration:
-    if _in_force and not _in_force[0].is_on:  # it was left as a context
+    if _in_force and _in_force[0].yields and feature == "enable":
+        _in_force[0].stop()
+    if _in_force and not _in_force[0].is_on:
         _in_force.clear()
     acceleration = _in_force[0] if _in_force else Acceleration()
     acceleration.add(feature, names, options)

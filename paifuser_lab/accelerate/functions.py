@@ -2,13 +2,13 @@
 
 fused = lab.enable_operator_fusion(lambda x, y: torch.relu(x @ y.T + 0.5))
 fused(x, y)          # one kernel
-fused.report(x, y)   # its error, and both timed in turn
+fused.report(x, y)   # its error, and both timed in turn; what is slower is not used
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from ..model.silence import compilers_silenced
 from ..model.watch import TRACING
 from ..records import FasterFunctionReport
 
+Kind = tuple[Any, ...]  # of a call's arguments
 ROUNDS = 30
 # operators that make or look at a tensor, and compute nothing
 FREE = (
@@ -35,7 +36,9 @@ FREE = (
 
 
 class FasterFunction:
-    """A function with a faster form, called like it."""
+    """A function with a faster form, called like it; inputs for which `report` has measured that it
+    is no faster are computed as written.
+    """
 
     def __init__(
         self,
@@ -47,29 +50,34 @@ class FasterFunction:
         functools.update_wrapper(self, function, updated=())
         self.function, self.faster, self.backend = function, faster, backend
         self._kernels_inside = kernels_inside
+        self._slower: set[Kind] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with compilers_silenced():
-            return self.faster(*args, **kwargs)
+        if self._slower and kind_of(args, kwargs) in self._slower:
+            return self.function(*args, **kwargs)
+        return self.faster(*args, **kwargs)
 
     def report(self, *args: Any, seconds: float = 2.0, **kwargs: Any) -> FasterFunctionReport:
-        """Compare both forms on these arguments: kernels, error, and time in turn."""
+        """Compare both forms on these arguments: kernels, error, and time in turn. Where the faster
+        form is slower, the function is computed as written for inputs of these shapes from now on.
+        """
         with torch.no_grad():
-            expected, actual = self.function(*args, **kwargs), self(*args, **kwargs)
+            expected, actual = self.function(*args, **kwargs), self.faster(*args, **kwargs)
             error, largest = output_error(expected, actual)
             before = _kernels(lambda: self.function(*args, **kwargs))
             after = _kernels(lambda: self.faster(*args, **kwargs)) + self._kernels_inside()
-        count = torch.get_num_threads()
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        count, tensors = torch.get_num_threads(), _tensors_in(args, kwargs)
         device = tensors[0].device if tensors else torch.device("cpu")
+        kind = kind_of(args, kwargs)
+        self._slower.discard(kind)  # so that the call is that of the faster form
         candidates = [
             Candidate("before", lambda: self.function(*args, **kwargs), count, device),
-            Candidate("after", lambda: self.faster(*args, **kwargs), count, device),
+            Candidate("after", lambda: self(*args, **kwargs), count, device),
         ]
         *_, samples = rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds)
         ratio, interval = ratio_of_rounds(samples["before"], samples["after"])
-        return FasterFunctionReport(
-            name=getattr(self.function, "__name__", "function"),
+        report = FasterFunctionReport(
+            name=_name(self.function),
             backend=self.backend,
             kernels_before=before,
             kernels_after=after,
@@ -81,6 +89,9 @@ class FasterFunction:
             interval=interval,
             threads=count,
         )
+        if report.is_slower:
+            self._slower.add(kind)
+        return report
 
 
 def fused_function(function: Callable[..., Any]) -> FasterFunction:
@@ -106,10 +117,9 @@ def fused_function(function: Callable[..., Any]) -> FasterFunction:
     module = fx.GraphModule(root, graph)
 
     def fused(*args: Any, **kwargs: Any) -> Any:
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if wants_gradient(*tensors):  # which the fused product does not have
-            return function(*args, **kwargs)
-        return module(*args, **kwargs)
+        if torch.is_grad_enabled() and wants_gradient(*_tensors_in(args, kwargs)):
+            return function(*args, **kwargs)  # the fused product has no gradient
+        return module.forward(*args, **kwargs)
 
     return FasterFunction(function, fused, "fused product")
 
@@ -119,15 +129,46 @@ def compiled_function(function: Callable[..., Any]) -> FasterFunction:
     _check_callable(function)
     from torch._inductor import metrics
 
-    compiled, made = torch.compile(function), [0]
+    compiled, made, known = torch.compile(function), [0], set[Kind]()
 
     def faster(*args: Any, **kwargs: Any) -> Any:
+        kind = (torch.is_grad_enabled(), *kind_of(args, kwargs))
+        if kind in known:  # silencing the compiler costs more than a small function
+            return compiled(*args, **kwargs)
         before = metrics.generated_kernel_count
-        output = compiled(*args, **kwargs)
+        with compilers_silenced():
+            output = compiled(*args, **kwargs)
         made[0] = max(made[0], metrics.generated_kernel_count - before)
+        known.add(kind)
         return output
 
     return FasterFunction(function, faster, "Inductor", lambda: made[0])
+
+
+def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    """What a call takes: shapes, formats, devices, and whether there are gradients."""
+    is_recorded = torch.is_grad_enabled()
+    return (
+        tuple(kwargs),
+        *(
+            (leaf.shape, leaf.dtype, leaf.device, is_recorded and leaf.requires_grad)
+            if isinstance(leaf, Tensor)
+            else type(leaf)
+            for leaf in _leaves_of(args, kwargs)
+        ),
+    )
+
+
+def _leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    """The arguments, and what is in those that are containers."""
+    values = (*args, *kwargs.values())
+    if all(isinstance(value, Tensor) for value in values):
+        return values
+    return pytree.tree_leaves(values)
+
+
+def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    return [leaf for leaf in _leaves_of(args, kwargs) if isinstance(leaf, Tensor)]
 
 
 def _check_callable(function: Any) -> None:

@@ -40,6 +40,7 @@ class Loop(Running):
         self.steps, self.stopped = 0, ""
         self.is_disturbed = False
         self.is_wall = True
+        self.between_steps: Callable[[], None] = lambda: None  # called outside of what is timed
         self._block: OpenBlock | None = None
         self._watch = LossWatch()
         self._last = self._began = meter.now(torch.device("cpu"))
@@ -173,6 +174,7 @@ class Loop(Running):
         self._note_losses(losses)
         if not self.stopped:
             self._advance(taken, losses)
+        self.between_steps()
         self._last = self.meter.now(device, is_measuring=self._block is not None)
 
     def take_back_inexact(self, loss: float) -> bool:

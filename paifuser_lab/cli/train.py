@@ -124,7 +124,7 @@ def _check_options(context: typer.Context, what: str, known: tuple[str, ...]) ->
 
 def _run_script(path: Path, arguments: list[str], precision: str, json: Path | None) -> None:
     """Run a script as Python would, its training loop accelerated, and print what that did."""
-    from ..accelerate import disable, enable
+    from ..accelerate import disable, enable, status
 
     if not path.is_file():
         raise PaifuserError(f"There is no file {path}.")
@@ -135,16 +135,17 @@ def _run_script(path: Path, arguments: list[str], precision: str, json: Path | N
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [str(path), *arguments], [str(path.parent), *sys.path]
     acceleration = enable(precision=None if precision == "fp32" else precision)
+    acceleration.yields = True  # to the script's own lab.enable()
     try:
         runpy.run_path(str(path), run_name="__main__")
     finally:
         sys.argv, sys.path[:] = before
-        status = acceleration.status()
-        if acceleration.is_on:
+        record = status()
+        if record.is_enabled:
             disable()
-        print_table(status.captions, status.table())
+        print_table(record.captions, record.table())
         if json is not None:
-            status.save(json)
+            record.save(json)
 
 
 def _run_in_processes(path: Path, arguments: list[str], processes: int, restarts: int) -> None:

@@ -9,6 +9,7 @@ labels           positions of labels that do not overlap dots, lines or each oth
 svg              a figure as SVG, with tooltips and colours that follow the theme
 page             offline HTML pages, and that of a profile
 heat_scale       the colour scale of heat maps
+acceleration     the switches of an accelerated training loop, each with its speed-up
 allocation       the Pareto frontier of formats
 attention_cost   sparse attention: error, latency and metric by share kept
 batching_curve   latency against throughput of dynamic batching
@@ -48,6 +49,7 @@ from .style import Drawing
 __all__ = ["Drawing", "figure"]
 
 DRAWERS = {
+    "AccelerationStatus": ".acceleration:draw",
     "Allocation": ".allocation:draw",
     "AttentionCost": ".attention_cost:draw",
     "BatchingCurve": ".batching_curve:draw",

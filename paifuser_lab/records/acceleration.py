@@ -80,11 +80,14 @@ class AccelerationStatus(TableRecord):
     @property
     def title(self) -> str:
         """The loop and what is in force, in a line."""
-        if not self.is_enabled:
+        if not self.is_enabled and not self.steps:
             return "acceleration is off"
-        loop = f"{self.model} with {self.optimizer}" if self.model else "no training step seen yet"
-        on = ", ".join(self.on) or "nothing"
-        return f"{loop} on {self.device} · {counted(self.steps, 'step')} · on: {on}"
+        if not self.steps:
+            return f"no training step seen yet on {self.device}"
+        model = self.model or ("tensors of no module" if self.optimizer else "a loop begun anew")
+        loop = f"{model} with {self.optimizer}" if self.optimizer else model
+        on, verb = ", ".join(self.on) or "nothing", "on" if self.is_enabled else "off; was on"
+        return f"{loop} on {self.device} · {counted(self.steps, 'step')} · {verb}: {on}"
 
     @property
     def captions(self) -> tuple[str, ...]:
@@ -151,6 +154,20 @@ class FasterFunctionReport(TableRecord):
             f"{counted(self.kernels_after, 'kernel')} · {self.ratio:.2f} × "
             f"({low:.2f}–{high:.2f}) · relative error {self.relative_error:.1e}"
         )
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the faster form is slower for these arguments by more than the interval."""
+        return self.interval[1] < 1
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, and what becomes of a form that is slower."""
+        slower = (
+            f"{self.backend} is slower for inputs of these shapes, which {self.name} computes as "
+            "written from now on."
+        )
+        return (self.title, *((slower,) if self.is_slower else ()))
 
     def table(self) -> list[dict[str, str]]:
         """A row for the function and one for its faster form."""

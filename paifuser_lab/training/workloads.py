@@ -87,7 +87,7 @@ def train(
         monitors = [] if monitor is None else [monitor]
         if log is not None:
             monitors.append(stack.enter_context(TensorBoardLog(log)))
-        teller = _Teller(work, monitors, monitor_every_s, before)
+        teller = _Teller(work, monitors, monitor_every_s, before, watch)
         hooks = Hooks(
             should_stop=should_stop or Hooks.should_stop,
             metric=partial(_metric, work) if plan.stop_on == "metric" else Hooks.metric,
@@ -234,14 +234,25 @@ class _Teller:
     """Calls the monitors with the record so far, seconds apart."""
 
     def __init__(
-        self, work: Workload, monitors: list[Monitor], every_s: float, before: float | None
+        self,
+        work: Workload,
+        monitors: list[Monitor],
+        every_s: float,
+        before: float | None,
+        watch: _PeakWatch,
     ) -> None:
         self.work, self.monitors, self.every_s, self.before = work, monitors, every_s, before
+        self.watch = watch
         self.told = time.monotonic()
 
     def __call__(self, run: Run) -> None:
         if self.monitors and time.monotonic() - self.told >= self.every_s:
-            self.tell(record_of(self.work, run, metric_before=self.before, is_running=True))
+            peak = self.watch.peak_bytes()
+            self.tell(
+                record_of(
+                    self.work, run, metric_before=self.before, peak_bytes=peak, is_running=True
+                )
+            )
             self.told = time.monotonic()
 
     def tell(self, record: TrainingRun) -> None:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..accelerate import Acceleration
 from ..recipe import Recipe
 from ..records import StreamReport
 from . import tabs as tabs  # registers them
 from .panel import Panel
 from .presenter import RecipePanel
 from .section import section_of, sections
+from .tabs.acceleration import AccelerationMonitor
 from .tabs.stream import StreamMonitor
 from .tabs.training import TrainingMonitor
 from .workbench import Workbench
@@ -31,10 +33,14 @@ __all__ = ["Panel", "StreamMonitor", "TrainingMonitor", "Workbench", "show"]
 
 def show(record: Any) -> Panel:
     """The widget of a record, a recipe, or what a stream has done so far; it contains a figure for
-    places that cannot run widgets.
+    places that cannot run widgets. That of `lab.enable()` follows the training loop.
     """
     if isinstance(report := getattr(record, "report", None), StreamReport):
         record = report
+    if isinstance(record, Acceleration):
+        monitor = AccelerationMonitor(record.status())
+        record.follow(monitor)
+        return monitor
     if isinstance(record, Recipe):
         return RecipePanel(record)
     section = section_of(record)

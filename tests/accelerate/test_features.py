@@ -10,7 +10,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import paifuser_lab as lab
 from paifuser_lab.accelerate import features
-from paifuser_lab.errors import AccelerationError
+from paifuser_lab.errors import AccelerationError, MeasureError
 from paifuser_lab.records import AccelerationStatus
 from tests.support.training_loops import Digits, metered, trained
 
@@ -21,6 +21,7 @@ NAMES = tuple(features.FEATURES)
 def nothing_left():
     yield
     assert not features._in_force or not features._in_force[0].is_on
+    features._in_force.clear()
 
 
 @pytest.mark.parametrize("name", ["", *(f"_{name}" for name in NAMES)])
@@ -95,12 +96,43 @@ def test_nothing_changes_inside_a_running_backward_pass(call):
 
 
 def test_an_unknown_precision_and_no_switch_at_all_are_refused_with_nothing_changed():
-    with pytest.raises(AccelerationError, match="precision='int8' is not a format to train in"):
+    with pytest.raises(AccelerationError, match=r"'int8' is not a format to train in; .* None"):
         lab.enable(precision="int8")
     with pytest.raises(AccelerationError, match="given no switch"):
         lab.enable(precision=None, channels_last=False, fused_optimizer=False, memory_pool=False,
                    threads=False, compile=False)  # fmt: skip
     assert not lab.status().is_enabled and not features._in_force
+    assert not _global_optimizer_post_hooks
+
+
+@pytest.mark.parametrize("limit", ["abc", -1, 0, "2 parsecs", True, 1.5])
+def test_a_pool_limit_that_is_no_size_is_refused_at_once(limit):
+    with pytest.raises(MeasureError, match=r"memory limit of .* (cannot be read|holds nothing)"):
+        lab.enable_memory_pool(limit)
+    assert not features._in_force
+
+
+@pytest.mark.parametrize("frequency", [0, -2, "x", 1.5, True])
+def test_a_sync_frequency_that_is_no_count_is_refused_at_once(frequency):
+    with pytest.raises(AccelerationError, match=r"sync_frequency=.* give an integer of 1 or more"):
+        lab.enable_data_parallelism(frequency)
+    assert not features._in_force
+
+
+def test_an_enable_that_yields_gives_way_to_another_one_and_is_ended():
+    first = lab.enable()
+    first.yields = True
+    with lab.enable_memory_reuse():  # which is one more feature, not another loop's
+        assert first.is_on
+    second = lab.enable(precision=None)
+    assert (
+        not first.is_on
+        and second.is_on
+        and "bf16" not in {row.name for row in second.status().rows}
+    )
+    with pytest.raises(AccelerationError, match="in force already"):
+        lab.enable()
+    lab.disable()
     assert not _global_optimizer_post_hooks
 
 
@@ -133,6 +165,33 @@ def test_the_status_before_any_step_and_after_the_end_is_a_record_that_is_saved(
     with pytest.raises(KeyError, match="no switch 'x'; there are"):
         status["x"]
     lab.disable()
+
+
+def test_an_optimizer_over_a_tensor_of_no_module_is_told_what_it_cannot_have():
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with lab.enable(threads=False):
+        for _ in range(4):
+            optimizer.zero_grad()
+            (weight - 1).square().sum().backward()
+            optimizer.step()
+        status = lab.status()
+    assert status.title == "tensors of no module with SGD on cpu · 3 steps · on: nothing"
+    assert status["bf16"].why.startswith("no module of the loop holds the weights")
+    assert status["compile"].why.startswith("no module of the loop holds the weights")
+
+
+def test_what_was_on_is_said_after_the_end(monkeypatch):
+    torch.manual_seed(0)
+    model = Digits()
+    optimizer = torch.optim.Adam(model.parameters())
+    with metered(monkeypatch, lambda way: 0.5 ** len(way)) as meter:
+        with lab.enable(precision=None, memory_pool=False, threads=False, compile=False):
+            trained(model, optimizer, 60, work=meter.work)
+        title = lab.status().title
+    assert (
+        title == "Digits with Adam on cpu · 59 steps · off; was on: channels_last, fused_optimizer"
+    )
 
 
 def test_what_was_decided_is_logged(monkeypatch, caplog):

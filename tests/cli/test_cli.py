@@ -184,6 +184,21 @@ def test_a_training_script_runs_as_it_is_with_its_loop_accelerated(command, tmp_
     assert code == 3 and "Linear with SGD" in out and not lab.status().is_enabled
 
 
+@pytest.mark.parametrize("ending", ["lab.disable()", ""])
+def test_a_script_with_its_own_enable_is_accelerated_by_that(command, tmp_path, ending):
+    own = "import paifuser_lab as lab\n    lab.enable(precision=None, memory_pool=False)"
+    script = SCRIPT.replace("torch.manual_seed(0)", own).replace(
+        'print("ended"', f"{ending}\n    print('ended'"
+    )
+    (tmp_path / "loop.py").write_text(script.replace("print('ended'", 'print("ended"'))
+    arguments = ("train", tmp_path / "loop.py", "--json", tmp_path / "status.json", "--")
+    code, out, err = command(*arguments, 5, "x", 0)
+    assert code == 0 and "Linear with SGD on cpu" in out, err
+    names = {row.name for row in lab.Record.load(tmp_path / "status.json").rows}
+    assert "channels_last" in names and not names & {"bf16", "memory_pool"}
+    assert not lab.status().is_enabled
+
+
 def test_a_script_refuses_the_options_of_a_model(command, tmp_path):
     (tmp_path / "loop.py").write_text(SCRIPT)
     for option, sentence in {

@@ -11,6 +11,7 @@ import paifuser_lab as lab
 from paifuser_lab.figures import DRAWERS
 from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.records import (  # fmt: skip
+    AccelerationStatus,
     Allocation,
     AllocationPoint,
     AttentionCost,
@@ -60,6 +61,7 @@ from paifuser_lab.records import (  # fmt: skip
     StepOptions,
     StreamEvent,
     StreamReport,
+    SwitchStatus,
     TraceSummary,
     TradeOff,
     TrainingEvent,
@@ -139,7 +141,26 @@ STAIRCASE = Staircase(
     makes=(8, 16, 24, 32),
     ms=((1.0, 1.0, 1.9, 1.9), (2.0, 2.0, 3.9, 3.8)),
 )
+ACCELERATION = AccelerationStatus(
+    is_enabled=True,
+    model="Net$x_{$",
+    optimizer="AdamW",
+    steps=140,
+    judged_steps=90,
+    judging_share=0.021,
+    clock="cpu",
+    rows=(
+        SwitchStatus(name="$bf16_{", state="on", ratio=2.1, interval=(1.9, 2.2),
+                     why="faster by more than its interval"),
+        SwitchStatus(name="channels_last", state="taken back", ratio=0.8, interval=(0.7, 1.02),
+                     why="not faster by more than its interval in the $time_{ it may take"),
+        SwitchStatus(name="fused_optimizer", state="judging", ratio=1.1, interval=(0.9, 1.3)),
+        SwitchStatus(name="memory_pool", state="waiting"),
+        SwitchStatus(name="compile", state="not offered", why="the loop compiles its own model"),
+    ),
+)  # fmt: skip
 RECORDS = {
+    "AccelerationStatus": ACCELERATION,
     "StreamReport": StreamReport(
         source="a $x_{$ clip.mp4",
         engine="threads",
@@ -504,6 +525,21 @@ def test_a_comparison_shows_what_was_timed_and_leaves_out_what_failed():
     assert {"baseline", "fold", "bf16"} <= set(words)
     assert "openvino" not in words
     assert any("1.90–2.10" in word for word in words)
+
+
+def test_every_switch_has_its_state_in_words_its_speedup_and_its_reason_beside_it():
+    axes = lab.figure(ACCELERATION).axes[0]
+    words = [text.get_text() for text in axes.texts]
+    for row in ACCELERATION.rows:
+        assert row.name in words and row.state in words
+        assert row.why[:20] in " ".join(words)
+    assert {"2.10 × (1.90–2.20)", "0.80 × (0.70–1.02)", "1 ×"} <= set(words)
+    markers = {line.get_marker() for line in axes.lines if len(line.get_xdata()) == 1}
+    assert {"o", "x", "D", "_"} <= markers, "a state is told by its shape as well"
+    spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
+    (one, faster), (also_one, slower), _ = spans
+    assert one == also_one and slower < one < faster, "bars begin at 1 ×"
+    assert lab.figure(AccelerationStatus(is_enabled=False)).png()
 
 
 def test_what_a_limit_refused_is_no_dot_of_the_results():

@@ -514,6 +514,18 @@ def test_the_monitor_sees_the_record_grow_and_the_whole_at_the_end():
     assert all(row.is_running for row in seen[:-1]) and seen[-1] == record
 
 
+def test_the_monitor_sees_the_peak_of_memory_so_far(monkeypatch):
+    peaks = iter(range(2**50, 2**51, 1000))
+    monkeypatch.setattr(workloads, "restart_peak", lambda: True)
+    monkeypatch.setattr(workloads, "resident_bytes", lambda: 1000)
+    monkeypatch.setattr(workloads, "peak_resident_bytes", lambda: next(peaks))
+    seen = []
+    record = lab.train(work(), monitor=seen.append, monitor_every_s=0, **RATE)
+    known = [row.peak_bytes for row in seen]
+    assert known == [2**50 + 1000 * (step - 1) for step in range(len(seen))]
+    assert "peak memory" in seen[0].facts and record.peak_bytes == known[-1]
+
+
 def test_the_rate_finder_leaves_the_model_alone_and_suggests_a_rate_below_divergence():
     subject = work()
     before = everything(subject.model)

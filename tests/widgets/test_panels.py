@@ -169,7 +169,7 @@ def test_static_mode_sends_a_figure_and_no_widget(profile, monkeypatch):
 
 def test_showing_a_record_without_a_view_raises():
     with pytest.raises(
-        TypeError, match="no widget for a Ceiling; there are widgets for Allocation"
+        TypeError, match="no widget for a Ceiling; there are widgets for AccelerationStatus"
     ):
         lab.show(lab.hardware().ceilings[0])
 

@@ -3,6 +3,7 @@
 import { indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { threeFigures } from "../shared/format.js";
+import { SpokenLine } from "../shared/spoken_line.js";
 import {
   bandsOf,
   cellsOf,
@@ -15,8 +16,6 @@ import { bandMarks, crossMarks, heatMarks, precisionMarks, switchMarks } from ".
 import { rankTable } from "./ranks.js";
 
 /** @typedef {import("./layout.js").Training} Training */
-
-const SPOKEN_EVERY_MS = 10000;
 
 /**
  * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
@@ -34,10 +33,10 @@ class TrainingView {
     this.training = null;
     /** @type {number | null} */
     this.step = null;
-    this.spoken = 0;
     this.layer = host.selected();
     this.head = h("div", { class: "pf-view-head" });
-    this.live = h("p", { class: "pf-train-live", role: "status", "aria-live": "polite" });
+    this.live = new SpokenLine();
+    this.news = "";
     this.facts = h("p", { class: "pf-readout" });
     this.figures = h("p", { class: "pf-readout", "aria-hidden": "true" });
     this.drawing = s("svg", {
@@ -60,7 +59,7 @@ class TrainingView {
     );
     this.ranks = h("div", { class: "pf-train-ranks" });
     this.table = h("div", { class: "pf-train-epochs" });
-    const parts = [this.head, this.live, this.facts, this.figures, this.plot];
+    const parts = [this.head, this.live.element, this.facts, this.figures, this.plot];
     parts.push(this.switches, this.ranks, this.sizes, this.table);
     root.append(h("section", { class: "pf-view pf-train", "aria-label": "training" }, ...parts));
     this.listen();
@@ -86,7 +85,7 @@ class TrainingView {
       part.hidden = !known;
     fresh(this.head, h("h2", {}, known?.title ?? "Training"));
     if (!known) {
-      fresh(this.live, "No step has been done yet.");
+      this.live.tell("No step has been done yet.", true);
       return;
     }
     this.speak(known);
@@ -120,19 +119,16 @@ class TrainingView {
     this.release();
   }
 
-  /** The state in a sentence, so seldom that it can be listened to. @param {Training} known */
+  /** The state in a sentence. @param {Training} known */
   speak(known) {
-    const now = Date.now();
-    if (known.isRunning && now - this.spoken < SPOKEN_EVERY_MS) return;
-    this.spoken = now;
     const losses = known.curves[0].values;
     const loss = threeFigures(losses[losses.length - 1]);
     const last = known.events[known.events.length - 1];
-    fresh(
-      this.live,
-      `${known.isRunning ? "Running" : "Done"}: step ${known.done} of ${known.steps}, loss ${loss}`,
-      last ? `; last switch: ${last.what}` : "",
-    );
+    const state = known.isRunning ? "Running" : "Done";
+    const line = `${state}: step ${known.done} of ${known.steps}, loss ${loss}`;
+    const news = `${state}, ${known.events.length} switches`;
+    this.live.tell(last ? `${line}; last switch: ${last.what}` : line, news !== this.news);
+    this.news = news;
   }
 
   /** @param {number} width */
@@ -159,7 +155,7 @@ class TrainingView {
     const { x, left, right } = bandsOf(width, this.training);
     const words = rangeWords(this.training, index);
     /** @type {HTMLSelectElement} */ (this.chosen).value = index < 0 ? "" : this.layer;
-    fresh(this.words, `last: ${words}`);
+    fresh(this.words, `last: ${words} · below the dotted line fp16 loses digits`);
     set(this.heat, {
       width,
       height: HEAT_HEIGHT + 6,

@@ -137,11 +137,6 @@ export function heatMarks(cells, training, edges) {
       y2: normal,
       class: "pf-train-normal",
     }),
-    s(
-      "text",
-      { x: edges.right, y: normal + 12, class: "pf-tick pf-end pf-train-halo" },
-      "below: fp16 loses digits",
-    ),
     s("line", {
       x1: edges.left,
       x2: edges.right,

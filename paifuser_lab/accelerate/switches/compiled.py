@@ -45,6 +45,8 @@ class Compiled(Switch):
         self._graphs = 0
 
     def obstacle(self, parts: Parts) -> str:
+        if not parts.models:
+            return "no module of the loop holds the weights, and modules are what is compiled"
         if parts.is_compiled:
             return "the loop compiles its model already"
         if self.options.get("precision") == "fp16":

@@ -49,7 +49,8 @@ class Precision(Switch):
         self.format = str(options.get("precision") or "bf16")
         if self.format not in DTYPES:
             raise AccelerationError(
-                f"precision={self.format!r} is not a format to train in; give 'bf16' or 'fp16'."
+                f"precision={self.format!r} is not a format to train in; give 'bf16' or 'fp16', or "
+                "None, which leaves the loop in its own (fp32)."
             )
         self.scale, self.good_steps, self.skipped = FIRST_SCALE, 0, 0
         self._is_finite: dict[Optimizer, bool] = {}  # since their last steps
@@ -70,6 +71,8 @@ class Precision(Switch):
             )
         if self.format == "fp16" and "model_quantization" in self.options.get("switches", ()):
             return "rounded weights and scaled gradients are not combined"
+        if not parts.models:
+            return "no module of the loop holds the weights, and autocast is around its calls"
         dtypes = {
             weight.dtype
             for model in parts.models

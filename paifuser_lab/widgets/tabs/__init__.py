@@ -30,6 +30,7 @@ BUILT_IN = (
     "hardware",
     "faster",
     "training",
+    "acceleration",
     "exports",
     "engine_settings",
     "stream",

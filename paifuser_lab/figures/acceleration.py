@@ -1,0 +1,106 @@
+"""The switches of an accelerated training loop: how much faster a step is with each, and why it is
+on or off.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+from ..records import AccelerationStatus, SwitchStatus
+from .sheet import MARGIN, SMALL, WIDTH, Sheet, visible
+from .style import Drawing
+
+ROW, LINE = 0.46, 0.145
+BAR_HEIGHT = 0.17
+MARK_X, NAME_X, NAME_WIDTH = 0.2, 0.36, 1.35
+BARS = (1.75, 2.95)  # from where to where
+NUMBER_X, REASON_X = 3.13, 4.33
+REASON_CHARACTERS, REASON_LINES = 40, 3
+NARROWEST = 1.25  # the axis reaches at least this ratio and its inverse
+TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+MARKERS = {"on": "o", "judging": "D", "waiting": "o", "taken back": "x", "not offered": "_"}
+
+
+def draw(status: AccelerationStatus, *, dark: bool = False) -> Drawing:
+    """A row a switch: its state, a bar from 1 × to its speed-up with the interval, the reason."""
+    rows = status.rows
+    sheet = Sheet(status.title, height=0.55 + ROW * len(rows) if rows else 0.1, dark=dark)
+    if rows:
+        ends = _axis(rows)
+        bottom = 0.2 + ROW * len(rows)
+        _draw_axis(sheet, ends, bottom)
+        for index, row in enumerate(rows):
+            _draw_row(sheet, row, ends, 0.2 + ROW * (index + 0.5))
+    return sheet.drawing
+
+
+def _axis(rows: tuple[SwitchStatus, ...]) -> tuple[float, float]:
+    """The ratios at the axis's ends, as far from 1 on both sides as the intervals need."""
+    values = [value for row in rows for value in (row.ratio, *(row.interval or ())) if value]
+    furthest = max([NARROWEST, *(max(value, 1 / value) for value in values)])
+    return 1 / furthest, furthest
+
+
+def _place(ratio: float, ends: tuple[float, float]) -> float:
+    """Where a ratio stands on the axis, whose steps are factors."""
+    low, high = map(math.log, ends)
+    share = (math.log(max(ratio, ends[0])) - low) / (high - low)
+    return BARS[0] + min(share, 1.0) * (BARS[1] - BARS[0])
+
+
+def _draw_axis(sheet: Sheet, ends: tuple[float, float], bottom: float) -> None:
+    theme = sheet.theme
+    shown = [tick for tick in TICKS if ends[0] <= tick <= ends[1]]
+    for ratio in shown if len(shown) > 1 else (0.8, 1.0, 1.25):
+        x, is_one = _place(ratio, ends), ratio == 1.0
+        colour = theme.ink if is_one else theme.faint
+        style = "solid" if is_one else (0, (2, 3))
+        sheet.axes.plot((x, x), (0.16, bottom), color=colour, linewidth=0.8, linestyle=style)
+        sheet.write(x, bottom + 0.12, f"{ratio:g} ×", size=SMALL, side="center")
+    sheet.write(NUMBER_X, bottom + 0.12, "a step is so many times faster", size=SMALL)
+
+
+def _draw_row(sheet: Sheet, row: SwitchStatus, ends: tuple[float, float], y: float) -> None:
+    theme = sheet.theme
+    colour = {"on": theme.good, "taken back": theme.bad, "judging": theme.main}.get(
+        row.state, theme.soft
+    )
+    sheet.line((MARGIN, WIDTH - MARGIN), y - ROW / 2, theme.faint, width=0.4)
+    sheet.axes.plot(
+        [MARK_X],
+        [y],
+        marker=MARKERS[row.state],
+        markersize=6,
+        markeredgewidth=1.6,
+        color=colour,
+        markerfacecolor="none" if row.state == "waiting" else colour,
+        linestyle="none",
+    )
+    sheet.fit(NAME_X, y - LINE / 2, row.name, NAME_WIDTH)
+    sheet.write(NAME_X, y + LINE / 2, row.state, size=SMALL, colour=colour)
+    if row.ratio is not None and row.interval is not None:
+        _draw_speedup(sheet, row.ratio, row.interval, ends, y, colour)
+    lines = textwrap.wrap(
+        visible(row.why), REASON_CHARACTERS, max_lines=REASON_LINES, placeholder=" …"
+    )
+    for index, line in enumerate(lines):
+        height = y + LINE * (index - (len(lines) - 1) / 2)
+        sheet.fit(REASON_X, height, line, WIDTH - MARGIN - REASON_X, size=SMALL)
+
+
+def _draw_speedup(
+    sheet: Sheet,
+    ratio: float,
+    interval: tuple[float, float],
+    ends: tuple[float, float],
+    y: float,
+    colour: str,
+) -> None:
+    one, end = _place(1.0, ends), _place(ratio, ends)
+    low, high = (_place(value, ends) for value in interval)
+    text = f"{ratio:.2f} × ({interval[0]:.2f}–{interval[1]:.2f})"
+    sheet.axes.barh(y, end - one, left=one, height=BAR_HEIGHT, color=colour, alpha=0.4, linewidth=0)
+    sheet.axes.plot((low, high), (y, y), color=colour, linewidth=2.4, solid_capstyle="butt")
+    sheet.axes.plot([end], [y], marker="|", markersize=9, markeredgewidth=1.6, color=colour)
+    sheet.write(NUMBER_X, y, text, size=SMALL)
