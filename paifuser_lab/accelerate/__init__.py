@@ -9,6 +9,7 @@ running       its parts, and the switches in force
 block         the block of steps that runs now
 judge         which switches stay, decided by blocks of steps
 race          ways to run a loop, compared in turn
+origin        where a loss that is not finite began
 losses        whether the losses are still those of the reference
 meter         time and memory of steps
 switches      what can be switched, a file each

@@ -4,28 +4,29 @@ and looked at.
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakSet
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import AccelerationError
-from ..model.watch import describe, first_nan
 from ..records import AccelerationStatus, SwitchState, SwitchStatus
 from .loop import Loop
 from .meter import Meter
-from .race import Verdict
+from .origin import origin_of_nan
+from .race import Verdict, Way
 from .switches import SWITCHES, Switch
 from .watcher import Watcher, has_autocast, is_in_backward
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 MOST_STRAY_STEPS = 8  # of another optimizer without one of the leader: another loop has begun
+MOST_LOSSES = 256  # held unread, as in a loop that updates its weights by hand
 MOST_BROKEN = 10  # losses in a row that are not finite
 FOLLOWED_EVERY_S = 0.5
 READ_EVERY = 10  # steps on a GPU, where reading a loss waits for it
@@ -48,11 +49,14 @@ class Acceleration:
         self.is_on = False
         self.yields = False  # to another lab.enable(), which takes its place
         self._contexts: list[str] = []  # the feature that each `with` block is for
-        self._losses: list[Tensor] = []
+        self._losses: deque[Tensor] = deque(maxlen=MOST_LOSSES)
+        self._late = 0  # how many of them a step has been taken with
+        self._is_late = False  # the first of this step that is not finite
         self._read: list[float] = []  # losses of this step
-        self._strangers: set[Optimizer] = set()
+        self._strangers: WeakSet[Optimizer] = WeakSet()
         self._skips = False  # the steps that follow this backward pass
-        self._stray_steps = self._broken = 0
+        self._stray_steps = self._broken = self._restarts = 0
+        self._state_watched: tuple[bool, Way, Way] | None = None
         self._last: AccelerationStatus | None = None
         self._followers: list[Callable[[AccelerationStatus], None]] = []
         self._told_at = -math.inf
@@ -74,10 +78,12 @@ class Acceleration:
         for switch in new.values():
             switch.options = self.options
         self.features[feature] = names
+        self._count_passed()
         self.loop.add(list(new.values()))
         if not self.is_on:
             self.watcher.start()
             self.is_on = True
+        self._watch()
 
     def remove(self, name: str) -> None:
         """Turn a switch off and restore what it changed."""
@@ -87,7 +93,9 @@ class Acceleration:
             if not names:
                 del self.features[feature]
         self.options["switches"].discard(name)
+        self._count_passed()
         self.loop.remove(name)
+        self._watch()
 
     def stop(self) -> None:
         """Restore everything: calls, weights, optimizers, hooks and settings."""
@@ -97,6 +105,9 @@ class Acceleration:
         self._last = self.status()
         self.loop.leave()
         self.watcher.stop()
+        self._losses.clear()
+        self._strangers.clear()
+        self._state_watched = None
         self.is_on = False
         self._tell_followers(is_last=True)
         self._followers.clear()
@@ -111,6 +122,7 @@ class Acceleration:
                 if last is None
                 else last.model_copy(update={"is_enabled": False})
             )
+        self._count_passed()
         loop, judge = self.loop, self.loop.judge
         unknown = [f"{name} is left alone: its state is not known" for name in loop.parts.unknown]
         return AccelerationStatus(
@@ -156,23 +168,23 @@ class Acceleration:
 
     def before_step(self, optimizer: Optimizer, *, has_closure: bool = False) -> bool:
         """An optimizer is about to step; False skips the step."""
-        is_cpu = self.loop.parts.device.type == "cpu"
-        if self._losses and (is_cpu or self.loop.steps % READ_EVERY == 0):
-            losses, self._losses = [float(loss) for loss in self._losses], []
-            self._read += losses
-            self._watch_finite(losses)
+        if self._losses:
+            is_cpu = self.loop.parts.device.type == "cpu"
+            if is_cpu or self.loop.steps % READ_EVERY == 0:
+                self._read_losses()
         if optimizer not in self.loop.parts.optimizers:
             return True
         if has_closure and not self.loop.parts.has_closure:
             self.loop.parts.has_closure = True
             self.loop.reconsider()
         if bad := [loss for loss in self._read if not math.isfinite(loss)]:
-            self._skips |= self.loop.take_back_inexact(bad[0])
+            self._skips |= self.loop.take_back_inexact(bad[0], is_in_time=not self._is_late)
         return not self._skips and self.loop.before_step(optimizer)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped."""
         loop = self.loop
+        self._count_passed()
         if optimizer not in loop.parts.optimizers:
             self._meet(optimizer)
             return
@@ -186,10 +198,36 @@ class Acceleration:
         if loop.is_changed():
             self._begin_again("the model or the optimizer has changed its structure")
             return
-        if not self._strangers:
+        if self.watcher.is_searching and not self._strangers:
             self.watcher.end_search()
         losses, self._read = self._read, []
+        self._late = len(self._losses)
         loop.end_step([sum(losses) / len(losses)] if losses else [])
+        self._watch()
+
+    def _count_passed(self) -> None:
+        """Count the steps of a loop at rest that the watcher has not told of."""
+        self.loop.steps += self.watcher.take_passed(self.loop.leader)
+
+    def _read_losses(self) -> None:
+        losses = [float(loss) for loss in self._losses]
+        self._is_late = not all(map(math.isfinite, losses[: self._late]))
+        self._losses.clear()
+        self._late = 0
+        self._read += losses
+        self._watch_finite(losses)
+
+    def _watch(self) -> None:
+        """Watch of the loop what it needs now, and nothing else: each step pays for it."""
+        loop = self.loop
+        state = (loop.is_at_rest, loop.on, loop.lately)
+        if state == self._state_watched or not self.is_on:
+            return
+        self._state_watched = state
+        watched = loop.watched
+        self.watcher.watch(steps=watched.steps, losses=watched.losses)
+        self.watcher.pass_over(() if any(watched) else loop.parts.optimizers)
+        loop.place_calls(watched.calls)
 
     def _meet(self, optimizer: Optimizer) -> None:
         """An optimizer that is not known: its models are known once it steps during a search."""
@@ -201,12 +239,17 @@ class Acceleration:
         models = self.watcher.models_of(optimizer)
         self.loop.join(optimizer, models, autocast=self.watcher.has_autocast or has_autocast())
         self._read = []
+        self._watch()
 
     def _begin_again(self, why: str) -> None:
         self.loop.leave()
-        self.loop.notes.append(f"judged anew from step {self.loop.steps}: {why}")
+        self._restarts += 1
+        count = f", {self._restarts} times by now" if self._restarts > 1 else ""
+        note = f"judged anew from step {self.loop.steps}{count}: {why}"
+        self.loop.note(note, subject=f"judged anew: {why}")
         self._stray_steps = 0
         self.watcher.search()
+        self._watch()
 
     def _watch_finite(self, losses: list[float]) -> None:
         """Name the layer where a NaN began, once; stop after too many of them."""
@@ -215,10 +258,11 @@ class Acceleration:
             return
         self._broken += 1
         if self._broken == 1:
-            layers = [_where_nan_begins(call.model, call.last) for call in self.loop.calls.values()]
-            named = next((layer for layer in layers if layer), "after the model, in the loss")
-            self.loop.notes.append(f"the loss is {losses[-1]}; it began in {named}")
-            logger.warning("%s", self.loop.notes[-1])
+            loop = self.loop
+            bad = next(loss for loss in losses if not math.isfinite(loss))
+            origin = origin_of_nan(loop.calls.values(), loop.calls_of_copies(loop.on))
+            loop.note(f"the loss is {bad}; {origin}")
+            logger.warning("the loss is %s; %s", bad, origin)
         if self._broken == MOST_BROKEN:
             self.loop.stop(f"the loss has not been finite for {MOST_BROKEN} steps")
 
@@ -293,17 +337,3 @@ def _figures(verdict: Verdict | None) -> dict[str, Any]:
         "without_bytes": verdict.without_bytes,
         "with_bytes": verdict.with_bytes,
     }
-
-
-def _where_nan_begins(model: nn.Module, last: Any) -> str:
-    """The layer whose output has the first NaN, in a copy of the model on its last inputs."""
-    if last is None:
-        return ""
-    args, kwargs = last
-    try:
-        twin = copy.deepcopy(model)
-        with torch.random.fork_rng(), torch.no_grad():
-            layer = first_nan(twin, lambda: twin(*args, **kwargs))
-    except Exception as error:
-        return f"a model that cannot be run again ({type(error).__name__})"
-    return describe(model, layer) if layer else ""

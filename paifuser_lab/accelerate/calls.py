@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..model.watch import ATTRIBUTE
 from .switches.base import Call
+from .watcher import is_in_backward
 
 
 class Owner(Protocol):
@@ -31,14 +32,15 @@ class AcceleratedCall:
 
     def __init__(self, model: nn.Module, owner: Owner) -> None:
         self.model, self.owner = model, owner
-        self.before: Callable[..., Any] | None = vars(model).get(ATTRIBUTE)
+        self.before: Callable[..., Any] | None = None
         self.mode = model.training
         self.thread = get_ident()
         self.run: Call | None = None  # in training; None: as it is
         self.evaluation: Call | None = None  # outside of it
         self.last: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._is_inside, self._is_on, self._is_proven = False, True, False
-        vars(model)[ATTRIBUTE] = self
+        self._is_placed = False
+        self.place()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         plain = self.before or self.model._call_impl
@@ -59,11 +61,20 @@ class AcceleratedCall:
         """Call the model in this way from now on, in training and outside of it."""
         self.run, self.evaluation, self._is_proven = run, evaluation, False
 
+    def place(self) -> None:
+        """Stand in for the module's call, also again after `remove`."""
+        self._is_on = True
+        if not self._is_placed:
+            self.before = vars(self.model).get(ATTRIBUTE)
+            vars(self.model)[ATTRIBUTE] = self
+            self._is_placed = True
+
     def remove(self) -> None:
         """Give the module its own call back."""
         self._is_on, self.last = False, None
         if vars(self.model).get(ATTRIBUTE) is not self:
             return  # somebody stands in for it now, and calls this, which passes on
+        self._is_placed = False
         if self.before is None:
             del vars(self.model)[ATTRIBUTE]
         else:
@@ -75,6 +86,8 @@ class AcceleratedCall:
         run = chosen()
         if run is None:
             return self.plain(args, kwargs)
+        if is_in_backward():
+            return self._again(run, args, kwargs)
         restore = _state_of(self.model, with_buffers=not self._is_proven)
         self._is_inside = True
         try:
@@ -88,6 +101,16 @@ class AcceleratedCall:
             self._is_inside = False
         restore()
         return self.owner.recover(self, failure, lambda: self._accelerated(chosen, args, kwargs))
+
+    def _again(self, run: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of the loop's own checkpoint, as the first time; it ends such calls early, by an
+        exception that is no failure.
+        """
+        self._is_inside = True
+        try:
+            return run(args, kwargs)
+        finally:
+            self._is_inside = False
 
 
 def _state_of(model: nn.Module, *, with_buffers: bool) -> Callable[[], None]:

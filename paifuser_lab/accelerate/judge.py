@@ -12,6 +12,7 @@ from itertools import combinations
 
 from .race import MAX_ROUNDS, PLAIN, ROUNDS, Block, Offer, Race, Verdict, Way
 
+TOO_COARSE = "the clock is too coarse for steps as short as these"
 FIRST_STEPS, BUDGET = 200, 0.1  # judging may add this share to the time of the first steps
 
 
@@ -74,6 +75,10 @@ class Judge:
         if self.race is None:
             return
         self.judged_steps += len(block.seconds) + bool(block.warm_s)
+        if not block.median_s:
+            for way in self.race.ways:
+                self.race.drop(way, TOO_COARSE)
+            return
         self._count_cost(block, self.race)
         self.race.add(block)
         self._has_spent = self.is_spent(steps)

@@ -5,6 +5,7 @@ judged. Everything changes between two steps.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,11 +24,12 @@ from .running import Running
 from .switches import SWITCHES, Parts, Switch
 from .switches.channels_last import ChannelsLast
 from .switches.compiled import Compiled
-from .switches.memory_reuse import MemoryReuse
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 WARM_STEPS = 2
 CHECK_EVERY = 10  # steps between looks at the structure
+LONG_STEP_S = 0.01  # beside which it is nothing to watch them
+ALWAYS = 10  # steps in a row with an evaluation: it is a part of the loop
 TOGETHER = ("precision", "channels_last")  # raced in every combination
 
 
@@ -37,10 +39,12 @@ class Loop(Running):
     def __init__(self, switches: Sequence[Switch], meter: Meter) -> None:
         super().__init__(switches)
         self.meter = meter
-        self.steps, self.stopped = 0, ""
+        self.steps, self.stopped, self._next_check = 0, "", 0
         self.is_disturbed = False
         self.is_wall = True
         self.between_steps: Callable[[], None] = lambda: None  # called outside of what is timed
+        self._step_s = math.inf  # the shortest
+        self._evaluations = 0  # steps in a row with an evaluation, or `ALWAYS`
         self._block: OpenBlock | None = None
         self._watch = LossWatch()
         self._last = self._began = meter.now(torch.device("cpu"))
@@ -56,8 +60,7 @@ class Loop(Running):
                 self.parts.models.append(model)
                 self.calls[model] = AcceleratedCall(model, self)
         self._structure = self.structure_now()
-        self.judge, self._block = None, None
-        self._forget_compiled()
+        self._forget_judgement()
         self.find_obstacles(self.switches.values())
         self.go(self.asked)
         self._last = self.meter.now(self.parts.device)
@@ -68,6 +71,7 @@ class Loop(Running):
         order = list(SWITCHES.values())
         known.sort(key=lambda switch: order.index(type(switch)))
         self.switches = {switch.label: switch for switch in known}
+        self.is_at_rest = False
         if not self.parts.optimizers or self.stopped:
             return
         self.reconsider()
@@ -99,13 +103,14 @@ class Loop(Running):
                 self._block = None
             self.go(self.on - {label})
             del self.switches[label]
+        self.is_at_rest = False
 
     def stop(self, why: str) -> None:
         """Run without any switch from now on."""
         self.stopped, self._block = why, None
         self.go(PLAIN)
-        self.notes.append(f"stopped: {why}")
-        logger.warning("%s", self.notes[-1])
+        self.note(f"stopped: {why}")
+        logger.warning("stopped: %s", why)
 
     def before_step(self, optimizer: Optimizer) -> bool:
         """Whether an optimizer may step."""
@@ -125,19 +130,20 @@ class Loop(Running):
         self.go(PLAIN)
         for call in self.calls.values():
             call.remove()
-        self.parts, self.calls, self.judge, self._block = Parts(), {}, None, None
-        self.stopped = ""
-        self._forget_compiled()
+        self.parts, self.calls, self.stopped, self.lately = Parts(), {}, "", PLAIN
+        self._forget_judgement()
 
-    def _forget_compiled(self) -> None:
-        """What was compiled is of other models."""
+    def _forget_judgement(self) -> None:
+        """The models or the optimizers are others; what was compiled, too, is not of them."""
+        self.judge, self._block, self.is_at_rest = None, None, False
+        self._evaluations, self._step_s = 0, math.inf
         switch = self.switches.get("compile")
         if isinstance(switch, Compiled):
             switch.forget()
 
     def is_changed(self) -> bool:
         """Whether the models or the optimizers' groups are no longer those that joined."""
-        return self.steps % CHECK_EVERY == 0 and self._structure != self.structure_now()
+        return self.steps >= self._next_check and self._structure != self.structure_now()
 
     def recover(self, call: AcceleratedCall, error: Exception, again: Callable[[], Any]) -> Any:
         """A training call has failed: run it with views reshaped, or without any switch; if that
@@ -167,24 +173,51 @@ class Loop(Running):
 
     def end_step(self, losses: Sequence[float]) -> None:
         """The leader has stepped: take in the step's time and losses, and choose how to go on."""
+        is_due = self.steps >= self._next_check
+        if is_due:
+            self._next_check = self.steps + CHECK_EVERY
+        self.steps += 1
+        self.lately = PLAIN
+        if self.is_at_rest and not is_due:
+            self._note_losses(losses)
+            return
         device, block = self.parts.device, self._block
         now = self.meter.now(device, is_measuring=block is not None)
-        self.steps += 1
         taken = now.since(self._last)
+        if not self.is_at_rest:
+            self._step_s = min(self._step_s, taken.wall_s)
         self._note_losses(losses)
         if not self.stopped:
             self._advance(taken, losses)
         self.between_steps()
         self._last = self.meter.now(device, is_measuring=self._block is not None)
+        self.is_at_rest = self._step_s < LONG_STEP_S and self._is_settled()
 
-    def take_back_inexact(self, loss: float) -> bool:
-        """Take back what may have made a loss not finite; whether there was anything."""
+    def _is_settled(self) -> bool:
+        """Whether nothing is to be judged, nor compiled for that, before the next check."""
+        if self.stopped or self.judge is None or self._block is not None:
+            return bool(self.stopped)
+        switch = self.compiled
+        if switch is None or switch.label in self.judge.offers:
+            return True
+        return switch.thread is None and not switch.is_worth_it(self.steps, self._age_s)
+
+    @property
+    def _age_s(self) -> float:
+        return self._last.since(self._began).wall_s
+
+    def take_back_inexact(self, loss: float, *, is_in_time: bool) -> bool:
+        """Take back what may have made a loss not finite; whether the step is to be skipped, if it
+        is in time for that.
+        """
         inexact = self.inexact()
-        if inexact:
-            self._block = None
-            self.take_back(inexact, f"the loss became {loss}; the step was skipped")
-            self.go(self.on - set(inexact))
-        return bool(inexact)
+        if not inexact:
+            return False
+        self._block = None
+        what = "the step was skipped" if is_in_time else "a step with its gradients was taken"
+        self.take_back(inexact, f"the loss became {loss}; {what}")
+        self.go(self.on - set(inexact))
+        return is_in_time
 
     def _note_losses(self, losses: Sequence[float]) -> None:
         for loss in losses:
@@ -203,14 +236,14 @@ class Loop(Running):
                 return
 
     def _advance(self, taken: Moment, losses: Sequence[float]) -> None:
-        is_disturbed, self.is_disturbed = self.is_disturbed, False
         block = self._block
+        is_disturbed = self._is_disturbed_now()
         if self.judge is None:
             if self.steps >= WARM_STEPS:
                 self._begin()
             return
         if block is None:
-            self._tend_compiled()
+            self.tend_compiled(self.steps, self._age_s)
             self._next_block()
         elif is_disturbed:
             return
@@ -218,6 +251,17 @@ class Loop(Running):
             block.add(taken, list(losses))
             if block.is_over(self.judge.race):
                 self._end_block(block)
+
+    def _is_disturbed_now(self) -> bool:
+        """Whether an evaluation came into this step; in a loop that evaluates in every step, as one
+        that acts and learns, it is a part of it.
+        """
+        is_disturbed, self.is_disturbed = self.is_disturbed, False
+        if self._evaluations < ALWAYS:
+            self._evaluations = self._evaluations + 1 if is_disturbed else 0
+            if self._evaluations == ALWAYS:
+                self.note("the model is evaluated in every step, which counts as a part of it")
+        return is_disturbed and self._evaluations < ALWAYS
 
     def _begin(self) -> None:
         """Offer what this loop can have to a new judge."""
@@ -237,7 +281,7 @@ class Loop(Running):
         assert self.judge is not None
         began = self.meter.now(self.parts.device)
         way = self.judge.next_way()
-        while way is not None and "memory_reuse" in way and not self._is_reuse_proven():
+        while way is not None and "memory_reuse" in way and not self.is_reuse_proven():
             way = self.judge.next_way()
         if way is None:
             if self.on != self.judge.best | self.asked:
@@ -272,37 +316,5 @@ class Loop(Running):
         race = self.judge.race
         names = {label for way in race.ways for label in way} if race is not None else set()
         has_threads = any(self.switches[label].name == "threads" for label in names)
-        return has_threads or torch.get_num_threads() > 1 or self.parts.device.type != "cpu"
-
-    def _is_reuse_proven(self) -> bool:
-        switch = self.switches["memory_reuse"]
-        assert isinstance(switch, MemoryReuse) and self.judge is not None
-        for call in self.calls.values():
-            if call.last is None or call.model in switch.proven:
-                continue
-            why = switch.prove(call.model, *call.last, self.calls_of_copies(self.on))
-            if why:
-                self.judge.withdraw(["memory_reuse"], why)
-                return False
-        return True
-
-    def _tend_compiled(self) -> None:
-        """Let the compiler start aside, offer what it has made, and end a storm."""
-        assert self.judge is not None
-        switch = self.switches.get("compile")
-        if not isinstance(switch, Compiled) or "compile" in self.obstacles:
-            return
-        if switch.failure:
-            self.obstacles["compile"] = switch.failure
-        elif "compile" in self.on and switch.is_storm():
-            self.take_back(["compile"], "the loop makes it compile again and again")
-            self.go(self.on - {"compile"})
-        elif switch.is_ready and "compile" not in self.judge.offers:
-            self.judge.add_offer(switch.offer)
-        elif switch.thread is None and switch.is_worth_it(
-            self.steps, self._last.since(self._began).wall_s
-        ):
-            switch.start(
-                {call.model: call.last for call in self.calls.values() if call.last is not None},
-                self.calls_of_copies(self.on | {"compile"}),
-            )
+        is_shared = has_threads or torch.get_num_threads() > 1
+        return is_shared or self.parts.device.type != "cpu" or self.meter.is_coarse

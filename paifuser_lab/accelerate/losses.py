@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy
+from statistics import median  # of few numbers, much faster than numpy's
 
 BAND_WIDTH, BAND_SHARE, LEAST_REFERENCE, LEAST_RECENT = 4.0, 0.05, 6, 4
 WINDOW = 16  # losses that are compared at once after a decision
@@ -20,9 +19,9 @@ def leaves_band(reference: Sequence[float], recent: Sequence[float]) -> bool:
     finite = [loss for loss in reference if math.isfinite(loss)]
     if len(finite) < LEAST_REFERENCE or len(recent) < LEAST_RECENT:
         return False
-    centre = float(numpy.median(finite))
-    spread = 1.4826 * float(numpy.median(numpy.abs(numpy.asarray(finite) - centre)))
-    return float(numpy.median(recent)) > centre + BAND_WIDTH * spread + BAND_SHARE * abs(centre)
+    centre = median(finite)
+    spread = 1.4826 * median(abs(loss - centre) for loss in finite)
+    return median(recent) > centre + BAND_WIDTH * spread + BAND_SHARE * abs(centre)
 
 
 class LossWatch:
@@ -43,10 +42,10 @@ class LossWatch:
         recent, self._recent = self._recent, []
         is_high = leaves_band(self._best, recent)
         self._high = self._high + 1 if is_high else 0
-        if not self._best or numpy.median(recent) < numpy.median(self._best):
+        if not self._best or median(recent) < median(self._best):
             self._best = recent
         if self._high < 2:
             return ""
         self._high = 0
-        now, before = numpy.median(recent), numpy.median(self._best)
+        now, before = median(recent), median(self._best)
         return f"the loss left its band ({now:.3g} after {before:.3g})"

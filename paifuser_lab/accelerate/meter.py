@@ -10,6 +10,8 @@ import torch
 from ..measure import peak_resident_bytes, restart_peak
 from ..measure.pages import return_free_memory
 
+COARSE_S = 1e-3
+
 
 class Moment(NamedTuple):
     """A point in time: on the wall's clock, and in CPU time of this thread."""
@@ -30,6 +32,11 @@ class Meter:
         if is_measuring and device.type == "cuda":
             torch.cuda.synchronize(device)
         return Moment(time.perf_counter(), time.thread_time())
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether the clock of CPU time ticks too rarely for a step, as on Windows."""
+        return time.get_clock_info("thread_time").resolution > COARSE_S
 
     def restart_peak(self, device: torch.device) -> bool:
         """Let the peak of held memory begin again; False where there is no such counter."""

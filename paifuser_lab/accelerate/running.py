@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.optim import Optimizer
@@ -15,8 +15,19 @@ from .judge import Judge
 from .race import PLAIN, Way
 from .switches import Parts, Switch
 from .switches.base import Call
+from .switches.compiled import Compiled
+from .switches.memory_reuse import MemoryReuse
 
 logger = logging.getLogger("paifuser_lab.accelerate")
+MOST_NOTES = 50
+
+
+class Watched(NamedTuple):
+    """What is watched of a loop's steps beside that they end, at a cost for each of them."""
+
+    steps: bool = True  # that they begin
+    losses: bool = True
+    calls: bool = True
 
 
 class Running:
@@ -29,7 +40,9 @@ class Running:
         self.obstacles: dict[str, str] = {}
         self.judge: Judge | None = None
         self.on: Way = PLAIN
-        self.notes: list[str] = []
+        self.lately: Way = PLAIN  # before that, since the leader's step: gradients may be theirs
+        self.is_at_rest = False  # nothing is to be judged, and steps are short
+        self._notes: dict[str, str] = {}  # by subject, the last one last
 
     @property
     def leader(self) -> Optimizer | None:
@@ -45,6 +58,38 @@ class Running:
             if not switch.is_judged and label not in self.obstacles
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What has happened, in order."""
+        return list(self._notes.values())
+
+    def note(self, text: str, subject: str = "") -> None:
+        """Note what has happened, in place of an earlier note about the same."""
+        self._notes.pop(subject or text, None)
+        self._notes[subject or text] = text
+        if len(self._notes) > MOST_NOTES:
+            del self._notes[next(iter(self._notes))]
+
+    @property
+    def watched(self) -> Watched:
+        """What has to be watched for the switches in force and for those that are judged."""
+        if not self.is_at_rest:
+            return Watched()
+        on = [switch for label, switch in self.switches.items() if label in self.on]
+        return Watched(
+            steps=bool(self.lately) or any(map(_follows_steps, on)),
+            losses=not all(switch.is_exact for switch in on),
+            calls=any(switch.is_of_calls for switch in on),
+        )
+
+    def place_calls(self, is_watching: bool) -> None:
+        """Stand in for the models' calls, or give them back."""
+        for call in self.calls.values():
+            if is_watching:
+                call.place()
+            else:
+                call.remove()
+
     def inexact(self) -> list[str]:
         """The judged switches in force that change results beyond rounding in fp32."""
         return [
@@ -54,12 +99,10 @@ class Running:
         ]
 
     def allows_step(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer may step, as its switches say; each is asked."""
-        answers = [
-            switch.before_step(optimizer)
-            for label, switch in self.switches.items()
-            if label in self.on
-        ]
+        """Whether an optimizer may step, as the switches say that were on when its gradients were
+        computed; each is asked.
+        """
+        answers = [switch.before_step(optimizer) for switch in self._of_gradients()]
         return all(answers)
 
     def end_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -69,11 +112,19 @@ class Running:
 
     def end_backward(self) -> None:
         """A backward pass has ended, and nobody has touched the gradients yet."""
-        for label in self.on:
-            self.switches[label].end_backward(self.parts)
+        for switch in self._of_gradients():
+            switch.end_backward(self.parts)
+
+    def _of_gradients(self) -> list[Switch]:
+        return [
+            switch
+            for label, switch in self.switches.items()
+            if label in self.on or (switch.is_judged and label in self.lately)
+        ]
 
     def go(self, way: Way) -> None:
         """Run in this way from now on; a switch that cannot take effect is taken back."""
+        self.lately |= self.on
         for label in [label for label in reversed(self.switches) if label in self.on - way]:
             self.switches[label].turn_off(self.parts)
             self.on -= {label}
@@ -116,8 +167,9 @@ class Running:
         for label in labels:
             if label in self.switches and not self.switches[label].is_judged:
                 self.obstacles[label] = why
-        self.notes.append(f"{', '.join(labels)} taken back: {why}")
-        logger.info("%s", self.notes[-1])
+        note = f"{', '.join(labels)} taken back: {why}"
+        self.note(note)
+        logger.info("%s", note)
 
     def find_obstacles(self, switches: Iterable[Switch]) -> None:
         """Note why this loop cannot have some switches, while they are off."""
@@ -125,6 +177,44 @@ class Running:
             self.obstacles.pop(switch.label, None)
             if why := switch.obstacle(self.parts):
                 self.obstacles[switch.label] = why
+
+    def is_reuse_proven(self) -> bool:
+        """Whether each model can write into its inputs; else that is no longer offered."""
+        switch = self.switches["memory_reuse"]
+        assert isinstance(switch, MemoryReuse) and self.judge is not None
+        for call in self.calls.values():
+            if call.last is None or call.model in switch.proven:
+                continue
+            why = switch.prove(call.model, *call.last, self.calls_of_copies(self.on))
+            if why:
+                self.judge.withdraw(["memory_reuse"], why)
+                return False
+        return True
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """The switch whose code is made aside, unless this loop cannot have it."""
+        switch = self.switches.get("compile")
+        if not isinstance(switch, Compiled) or switch.label in self.obstacles:
+            return None
+        return switch
+
+    def tend_compiled(self, steps: int, seconds: float) -> None:
+        """Let the compiler start aside, offer what it has made, and end a storm."""
+        switch = self.compiled
+        if switch is None or self.judge is None:
+            return
+        if switch.failure:
+            self.obstacles["compile"] = switch.failure
+        elif "compile" in self.on and switch.is_storm():
+            self.take_back(["compile"], "the loop makes it compile again and again")
+            self.go(self.on - {"compile"})
+        elif switch.is_ready and "compile" not in self.judge.offers:
+            self.judge.add_offer(switch.offer)
+        elif switch.thread is None and switch.is_worth_it(steps, seconds):
+            last = {call.model: call.last for call in self.calls.values() if call.last is not None}
+            if last:  # else the next step, whose calls are watched
+                switch.start(last, self.calls_of_copies(self.on | {"compile"}))
 
     def structure_now(self) -> tuple[Any, ...]:
         """The identity of every weight, and the sizes of the optimizers' groups."""
@@ -134,3 +224,10 @@ class Running:
             for optimizer in self.parts.optimizers
         ]
         return (*weights, *groups)
+
+
+def _follows_steps(switch: Switch) -> bool:
+    """Whether a switch acts on optimizers' steps, or on losses, which are read there."""
+    kind = type(switch)
+    acts = (kind.before_step, kind.after_step) != (Switch.before_step, Switch.after_step)
+    return acts or not switch.is_exact

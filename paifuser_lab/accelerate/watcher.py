@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from torch.optim.optimizer import (
 )
 
 UNSCALED = "_loss_before_scaling"  # an attribute of a loss that a GradScaler has multiplied
+PASS_OVER = 49  # steps of a loop at rest between two that are told of
 REMEDY = "with acceleration on; lab.disable() runs the loop without it"
 
 
@@ -40,36 +42,72 @@ class Watcher:
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.thread = get_ident()
-        self.called: dict[nn.Module, None] = {}  # since the search for models began, in order
+        # since the search for models began, in order
+        self.called: WeakKeyDictionary[nn.Module, None] = WeakKeyDictionary()
         self.has_autocast = False
         self._aside: dict[Optimizer, list[tuple[Tensor, Tensor]]] = {}
-        self._handles: list[Any] = []
+        self._end: Any = None  # the hooks of optimizers' steps
+        self._begin: Any = None
         self._search: Any = None
+        self._passed: dict[Optimizer, int] = {}
+        self._has_losses = False
         self._backward: Callable[..., None] | None = None
         self._scale: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # before, ours
 
     def start(self) -> None:
         """Set the hooks."""
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before),
-            register_optimizer_step_post_hook(self._after),
-        ]
-        self._backward = torch.autograd.backward
-        torch.autograd.backward = self._watched_backward  # type: ignore[assignment]
-        self._scale = GradScaler.scale, _remembering(GradScaler.scale)
-        GradScaler.scale = self._scale[1]  # type: ignore[method-assign]
+        self._end = register_optimizer_step_post_hook(self._after)
+        self.watch(steps=True, losses=True)
         self.search()
 
     def stop(self) -> None:
         """Remove the hooks."""
         self.end_search()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self.watch(steps=False, losses=False)
+        if self._end is not None:
+            self._end.remove()
+            self._end = None
+        self._aside.clear()
+        self._passed = {}
+
+    def watch(self, *, steps: bool, losses: bool) -> None:
+        """Watch from now on where optimizers' steps begin, and the losses, or neither."""
+        if steps and self._begin is None:
+            self._begin = register_optimizer_step_pre_hook(self._before)
+        elif not steps and self._begin is not None:
+            self._begin.remove()
+            self._begin = None
+        self._has_losses = losses
+        if losses:
+            self._watch_losses()
+        else:
+            self._leave_losses()
+
+    def pass_over(self, optimizers: Sequence[Optimizer]) -> None:
+        """Count the steps of these optimizers from now on, and tell of one in many."""
+        self._passed = dict.fromkeys(optimizers, 0)
+
+    def take_passed(self, optimizer: Optimizer | None) -> int:
+        """How many steps of an optimizer have been passed over since this was asked."""
+        passed = self._passed.get(optimizer, 0) if optimizer is not None else 0
+        if passed and optimizer is not None:
+            self._passed[optimizer] = 0
+        return passed
+
+    def _watch_losses(self) -> None:
+        if self._backward is None:
+            self._backward = torch.autograd.backward
+            torch.autograd.backward = self._watched_backward  # type: ignore[assignment]
+        if self._scale is None:
+            self._scale = GradScaler.scale, _remembering(GradScaler.scale)
+            GradScaler.scale = self._scale[1]  # type: ignore[method-assign]
+
+    def _leave_losses(self) -> None:
+        """Put back what was replaced; where somebody has replaced it since, it passes on."""
         if self._backward is not None and torch.autograd.backward == self._watched_backward:
-            torch.autograd.backward = self._backward
+            torch.autograd.backward, self._backward = self._backward, None
         if self._scale is not None and GradScaler.scale is self._scale[1]:
-            GradScaler.scale = self._scale[0]  # type: ignore[method-assign]
+            GradScaler.scale, self._scale = self._scale[0], None  # type: ignore[method-assign]
 
     def search(self) -> None:
         """Note the modules that are called, from now on."""
@@ -128,6 +166,10 @@ class Watcher:
             weight.grad = None  # such weights are passed over
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        passed = self._passed.get(optimizer)
+        if passed is not None and passed < PASS_OVER:
+            self._passed[optimizer] = passed + 1
+            return
         for weight, gradient in self._aside.pop(optimizer, ()):
             weight.grad = gradient
         if self._is_here():
@@ -136,15 +178,15 @@ class Watcher:
     def _watched_backward(
         self, tensors: Tensor | Sequence[Tensor], *args: Any, **kwargs: Any
     ) -> None:
-        assert self._backward is not None
-        if not self._handles or not self._is_here():
-            self._backward(tensors, *args, **kwargs)
+        backward = self._backward or torch.autograd.backward
+        if not self._has_losses or not self._is_here():
+            backward(tensors, *args, **kwargs)
             return
         for tensor in (tensors,) if isinstance(tensors, Tensor) else tuple(tensors):
             if tensor.numel() == 1:
                 self.listener.note_loss(getattr(tensor, UNSCALED, tensor).detach())
         try:
-            self._backward(tensors, *args, **kwargs)
+            backward(tensors, *args, **kwargs)
         except RuntimeError as error:
             error.add_note(REMEDY)
             raise

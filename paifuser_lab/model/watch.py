@@ -87,19 +87,21 @@ def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[s
     return "", []
 
 
-def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
-    """The first layer whose output has a NaN and whose input has none; the innermost, since it
-    returns before those around it.
+def first_nan(
+    model: nn.Module, run: Callable[[], Any], *, is_bad: Callable[[Any], bool] = has_nan
+) -> str:
+    """The first layer whose output has a NaN, or is bad otherwise, and whose input is not; the
+    innermost, since it returns before those around it.
     """
     sources: list[str] = []
-    input_had_nan: list[bool] = []
+    input_was_bad: list[bool] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        input_had_nan.append(has_nan((args, kwargs)))
+        input_was_bad.append(is_bad((args, kwargs)))
 
     def leave(layer: str, output: Any) -> None:
-        had_nan = input_had_nan.pop()
-        if not sources and not had_nan and has_nan(output):
+        was_bad = input_was_bad.pop()
+        if not sources and not was_bad and is_bad(output):
             sources.append(layer)
 
     with watching(model, enter, leave):

@@ -248,3 +248,12 @@ def test_under_a_memory_limit_a_switch_stays_only_where_the_peak_is_above_it():
             judge.add(Block(way, seconds, peak_bytes=held), 10**6)
         assert judge.verdicts["less"].is_kept is (limit == 100 and peak == 60)
         assert judge.verdicts["less"].why == why and count == 6
+
+
+def test_blocks_in_which_the_clock_has_not_ticked_end_a_race_without_a_figure():
+    for figures in ((0.0, 0.01), (0.01, 0.0), (0.0, 0.0)):
+        judge = Judge((), [[Offer("memory_pool")]])
+        ways = iter(figures)
+        while judge.next_way() is not None:
+            judge.add(Block(judge.next_way(), (next(ways),) * 3, warm_s=0.01), 8)
+        assert judge.best == PLAIN and "too coarse" in judge.verdicts["memory_pool"].why

@@ -13,10 +13,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils.checkpoint import checkpoint
 
 import paifuser_lab as lab
 from paifuser_lab.accelerate import features
 from paifuser_lab.accelerate.race import PLAIN
+from paifuser_lab.accelerate.switches import Parts
+from paifuser_lab.accelerate.switches.precision import Precision
 from tests.support.training_loops import Digits, batch, metered, trained
 
 
@@ -522,3 +525,141 @@ def test_under_a_memory_limit_blocks_are_computed_again_where_the_peak_is_above_
     with pytest.raises(lab.PaifuserError, match="memory limit of 'much' cannot be read"):
         lab.enable(memory_limit="much")
     assert not features._in_force
+
+
+def test_an_overflow_is_skipped_by_each_optimizer_where_a_block_ends_between_them(monkeypatch):
+    torch.manual_seed(0)
+    first, second = nn.Linear(8, 8), nn.Linear(8, 1)
+    optimizers = [torch.optim.SGD(part.parameters(), lr=1e-9) for part in (first, second)]
+    with metered(monkeypatch, half) as meter:
+        lab.enable(precision="fp16", channels_last=False, fused_optimizer=False,
+                   memory_pool=False, threads=False, compile=False)  # fmt: skip
+        for _ in range(60):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss = (second(torch.tanh(first(torch.randn(64, 8)))) * 1e4).square().mean()
+            loss.backward()
+            meter.work()
+            for optimizer in optimizers:
+                optimizer.step()
+            weights = [*first.parameters(), *second.parameters()]
+            assert all(weight.isfinite().all() for weight in weights)
+        assert meter.acceleration.loop.switches["fp16"].skipped > 2
+
+
+class Fragile(nn.Module):
+    """Its output is NaN under autocast, once it is weak."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.is_weak = nn.Linear(4, 2), False
+
+    def forward(self, x):
+        breaks = self.is_weak and torch.is_autocast_enabled("cpu")
+        return self.layer(x) * (float("nan") if breaks else 1.0)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_step_that_was_taken_with_a_nan_is_not_said_to_be_skipped(monkeypatch, is_refused):
+    torch.manual_seed(0)
+    model = Fragile()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    if not is_refused:
+        monkeypatch.setattr(Precision, "obstacle", lambda self, parts: "")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(fused_optimizer=False, memory_pool=False, threads=False, compile=False)
+        for step in range(60):
+            model.is_weak = step >= 50
+            optimizer.step(closure)
+            meter.work()
+            assert ("bf16" in lab.status().on) != is_refused or step < 30 or step > 50
+        notes = lab.status().notes
+        assert not any("the step was skipped" in note for note in notes)
+        assert model.layer.weight.isfinite().all() == is_refused
+        taken = "bf16 taken back: the loss became nan; a step with its gradients was taken"
+        assert (taken in notes) != is_refused
+
+
+def test_a_loss_that_is_read_late_is_not_said_to_have_skipped_its_step(monkeypatch):
+    torch.manual_seed(0)
+    model = Fragile()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    monkeypatch.setattr(Parts, "device", torch.device("meta"))  # one whose losses are read seldom
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(fused_optimizer=False, memory_pool=False, threads=False, compile=False)
+        for step in range(82):
+            model.is_weak = step >= 75
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            meter.work()
+            optimizer.step()
+            if step == 74:  # the loss of the next step is read five steps later
+                assert lab.status().on == ("bf16",) and meter.acceleration.loop.steps == 74
+        taken = "bf16 taken back: the loss became nan; a step with its gradients was taken"
+        assert taken in lab.status().notes
+
+
+def test_a_loop_that_checkpoints_its_model_runs_its_calls_again_in_the_same_way(monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(4, 16)
+
+    def gradients(call):
+        optimizer.zero_grad()
+        call(x).square().mean().backward()
+        return [weight.grad for weight in model.parameters()]
+
+    def checkpointed(x):
+        return checkpoint(model, x, use_reentrant=False)
+
+    with metered(monkeypatch) as meter:
+        acceleration = lab.enable(memory_pool=False, threads=False, compile=False)
+        for _ in range(3):
+            gradients(checkpointed)
+            meter.work()
+            optimizer.step()
+        for name in ("bf16", "fused_optimizer"):
+            acceleration.loop.go(frozenset({name}))
+            expected = gradients(model)
+            assert all(map(torch.equal, gradients(checkpointed), expected))
+            assert acceleration.loop.on == {name} and not acceleration.loop.notes
+
+
+def test_a_loop_that_evaluates_in_every_step_is_judged_with_that(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        for step in range(180):
+            with torch.no_grad():
+                model(batch(step)[0][:1])  # acts
+            trained(model, optimizer, 1, first=step, work=meter.work)
+        status = lab.status()
+        assert set(status.on) == {"bf16", "channels_last", "fused_optimizer"}
+        expected = "the model is evaluated in every step, which counts as a part of it"
+        assert status.notes == (expected,)
+
+
+def test_with_a_coarse_clock_of_cpu_time_the_wall_s_is_taken(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter:
+        monkeypatch.setattr(type(meter), "is_coarse", True)
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 20, work=meter.work)
+        assert lab.status().clock == "wall" and lab.status().judged_steps
+
+
+def test_a_clock_that_does_not_move_ends_judging_with_the_reason(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, lambda way: 0.0) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 60, work=meter.work)
+        assert "the clock is too coarse" in lab.status()["channels_last"].why
+        assert lab.status().on == () and not lab.status().is_judging

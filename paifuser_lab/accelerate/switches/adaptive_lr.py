@@ -20,6 +20,7 @@ class AdaptiveRate(Switch):
     """
 
     name = "adaptive_lr"
+    is_of_calls = False
     is_exact = False
     is_judged = False
 

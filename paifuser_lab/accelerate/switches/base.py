@@ -72,6 +72,7 @@ class Switch:
     is_exact: ClassVar[bool] = True
     saves_memory: ClassVar[bool] = False
     is_judged: ClassVar[bool] = True  # otherwise it is in force because it was asked for
+    is_of_calls: ClassVar[bool] = True  # it changes what a model's call does
     is_of_optimizers: ClassVar[bool] = False  # it changes the time of their own steps alone
 
     def __init__(self, options: Mapping[str, Any]) -> None:

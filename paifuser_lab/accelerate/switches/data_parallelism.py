@@ -29,6 +29,7 @@ class DataParallelism(Switch):
     """
 
     name = "data_parallelism"
+    is_of_calls = False
     is_judged = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ class FusedOptimizer(Switch):
     """`fused=True` in the parameter groups of SGD, Adam, AdamW and Adagrad."""
 
     name = "fused_optimizer"
+    is_of_calls = False
     is_of_optimizers = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:

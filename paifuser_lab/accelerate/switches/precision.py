@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class Precision(Switch):
                 "None, which leaves the loop in its own (fp32)."
             )
         self.scale, self.good_steps, self.skipped = FIRST_SCALE, 0, 0
-        self._is_finite: dict[Optimizer, bool] = {}  # since their last steps
+        self._is_finite = WeakKeyDictionary[Optimizer, bool]()  # since their last steps
 
     @property
     def label(self) -> str:
@@ -64,10 +65,10 @@ class Precision(Switch):
             return "the loop has its own autocast"
         if parts.is_compiled:
             return "the loop compiles its model, which autocast would compile anew"
-        if self.format == "fp16" and parts.has_closure:
+        if parts.has_closure:
             return (
-                "step() has a closure, which computes the gradients after they are checked for "
-                "overflow; bf16 needs no check"
+                "step() has a closure, which computes loss and gradients when it is too late to "
+                "skip the step"
             )
         if self.format == "fp16" and "model_quantization" in self.options.get("switches", ()):
             return "rounded weights and scaled gradients are not combined"
@@ -100,7 +101,8 @@ class Precision(Switch):
 
         return under_autocast
 
-    def turn_off(self, parts: Parts) -> None:
+    def turn_on(self, parts: Parts) -> None:
+        # not when it is turned off, since optimizers may yet step with what it has checked
         self._is_finite.clear()
 
     def end_backward(self, parts: Parts) -> None:

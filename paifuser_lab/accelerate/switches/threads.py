@@ -24,6 +24,7 @@ class Threads(Switch):
     """
 
     name = "threads"
+    is_of_calls = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

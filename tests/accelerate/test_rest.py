@@ -1,0 +1,171 @@
+"""A loop of short steps pays for nothing that it does not need, and nothing of it is held."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.module import _global_forward_pre_hooks
+from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+import paifuser_lab as lab
+from paifuser_lab.accelerate.acceleration import MOST_LOSSES
+from paifuser_lab.accelerate.running import MOST_NOTES
+from tests.support.training_loops import Digits, batch, metered, trained
+
+QUICK = {"memory_pool": False, "threads": False, "compile": False}
+BACKWARD, SCALE = torch.autograd.backward, torch.amp.GradScaler.scale
+
+
+def made():
+    torch.manual_seed(0)
+    model = Digits()
+    return model, torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def short(**factors):
+    """Steps of a millisecond, which some switches make faster."""
+
+    def cost(way):
+        value = 1e-3
+        for name in way:
+            value *= factors.get(name, 1.0)
+        return value
+
+    return cost
+
+
+def is_watched(model):
+    """Whether calls, losses and the beginnings of steps are."""
+    return (
+        "_compiled_call_impl" in vars(model),
+        torch.autograd.backward is not BACKWARD and torch.amp.GradScaler.scale is not SCALE,
+        bool(_global_optimizer_pre_hooks),
+    )
+
+
+@pytest.mark.parametrize("factors", [{}, {"fused_optimizer": 0.5}])
+def test_a_judged_loop_is_not_watched_where_no_switch_in_force_needs_it(monkeypatch, factors):
+    model, optimizer = made()
+    with metered(monkeypatch, short(**factors)) as meter:
+        lab.enable(**QUICK)
+        trained(model, optimizer, 20, work=meter.work)
+        assert is_watched(model) == (True, True, True)
+        trained(model, optimizer, 680, first=20, work=meter.work)
+        assert lab.status().on == tuple(factors)
+        assert is_watched(model) == (False, False, False)
+        assert lab.status().steps == 699  # the steps are counted all the same
+        trained(model, optimizer, 7, first=700, work=meter.work)
+        assert lab.status().steps == 706
+
+
+def test_switches_in_force_are_watched_as_far_as_they_need_it(monkeypatch):
+    for name, expected in (("channels_last", (True, False, True)), ("bf16", (True, True, True))):
+        model, optimizer = made()
+        with metered(monkeypatch, short(**{name: 0.5})) as meter:
+            lab.enable(fused_optimizer=False, **QUICK)
+            trained(model, optimizer, 400, work=meter.work)
+            assert lab.status().on == (name,)
+            assert is_watched(model) == expected
+    assert is_watched(model) == (False, False, False)
+
+
+def test_long_steps_are_watched_on_since_that_costs_nothing_beside_them(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch) as meter:
+        lab.enable(**QUICK)
+        trained(model, optimizer, 700, work=meter.work)
+        assert lab.status().on == () and not lab.status().is_judging
+        assert is_watched(model) == (True, True, True)
+
+
+def test_a_loop_at_rest_is_judged_anew_when_another_one_or_other_layers_come(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, short()) as meter:
+        lab.enable(**QUICK)
+        trained(model, optimizer, 700, work=meter.work)
+        assert is_watched(model) == (False, False, False)
+        model.head = nn.Linear(32, 3)
+        optimizer.add_param_group({"params": model.head.parameters()})
+        trained(model, optimizer, 60, first=700, work=meter.work)
+        assert is_watched(model) == (True, True, True)
+        assert any("changed its structure" in note for note in lab.status().notes)
+        trained(model, optimizer, 700, work=meter.work)
+        assert is_watched(model) == (False, False, False)
+        other, other_optimizer = made()
+        trained(other, other_optimizer, 40, work=meter.work)
+        assert is_watched(other) == (True, True, True)
+        assert any("another loop has begun" in note for note in lab.status().notes)
+
+
+def test_a_switch_that_is_added_wakes_a_loop_at_rest(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, short()) as meter:
+        lab.enable(**QUICK)
+        trained(model, optimizer, 700, work=meter.work)
+        lab.enable_model_quantization()
+        seen = []
+        model.features[0].register_forward_pre_hook(lambda layer, args: seen.append(layer.weight))
+        trained(model, optimizer, 1, first=700, work=meter.work)
+        assert not isinstance(seen[0], nn.Parameter)  # its rounded weights
+        lab.disable_model_quantization()
+        trained(model, optimizer, 60, first=501, work=meter.work)
+        assert is_watched(model) == (False, False, False)
+
+
+def test_models_that_are_only_called_are_not_held(monkeypatch):
+    with metered(monkeypatch):
+        lab.enable(**QUICK)
+        models = [nn.Linear(4, 2) for _ in range(5)]
+        for model in models:
+            model(torch.randn(2, 4))
+        references = [weakref.ref(model) for model in models]
+        del models, model
+        gc.collect()
+        assert not any(reference() for reference in references)
+
+
+def test_a_loop_that_updates_its_weights_by_hand_holds_few_losses(monkeypatch):
+    model, _ = made()
+    with metered(monkeypatch) as meter:
+        lab.enable(**QUICK)
+        for step in range(MOST_LOSSES + 20):
+            model(batch(step % 4)[0]).square().mean().backward()
+        assert len(meter.acceleration._losses) == MOST_LOSSES
+
+
+def test_an_optimizer_that_has_stepped_once_is_not_held(monkeypatch):
+    for ends in (False, True):
+        with metered(monkeypatch) as meter:
+            acceleration = lab.enable(**QUICK)
+            trained(*made(), 5, work=meter.work)
+            other, optimizer = made()
+            trained(other, optimizer, 1)
+            assert optimizer in acceleration._strangers
+            if ends:
+                acceleration.stop()
+                assert not acceleration._strangers and not acceleration.watcher._aside
+            reference = weakref.ref(optimizer)
+            del other, optimizer
+            gc.collect()
+            assert reference() is None
+            assert ends or acceleration.watcher.is_searching
+
+
+def test_loops_that_take_turns_add_one_note(monkeypatch):
+    loops = made(), made()
+    with metered(monkeypatch) as meter:
+        acceleration = lab.enable(**QUICK)
+        for _ in range(4):
+            for model, optimizer in loops:
+                trained(model, optimizer, 12, work=meter.work)
+        (note,) = (note for note in lab.status().notes if "another loop" in note)
+        assert "times by now: another loop has begun" in note
+        for count in range(2 * MOST_NOTES):
+            acceleration.loop.note(f"note {count}")
+        assert len(acceleration.loop.notes) == MOST_NOTES
+        assert acceleration.loop.notes[-1] == f"note {2 * MOST_NOTES - 1}"
+    assert not _global_forward_pre_hooks
