@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -125,6 +125,10 @@ class Acceleration:
         """A backward pass begins from a loss."""
         self._losses.append(loss)
         self._skips = False
+
+    def begin_backward(self, losses: Sequence[Tensor]) -> None:
+        """It begins from all of these."""
+        self.loop.begin_backward(losses)
 
     def end_backward(self) -> None:
         """It has ended."""
