@@ -334,16 +334,29 @@ def test_the_fused_optimizer_takes_the_same_steps_and_leaves_the_groups_as_they_
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_the_fused_optimizer_is_undone_in_groups_that_were_loaded_meanwhile():
-    parts = parts_of(nn.Linear(2, 2))
-    optimizer = parts.optimizers[0]
-    before = optimizer.param_groups[0]["fused"]
+@pytest.mark.parametrize("own", [None, False])
+def test_the_fused_optimizer_is_in_no_saved_state_and_stays_on_when_one_is_loaded(own):
+    parts = parts_of(nn.Linear(2, 2), fused=own)
+    (optimizer,) = parts.optimizers
     fused = switch("fused_optimizer")
     fused.turn_on(parts)
-    optimizer.load_state_dict(optimizer.state_dict())
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["fused"] is own
+    optimizer.load_state_dict(saved)
     assert optimizer.param_groups[0]["fused"] is True
     fused.turn_off(parts)
-    assert optimizer.param_groups[0]["fused"] is before
+    assert optimizer.param_groups[0]["fused"] is own
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["fused"] is own
+
+
+def test_a_choice_that_is_loaded_with_an_optimizer_s_state_is_the_loop_s_own():
+    parts, other = parts_of(nn.Linear(2, 2)), parts_of(nn.Linear(2, 2), foreach=True)
+    (optimizer,) = parts.optimizers
+    fused = switch("fused_optimizer")
+    fused.turn_on(parts)
+    optimizer.load_state_dict(other.optimizers[0].state_dict())
+    assert optimizer.param_groups[0]["foreach"] and not optimizer.param_groups[0]["fused"]
 
 
 @pytest.mark.parametrize(
