@@ -303,6 +303,22 @@ def test_fp16_looks_at_every_loss_also_when_it_walks_whole_graphs_no_more():
     assert half.wrap(model, plain(model))((x,), {}).shape == (4, 2)  # of another loop
 
 
+def test_fp16_computes_a_call_again_as_the_first_time_though_it_is_refused_by_then():
+    torch.manual_seed(0)
+    model, x = Scores(), torch.randn(4, 4)
+    half = switch("precision", precision="fp16")
+    half.scale = 2.0**8
+    call = half.wrap(model, plain(model))
+    output = checkpoint(lambda x: call((x,), {}), x, use_reentrant=False)
+    loss = output.square().mean() + model.penalty
+    half.begin_backward([loss])
+    loss.backward()
+    gradient = model.first.weight.grad.clone()
+    model.zero_grad()
+    (model(x).square().mean() + model.penalty).backward()
+    assert (gradient - model.first.weight.grad).norm() < 0.01 * gradient.norm()
+
+
 def test_fp16_lowers_its_scale_and_skips_the_step_when_a_gradient_overflows():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)

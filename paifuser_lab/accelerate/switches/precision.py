@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from ...errors import AccelerationError
+from ..watcher import is_in_backward
 from .base import Call, Parts, Refusal, Switch
 from .outputs import is_reachable, kept_tensors
 from .scaling import is_misscaled, scaled, unscale
@@ -76,7 +77,7 @@ class Precision(Switch):
             nonlocal is_new
             if torch.is_autocast_enabled(device):  # the loop's own, since a while
                 return call(args, kwargs)
-            if self._refusal:
+            if self._refusal and not is_in_backward():  # where a call is only computed again
                 raise Refusal(self.label, self._refusal)
             with torch.autocast(device, dtype=dtype):
                 output = inner(args, kwargs)
