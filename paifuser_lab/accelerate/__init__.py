@@ -2,6 +2,7 @@
 
 features      `enable`, `disable`, `status`, and one pair of functions a feature
 acceleration  what is in force: told of the loop's steps, its switches added, removed, looked at
+rows          the rows of the status: each switch, its state and why
 watcher       sees the loop's models, optimizer steps and losses, through torch's hooks
 calls         the call of one model, in training as the switches want it
 loop          one loop: its steps and losses, the blocks of steps that are judged

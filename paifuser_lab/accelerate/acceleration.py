@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import AccelerationError
-from ..records import AccelerationStatus, SwitchState, SwitchStatus
+from ..records import AccelerationStatus
 from .loop import Loop
 from .meter import Meter
 from .origin import origin_of_nan
-from .race import Verdict, Way
-from .switches import SWITCHES, Switch
+from .race import Way
+from .rows import row_of
+from .switches import SWITCHES
 from .watcher import Watcher, has_autocast, is_in_backward
 
 logger = logging.getLogger("paifuser_lab.accelerate")
@@ -134,7 +135,7 @@ class Acceleration:
             judged_steps=judge.judged_steps if judge else 0,
             judging_share=judge.share(loop.steps) if judge else None,
             clock="wall" if loop.is_wall else "cpu",
-            rows=tuple(self._row(label, switch) for label, switch in loop.switches.items()),
+            rows=tuple(row_of(loop, label, switch) for label, switch in loop.switches.items()),
             notes=(*unknown, *loop.notes),
         )
 
@@ -161,6 +162,10 @@ class Acceleration:
         """A backward pass begins from a loss."""
         self._losses.append(loss)
         self._skips = False
+
+    def begin_backward(self, losses: Sequence[Tensor]) -> None:
+        """It begins from all of these."""
+        self.loop.begin_backward(losses)
 
     def end_backward(self) -> None:
         """It has ended."""
@@ -266,36 +271,6 @@ class Acceleration:
         if self._broken == MOST_BROKEN:
             self.loop.stop(f"the loss has not been finite for {MOST_BROKEN} steps")
 
-    def _row(self, label: str, switch: Switch) -> SwitchStatus:
-        state, why = self._state(label, switch)
-        verdict = self.loop.judge.verdicts.get(label) if self.loop.judge else None
-        return SwitchStatus(name=label, state=state, why=why, **_figures(verdict))
-
-    def _state(self, label: str, switch: Switch) -> tuple[SwitchState, str]:
-        loop = self.loop
-        if label in loop.obstacles:
-            return "not offered", loop.obstacles[label]
-        if loop.stopped:
-            return "taken back", loop.stopped
-        if not switch.is_judged:
-            return ("on" if label in loop.on else "waiting"), switch.why()
-        if loop.judge is None:
-            return "waiting", ""
-        if label in loop.judge.names_waiting:
-            before = loop.judge.verdicts.get(label)
-            return "waiting", f"{before.why}; it is tried again" if before is not None else ""
-        race = loop.judge.race
-        is_racing = race is not None and any(
-            label in way - race.reference for way in race.ways if way not in race.dropped
-        )
-        if is_racing:
-            return "judging", ""
-        verdict = loop.judge.verdicts.get(label)
-        if verdict is None:
-            return "waiting", "" if label in loop.judge.offers else switch.why()
-        extra = f"; {switch.why()}" if verdict.is_kept and switch.why() else ""
-        return ("on" if verdict.is_kept else "taken back"), verdict.why + extra
-
     def __enter__(self) -> Acceleration:
         self._contexts.append(next(reversed(self.features), ""))
         return self
@@ -324,16 +299,3 @@ def check_not_in_backward() -> None:
         raise AccelerationError(
             "Acceleration cannot change inside a running backward pass; call it between two steps."
         )
-
-
-def _figures(verdict: Verdict | None) -> dict[str, Any]:
-    if verdict is None:
-        return {}
-    return {
-        "ratio": verdict.ratio,
-        "interval": verdict.interval,
-        "without_steps_per_s": 1 / verdict.without_s if verdict.without_s else None,
-        "with_steps_per_s": 1 / verdict.with_s if verdict.with_s else None,
-        "without_bytes": verdict.without_bytes,
-        "with_bytes": verdict.with_bytes,
-    }

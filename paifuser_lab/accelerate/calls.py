@@ -36,7 +36,6 @@ class AcceleratedCall:
         self.mode = model.training
         self.thread = get_ident()
         self.run: Call | None = None  # in training; None: as it is
-        self.evaluation: Call | None = None  # outside of it
         self.last: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._is_inside, self._is_on, self._is_proven = False, True, False
         self._is_placed = False
@@ -49,17 +48,17 @@ class AcceleratedCall:
             return plain(*args, **kwargs)
         if not torch.is_grad_enabled() or self.model.training != self.mode:
             self.owner.is_disturbed = True  # an evaluation, which is not counted
-            return self._accelerated(lambda: self.evaluation, args, kwargs)
+            return plain(*args, **kwargs)
         self.last = (args, kwargs)
-        return self._accelerated(lambda: self.run, args, kwargs)
+        return self._accelerated(args, kwargs)
 
     def plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The module's own call, with its hooks."""
         return (self.before or self.model._call_impl)(*args, **kwargs)
 
-    def use(self, run: Call | None, evaluation: Call | None) -> None:
-        """Call the model in this way from now on, in training and outside of it."""
-        self.run, self.evaluation, self._is_proven = run, evaluation, False
+    def use(self, run: Call | None) -> None:
+        """Call the model in this way in training from now on."""
+        self.run, self._is_proven = run, False
 
     def place(self) -> None:
         """Stand in for the module's call, also again after `remove`."""
@@ -80,10 +79,8 @@ class AcceleratedCall:
         else:
             vars(self.model)[ATTRIBUTE] = self.before
 
-    def _accelerated(
-        self, chosen: Callable[[], Call | None], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        run = chosen()
+    def _accelerated(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        run = self.run
         if run is None:
             return self.plain(args, kwargs)
         if is_in_backward():
@@ -100,7 +97,7 @@ class AcceleratedCall:
         finally:
             self._is_inside = False
         restore()
-        return self.owner.recover(self, failure, lambda: self._accelerated(chosen, args, kwargs))
+        return self.owner.recover(self, failure, lambda: self._accelerated(args, kwargs))
 
     def _again(self, run: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of the loop's own checkpoint, as the first time; it ends such calls early, by an

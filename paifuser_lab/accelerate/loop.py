@@ -22,6 +22,7 @@ from .meter import Meter, Moment
 from .race import PLAIN
 from .running import Running
 from .switches import SWITCHES, Parts, Switch
+from .switches.base import Refusal
 from .switches.channels_last import ChannelsLast
 from .switches.compiled import Compiled
 
@@ -146,8 +147,8 @@ class Loop(Running):
         return self.steps >= self._next_check and self._structure != self.structure_now()
 
     def recover(self, call: AcceleratedCall, error: Exception, again: Callable[[], Any]) -> Any:
-        """A training call has failed: run it with views reshaped, or without any switch; if that
-        fails too, the error is the loop's own.
+        """A training call has failed: run it with views reshaped, or without the switch that has
+        refused it, or without any; if that fails too, the error is the loop's own.
         """
         last = self.switches.get("channels_last")
         if (
@@ -155,6 +156,11 @@ class Loop(Running):
             and last.label in self.on
             and last.reshape_views(call.model, error)
         ):
+            return again()
+        if isinstance(error, Refusal):
+            self._block = None
+            self.take_back([error.label], str(error))
+            self.go(self.on - {error.label})
             return again()
         way, self._block = self.on, None
         self.go(PLAIN)

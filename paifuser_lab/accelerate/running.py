@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import first_line
@@ -110,6 +110,11 @@ class Running:
         for label in self.on:
             self.switches[label].after_step(optimizer)
 
+    def begin_backward(self, losses: Sequence[Tensor]) -> None:
+        """A backward pass begins."""
+        for switch in self._of_gradients():
+            switch.begin_backward(losses)
+
     def end_backward(self) -> None:
         """A backward pass has ended, and nobody has touched the gradients yet."""
         for switch in self._of_gradients():
@@ -138,16 +143,9 @@ class Running:
                 self.on |= {label}
         for call in self.calls.values():
             if not self.on:
-                call.use(None, None)
+                call.use(None)
                 continue
-            evaluation: Call = call.plain
-            for switch in self.switches.values():
-                if switch.label in self.on:
-                    evaluation = switch.wrap_evaluation(call.model, evaluation)
-            call.use(
-                self.wrapped(call.model, call.plain, self.on),
-                None if evaluation == call.plain else evaluation,
-            )
+            call.use(self.wrapped(call.model, call.plain, self.on))
 
     def wrapped(self, model: nn.Module, call: Call, way: Way) -> Call:
         """The call of a model, wrapped by the switches of a way."""

@@ -33,6 +33,7 @@ class Listener(Protocol):
     def before_step(self, optimizer: Optimizer, *, has_closure: bool) -> bool: ...
     def after_step(self, optimizer: Optimizer) -> None: ...
     def note_loss(self, loss: Tensor) -> None: ...
+    def begin_backward(self, losses: Sequence[Tensor]) -> None: ...
     def end_backward(self) -> None: ...
 
 
@@ -182,9 +183,11 @@ class Watcher:
         if not self._has_losses or not self._is_here():
             backward(tensors, *args, **kwargs)
             return
-        for tensor in (tensors,) if isinstance(tensors, Tensor) else tuple(tensors):
+        losses = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+        for tensor in losses:
             if tensor.numel() == 1:
                 self.listener.note_loss(getattr(tensor, UNSCALED, tensor).detach())
+        self.listener.begin_backward(losses)
         try:
             backward(tensors, *args, **kwargs)
         except RuntimeError as error:

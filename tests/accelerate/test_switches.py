@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import threading
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 
 from paifuser_lab.accelerate.switches import SWITCHES, Parts
+from paifuser_lab.accelerate.switches.base import Refusal
 from paifuser_lab.accelerate.switches.compiled import MOST_GRAPHS, unnoticed_by_others
-from paifuser_lab.accelerate.switches.precision import FIRST_SCALE
+from paifuser_lab.accelerate.switches.precision import FIRST_SCALE, WHOLE_WALKS
 from tests.support.training_loops import Digits, batch
 
 
@@ -38,55 +41,104 @@ def plain(model):
     return lambda args, kwargs: model(*args, **kwargs)
 
 
-def test_channels_last_moves_weights_gradients_and_moments_together_and_back():
-    model = Digits()
-    parts = parts_of(model)
-    step(model, parts.optimizers[0])
-    parts.optimizers[0].step()
-    weight = model.features[4].weight
-    before = (weight.data.clone(), weight.grad.clone())
-    last = switch("channels_last")
-    last.turn_on(parts)
-    moments = parts.optimizers[0].state[weight]
-    for value in (weight, weight.grad, moments["exp_avg"], moments["exp_avg_sq"]):
-        assert value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
-    assert last.obstacle(parts) == "the weights are channels-last already" or any(
-        layer.weight.is_contiguous() for layer in model.modules() if isinstance(layer, nn.Conv2d)
-    )
-    last.turn_off(parts)
-    for value in (weight, weight.grad, moments["exp_avg"], moments["exp_avg_sq"]):
-        assert value.is_contiguous()
-    assert torch.equal(weight, before[0]) and torch.equal(weight.grad, before[1])
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
-def test_channels_last_brings_along_gradients_and_state_that_the_loop_sets_itself(kind):
+def test_channels_last_leaves_weights_gradients_and_moments_to_the_loop_as_they_are():
     torch.manual_seed(0)
-    first, second = (nn.Conv2d(4, 4, 3) for _ in range(2))
-    second.load_state_dict(first.state_dict())
-    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
-    parts = parts_of(first, kind, fused=True, **options)  # which walks raw storage
-    mine, other = parts.optimizers[0], parts_of(second, kind, **options).optimizers[0]
+    model, plain_model = Digits().eval(), Digits().eval()
+    plain_model.load_state_dict(model.state_dict())
+    parts = parts_of(model)
+    (optimizer,) = parts.optimizers
     last = switch("channels_last")
-
-    def both_step():
-        gradient = torch.randn(4, 4, 3, 3)
-        for layer, optimizer in ((first, mine), (second, other)):
-            layer.weight.grad = gradient.clone()
-            if last.strides:
-                last.before_step(optimizer)
-            optimizer.step()
-
-    both_step()
-    saved = copy.deepcopy(mine.state_dict())
     last.turn_on(parts)
-    both_step()
-    for optimizer in (mine, other):
-        own = {"param_groups": optimizer.state_dict()["param_groups"]}
-        optimizer.load_state_dict(copy.deepcopy(saved) | own)  # contiguous
-    both_step()
-    assert not first.weight.is_contiguous()
-    torch.testing.assert_close(first.weight, second.weight)
+    last.reshaping.add(Digits)
+    seen = []
+    model.features[4].register_forward_hook(lambda layer, args, output: seen.append(args[0]))
+    step(model, optimizer, last.wrap(model, plain(model)))
+    assert not seen[0].is_contiguous()  # the images inside
+    step(plain_model, parts_of(plain_model).optimizers[0])
+    for mine, other in zip(model.parameters(), plain_model.parameters(), strict=True):
+        assert mine.is_contiguous() and mine.grad.is_contiguous()
+        torch.testing.assert_close(mine.grad, other.grad)
+    optimizer.step()
+    moments = optimizer.state[model.features[4].weight]
+    assert moments["exp_avg"].is_contiguous()
+    # as loops do that clip, prune or average by themselves
+    torch.cat([weight.grad.view(-1) for weight in model.parameters()])
+    nn.utils.parameters_to_vector(model.parameters())
+    prune.l1_unstructured(model.features[4], "weight", 0.5)
+    model.features(batch(0)[0]).view(8, -1)
+
+
+def test_channels_last_gives_gradients_to_autograd_grad_in_the_order_of_their_weights():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    parts = parts_of(model)
+    last = switch("channels_last")
+    call = last.wrap(model, plain(model))
+    x = torch.randn(2, 3, 8, 8)
+
+    def gradients():
+        return torch.autograd.grad(call((x,), {}).sum(), list(model.parameters()))
+
+    assert not all(gradient.is_contiguous() for gradient in gradients())
+    last.turn_on(parts)
+    assert all(gradient.is_contiguous() for gradient in gradients())
+    last.turn_off(parts)
+    assert not any(weight._backward_hooks for weight in model.parameters())
+
+
+class Kept(nn.Module):
+    """A layer that keeps what it computes, beside its output."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
+
+    def forward(self, x):
+        self.features = self.encode(x)
+        return self.decode(self.features)
+
+
+@dataclass
+class Answer:
+    """An output that torch's trees do not know."""
+
+    value: torch.Tensor
+
+
+class Answering(nn.Module):
+    """A convolution that wraps its output in a class."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return Answer(self.conv(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [("channels_last", None), ("precision", "bf16"), ("precision", "fp16")]
+)
+def test_a_switch_refuses_a_model_whose_values_would_reach_the_loop_changed(name, precision):
+    x = torch.randn(2, 3, 8, 8)
+    for model, why in ((Answering(), "output is a class whose"), (Kept(), "keeps features")):
+        changed = switch(name, precision=precision)
+        with pytest.raises(Refusal, match=why) as refusal:
+            changed.wrap(model, plain(model))((x,), {})
+        assert refusal.value.label == changed.label
+    model = nn.Conv2d(3, 4, 3)
+    model.mask, model.sizes = x, [torch.Size([2]), None]  # which it has from elsewhere
+    changed = switch(name, precision=precision)
+    assert changed.wrap(model, plain(model))((x,), {}).is_contiguous()
+
+
+def test_channels_last_refuses_layers_with_hooks_that_would_see_other_strides():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    last = switch("channels_last")
+    for register in ("register_forward_hook", "register_full_backward_hook"):
+        handle = getattr(model[0], register)(lambda *args: None)
+        assert "a layer has hooks" in last.obstacle(parts_of(model))
+        handle.remove()
+    assert last.obstacle(parts_of(model)) == ""
 
 
 def test_channels_last_reshapes_views_only_once_one_has_failed():
@@ -170,19 +222,101 @@ def test_fp16_scales_each_of_two_models_in_a_row_by_itself():
     assert (encoder.weight.grad - expected).norm() < 0.02 * expected.norm()
 
 
-def test_fp16_refuses_an_output_whose_tensors_it_cannot_reach():
-    class Holder:
-        def __init__(self, value):
-            self.value = value
+class Scores(nn.Module):
+    """Two layers, the first of which may be computed again in the backward pass."""
 
-    class Held(nn.Linear):
-        def forward(self, x):
-            return Holder(super().forward(x))
+    def __init__(self, *, is_again=False):
+        super().__init__()
+        self.first, self.second, self.is_again = nn.Linear(4, 8), nn.Linear(8, 2), is_again
 
-    model = Held(2, 1)
+    def forward(self, x):
+        hidden = checkpoint(self.first, x, use_reentrant=True) if self.is_again else self.first(x)
+        self.penalty = hidden.float().square().mean()
+        return self.second(hidden)
+
+
+def of_outputs(model, call, x):
+    return call((x,), {}).square().mean() + 0.1 * model.second.weight.square().sum()
+
+
+def of_a_kept_value(model, call, x):
+    return call((x,), {}).square().mean() + model.penalty
+
+
+def of_a_gradient(model, call, x):
+    (gradient,) = torch.autograd.grad(call((x,), {}).sum(), x, create_graph=True)
+    return gradient.square().sum() + call((x,), {}).mean()
+
+
+def of_an_inner_step(model, call, x):
+    weights = dict(model.named_parameters())
+    inner = torch.autograd.grad(
+        call((x,), {}).square().mean(), list(weights.values()), create_graph=True
+    )
+    stepped = [weight - gradient for weight, gradient in zip(weights.values(), inner, strict=True)]
+    return sum(weight.square().sum() for weight in stepped)
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "options", "is_refused"),
+    [
+        (of_outputs, {}, False),
+        (of_a_kept_value, {}, True),
+        (of_a_gradient, {}, True),
+        (of_an_inner_step, {}, True),
+        (of_outputs, {"is_again": True}, True),
+    ],
+)
+def test_fp16_gives_right_gradients_to_a_loss_that_it_cannot_scale_and_refuses_it(
+    loss_of, options, is_refused
+):
+    torch.manual_seed(0)
+    model = Scores(**options)
+    x = torch.randn(4, 4, requires_grad=True)
     half = switch("precision", precision="fp16")
-    with pytest.raises(TypeError, match="cannot be reached"):
-        half.wrap(model, plain(model))((torch.ones(1, 2),), {})
+    half.scale = 2.0**8  # at which nothing overflows
+    outcomes = []
+    for call in (plain(model), half.wrap(model, plain(model))):
+        model.zero_grad()
+        loss = loss_of(model, call, x)
+        if outcomes:
+            half.begin_backward([loss])
+        loss.backward()
+        outcomes.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
+    assert (outcomes[1] - outcomes[0]).norm() < 0.01 * outcomes[0].norm()
+    if is_refused:
+        with pytest.raises(Refusal, match="gradients take another way than from the outputs"):
+            call((x,), {})
+    else:
+        assert call((x,), {}).dtype == torch.float32
+
+
+def test_fp16_looks_at_every_loss_also_when_it_walks_whole_graphs_no_more():
+    model, x = Scores(), torch.randn(4, 4)
+    half = switch("precision", precision="fp16")
+    call = half.wrap(model, plain(model))
+    for _ in range(WHOLE_WALKS + 1):
+        half.begin_backward([of_outputs(model, call, x)])
+    half.begin_backward([of_a_kept_value(model, call, x)])
+    with pytest.raises(Refusal):
+        call((x,), {})
+    assert half.wrap(model, plain(model))((x,), {}).shape == (4, 2)  # of another loop
+
+
+def test_fp16_computes_a_call_again_as_the_first_time_though_it_is_refused_by_then():
+    torch.manual_seed(0)
+    model, x = Scores(), torch.randn(4, 4)
+    half = switch("precision", precision="fp16")
+    half.scale = 2.0**8
+    call = half.wrap(model, plain(model))
+    output = checkpoint(lambda x: call((x,), {}), x, use_reentrant=False)
+    loss = output.square().mean() + model.penalty
+    half.begin_backward([loss])
+    loss.backward()
+    gradient = model.first.weight.grad.clone()
+    model.zero_grad()
+    (model(x).square().mean() + model.penalty).backward()
+    assert (gradient - model.first.weight.grad).norm() < 0.01 * gradient.norm()
 
 
 def test_fp16_lowers_its_scale_and_skips_the_step_when_a_gradient_overflows():
@@ -216,16 +350,29 @@ def test_the_fused_optimizer_takes_the_same_steps_and_leaves_the_groups_as_they_
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_the_fused_optimizer_is_undone_in_groups_that_were_loaded_meanwhile():
-    parts = parts_of(nn.Linear(2, 2))
-    optimizer = parts.optimizers[0]
-    before = optimizer.param_groups[0]["fused"]
+@pytest.mark.parametrize("own", [None, False])
+def test_the_fused_optimizer_is_in_no_saved_state_and_stays_on_when_one_is_loaded(own):
+    parts = parts_of(nn.Linear(2, 2), fused=own)
+    (optimizer,) = parts.optimizers
     fused = switch("fused_optimizer")
     fused.turn_on(parts)
-    optimizer.load_state_dict(optimizer.state_dict())
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["fused"] is own
+    optimizer.load_state_dict(saved)
     assert optimizer.param_groups[0]["fused"] is True
     fused.turn_off(parts)
-    assert optimizer.param_groups[0]["fused"] is before
+    assert optimizer.param_groups[0]["fused"] is own
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["fused"] is own
+
+
+def test_a_choice_that_is_loaded_with_an_optimizer_s_state_is_the_loop_s_own():
+    parts, other = parts_of(nn.Linear(2, 2)), parts_of(nn.Linear(2, 2), foreach=True)
+    (optimizer,) = parts.optimizers
+    fused = switch("fused_optimizer")
+    fused.turn_on(parts)
+    optimizer.load_state_dict(other.optimizers[0].state_dict())
+    assert optimizer.param_groups[0]["foreach"] and not optimizer.param_groups[0]["fused"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 base                what they have in common; the parts of a loop
 precision           bf16 or fp16 by autocast, in fp16 with scaled gradients
-channels_last       weights, gradients, optimizer state and images in channels-last
+channels_last       images in channels-last
 fused_optimizer     the update as one kernel
 memory_pool         freed memory kept for the next request
 checkpointing       activations computed again, where the peak is above a limit
@@ -12,6 +12,8 @@ compiled            Inductor, aside in a thread
 adaptive_lr         a learning rate that reacts to the losses
 model_quantization  weights trained as int8 will hold them
 data_parallelism    gradients or weights averaged over several processes
+outputs             what leaves a model's call: its output, and what its layers keep
+scaling             gradients scaled inside a model, and whether that holds for a loss
 
 A new switch is a subclass of `Switch` in a file of its own and a line in `SWITCHES`, in the order
 in which calls are wrapped, the innermost first.

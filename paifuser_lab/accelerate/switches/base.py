@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..race import Offer
@@ -65,6 +65,14 @@ def is_compiled(module: nn.Module) -> bool:
     return (call.before if getattr(call, "is_of_acceleration", False) else call) is not None
 
 
+class Refusal(Exception):
+    """Raised by a switch in a model's call that it cannot serve: it is taken back, and why."""
+
+    def __init__(self, label: str, why: str) -> None:
+        super().__init__(why)
+        self.label = label
+
+
 class Switch:
     """A change of how a training loop runs, made and undone between two steps."""
 
@@ -102,9 +110,8 @@ class Switch:
         """The model's call in training while this is on."""
         return call
 
-    def wrap_evaluation(self, model: nn.Module, call: Call) -> Call:
-        """The model's call outside of training while this is on."""
-        return call
+    def begin_backward(self, losses: Sequence[Tensor]) -> None:
+        """Called before each backward pass from these losses while this is on."""
 
     def end_backward(self, parts: Parts) -> None:
         """Called after each backward pass while this is on."""

@@ -1,7 +1,7 @@
-"""Weights and images with their channels last in memory, which convolutions compute faster.
+"""Images with their channels last in memory, which convolutions compute faster.
 
-Weights, gradients and the optimizer's state move together: fused optimizers walk raw storage, and
-would combine the wrong numbers if only some of them moved.
+Weights, gradients and the optimizer's state stay as they are, so that the loop may view them as
+ever: a convolution brings its weight into the order of its images by itself.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils.hooks import unserializable_hook
 
-from .base import MAIN_OPTIMIZERS, Call, Parts, Switch
+from .base import Call, Parts, Refusal, Switch
+from .outputs import is_reachable, kept_tensors
 
 LAST = torch.channels_last
 VECTOR = 16  # numbers of fp32 in the widest vector
@@ -40,13 +41,13 @@ class ReshapingViews(TorchFunctionMode):
 
 
 class ChannelsLast(Switch):
-    """Convolutions' weights and the model's images in channels-last; outputs leave contiguous."""
+    """The model's images in channels-last; outputs leave contiguous."""
 
     name = "channels_last"
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
-        self.strides: dict[nn.Parameter, tuple[int, ...]] = {}
+        self._handles: list[Any] = []
         self.reshaping: set[type[nn.Module]] = set()
 
     def obstacle(self, parts: Parts) -> str:
@@ -58,8 +59,6 @@ class ChannelsLast(Switch):
             return "the model has no two-dimensional convolution"
         if all(is_last(layer.weight) for layer in convolutions):
             return "the weights are channels-last already"
-        if parts.unknown:
-            return f"the state of {parts.unknown[0]} cannot be moved safely"
         if parts.is_compiled:
             return "the loop compiles its model, which other strides would compile anew"
         if any(_is_overrun(layer) for layer in convolutions):
@@ -67,48 +66,46 @@ class ChannelsLast(Switch):
                 "it has a strided 1×1 convolution of few channels, whose gradient oneDNN writes "
                 "past its end in channels-last"
             )
+        if any(map(_is_looked_into, layers)):
+            return "a layer has hooks, which would see images in another order of memory"
         return ""
 
     def turn_on(self, parts: Parts) -> None:
-        weights = [
-            weight
+        """Let `autograd.grad` give the gradients of weights in their own order, as `backward`
+        leaves them.
+        """
+        self._handles = [
+            weight.register_hook(_like_its_weight)  # type: ignore[no-untyped-call]
             for model in parts.models
             for weight in model.parameters()
-            if weight.dim() == 4 and not is_last(weight)
+            if weight.dim() == 4 and weight.requires_grad and weight.is_contiguous()
         ]
-        self.strides = {weight: weight.stride() for weight in weights}
-        for weight in weights:
-            _move(weight, parts, lambda value: value.to(memory_format=LAST))
 
     def turn_off(self, parts: Parts) -> None:
-        for weight, strides in self.strides.items():
-            _move(weight, parts, lambda value, strides=strides: _restrided(value, strides))  # type: ignore[misc]
-        self.strides = {}
-
-    def before_step(self, optimizer: Optimizer) -> bool:
-        """Gradients and state that the loop has set since, as by `load_state_dict`, move too."""
-        if type(optimizer) not in MAIN_OPTIMIZERS:
-            return True
-        for group in optimizer.param_groups:
-            for weight in group["params"]:
-                if weight in self.strides:
-                    _follow(weight, optimizer)
-        return True
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def wrap(self, model: nn.Module, call: Call) -> Call:
+        is_new = True
+
         def with_images_last(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal is_new
             args, kwargs = pytree.tree_map_only(Tensor, _to_last, (args, kwargs))
             if type(model) in self.reshaping:
                 with ReshapingViews():
                     output = call(args, kwargs)
             else:
                 output = call(args, kwargs)
+            if not is_reachable(output):
+                raise Refusal(self.label, "the output is a class whose tensors cannot be reached")
+            for name, value in kept_tensors(model) if is_new else ():
+                if value.dim() == 4 and is_last(value):
+                    raise Refusal(self.label, f"the model keeps {name} in another order of memory")
+            is_new = False
             return pytree.tree_map_only(Tensor, _to_contiguous, output)
 
         return with_images_last
-
-    def wrap_evaluation(self, model: nn.Module, call: Call) -> Call:
-        return self.wrap(model, call)  # the weights are channels-last then, too
 
     def reshape_views(self, model: nn.Module, error: Exception) -> bool:
         """Whether the call failed on a view that a reshape could take the place of: from now on it
@@ -128,41 +125,13 @@ def is_last(value: Tensor) -> bool:
     return value.is_contiguous(memory_format=LAST) and not value.is_contiguous()
 
 
-def _move(weight: nn.Parameter, parts: Parts, moved: Callable[[Tensor], Tensor]) -> None:
-    """Move a weight, its gradient and its state; the Parameter stays the same object."""
-    weight.data = moved(weight.data)
-    if weight.grad is not None:
-        weight.grad = moved(weight.grad)
-    for optimizer in parts.optimizers:
-        if type(optimizer) not in MAIN_OPTIMIZERS or weight not in optimizer.state:
-            continue
-        state = optimizer.state[weight]
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == weight.shape:
-                state[key] = moved(value)
+def _is_looked_into(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
-def _follow(weight: nn.Parameter, optimizer: Optimizer) -> None:
-    """Give a weight's gradient and state its strides, where they have others."""
-    strides = weight.stride()
-    if weight.grad is not None and not _is_alike(weight.grad, weight):
-        weight.grad = _restrided(weight.grad, strides)
-    state = optimizer.state.get(weight, {})
-    for key, value in state.items():
-        is_like = isinstance(value, Tensor) and value.shape == weight.shape
-        if is_like and not _is_alike(value, weight):
-            state[key] = _restrided(value, strides)
-
-
-def _is_alike(value: Tensor, weight: Tensor) -> bool:
-    """Whether a tensor has a weight's order in memory; where a size is 1, strides say nothing."""
-    strides = zip(value.stride(), weight.stride(), weight.shape, strict=True)
-    return all(own == other for own, other, size in strides if size > 1)
-
-
-def _restrided(value: Tensor, strides: tuple[int, ...]) -> Tensor:
-    empty = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
-    return empty.copy_(value)
+@unserializable_hook  # type: ignore[untyped-decorator]
+def _like_its_weight(gradient: Tensor) -> Tensor:
+    return gradient.contiguous()
 
 
 def _to_last(value: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,8 @@ class FusedOptimizer(Switch):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
-        self.before: list[tuple[Optimizer, list[Any]]] = []  # of its groups, in order
+        self.before: dict[Optimizer, list[Any]] = {}  # of its groups, in order
+        self._handles: list[Any] = []
 
     def obstacle(self, parts: Parts) -> str:
         if not any(map(_can_fuse, parts.optimizers)):
@@ -33,19 +34,37 @@ class FusedOptimizer(Switch):
 
     def turn_on(self, parts: Parts) -> None:
         for optimizer in filter(_can_fuse, parts.optimizers):
-            groups = optimizer.param_groups
-            self.before.append((optimizer, [group.get("fused", MISSING) for group in groups]))
-            for group in groups:
-                group["fused"] = True
+            self._fuse(optimizer)
+            self._handles += [
+                optimizer.register_state_dict_post_hook(self._leave_out),
+                optimizer.register_load_state_dict_post_hook(self._fuse),
+            ]
 
     def turn_off(self, parts: Parts) -> None:
-        for optimizer, before in self.before:  # `load_state_dict` replaces the groups
-            for group, fused in zip(optimizer.param_groups, before, strict=False):
-                if fused is MISSING:
-                    group.pop("fused", None)
-                else:
-                    group["fused"] = fused
-        self.before = []
+        for handle in self._handles:
+            handle.remove()
+        for optimizer, before in self.before.items():  # `load_state_dict` replaces the groups
+            _put_back(optimizer.param_groups, before)
+        self.before, self._handles = {}, []
+
+    def _fuse(self, optimizer: Optimizer) -> None:
+        """Fuse an optimizer's groups, also those that it has just loaded."""
+        groups = optimizer.param_groups
+        self.before[optimizer] = [group.get("fused", MISSING) for group in groups]
+        for group in groups if _can_fuse(optimizer) else ():
+            group["fused"] = True
+
+    def _leave_out(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """A saved state is that of the loop without this switch."""
+        _put_back(state["param_groups"], self.before[optimizer])
+
+
+def _put_back(groups: Sequence[dict[str, Any]], before: Sequence[Any]) -> None:
+    for group, fused in zip(groups, before, strict=False):
+        if fused is MISSING:
+            group.pop("fused", None)
+        else:
+            group["fused"] = fused
 
 
 def _can_fuse(optimizer: Optimizer) -> bool:

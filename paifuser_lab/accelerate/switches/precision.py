@@ -4,7 +4,7 @@ gradients are scaled inside the model, so that the loop sees them unscaled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,29 +14,14 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from ...errors import AccelerationError
-from .base import Call, Parts, Switch
+from ..watcher import is_in_backward
+from .base import Call, Parts, Refusal, Switch
+from .outputs import is_reachable, kept_tensors
+from .scaling import is_misscaled, scaled, unscale
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_SCALE, GROWTH_STEPS, LEAST_SCALE = 2.0**16, 2000, 1.0
-
-
-class _Scaled(torch.autograd.Function):
-    """Passes a value on, and its gradient times a factor."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0] * ctx.factor, None
-
-
-def scaled(value: Tensor, factor: float) -> Tensor:
-    """The value itself; its gradient is multiplied by a factor."""
-    output: Tensor = _Scaled.apply(value, factor)  # type: ignore[no-untyped-call]
-    return output
+WHOLE_WALKS = 4  # backward passes, since the calls were wrapped, whose whole graph is looked at
 
 
 class Precision(Switch):
@@ -54,6 +39,7 @@ class Precision(Switch):
                 "None, which leaves the loop in its own (fp32)."
             )
         self.scale, self.good_steps, self.skipped = FIRST_SCALE, 0, 0
+        self._passes, self._refusal = 0, ""
         self._is_finite = WeakKeyDictionary[Optimizer, bool]()  # since their last steps
 
     @property
@@ -89,14 +75,22 @@ class Precision(Switch):
         dtype = DTYPES[self.format]
         inner = self._unscaling(model, call) if self.format == "fp16" else call
         device = next(model.parameters()).device.type
+        self._passes, self._refusal, is_new = 0, "", True
 
         def under_autocast(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal is_new
             if torch.is_autocast_enabled(device):  # the loop's own, since a while
                 return call(args, kwargs)
+            if self._refusal and not is_in_backward():  # where a call is only computed again
+                raise Refusal(self.label, self._refusal)
             with torch.autocast(device, dtype=dtype):
                 output = inner(args, kwargs)
-            if self.format == "fp16" and not all(map(_is_plain, pytree.tree_leaves(output))):
-                raise TypeError("its output is a class whose tensors cannot be reached")
+            if not is_reachable(output):
+                raise Refusal(self.label, "the output is a class whose tensors cannot be reached")
+            for name, value in kept_tensors(model) if is_new else ():
+                if value.requires_grad and value.dtype == dtype:
+                    raise Refusal(self.label, f"the model keeps {name}, which is no output in fp32")
+            is_new = False
             return pytree.tree_map_only(Tensor, self._leave, output)
 
         return under_autocast
@@ -104,6 +98,18 @@ class Precision(Switch):
     def turn_on(self, parts: Parts) -> None:
         # not when it is turned off, since optimizers may yet step with what it has checked
         self._is_finite.clear()
+
+    def begin_backward(self, losses: Sequence[Tensor]) -> None:
+        """Where a loss would get wrong gradients, scale none, and refuse the next call."""
+        if self.format != "fp16":
+            return
+        self._passes += 1
+        if is_misscaled(losses, is_whole=self._passes <= WHOLE_WALKS):
+            unscale(losses)
+            self._refusal = (
+                "gradients take another way than from the outputs to the weights, "
+                "between which they are scaled"
+            )
 
     def end_backward(self, parts: Parts) -> None:
         """Look for overflow before the loop clips the gradients, which may hide it."""
@@ -166,7 +172,3 @@ def has_finite_gradients(optimizer: Optimizer) -> bool:
     ]
     norms = torch._foreach_norm(gradients) if gradients else []
     return not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
-
-
-def _is_plain(leaf: Any) -> bool:
-    return leaf is None or isinstance(leaf, Tensor | str | bool | int | float)
