@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..model.watch import ATTRIBUTE
+from ..workload import Inputs, known_inputs, note_inputs
 from .switches.base import Call
 from .watcher import is_in_backward
 
@@ -39,6 +40,7 @@ class AcceleratedCall:
         self.last: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._is_inside, self._is_on, self._is_proven = False, True, False
         self._is_placed = False
+        self._inputs = known_inputs(model)  # of whoever asks for them once this has gone
         self.place()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -68,9 +70,17 @@ class AcceleratedCall:
             vars(self.model)[ATTRIBUTE] = self
             self._is_placed = True
 
+    def pause(self) -> None:
+        """Give the module its own call back until `place`; its last inputs stay known."""
+        last = self.last
+        self.remove()
+        if last is not None:
+            note_inputs(self.model, Inputs(*last))
+
     def remove(self) -> None:
         """Give the module its own call back."""
         self._is_on, self.last = False, None
+        note_inputs(self.model, self._inputs)
         if vars(self.model).get(ATTRIBUTE) is not self:
             return  # somebody stands in for it now, and calls this, which passes on
         self._is_placed = False

@@ -88,7 +88,7 @@ class Running:
             if is_watching:
                 call.place()
             else:
-                call.remove()
+                call.pause()
 
     def inexact(self) -> list[str]:
         """The judged switches in force that change results beyond rounding in fp32."""

@@ -21,6 +21,7 @@ from .workload import (
     Workload,
     changed_buffers,
     known_inputs,
+    note_inputs,
     outside_inference,
     workload_of,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Workload",
     "changed_buffers",
     "known_inputs",
+    "note_inputs",
     "outside_inference",
     "running",
     "running_in_turns",

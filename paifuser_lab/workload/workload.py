@@ -94,7 +94,7 @@ class Inputs:
 
 UNSEEN = Inputs()  # given for a model that is only rounded, and never called
 # of each model that a workload was made of, while the model lives
-_inputs_of: WeakKeyDictionary[nn.Module, Inputs] = WeakKeyDictionary()
+_inputs_of: WeakKeyDictionary[nn.Module, Inputs | None] = WeakKeyDictionary()
 
 
 class Workload:
@@ -304,6 +304,11 @@ def known_inputs(model: nn.Module) -> Inputs | None:
     # what stands in for its call keeps the arguments of the last one
     last = getattr(vars(model).get(ATTRIBUTE), "last", None)
     return Inputs(*last) if last is not None else _inputs_of.get(model)
+
+
+def note_inputs(model: nn.Module, inputs: Inputs | None) -> None:
+    """Let `known_inputs` return these for a model, or nothing."""
+    _inputs_of[model] = inputs
 
 
 # Decorates what creates models or needs gradients: a caller may be in torch.inference_mode(), whose

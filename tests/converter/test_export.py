@@ -29,6 +29,7 @@ from paifuser_lab.converter import (
 from paifuser_lab.converter.target import Run
 from paifuser_lab.errors import ExportError, FileError, NotVerifiableError, StoppedError
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport, LayerDifference, Record
+from paifuser_lab.workload import known_inputs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -232,6 +233,7 @@ def test_the_inputs_of_a_model_that_is_trained_with_acceleration_are_those_of_it
         lab.disable()
     graph = onnx.load(report.path).graph
     assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [6, 4]
+    assert known_inputs(model).args[0].shape == (3, 4), "afterwards they are the workload's again"
 
 
 @pytest.mark.parametrize(
