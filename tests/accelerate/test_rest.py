@@ -43,7 +43,10 @@ def is_watched(model):
     return (
         "_compiled_call_impl" in vars(model),
         torch.autograd.backward is not BACKWARD and torch.amp.GradScaler.scale is not SCALE,
-        bool(_global_optimizer_pre_hooks),
+        any(  # of ours: other libraries leave theirs in the process
+            hook.__module__.startswith("paifuser_lab.accelerate")
+            for hook in _global_optimizer_pre_hooks.values()
+        ),
     )
 
 

@@ -230,7 +230,7 @@ def test_checkpoint_files_are_private_and_bounded(monkeypatch, tmp_path):
         "what was used last is the newest"
     )
     time.sleep(0.02)
-    monkeypatch.setattr("paifuser_lab.training.resume.MOST_BYTES", 2 * size + 9)
+    monkeypatch.setattr("paifuser_lab.training.resume.MOST_BYTES", 5 * size // 2)
     CheckpointFile("bounded", "last").save(CheckpointFile("bounded", "oldest").load())
     exists = {
         name: CheckpointFile("bounded", name).path.is_file()
