@@ -98,7 +98,7 @@ class FormatsBench(Record):
                 "steps": str(row.of(way)[0].steps),
                 "CPU s": f"{fmean(one.seconds for one in row.of(way)):.1f}",
                 "loss": f"{fmean(one.loss for one in row.of(way)):.4g}",
-                row.metric: f"{fmean(one.score for one in row.of(way)):.4f}",
+                "metric": f"{fmean(one.score for one in row.of(way)):.4f}",
             }
             for row in self.rows
             for way, (low, high) in row.intervals.items()
