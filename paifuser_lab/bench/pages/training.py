@@ -79,8 +79,10 @@ def detector(records: Records) -> str:
     if measured is None or not measured.ratios:
         return ""
     trained = records.get("train", TrainBench)
-    rows = trained.rows if trained is not None else ()
+    is_same = trained is not None and trained.machine == measured.machine
+    rows = trained.rows if trained is not None and is_same else ()
     peaks = {row.way: row.peak_bytes for row in rows if row.model == NAME}
+    switches = [", ".join(row.on) or "nothing" for row in measured.trainings if row.way != PLAIN]
     lines = []
     for way, name, known in ((PLAIN, "plain", EAGER), (CHOSEN, "`enable()`", CHOSEN)):
         own = [row for row in measured.trainings if row.way == way]
@@ -99,7 +101,9 @@ def detector(records: Records) -> str:
         f"{len(measured.ratios)} seeds in both ways, the first one alternating; CPU time of the",
         "loop's thread, judging included:",
         f"{', '.join(f'{value:.2f} ×' for value in measured.ratios)}. mAP@0.5:0.95 is that of",
-        "scenes not trained on; the peak of a step is that of `bench train`.",
+        "scenes not trained on; in force at the end",
+        f"{'; '.join(switches)}.",
+        "The peak of a step is that of `bench train`, where it ran on the same machine.",
         CLAIM,
     )
     header = ("way", "CPU s, a seed each", "mAP", "mean", "peak of a step")
