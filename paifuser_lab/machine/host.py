@@ -7,6 +7,7 @@ system, or a test's folder of made-up files.
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import threading
@@ -62,6 +63,8 @@ ISA = {
     "sme": "sme",
     "feat_sme": "sme",
 }
+# What PAIFUSER_CPU=avx2 hides: this processor then counts as one with AVX2 alone.
+NEWER_THAN_AVX2 = ("avx512", "avx_vnni", "amx")
 CACHES = {
     "L1d": ("l1d_cache_size", "hw.l1dcachesize", "hw.perflevel0.l1dcachesize"),
     "L2": ("l2_cache_size", "hw.l2cachesize", "hw.perflevel0.l2cachesize"),
@@ -118,7 +121,10 @@ def _isa(described: dict[str, str]) -> tuple[str, ...]:
     """The instruction sets that affect precisions: words in Linux's flags, or keys that are 1."""
     words = {key.rpartition(".")[2].casefold() for key, value in described.items() if value == "1"}
     words.update(described.get("flags", "").split(), described.get("Features", "").split())
-    return tuple(dict.fromkeys(name for word, name in ISA.items() if word in words))
+    known = tuple(dict.fromkeys(name for word, name in ISA.items() if word in words))
+    if os.environ.get("PAIFUSER_CPU") == "avx2":
+        return tuple(name for name in known if not name.startswith(NEWER_THAN_AVX2))
+    return known
 
 
 def usable_cores(root: Path = ROOT) -> tuple[int, int]:

@@ -175,7 +175,17 @@ def test_instruction_sets_have_tidy_names(
     text: str, isa: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.delenv("PAIFUSER_CPU", raising=False)
     assert host._isa(host._description(write(tmp_path, {"proc/cpuinfo": text}))) == isa
+
+
+def test_one_variable_makes_a_processor_count_as_one_with_avx2_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setenv("PAIFUSER_CPU", "avx2")
+    newer = X86.replace("flags :", "flags : avx_vnni avx512_bf16")
+    assert host._isa(host._description(write(tmp_path, {"proc/cpuinfo": newer}))) == ("avx2", "fma")
 
 
 def test_the_cpus_name_and_caches_come_from_sysctl_on_macos(
