@@ -4,14 +4,20 @@ errors and runs in quantized layers.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
-# weights below eight bits that share a scale, if the row's length is a multiple of it
+# weights below seven bits that share a scale, if the row's length is a multiple of it
 GROUP = 32
+GROUPED_BELOW = 7  # bits; int8 in reduced range has one scale per channel, as in its full range
+MAX_INPUT, MAX_WEIGHT = 255, 127  # of a product in int8
+MAX_REDUCED = 64  # twice this times the largest input is still below 2**15
 FLOATS: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -54,6 +60,46 @@ def format_of(name: str) -> Format:
     raise ValueError(f"{name!r} is no format; there are {', '.join((*NAMES, *AUTOCAST))}")
 
 
+@cache
+def saturates() -> bool:
+    """Whether this processor adds pairs of int8 products in 16 bits, where large ones saturate: so
+    do x86 processors without VNNI, in oneDNN as in ONNX Runtime and OpenVINO.
+    """
+    if os.environ.get("PAIFUSER_CPU") == "avx2":  # as in `machine.host`
+        return True
+    if not torch._C._has_mkldnn:
+        return False
+    width = 64
+    with _disable_current_modes():  # modes that count or record operators must not see this
+        weights = torch.full((width, width), MAX_WEIGHT, dtype=torch.int8)
+        quantized = torch.full((width, width), MAX_INPUT, dtype=torch.uint8)
+        packed = torch.ops.onednn.qlinear_prepack(weights, [width, width])
+        scales, zeros = torch.ones(width), torch.zeros(width, dtype=torch.int64)
+        output = torch.ops.onednn.qlinear_pointwise(
+            quantized, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+    return float(output.min()) < MAX_INPUT * MAX_WEIGHT * width
+
+
+def saturate(values: Tensor) -> bool:
+    """Whether products of these int8 weights may saturate on this processor."""
+    return saturates() and not is_reduced(values)
+
+
+def is_reduced(values: Tensor) -> bool:
+    """Whether these int8 weights are in reduced range, in which no product saturates."""
+    return bool((values.abs() <= MAX_REDUCED).all())
+
+
+def integer_bits(name: str, *, reduced_range: bool | None = None) -> int:
+    """The bits that the integers of a format use. In reduced range int8's weights use seven, so
+    that no processor saturates; by default they do where this processor would.
+    """
+    if name != "int8":
+        return format_of(name).weight_bits
+    return 7 if (saturates() if reduced_range is None else reduced_range) else 8
+
+
 @dataclass(frozen=True)
 class Quantized:
     """A quantized weight; `channel` is the dimension with scales for each index."""
@@ -72,7 +118,7 @@ class Quantized:
 
 def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
     """Quantize a weight symmetrically around zero, with one scale per channel, or per group of
-    neighbours below eight bits.
+    neighbours below seven bits.
     """
     return with_scales(weight, scales_of(weight, bits, channel=channel), bits, channel=channel)
 
@@ -83,9 +129,14 @@ def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
     """
     rows = weight.detach().transpose(0, channel)
     inputs = rows[0].numel()
-    groups = inputs // GROUP if bits < 8 and inputs % GROUP == 0 else 1
+    groups = group_count(inputs, bits)
     scales = rows.reshape(rows.shape[0], groups, -1).abs().amax(dim=-1) / most_steps(bits)
     return torch.where(scales > 0, scales, torch.ones_like(scales))
+
+
+def group_count(inputs: int, bits: int) -> int:
+    """How many groups of weights with a scale of their own a row of this length has."""
+    return inputs // GROUP if bits < GROUPED_BELOW and inputs % GROUP == 0 else 1
 
 
 def with_scales(weight: Tensor, scales: Tensor, bits: int, *, channel: int = 0) -> Quantized:
@@ -111,7 +162,7 @@ def rounded(weight: Tensor, name: str, *, channel: int = 0) -> Tensor:
         return fp8_rounded(
             weight.detach(), tuple(dim for dim in range(weight.ndim) if dim != channel)
         )
-    return quantize(weight, number_format.weight_bits, channel=channel).dequantized()
+    return quantize(weight, integer_bits(name), channel=channel).dequantized()
 
 
 def to_fp8(values: Tensor, dims: int | tuple[int, ...] = -1) -> tuple[Tensor, Tensor]:
@@ -136,7 +187,7 @@ def weight_bytes(weight: Tensor, name: str, *, channel: int = 0) -> int:
     if number_format.is_float:
         return weight.numel() * number_format.weight_bits // 8
     inputs = weight.numel() // max(weight.shape[channel], 1)
-    groups = inputs // GROUP if number_format.weight_bits < 8 and inputs % GROUP == 0 else 1
+    groups = group_count(inputs, number_format.weight_bits)
     return -(-weight.numel() * number_format.weight_bits // 8) + 4 * weight.shape[channel] * groups
 
 

@@ -26,6 +26,7 @@ from paifuser_lab.session import jobs
 from tests.support.bench import TIMEOUT_S, opened
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
+from tests.support.processor import Processor
 
 # CI draws the same examples each time; a manual run draws new ones.
 if os.environ.get("PAIFUSER_REQUIRE"):
@@ -64,6 +65,21 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         patch.delenv("PAIFUSER_HARDWARE", raising=False)
         patch.delenv("PAIFUSER_STATIC", raising=False)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def openvino_does_not_see_the_mask() -> None:
+    """Where ONEDNN_MAX_CPU_ISA makes torch work as on an older processor, OpenVINO's own copy of
+    oneDNN would follow it by halves, and crash: torch reads it first, then it is gone.
+    """
+    torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch) -> Processor:
+    """What the test wants of the processor, the one place where a test asks for a feature of it."""
+    return Processor(monkeypatch)
 
 
 @pytest.fixture(scope="session", autouse=True)

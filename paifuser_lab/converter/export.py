@@ -20,6 +20,7 @@ from ..errors import (
     first_line,
 )
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
+from ..quantization.quantize import UNREDUCED, range_notes
 from ..records import ExportReport, LayerDifference
 from ..stopping import ShouldStop, stop_if_asked
 from ..workload import running_in_turns
@@ -27,11 +28,15 @@ from .delivery import deliver, path_of, size_bytes
 from .exportable import Exportable
 from .program import another_batch
 from .registry import target_of
-from .target import Conversion, Run, Target, TargetOptions
+from .target import Conversion, Run, Target, TargetOptions, not_run
 
 ROUNDS = 30
 STOPPED = "was stopped before the file was complete; no file was changed."
 EXAMPLE, OTHER_VALUES, OTHER_BATCH = "the example", "other values", "another batch"
+FOR_VNNI = (
+    "its int8 weights use 8 bits (reduced_range: false), of which this processor, which has no "
+    "VNNI, would saturate"
+)
 INTEGERS = ("int8", "int8-weights", "int4-weights")
 
 
@@ -162,6 +167,8 @@ class _Export:
         stop_if_asked(self.should_stop, STOPPED)
         measured: dict[str, Any] = {"runs_here": False}
         try:
+            if UNREDUCED in range_notes(self.exportable.module):
+                raise not_run(self.target.title, FOR_VNNI)
             run = self.target.opened(self.artefact, self.threads)
             parities = self._parities(run)
         except NotVerifiableError as error:

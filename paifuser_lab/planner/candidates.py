@@ -17,7 +17,6 @@ from ..memory.sole_readers import ACTIVATIONS
 from ..model.fold import plan_fold
 from ..model.graph import observe
 from ..profiler.expected import KINDS
-from ..quantization import saturates
 from ..records import Hardware, Limit, counted
 from ..workload import Workload, running
 
@@ -124,13 +123,11 @@ def half_format(machine: Hardware, max_error: float) -> str | None:
 
 
 def int8_format(machine: Hardware, max_error: float) -> str | None:
-    """int8 where the hardware computes much faster in it with results that do not saturate, and the
-    allowed error permits it.
-    """
+    """int8 where the hardware computes much faster in it, and the allowed error permits it."""
     rate = machine.target.int8_gops
     is_faster = rate is not None and rate > MIN_SPEEDUP * machine.target.fp32_gflops
     is_allowed = is_faster and not machine.accelerators and max_error >= MIN_INT8_ERROR
-    return "int8" if is_allowed and not saturates() else None
+    return "int8" if is_allowed else None
 
 
 def has_images(work: Workload) -> bool:

@@ -24,7 +24,6 @@ from .factory import obstacle, quantized_layer
 from .layers.int4_notes import int4_notes
 from .layers.int8 import Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
-from .layers.saturation import saturates
 from .layers.tensor import Int8Tensor
 from .layers.weights_only import stored_for_onnx
 from .neighbours import requantizations
@@ -35,7 +34,7 @@ from .quantize import (
     quantize_weights,
     trace_graph,
 )
-from .remembered import norms_of, remembered_of, restore_layers
+from .remembered import norms_of, reduce_ranges, remembered_of, restore_layers
 from .select import no_layer_message, supported_formats, supported_without_data
 
 __all__ = [
@@ -56,10 +55,10 @@ __all__ = [
     "quantize_layers",
     "quantize_weights",
     "quantized_layer",
+    "reduce_ranges",
     "remembered_of",
     "requantizations",
     "restore_layers",
-    "saturates",
     "stored_for_onnx",
     "supported_formats",
     "supported_without_data",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..formats import AUTOCAST, FLOATS, Quantized, Range, format_of
+from ..formats import AUTOCAST, FLOATS, Quantized, Range, format_of, integer_bits
 from ..model.layers import CONVOLUTIONS, channel_of, is_altered, is_linear, is_pointwise
 from .layers import on_gpu
 from .layers.fp8 import Fp8Linear, device_obstacle
@@ -66,22 +66,24 @@ def _weights_obstacle(layer: Any) -> str | None:
 
 
 def quantized_layer(
-    layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None
+    layer: nn.Module,
+    name: str,
+    span: Range | None = None,
+    numbers: Quantized | None = None,
+    *,
+    reduced_range: bool | None = None,
 ) -> QuantizedLayer:
     """The layer in lower precision, rounded to the nearest where no integers are given; int8 needs
-    the range of the layer's input.
+    the range of the layer's input, and its integers may be in reduced range.
     """
     if name == "fp8":
         return Fp8Linear(layer)
     if name != "int8":
         format_of(name)
-        kind = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly
+        of_weights = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly
         channel = channel_of(layer)
         assert channel is not None
-        return kind(layer, channel, name, numbers)
+        return of_weights(layer, channel, name, numbers)
     assert span is not None
-    return (
-        Int8Convolution(layer, span, numbers)
-        if isinstance(layer, CONVOLUTIONS)
-        else Int8Linear(layer, span, numbers)
-    )
+    kind = Int8Convolution if isinstance(layer, CONVOLUTIONS) else Int8Linear
+    return kind(layer, span, numbers, bits=integer_bits(name, reduced_range=reduced_range))

@@ -15,15 +15,19 @@ import onnx
 from torch import Tensor
 
 from ..errors import StepError, first_line
+from ..formats import integer_bits
 from ..importer.limits import MAX_FILE
 from ..importer.onnx import OnnxModel
 from ..workload import Inputs, Workload
 from ..workload.data.source import calibration_batches
+from .quantize import REDUCED
 
 INSERTED = ("QuantizeLinear", "DynamicQuantizeLinear")
 
 
-def quantize_file(work: Workload, model: OnnxModel, batches: int) -> list[str]:
+def quantize_file(
+    work: Workload, model: OnnxModel, batches: int, *, reduced_range: bool | None = None
+) -> list[str]:
     """Replace the file in the model by one in int8; returns notes on what was done."""
     if model.folder:
         raise StepError(
@@ -33,7 +37,8 @@ def quantize_file(work: Workload, model: OnnxModel, batches: int) -> list[str]:
     inputs = calibration_batches(work, batches) or [work.inputs]
     feeds = [_feed(model, each) for each in inputs]
     before = len(model.file)
-    content = _quantized(model.file.numpy().tobytes(), feeds)
+    is_reduced = integer_bits("int8", reduced_range=reduced_range) < 8
+    content = _quantized(model.file.numpy().tobytes(), feeds, reduce_range=is_reduced)
     count = sum(node.op_type in INSERTED for node in onnx.load_from_string(content).graph.node)
     if not count:
         raise StepError(
@@ -47,6 +52,7 @@ def quantize_file(work: Workload, model: OnnxModel, batches: int) -> list[str]:
         "changed here",
         f"{count} tensors are rounded to 8 bits, with ranges found on {source}; the file has "
         f"{len(content):,} bytes where it had {before:,}",
+        *([REDUCED] if is_reduced else []),
     ]
 
 
@@ -66,7 +72,7 @@ def _feed(model: OnnxModel, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _quantized(content: bytes, feeds: list[dict[str, Any]]) -> bytes:
+def _quantized(content: bytes, feeds: list[dict[str, Any]], *, reduce_range: bool) -> bytes:
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
@@ -83,7 +89,12 @@ def _quantized(content: bytes, feeds: list[dict[str, Any]]) -> bytes:
         source.write_bytes(content)
         try:
             quantize_static(
-                source, target, Reader(), per_channel=True, activation_type=QuantType.QUInt8
+                source,
+                target,
+                Reader(),
+                per_channel=True,
+                reduce_range=reduce_range,
+                activation_type=QuantType.QUInt8,
             )
         except Exception as error:  # ONNX Runtime's tool raises whatever a graph makes it raise
             raise StepError(

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from ..errors import StepError
-from ..formats import Range
+from ..formats import Range, is_reduced, saturate
 from ..model.fold import fold, plan_fold
 from ..model.graph import Graph, observe
 from ..model.layers import owners_of_weights
@@ -26,9 +26,18 @@ from .calibration import How, calibrate
 from .compensation import Context, Technique, compensate
 from .conversion import count_conversions
 from .factory import obstacle, quantized_layer
+from .layers.int8 import Int8Layer
 from .residuals import round_outputs, rounded_outputs
 
 MAX_CALIBRATIONS = 4
+REDUCED = (
+    "int8 weights within 7 bits (reduced range), which also processors without VNNI, that add "
+    "pairs of int8 products in 16 bits, multiply exactly"
+)
+UNREDUCED = (
+    "int8 weights use 8 bits, for processors with VNNI: this one would saturate, so these layers "
+    "compute in fp32 here"
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,13 @@ def quantize_layers(
     techniques: Collection[Technique] = (),
     *,
     sums: bool = False,
+    reduced_range: bool | None = None,
 ) -> list[str]:
     """Replace layers by those of the chosen formats, each of which must be supported; return notes
     on the changes.
 
     With `sums`, the inputs of sums and concatenations between int8 layers are rounded too.
+    `reduced_range`: whether int8 weights use seven bits; None: as this processor needs.
     """
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     fp8 = [layer for layer, name in chosen.items() if name == "fp8"]
@@ -106,6 +117,7 @@ def quantize_layers(
         calls,
         lambda: spans_of(work, model, int8, calibration, data),
         output_ranges,
+        reduced_range,
     )
     notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
     if notes_on_compensation and not data:
@@ -234,7 +246,18 @@ def int8_notes(
             if rounded_outputs(model)
             else f"; {count - conversions['to int8']} layers receive int8 from the layer before"
         ),
+        *range_notes(model),
     ]
+
+
+def range_notes(model: nn.Module) -> list[str]:
+    """A note on the range of the model's int8 weights where it is not the full one, or should not
+    be.
+    """
+    values = [layer.values for layer in model.modules() if isinstance(layer, Int8Layer)]
+    if any(saturate(each) for each in values):
+        return [UNREDUCED]
+    return [REDUCED] if values and all(is_reduced(each) for each in values) else []
 
 
 def _examples(batch: Inputs) -> int:

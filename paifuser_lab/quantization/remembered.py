@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from ..errors import StepError
-from ..formats import Range
+from ..formats import Quantized, Range, integer_bits, quantize, saturate
 from ..model.layers import BATCH_NORMS
 from ..model.replace import replace_layer
+from ..records import counted
 from .factory import obstacle, quantized_layer
 from .layers.int8 import Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
@@ -48,6 +49,29 @@ def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
             )
         replace_layer(model, layer, _restored_layer(modules[layer], fields))
     round_outputs(model, {module: Range(*pair) for module, pair in remembered["answers"].items()})
+
+
+def reduce_ranges(model: nn.Module) -> list[str]:
+    """Round int8 weights that would saturate here, as those from another kind of processor do,
+    within 7 bits; a note where there are any.
+    """
+    layers = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, Int8Layer) and saturate(layer.values)
+    ]
+    for layer in layers:
+        weight = Quantized(layer.values, layer.scales, layer.channel).dequantized()
+        numbers = quantize(weight, integer_bits("int8"), channel=layer.channel)
+        layer.values, layer.scales = numbers.values, numbers.scales
+    return (
+        [
+            f"{counted(len(layers), 'int8 layer')} rounded again, within 7 bits: saved on a "
+            "processor with VNNI, and this one would saturate"
+        ]
+        if layers
+        else []
+    )
 
 
 def _remembered_layer(layer: nn.Module) -> dict[str, Any]:

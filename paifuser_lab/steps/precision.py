@@ -43,6 +43,8 @@ class Precision(Step):
 
     The model's inputs and outputs keep their dtype: they are cast at its boundary. In int8 a layer
     rounds its input too, to ranges calibrated on data; values stay int8 between such layers.
+    Where the processor adds pairs of int8 products in 16 bits (x86 without VNNI), int8 weights use
+    7 bits, so that nothing saturates; `reduced_range` makes an export for the other kind.
     `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer multiplies few
     rows by the stored integers, which is fast and in bf16; every other call dequantizes the
     weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
@@ -62,6 +64,11 @@ class Precision(Step):
         default=4,
         ge=1,
         description="batches of data that int8 finds ranges on, and compensation works on",
+    )
+    reduced_range: bool | None = Field(
+        default=None,
+        description="whether int8 weights use 7 bits, so that no processor saturates; by default "
+        "where this one would",
     )
     sums: Literal["numbers", "int8"] = Field(
         default="numbers",
@@ -119,6 +126,7 @@ class Precision(Step):
                 calibration,
                 self.compensate,
                 sums=self.sums == "int8",
+                reduced_range=self.reduced_range,
             )
             draft.notes += int4_notes(draft.work, draft.module, layers)
             draft.remembered = remembered_of(draft.module, set(layers), norms)
@@ -162,16 +170,18 @@ class Precision(Step):
 
     def _quantize_file(self, draft: Draft) -> None:
         """Quantize an ONNX file that runs as it is; only the whole of it, in int8."""
-        own = {"default", "batches", "why"}
+        own = {"default", "batches", "reduced_range", "why"}
         if self.default != "int8" or {*self.options} - own:
             raise StepError(
                 "an ONNX file that ONNX Runtime runs as it is can be put into int8 as a whole; "
-                "give default: int8 and, if you like, batches."
+                "give default: int8 and, if you like, batches and reduced_range."
             )
         from ..quantization.onnx_file import quantize_file
 
         module: Any = draft.module
-        draft.notes += quantize_file(draft.work, module, self.batches)
+        draft.notes += quantize_file(
+            draft.work, module, self.batches, reduced_range=self.reduced_range
+        )
         draft.remembered = {FILE_SIZE: len(module.file)}
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:

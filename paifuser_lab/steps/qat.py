@@ -60,6 +60,11 @@ class Qat(TrainingStep):
     calibration_batches: int = Field(
         default=4, ge=1, description="batches of data that the first ranges are found on"
     )
+    reduced_range: bool | None = Field(
+        default=None,
+        description="whether int8 weights use 7 bits, so that no processor saturates; by default "
+        "where this one would",
+    )
     learn_steps: bool = Field(
         default=True, description="whether ranges, and the scales of weights, are learned too"
     )
@@ -110,7 +115,14 @@ class Qat(TrainingStep):
             draft.work, draft.module, self._chosen(draft.module), self.layers
         )
         calibration = Calibration(self.calibration, self.calibration_batches)
-        trained = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
+        trained = prepare(
+            draft.work,
+            draft.module,
+            layers,
+            calibration,
+            learns=self.learn_steps,
+            reduced_range=self.reduced_range,
+        )
         teacher = Teacher(draft.work.model)
         objective = self._objective(
             draft, teacher.teach(batches.first()).target, batches.first().inputs

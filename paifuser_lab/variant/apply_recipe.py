@@ -19,8 +19,9 @@ from ..errors import MeasureError, PaifuserError, StepError, StoppedError, first
 from ..measure import output_error
 from ..model.watch import not_finite
 from ..progress import progress
-from ..quantization import Int8Layer, QuantizedLayer, saturates
+from ..quantization import QuantizedLayer
 from ..quantization.float_formats import computes_in_16_bits
+from ..quantization.quantize import UNREDUCED, range_notes
 from ..recipe import Recipe, checked_recipe
 from ..records import StepReport
 from ..steps import Draft, Step
@@ -149,13 +150,11 @@ def _check_exact(allowed: float, before: Variant, draft: Draft, output: Any) -> 
 
 def _why_not_exact(before: Variant, draft: Draft) -> str:
     """The known reason why an engine computes other integers than the eager layers."""
-    is_int8 = any(isinstance(layer, Int8Layer) for layer in before.module.modules())
-    if not (draft.engine is not None and is_int8 and saturates()):
+    if draft.engine is None or UNREDUCED not in range_notes(before.module):
         return ""
     return (
-        ": this processor has no VNNI, and without it engines add pairs of int8 products in 16 "
-        "bits, where large ones "
-        "saturate, which the eager layers avoid; leave 'backend' out, or the layers in fp32"
+        ": its int8 weights use 8 bits (reduced_range: false), of which engines saturate on this "
+        "processor, which has no VNNI; leave 'backend' or 'reduced_range' out"
     )
 
 

@@ -162,8 +162,10 @@ class Variant:
                 "original, which comparisons need: Variant.load(folder, original). "
                 "lab.load(folder) does without it."
             )
-        draft = rebuild(saved, original, model_copy(original))
-        reports = tuple(step.report for step in saved.saved.steps)
+        draft, notes = rebuild(saved, original, model_copy(original))
+        reports = [step.report for step in saved.saved.steps]
+        if notes:
+            reports[-1] = reports[-1].model_copy(update={"notes": (*reports[-1].notes, *notes)})
         remembered = tuple(step.remembered for step in saved.saved.steps)
         return cls(
             original,
@@ -171,7 +173,7 @@ class Variant:
             draft.module,
             draft.model,
             draft.threads,
-            reports,
+            tuple(reports),
             remembered,
             draft.pool,
         )

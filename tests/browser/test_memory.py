@@ -194,8 +194,9 @@ def test_a_switch_adds_its_step_and_undo_takes_it_back(opened: tuple[Any, Any, R
     assert read()["steps"] == []
     assert switch.get_attribute("aria-checked") == "false"
     page.get_by_role("radio", name="One call").click()
-    page.get_by_role("button", name="add the step for bf16").click()
-    assert read()["steps"] == ["precision"]
+    # bf16 on a processor that has it, memory reused on every other
+    page.get_by_role("button", name=re.compile("^add the step for")).first.click()
+    assert read()["steps"] in (["precision"], ["reuse"])
     panel.get_by_role("button", name="Undo").click()
     assert read()["steps"] == []
 

@@ -20,7 +20,6 @@ from paifuser_lab.converter import Exportable, export
 from paifuser_lab.converter.narrow import to_bf16, to_fp16
 from paifuser_lab.converter.opset import lower_opset, opset_of
 from paifuser_lab.errors import ExportError
-from paifuser_lab.quantization import saturates
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -184,7 +183,6 @@ def test_lowered_files_still_know_their_layers(model, opset):
     assert {"wide", "norm", "head"} <= layers
 
 
-@pytest.mark.skipif(saturates(), reason="without VNNI engines saturate, and outputs differ")
 def test_int8_is_the_variants_own(tmp_path):
     variant = lab.apply(branching(), lab.Recipe([{"precision": {"default": "int8"}}]))
     report = export(variant, "onnx", tmp_path / "m.onnx", precision="int8", seconds=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import paifuser_lab as lab
@@ -308,6 +308,23 @@ def test_a_file_that_runs_as_it_is_is_quantized_as_onnx_saved_and_loaded(tmp_pat
     for options in ({"default": "bf16"}, {"default": "int8", "layers": {"*": "int8"}}):
         with pytest.raises(lab.PaifuserError, match="can be put into int8 as a whole"):
             lab.apply(work, lab.Recipe([{"precision": options}]))
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 64), ({"reduced_range": False}, 127)])
+def test_without_vnni_a_file_that_runs_as_it_is_is_quantized_in_reduced_range(
+    tmp_path, processor, options, most
+):
+    processor.lacks_vnni()
+    work = lab.load(onnx_only(tmp_path / "a.onnx"))
+    variant = lab.apply(work, lab.Recipe([{"precision": {"default": "int8"} | options}]))
+    graph = onnx.load_from_string(variant.module.file.numpy().tobytes()).graph
+    weights = [
+        numpy_helper.to_array(tensor).astype(int)
+        for tensor in graph.initializer
+        if tensor.data_type == TensorProto.INT8
+    ]
+    assert max(int(abs(weight).max()) for weight in weights) == most
+    assert any("within 7 bits" in note for note in variant.notes) == (most == 64)
 
 
 def test_a_saved_folder_finds_its_file_again_unless_it_has_changed(tmp_path, monkeypatch):

@@ -97,10 +97,10 @@ def test_a_normed_image_of_one_pixel_is_predicted_in_the_layout_that_torch_compu
     ],
     ids=lambda options: str(StepOptions(**options)),
 )
-def test_every_option_is_predicted_as_it_is_measured(options):
+def test_every_option_is_predicted_as_it_is_measured(options, processor):
     work, options = workload(), StepOptions(**options)
-    if options.precision != "fp32" and not torch.cpu._is_avx512_bf16_supported():
-        pytest.skip("without bf16 units oneDNN multiplies copies in fp32, which are not predicted")
+    if options.precision != "fp32":  # else oneDNN multiplies copies in fp32, not predicted
+        processor.needs_bf16_units()
     # a product in bf16 has scratch of its own, which counts where all else is small
     batch, tolerance = (64, 0.02) if options.precision == "fp32" else (1024, 0.1)
     predicted = Predictor(work, options).peak(batch).peak_bytes
@@ -264,7 +264,8 @@ def test_a_model_that_changes_its_buffers_is_predicted(rebinds):
     assert float(work.model.calls) == 0
 
 
-def test_keyword_inputs_and_channels_last_keep_their_layout():
+def test_keyword_inputs_and_channels_last_keep_their_layout(processor):
+    processor.is_of("AVX512")
     work = lab.Workload(Mapped(), {"ids": torch.zeros(6, 3, dtype=torch.long)}, name="mapped")
     assert predicted_peak(work, batch=12).held.inputs_bytes == 12 * 3 * 8
     last = images(2).to(memory_format=torch.channels_last)

@@ -18,6 +18,7 @@ from paifuser_lab.memory.pools import PoolGain
 from paifuser_lab.planner import candidates, hardware_plan
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement
 from tests.support.models import Mapped, Small, ids, images
+from tests.support.processor import Processor
 
 ALL = ("eager", "inductor", "onnxruntime", "openvino")
 
@@ -89,7 +90,6 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """
     monkeypatch.setattr(candidates, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(hardware_plan, "available_engines", lambda: ALL)
-    monkeypatch.setattr(candidates, "saturates", lambda: False)
 
     def planned(
         work: Workload,
@@ -349,13 +349,10 @@ def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowe
     )
 
 
-def test_int8_is_not_tried_where_engines_saturate(
-    plan: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(candidates, "saturates", lambda: True)
-    assert not any(
-        "int8" in label for label in plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels
-    )
+def test_int8_is_tried_without_vnni_too(plan: Any, processor: Processor) -> None:
+    processor.lacks_vnni()
+    labels = plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels
+    assert any("int8" in label and "openvino" in label for label in labels)
 
 
 @pytest.fixture

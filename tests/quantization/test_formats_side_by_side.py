@@ -13,8 +13,8 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import Range
 from paifuser_lab.measure.flops import counter
 from paifuser_lab.quantization import Requantization, quantized_layer
-from paifuser_lab.quantization.layers import saturation
 from paifuser_lab.quantization.layers.int8 import Int8Layer
+from tests.support.processor import Processor
 
 FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "int8-weights", "int4-weights")
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -78,33 +78,34 @@ def test_an_int8_layer_outputs_its_input_dtype(dtype: torch.dtype) -> None:
         assert difference(answer, make(given)) < 0.02
 
 
-@pytest.fixture(params=[True, False], ids=["split", "whole"])
-def is_split(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """On whatever processor, both with weights in two addends and, where its products do not
-    saturate, without.
-    """
-    if not request.param and saturation.saturates():
-        pytest.skip("this processor adds int8 products in 16 bits")
-    monkeypatch.setattr(saturation, "saturates", lambda: request.param)
-    return bool(request.param)
+@pytest.fixture(params=["full", "reduced", "full without VNNI"])
+def reduced_range(request: pytest.FixtureRequest, processor: Processor) -> bool:
+    """int8 weights of 8 and of 7 bits, and those of 8 on a processor that would saturate."""
+    if request.param == "full":
+        processor.has_vnni()
+    else:
+        processor.lacks_vnni()
+    return bool(request.param == "reduced")
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("channels", [(8, 8, 1), (16, 16, 4), (3, 8, 1), (8, 16, 8), (8, 8, 8)])
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
-@pytest.mark.usefixtures("is_split")
 def test_the_largest_products_of_a_convolution_do_not_saturate(
-    dimensions: int, channels: tuple[int, int, int], sign: float
+    dimensions: int, channels: tuple[int, int, int], sign: float, reduced_range: bool
 ) -> None:
     inputs, outputs, groups = channels
     layer = CONVOLUTIONS[dimensions](inputs, outputs, 3, groups=groups, bias=False)
     nn.init.constant_(layer.weight, sign)
     given = torch.ones(2, inputs, *[5] * dimensions)
-    assert difference(quantized_layer(layer, "int8", Range(0, 1))(given), layer(given)) < 1e-6
+    made = quantized_layer(layer, "int8", Range(0, 1), reduced_range=reduced_range)
+    assert int(made.values.abs().max()) == (63 if reduced_range else 127)
+    assert difference(made(given), layer(given)) < 1e-6
 
 
-@pytest.mark.usefixtures("is_split")
-def test_weights_and_steps_of_every_size_give_the_numbers_that_they_stand_for() -> None:
+def test_weights_and_steps_of_every_size_give_the_numbers_that_they_stand_for(
+    reduced_range: bool,
+) -> None:
     torch.manual_seed(1)
     for layer, shape in (
         (nn.Linear(70, 9), (5, 70)),
@@ -112,25 +113,28 @@ def test_weights_and_steps_of_every_size_give_the_numbers_that_they_stand_for() 
         (nn.Conv2d(5, 7, 3, dilation=2), (5, 9, 9)),
     ):
         given, span = torch.randn(shape), Range(-1.0, 2.0)
-        made = quantized_layer(layer, "int8", span)
+        made = quantized_layer(layer, "int8", span, reduced_range=reduced_range)
         assert isinstance(made, Int8Layer)
         assert difference(made(given), made.product(span.rounded(given), made.weight)) < 1e-5
 
 
-def test_an_int8_product_counts_as_much_arithmetic_as_the_plain_one(is_split: bool) -> None:
+def test_an_int8_product_counts_as_much_arithmetic_as_the_plain_one(
+    reduced_range: bool,
+) -> None:
     for layer, shape in (
         (nn.Linear(16, 8), (4, 16)),
         (nn.Conv2d(8, 8, 3, groups=2), (2, 8, 9, 9)),
         (nn.Conv1d(8, 8, 3), (2, 8, 9)),
     ):
-        given, made = torch.rand(shape), quantized_layer(layer, "int8", Range(0, 1))
+        given = torch.rand(shape)
+        made = quantized_layer(layer, "int8", Range(0, 1), reduced_range=reduced_range)
         made(given)
         counts = []
         for one in (layer, made):
             with counter() as counted, torch.no_grad():
                 one(given)
             counts.append(counted.get_total_flops())
-        assert counts[0] == counts[1] > 0, is_split
+        assert counts[0] == counts[1] > 0
 
 
 @pytest.mark.parametrize("clamp", [(0.0, None), (0.0, 0.5), (-0.25, 0.25)])

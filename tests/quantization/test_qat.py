@@ -25,7 +25,6 @@ from paifuser_lab.quantization import (
     QuantizedLayer,
     Requantization,
     requantizations,
-    saturates,
     supported_formats,
     trace_graph,
 )
@@ -426,9 +425,6 @@ def test_it_ends_in_the_layers_that_precision_makes():
     assert trained.notes[-1] == plain.notes[-1], "as many conversions"
 
 
-@pytest.mark.skipif(
-    saturates(), reason="without VNNI engines saturate, and what differs is refused"
-)
 def test_the_exported_file_holds_the_learned_roundings_and_gives_the_same_numbers():
     work = small()
     steps: list[Any] = [

@@ -27,7 +27,6 @@ from paifuser_lab.quantization import (
     norms_of,
     remembered_of,
     restore_layers,
-    saturates,
     trace_graph,
 )
 from paifuser_lab.quantization.residuals import plan_residuals, rounded_outputs
@@ -151,9 +150,6 @@ ENGINES = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.skipif(
-    saturates(), reason="without VNNI engines saturate, and what differs is refused"
-)
 @pytest.mark.parametrize(
     "make", [Joining, lambda: Residual(writes=True, relu=nn.ReLU(inplace=True))]
 )

@@ -22,7 +22,6 @@ from paifuser_lab.comparison import comparison, contenders, rows
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import remembered
-from paifuser_lab.quantization import saturates
 from paifuser_lab.records import Hardware
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder
@@ -163,7 +162,7 @@ CASES: dict[str, tuple[Any, list[Any]]] = {
         small,
         [
             {"prune": {"ratio": 0.5, "round_to": 1}},
-            {"precision": {"default": "int8-weights" if saturates() else "int8"}},
+            {"precision": {"default": "int8"}},
             {"backend": {"name": "onnxruntime"}},
         ],
     ),

@@ -38,6 +38,7 @@ class Context:
     spans: Callable[[], dict[str, Range]]  # the input ranges of int8 layers in the present model
     # the ranges of layers' outputs; None: sums are not rounded
     output_ranges: Callable[[list[str]], dict[str, Range]] | None = None
+    reduced_range: bool | None = None  # of int8 weights; None: as this processor needs
     weights: dict[str, Quantized] = field(default_factory=dict)
     shifts: dict[str, Tensor] = field(default_factory=dict)
 
@@ -46,7 +47,11 @@ class Context:
         spans = self.spans()
         layers = {
             layer: quantized_layer(
-                self.model.get_submodule(layer), name, spans.get(layer), self.weights.get(layer)
+                self.model.get_submodule(layer),
+                name,
+                spans.get(layer),
+                self.weights.get(layer),
+                reduced_range=self.reduced_range,
             )
             for layer, name in self.chosen.items()
         }

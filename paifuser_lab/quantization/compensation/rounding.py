@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...formats import Quantized, format_of, quantize
+from ...formats import Quantized, integer_bits, quantize
 from ...model.layers import CONVOLUTIONS, channel_of, is_linear
 from ...records import counted
 from .context import Context, Outcome
@@ -75,7 +75,7 @@ def _rounded(context: Context, layer: str, hessian: Tensor, rows: int) -> Quanti
     weight = module.weight.detach().t() if is_transposed else module.weight.detach()
     channel = 0 if is_transposed else channel_of(module)
     assert channel is not None
-    bits = format_of(context.chosen[layer]).weight_bits
+    bits = integer_bits(context.chosen[layer], reduced_range=context.reduced_range)
     return round_to_hessian(
         hessian, rows, weight.float(), quantize(weight.float(), bits, channel=channel), bits
     )

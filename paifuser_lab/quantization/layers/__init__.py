@@ -4,7 +4,6 @@ weights as data.
 layer         the base class: integer weights, scales, bias
 tensor        a tensor that stays in int8 between layers
 int8          convolution and linear layers on oneDNN's operators
-saturation    the same on processors that add int8 products in 16 bits
 on_gpu        the same in this project's CUDA kernels, or by torch's integer product
 fp8           linear layers that multiply in fp8
 weights_only  weights in lower precision, float arithmetic

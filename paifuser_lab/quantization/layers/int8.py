@@ -5,6 +5,7 @@ follows is fused.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
-from ...formats import Quantized, Range, quantize
+from ...formats import Quantized, Range, quantize, saturate
 from ...model.layers import is_transposed_linear
-from ..conversion import fake_quantize, quantize_values
-from . import on_gpu, saturation
+from ..conversion import dequantize_values, fake_quantize, quantize_values
+from . import on_gpu
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
 
@@ -119,6 +120,25 @@ class Int8Layer(QuantizedLayer):
             return dtype if torch.backends.cpu.get_cpu_capability() == "AVX512" else torch.float32
         return dtype if dtype == torch.uint8 else torch.float32
 
+    def _packed_weight(self, pack: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The weight as oneDNN multiplies it; () where its products would saturate here, since it
+        was quantized for other processors.
+        """
+        if self._packed is None:
+            self._packed = () if saturate(self.values) else pack()
+        packed: tuple[Any, ...] = self._packed
+        return packed
+
+    def _in_floats(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        """The same output by float arithmetic on the integers."""
+        rounded = dequantize_values(quantized, self.span, torch.float32)
+        output = self.product(rounded, Quantized(self.values, self.scales, 0).dequantized())
+        if self.requantization.clamp is not None:
+            output = output.clamp(*self.requantization.clamp)
+        if dtype != torch.uint8:
+            return output.to(dtype)
+        return (output / scale).round().add(zero).clamp(0, 255).to(torch.uint8)
+
     @abstractmethod
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
         """The layer's arithmetic on floats."""
@@ -131,8 +151,10 @@ class Int8Layer(QuantizedLayer):
 class Int8Convolution(Int8Layer):
     """A convolution in one, two or three dimensions, with any groups."""
 
-    def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
-        super().__init__(layer, numbers or quantize(layer.weight, 8), span)
+    def __init__(
+        self, layer: Any, span: Range, numbers: Quantized | None = None, *, bits: int = 8
+    ) -> None:
+        super().__init__(layer, numbers or quantize(layer.weight, bits), span)
         count = len(layer.kernel_size)
         padding = paddings(layer)
         assert padding is not None
@@ -157,14 +179,14 @@ class Int8Convolution(Int8Layer):
             on_device = on_gpu.multiply(self, quantized, scale, zero, dtype)
             return on_device.squeeze(0) if is_single else on_device
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
-        if self._is_split():
-            quantized = saturation.doubled(quantized, self.groups)
-        if self._packed is None:
-            self._packed = self._pack(geometry, list(quantized.shape))
+        packed = self._packed_weight(lambda: self._pack(geometry, list(quantized.shape)))
+        if not packed:
+            floats = self._in_floats(quantized, scale, zero, dtype)
+            return floats.squeeze(0) if is_single else floats
         # in one and three dimensions the operator does not fuse a clamp
         has_clamp = self._operator is CONVOLVE_IMAGES
         operation, scalars = self.requantization.post_operation if has_clamp else ("none", [])
-        arguments = quantized, self.span.scale, self.span.zero, *self._packed, self.bias, *geometry
+        arguments = quantized, self.span.scale, self.span.zero, *packed, self.bias, *geometry
         output: Tensor = self._operator(
             *arguments, scale, zero, self._write_dtype(dtype), operation, scalars, ""
         ).to(dtype)
@@ -172,32 +194,26 @@ class Int8Convolution(Int8Layer):
             output.clamp_(*self.requantization.quantized_clamp)
         return output.squeeze(0) if is_single else output
 
-    def _is_split(self) -> bool:
-        """Whether products that are added in 16 bits could saturate; with a single input channel
-        none are added.
-        """
-        return self.in_channels > self.groups and saturation.saturates()
-
     def _pack(self, geometry: tuple[Any, ...], shape: list[int]) -> tuple[Any, ...]:
-        values = saturation.addends(self.values) if self._is_split() else self.values
-        spans = self.span.scale, self.span.zero
-        packed = torch.ops.onednn.qconv_prepack(values, self.scales[:, 0], *spans, *geometry, shape)
-        if self._is_split():
-            saturation.mark(packed)
+        packed = torch.ops.onednn.qconv_prepack(
+            self.values, self.scales[:, 0], self.span.scale, self.span.zero, *geometry, shape
+        )
         return packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_channels)
 
 
 class Int8Linear(Int8Layer):
     """A linear layer, or GPT-2's transposed one."""
 
-    def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
+    def __init__(
+        self, layer: Any, span: Range, numbers: Quantized | None = None, *, bits: int = 8
+    ) -> None:
         self.is_transposed = is_transposed_linear(layer)
         super().__init__(
             layer,
-            numbers or quantize(layer.weight.t() if self.is_transposed else layer.weight, 8),
+            numbers or quantize(layer.weight.t() if self.is_transposed else layer.weight, bits),
             span,
         )
-        self._is_bias_in_range = False  # set when the weight is packed
+        self._is_bias_in_range = False  # set at the first call
         self.out_features: int = self.values.shape[0]
         self.in_features: int = self.values.shape[1]
 
@@ -239,14 +255,14 @@ class Int8Linear(Int8Layer):
                 rows, self.span, self.values, self.scales[:, 0], self.bias
             )
             return output.to(dtype).reshape(*quantized.shape[:-1], self.out_features)
-        if saturation.saturates():
-            rows = saturation.doubled(rows)
         if self._packed is None:
-            self._packed = self._pack(list(rows.shape))
             self._is_bias_in_range = self.bias is not None and _fits_int32(
                 self.bias / (self.scales[:, 0] * self.span.scale)
             )
-        arguments = rows, self.span.scale, self.span.zero, *self._packed, self.bias
+        packed = self._packed_weight(lambda: self._pack(list(rows.shape)))
+        if not packed:
+            return self._in_floats(quantized, scale, zero, dtype)
+        arguments = rows, self.span.scale, self.span.zero, *packed, self.bias
         write_dtype = self._write_dtype(dtype)
         output = torch.ops.onednn.qlinear_pointwise(
             *arguments, scale, zero, write_dtype, *self.requantization.post_operation, ""
@@ -255,10 +271,7 @@ class Int8Linear(Int8Layer):
         return reshaped
 
     def _pack(self, shape: list[int]) -> tuple[Any, ...]:
-        values = saturation.addends(self.values) if saturation.saturates() else self.values
-        packed = torch.ops.onednn.qlinear_prepack(values, shape)
-        if saturation.saturates():
-            saturation.mark(packed)
+        packed = torch.ops.onednn.qlinear_prepack(self.values, shape)
         return packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
 
 
@@ -288,13 +301,13 @@ def _fits_int32(quantized: Tensor) -> bool:
 def _convolution_flops(
     qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
 ) -> int:
-    return 2 * int(out_val.numel()) * int(qw.shape[1:].numel()) // saturation.weights_of(qw)
+    return 2 * int(out_val.numel()) * int(qw.shape[1:].numel())
 
 
 def _linear_flops(
     qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
 ) -> int:
-    return 2 * int(qx.numel()) * int(out_val.shape[-1]) // saturation.weights_of(qw)
+    return 2 * int(qx.numel()) * int(out_val.shape[-1])
 
 
 for operator, formula in (

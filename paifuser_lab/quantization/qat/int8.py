@@ -61,9 +61,15 @@ class QatInt8(QatLayer):
     """
 
     def __init__(
-        self, layer: Any, span: LearnedRange, *, norm: nn.Module | None = None, learns: bool
+        self,
+        layer: Any,
+        span: LearnedRange,
+        *,
+        norm: nn.Module | None = None,
+        learns: bool,
+        reduced_range: bool | None = None,
     ) -> None:
-        super().__init__(layer, "int8", learns=learns)
+        super().__init__(layer, "int8", learns=learns, reduced_range=reduced_range)
         self.span, self.norm = span, norm
         self.clamp: tuple[float, float | None] | None = None
         # the readers' range where they read int8; in a list, since it is a submodule of theirs

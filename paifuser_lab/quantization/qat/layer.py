@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...formats import Quantized, format_of, with_scales
+from ...formats import Quantized, integer_bits, with_scales
 from ...model.layers import channel_of
 from ..factory import quantized_layer
 from ..layers.layer import QuantizedLayer, with_weights, without_weights
@@ -19,7 +19,9 @@ class QatLayer(nn.Module):
     training ended now.
     """
 
-    def __init__(self, layer: Any, name: str, *, learns: bool) -> None:
+    def __init__(
+        self, layer: Any, name: str, *, learns: bool, reduced_range: bool | None = None
+    ) -> None:
         super().__init__()
         self.kind, self.format = type(layer).__name__, name
         self.weight = _copied(layer.weight)
@@ -30,7 +32,7 @@ class QatLayer(nn.Module):
         self.is_transposed = name == "int8" and channel == 1
         self.scales = LearnedScales(
             self._rows(self.weight),
-            format_of(name).weight_bits,
+            integer_bits(name, reduced_range=reduced_range),
             0 if self.is_transposed else channel,
             learns=learns,
         )

@@ -52,6 +52,7 @@ def prepare(
     calibration: Calibration,
     *,
     learns: bool = True,
+    reduced_range: bool | None = None,
 ) -> QatModel:
     """Replace the chosen layers by trainable quantized ones; every layer must support its
     format.
@@ -78,7 +79,9 @@ def prepare(
             layers[layer] = QatWeightsOnly(original, name, learns=learns)
             continue
         norm = model.get_submodule(norms[layer]) if layer in norms else None
-        layers[layer] = trained = QatInt8(original, ranges[layer], norm=norm, learns=learns)
+        layers[layer] = trained = QatInt8(
+            original, ranges[layer], norm=norm, learns=learns, reduced_range=reduced_range
+        )
         if layer in handover_of:
             trained.requantize_to(
                 handover_of[layer].requantization, ranges[min(handover_of[layer].readers)]

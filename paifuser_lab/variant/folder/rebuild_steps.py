@@ -8,7 +8,7 @@ from torch import nn
 
 from ...errors import FileError, PaifuserError, first_line
 from ...model.weights import load_weights
-from ...quantization import QuantizedLayer
+from ...quantization import QuantizedLayer, reduce_ranges
 from ...records import SavedStep
 from ...steps import Draft, Step
 from ...workload import Workload
@@ -21,9 +21,9 @@ ALLOWED_IN_FEW_BITS = 0.1
 MOST_BITS = 4  # bytes per number; smaller formats have few bits
 
 
-def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> Draft:
+def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> tuple[Draft, list[str]]:
     """Give a module of the original's code the saved structure and weights; steps that come last,
-    such as an engine, follow the weights.
+    such as an engine, follow the weights. Also notes on what differs here from what was saved.
     """
     draft = Draft(work, module)
     steps = list(zip(folder.recipe, folder.saved.steps, strict=True))
@@ -36,12 +36,14 @@ def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> Draft:
         raise FileError(
             f"{folder.path} does not fit {work.name}: {error} {_changed(work)}"
         ) from error
+    is_meant = any(step.options.get("reduced_range") is False for step in folder.recipe)
+    notes = [] if is_meant else reduce_ranges(draft.module)
     for step, saved in steps:
         if step.is_last:
             _rebuild(folder, draft, step, saved)
     draft.call_in_pool()
     _check_output(folder, draft)
-    return draft
+    return draft, notes
 
 
 def _rebuild(folder: SavedFolder, draft: Draft, step: Step, saved: SavedStep) -> None:

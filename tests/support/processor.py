@@ -1,0 +1,41 @@
+"""What a test wants of the processor: pretended where that can be, else required."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from paifuser_lab import formats
+from paifuser_lab.machine.host import host_facts
+
+BF16_UNITS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+class Processor:
+    """The processor that a test runs on, as the package sees it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch, self.saturates = patch, formats.saturates()
+
+    def lacks_vnni(self) -> None:
+        """It adds pairs of int8 products in 16 bits; pretended on one that does not."""
+        self.patch.setattr(formats, "saturates", lambda: True)
+
+    def has_vnni(self) -> None:
+        """It adds int8 products in 32 bits, which no other can pretend."""
+        if self.saturates:
+            pytest.skip("this processor adds pairs of int8 products in 16 bits")
+        self.patch.setattr(formats, "saturates", lambda: False)
+
+    def counts_as_with_vnni(self) -> None:
+        """Weights are quantized as on one with VNNI, whatever this one makes of them."""
+        self.patch.setattr(formats, "saturates", lambda: False)
+
+    def is_of(self, capability: str) -> None:
+        """torch's kernels are those of AVX512, AVX2 or DEFAULT; pretended, for what predicts."""
+        self.patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+
+    def needs_bf16_units(self) -> None:
+        """It multiplies bf16 itself, which no other can pretend."""
+        if BF16_UNITS.isdisjoint(host_facts().isa):
+            pytest.skip("this processor has no bf16 units")
