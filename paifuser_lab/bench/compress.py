@@ -14,7 +14,7 @@ from typing import Any
 from ..comparison import compare
 from ..errors import PaifuserError
 from ..loading.load import load
-from ..machine import hardware
+from ..machine import machine_label
 from ..recipe import Recipe
 from ..recipe.rounds import gradually
 from ..records import Comparison, Measurement, Record
@@ -95,7 +95,7 @@ def bench(
     failures = measure_each(tuple(chosen), measure)
     recipe = _recipe(goals[-1], epochs) if chosen else Recipe()
     return CompressBench(
-        machine=hardware().label,
+        machine=machine_label(),
         model=model,
         batch=BATCH,
         recipe=recipe.to_text(),

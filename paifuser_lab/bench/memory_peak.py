@@ -13,7 +13,7 @@ from statistics import median
 from pydantic import Field
 
 from ..loading.load import load, models
-from ..machine import hardware
+from ..machine import machine_label
 from ..machine.host import threads
 from ..measure import peak_bytes
 from ..memory import predicted_peak
@@ -117,7 +117,7 @@ def bench(
 
     failures = measure_each(names or models(), measure)
     return MemoryPeakBench(
-        machine=hardware().label, threads=count, rows=tuple(rows), failures=failures
+        machine=machine_label(), threads=count, rows=tuple(rows), failures=failures
     )
 
 

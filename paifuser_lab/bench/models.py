@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from ..comparison import compare
 from ..engines import available_engines
 from ..loading.load import load, models
-from ..machine import hardware, thread_choices
+from ..machine import machine_label, thread_choices
 from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ..planner import plan
 from ..recipe import Recipe
@@ -92,7 +92,7 @@ def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBen
 
     failures = measure_each(chosen, measure)
     return ModelsBench(
-        machine=hardware().name, comparisons=tuple(comparisons), by_hand=hands, failures=failures
+        machine=machine_label(), comparisons=tuple(comparisons), by_hand=hands, failures=failures
     )
 
 

@@ -11,6 +11,7 @@ from .terminal import print_table
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
 
+
 bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
 
 
@@ -319,4 +320,6 @@ def _show_bench(measured: Any, json: Path | None) -> None:
     print_table(measured.title, measured.table())
     typer.echo(getattr(measured, "summary", ""))
     if json is not None:
-        measured.save(json)
+        from ..bench.header import save
+
+        save(measured, json)
