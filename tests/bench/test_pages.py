@@ -16,9 +16,11 @@ from paifuser_lab.bench.builds import BuildBench, BuildTime
 from paifuser_lab.bench.compress import STAGES, CompressBench, CompressedSeed
 from paifuser_lab.bench.experiments import Experiment
 from paifuser_lab.bench.flops import FlopsBench, FlopsRow
+from paifuser_lab.bench.header import Header, git, header
 from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
-from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render
+from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render, rewrite
 from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS
+from paifuser_lab.bench.pages.changed import ROOMS
 from paifuser_lab.bench.pages.text import number
 from paifuser_lab.bench.prune import PruneBench
 from paifuser_lab.bench.prune_rows import PruneRow
@@ -126,13 +128,101 @@ def test_a_block_without_a_record_names_its_command(tmp_path):
         assert re.fullmatch(r"Not measured yet: `paifuser-lab (.*)` measures it\.\n", text), name
 
 
+def headed(folder: Path, *names: str, processor: str = "CPU · AVX2 · 2 cores") -> None:
+    """Copies of the records with a header of this processor."""
+    header = Header(
+        processor=processor,
+        model="CPU",
+        isa=("avx2",),
+        cores=2,
+        date="2026-11-25",
+        commit="abc1234",
+        versions={"torch": "2.13.0", "nncf": "3.0"},
+    )
+    for name in names:
+        content = json.loads((MEASURED / f"{name}.json").read_text(encoding="utf-8"))
+        content["measured"] = header.model_dump(mode="json")
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path):
-    for name in ("fuse", "prune"):
-        shutil.copy(MEASURED / f"{name}.json", tmp_path)
+    headed(tmp_path, "models", "fuse", "precision", "prune")
     text = block("summary", tmp_path)
-    assert "| resnet18 | – | 1.48 × | – | – | – | – |" in text
+    best, peers = "5.77 × (1.5e-2) | 7.10 × (1.5e-2)", "1.48 × | 1.56 × | 2.03 ×"
+    assert f"| resnet18 | 1.64 × | {peers} | 3.21 × | {best} |" in text, "int8 is int8, not bf16"
+    assert "All on CPU · AVX2 · 2 cores, batch 1" in text and "left out" not in text
     assert "on 80 of 80 architectures." in text and "distilled" not in text
-    assert "| resnet18 | 1.64 × | 1.48 × | 3.21 × |" in block("summary", MEASURED)
+
+
+def test_the_readme_s_table_leaves_out_what_another_processor_measured(tmp_path):
+    headed(tmp_path, "models", "precision", "memory")
+    headed(tmp_path, "fuse", "profile", processor="CPU · AVX-512 · 2 cores")
+    text = block("summary", tmp_path)
+    assert "| resnet18 | 1.64 × | – | – | 2.03 × |" in text and "convnext-t" not in text
+    assert "left out: `fuse` and Inductor on CPU · AVX-512 · 2 cores." in text
+    assert "of the latency (on CPU · AVX-512 · 2 cores)." in text
+    assert "3.07 × (2.73–3.19)." in text, "the pools are of the table's processor"
+
+
+def test_a_block_says_when_and_with_what_it_was_measured(tmp_path):
+    headed(tmp_path, "precision")
+    assert block("precision", tmp_path).endswith(
+        "| Measured on 2026-11-25 at abc1234 with torch 2.13.0, nncf 3.0."
+    )
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_block_says_how_many_commits_have_changed_what_it_measures(tmp_path):
+    measured = tmp_path / "docs" / "measured"
+    measured.mkdir(parents=True)
+    page = tmp_path / "README.md"
+    page.write_text("<!-- measured:trust -->\n<!-- /measured -->\n", encoding="utf-8")
+    commit(tmp_path, "measure")
+    headed(measured, "trust")
+    rewrite(tmp_path)
+    assert "Measured before" not in page.read_text(), "git does not know the commit"
+    shutil.copy(MEASURED / "trust.json", measured)
+    first = commit(tmp_path, "docs")
+    rewrite(tmp_path)
+    assert "Measured before" not in page.read_text(), "nothing has changed since the record"
+    commit(tmp_path, "comparison", "zoo")
+    commit(tmp_path, "zoo")
+    rewrite(tmp_path)
+    sentence = "_Measured before 1 commit to `comparison`._\n<!-- /measured -->"
+    assert sentence in page.read_text()
+    commit(tmp_path, "measure", "comparison")
+    assert rewrite(tmp_path, check=True) == {}, "the check does not follow later commits"
+    content = json.loads((measured / "trust.json").read_text())
+    content["measured"] = header().model_dump(mode="json") | {"commit": f"{first}+"}
+    (measured / "trust.json").write_text(json.dumps(content), encoding="utf-8")
+    rewrite(tmp_path)
+    sentence = "_Measured before 2 commits to `comparison` and `measure`._\n<!-- /measured -->"
+    assert sentence in page.read_text(), "counted from the record's own commit"
+    shutil.rmtree(tmp_path / ".git")
+    rewrite(tmp_path)
+    assert sentence in page.read_text(), "without git it stays"
+
+
+def commit(root: Path, *rooms: str) -> str:
+    """Commit a change of these rooms; returns the commit."""
+    for room in rooms:
+        file = root / "paifuser_lab" / room / "code.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{file.read_text() if file.exists() else ''}#\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "change"]):
+        assert git(root, *words) is not None
+    return git(root, "rev-parse", "--short", "HEAD") or ""
+
+
+def test_every_record_names_rooms_that_it_measures():
+    assert ROOMS.keys() == COMMANDS.keys()
+    missing = {room for rooms in ROOMS.values() for room in rooms} - {
+        path.relative_to(ROOT / "paifuser_lab").as_posix()
+        for path in (ROOT / "paifuser_lab").rglob("*")
+        if path.is_dir()
+    }
+    assert not missing
 
 
 def test_training_has_a_row_a_model_with_what_was_chosen_beside_the_best_way(tmp_path):
@@ -146,8 +236,8 @@ def test_training_has_a_row_a_model_with_what_was_chosen_beside_the_best_way(tmp
     text = block("train", tmp_path)
     assert "| net | 10 | 2.40 (2.40–2.40) | 2.50 (2.50–2.50) | channels_last | " in text
     assert "1.5 (1–2) → 3; judging 1.5 % |" in text
-    shutil.copy(MEASURED / "fuse.json", tmp_path)
-    assert "training loop: net 2.40 × (2.40–2.40)." in block("summary", tmp_path)
+    shutil.copy(MEASURED / "models.json", tmp_path)
+    assert "training loop: net 2.40 × (2.40–2.40) (on here)." in block("summary", tmp_path)
 
 
 def test_large_numbers_have_no_exponent():
