@@ -411,3 +411,33 @@ def test_agreement_and_segmentation_are_shown(tmp_path):
     text = block("segmentation", tmp_path)
     assert "accuracy 0.990 → 0.700 (0.500 right after one cut, untrained), 4.00 × as fast." in text
     assert text.endswith("One seed.")
+
+
+def test_what_stays_past_its_limit_and_formats_that_all_stay_fp32_are_said_first():
+    text = block("checkpoints", MEASURED)
+    assert "with a limit of 60 % of its peak" in text
+    assert "resnet18 stays at 91 %, past that limit. Peaks" in text
+    assert block("formats", MEASURED).startswith(
+        "**Formats by layer kept fp32 everywhere in 4 of 4 models.**"
+    )
+
+
+def test_formats_that_were_chosen_are_counted(tmp_path):
+    measured = json.loads((MEASURED / "formats.json").read_text(encoding="utf-8"))
+    measured["data"]["rows"][0]["plan"]["way"] = "autocast bf16"
+    (tmp_path / "formats.json").write_text(json.dumps(measured), encoding="utf-8")
+    assert block("formats", tmp_path).startswith(
+        "**Of 4 models, chosen was fp32 in 3 and autocast bf16 in 1.**"
+    )
+
+
+def test_a_compressed_model_has_one_figure_of_speed_with_its_range():
+    text = block("compress", MEASURED)
+    assert "| 1.3 % | 2.48 × (1.20–2.94) |" in text and "latency" not in text
+
+
+def test_the_process_stands_beside_what_torch_allocates():
+    text = block("memory_peak", MEASURED)
+    assert "90 of 90 within 10% of what torch's allocator gave out" in text
+    assert "1.16 to 32.60 × for a step of training, and at most 1.42 × and 100 MB in 90" in text
+    assert "| vit-s-tiny | 8, training | 3 | 3 | 1.000 | 85 | 32.60 |" in text
