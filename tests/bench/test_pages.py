@@ -13,15 +13,20 @@ import pytest
 from typer.testing import CliRunner
 
 from paifuser_lab.bench.builds import BuildBench, BuildTime
+from paifuser_lab.bench.checkpoints import CheckpointsBench
 from paifuser_lab.bench.compress import STAGES, CompressBench, CompressedSeed
 from paifuser_lab.bench.experiments import Experiment
 from paifuser_lab.bench.flops import FlopsBench, FlopsRow
+from paifuser_lab.bench.fuse import FuseBench
 from paifuser_lab.bench.header import Header, git, header
 from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
+from paifuser_lab.bench.memory_peak import MemoryPeakBench, PeakRow
+from paifuser_lab.bench.models import HandRatio, ModelsBench
 from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render, rewrite
 from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS
 from paifuser_lab.bench.pages.changed import ROOMS
 from paifuser_lab.bench.pages.text import number
+from paifuser_lab.bench.precision import PrecisionBench, PrecisionModel, PrecisionRow
 from paifuser_lab.bench.prune import PruneBench
 from paifuser_lab.bench.prune_rows import PruneRow
 from paifuser_lab.bench.sensitivity import SensitivityBench
@@ -31,12 +36,16 @@ from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
     AttentionCost,
     AttentionLayer,
+    CheckpointPlan,
     Comparison,
     Measurement,
     Method,
+    PeakBytes,
     Reason,
+    Record,
     Sensitivity,
     SideBySide,
+    StepOptions,
 )
 
 ROOT = Path(__file__).parent.parent.parent
@@ -128,9 +137,11 @@ def test_a_block_without_a_record_names_its_command(tmp_path):
         assert re.fullmatch(r"Not measured yet: `paifuser-lab (.*)` measures it\.\n", text), name
 
 
-def headed(folder: Path, *names: str, processor: str = "CPU · AVX2 · 2 cores") -> None:
-    """Copies of the records with a header of this processor."""
-    header = Header(
+def headed(
+    folder: Path, name: str, record: Record, processor: str = "CPU · AVX2 · 2 cores"
+) -> None:
+    """Save a record with a header of this processor."""
+    known = Header(
         processor=processor,
         model="CPU",
         isa=("avx2",),
@@ -139,33 +150,91 @@ def headed(folder: Path, *names: str, processor: str = "CPU · AVX2 · 2 cores")
         commit="abc1234",
         versions={"torch": "2.13.0", "nncf": "3.0"},
     )
-    for name in names:
-        content = json.loads((MEASURED / f"{name}.json").read_text(encoding="utf-8"))
-        content["measured"] = header.model_dump(mode="json")
-        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    path = record.save(folder / f"{name}.json")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({"measured": known.model_dump(mode="json"), **content}))
+
+
+HAND = HandRatio(
+    plan="openvino",
+    best_by_hand="by hand: openvino · 1",
+    plan_ms=5.0,
+    by_hand_ms=5.0,
+    ratio=1.0,
+    interval=(0.9, 1.1),
+    all_ms={"by hand: eager · 1": 10.0, "by hand: eager · 2": 8.0, "by hand: openvino · 1": 5.0},
+)
+MODELS = ModelsBench(machine="here", comparisons=(comparison(),), by_hand={"net": HAND})
+
+
+def fused() -> FuseBench:
+    """A model twice as fast with `fuse`, and four times frozen by Inductor."""
+    compared = comparison(fuse=0.9, **{"inductor frozen": 0.9})
+    base, fuse, frozen = compared.rows
+    rows = (base, fuse.model_copy(update={"steps": ("fuse",)}), frozen)
+    other = compared.model_copy(update={"rows": rows, "workload": "other"})
+    return FuseBench(
+        machine="here", comparisons=(compared.model_copy(update={"rows": rows}), other)
+    )
+
+
+def quantized() -> PrecisionBench:
+    """A model in int8, in int8 in bf16, and by NNCF."""
+    ways = {
+        "by hand: eager · 1": (10.0, 0.0),
+        "by hand: eager · 2": (12.0, 0.0),
+        "by hand: openvino · 1": (5.0, 1e-7),
+        "int8 · 1": (4.0, 0.01),
+        "int8 → openvino · 1 thread": (2.0, 0.01),
+        "int8 → openvino in bf16 · 1 thread": (1.0, 0.02),
+        "OpenVINO NNCF int8 · 2": (1.6, 0.03),
+    }
+    rows = [
+        PrecisionRow(name=name, is_ours="→" in name, ms=ms, error=error)
+        for name, (ms, error) in ways.items()
+    ]
+    models = (PrecisionModel(workload="net", rows=tuple(rows)),)
+    return PrecisionBench(machine="here", models=models)
 
 
 def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path):
-    headed(tmp_path, "models", "fuse", "precision", "prune")
+    headed(tmp_path, "models", MODELS)
+    headed(tmp_path, "fuse", fused())
+    headed(tmp_path, "precision", quantized())
+    shutil.copy(MEASURED / "prune.json", tmp_path)
     text = block("summary", tmp_path)
-    best, peers = "5.77 × (1.5e-2) | 7.10 × (1.5e-2)", "1.48 × | 1.56 × | 2.03 ×"
-    assert f"| resnet18 | 1.64 × | {peers} | 3.21 × | {best} |" in text, "int8 is int8, not bf16"
+    peers = "2.00 × | 4.00 × | 2.00 ×"
+    int8 = "2.50 × | 5.00 × (1.0e-2) | 6.25 × (3.0e-2)"
+    assert f"| net | 1.60 × | {peers} | {int8} |" in text, "int8 is not int8 in bf16"
     assert "All on CPU · AVX2 · 2 cores, batch 1" in text and "left out" not in text
     assert "on 80 of 80 architectures." in text and "distilled" not in text
 
 
 def test_the_readme_s_table_leaves_out_what_another_processor_measured(tmp_path):
-    headed(tmp_path, "models", "precision", "memory")
-    headed(tmp_path, "fuse", "profile", processor="CPU · AVX-512 · 2 cores")
+    other = "CPU · AVX-512 · 2 cores"
+    headed(tmp_path, "models", MODELS)
+    headed(tmp_path, "precision", quantized())
+    headed(tmp_path, "fuse", fused(), processor=other)
+    headed(tmp_path, "memory", Record.load(MEASURED / "memory.json"))
+    headed(tmp_path, "profile", Record.load(MEASURED / "profile.json"), processor=other)
     text = block("summary", tmp_path)
-    assert "| resnet18 | 1.64 × | – | – | 2.03 × |" in text and "convnext-t" not in text
-    assert "left out: `fuse` and Inductor on CPU · AVX-512 · 2 cores." in text
-    assert "of the latency (on CPU · AVX-512 · 2 cores)." in text
-    assert "3.07 × (2.73–3.19)." in text, "the pools are of the table's processor"
+    assert "| net | 1.60 × | – | – | 2.00 × |" in text and "| other |" not in text
+    assert f"left out: `fuse` and Inductor on {other}." in text
+    assert f"of the latency (on {other})." in text
+    assert "(on CPU · AVX2" not in text, "the pools are of the table's processor"
+
+
+def test_a_record_from_before_headers_is_of_the_machine_that_it_names(tmp_path):
+    MODELS.save(tmp_path / "models.json")
+    fused().save(tmp_path / "fuse.json")
+    quantized().model_copy(update={"machine": "there"}).save(tmp_path / "precision.json")
+    text = block("summary", tmp_path)
+    assert "All on here, batch 1" in text
+    assert "| net | 1.60 × | 2.00 × | 4.00 × | – |" in text and "OpenVINO on there." in text
 
 
 def test_a_block_says_when_and_with_what_it_was_measured(tmp_path):
-    headed(tmp_path, "precision")
+    headed(tmp_path, "precision", quantized())
     assert block("precision", tmp_path).endswith(
         "| Measured on 2026-11-25 at abc1234 with torch 2.13.0, nncf 3.0."
     )
@@ -178,10 +247,10 @@ def test_a_block_says_how_many_commits_have_changed_what_it_measures(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("<!-- measured:trust -->\n<!-- /measured -->\n", encoding="utf-8")
     commit(tmp_path, "measure")
-    headed(measured, "trust")
+    headed(measured, "trust", Record.load(MEASURED / "trust.json"))
     rewrite(tmp_path)
     assert "Measured before" not in page.read_text(), "git does not know the commit"
-    shutil.copy(MEASURED / "trust.json", measured)
+    Record.load(MEASURED / "trust.json").save(measured / "trust.json")
     first = commit(tmp_path, "docs")
     rewrite(tmp_path)
     assert "Measured before" not in page.read_text(), "nothing has changed since the record"
@@ -271,10 +340,14 @@ def test_the_command_finds_a_figure_that_differs_from_the_record_and_corrects_it
     assert CliRunner().invoke(command, ["pages", str(tmp_path), "--check"]).exit_code == 0
 
 
-def test_both_runs_against_the_fastest_direct_call_are_shown():
-    text = block("models", MEASURED)
-    assert "| 0.95 (0.88–1.00) |" in text and "| 0.94 (0.77–1.06) |" in text
-    assert "mobilenetv2, again" in text and "| 0.99 (0.98–1.01) |" in text
+def test_a_second_run_stands_beside_a_first_one_from_before_headers(tmp_path):
+    for name in ("models", "mobilenetv2_vit-s"):
+        MODELS.save(tmp_path / f"{name}.json")
+    again = "net, again"
+    assert again in block("models", tmp_path) and "first run" in block("models", tmp_path)
+    headed(tmp_path, "models", MODELS)
+    text = block("models", tmp_path)
+    assert "| 1.00 (0.90–1.10) |" in text and again not in text and "first run" not in text
 
 
 def test_build_times_are_shown_with_both_caches(tmp_path):
@@ -413,31 +486,69 @@ def test_agreement_and_segmentation_are_shown(tmp_path):
     assert text.endswith("One seed.")
 
 
-def test_what_stays_past_its_limit_and_formats_that_all_stay_fp32_are_said_first():
-    text = block("checkpoints", MEASURED)
+def test_a_step_that_stays_past_its_limit_is_named(tmp_path):
+    plan = CheckpointPlan(
+        workload="net",
+        machine="here",
+        limit_bytes=600,
+        plain_bytes=1000,
+        predicted_bytes=590,
+        measured_plain_bytes=1000,
+        measured_bytes=910,
+    )
+    within = plan.model_copy(update={"workload": "small", "measured_bytes": 590})
+    measured = CheckpointsBench(machine="here", share=0.6, plans=(plan, within))
+    measured.save(tmp_path / "checkpoints.json")
+    text = block("checkpoints", tmp_path)
     assert "with a limit of 60 % of its peak" in text
-    assert "resnet18 stays at 91 %, past that limit. Peaks" in text
-    assert block("formats", MEASURED).startswith(
-        "**Formats by layer kept fp32 everywhere in 4 of 4 models.**"
-    )
+    assert "chooses; net stays at 91 %, past that limit. Peaks" in text
 
 
-def test_formats_that_were_chosen_are_counted(tmp_path):
+@pytest.mark.parametrize(
+    ("ways", "said"),
+    [
+        (["fp32"] * 4, "Formats by layer kept fp32 everywhere in 4 of 4 models."),
+        (
+            ["fp32", "fp32", "autocast bf16", "fp32"],
+            "Of 4 models, chosen was fp32 in 3 and autocast bf16 in 1.",
+        ),
+    ],
+)
+def test_which_formats_were_chosen_is_said_first(tmp_path, ways, said):
     measured = json.loads((MEASURED / "formats.json").read_text(encoding="utf-8"))
-    measured["data"]["rows"][0]["plan"]["way"] = "autocast bf16"
+    for row, way in zip(measured["data"]["rows"], ways, strict=True):
+        row["plan"]["way"] = way
     (tmp_path / "formats.json").write_text(json.dumps(measured), encoding="utf-8")
-    assert block("formats", tmp_path).startswith(
-        "**Of 4 models, chosen was fp32 in 3 and autocast bf16 in 1.**"
+    assert block("formats", tmp_path).startswith(f"**{said}**")
+
+
+def test_a_compressed_model_has_one_figure_of_speed_with_its_range(tmp_path):
+    runs = [
+        CompressedSeed(seed=seed, goal=0.1, measured=comparison(**dict.fromkeys(STAGES, 0.9)))
+        for seed in range(2)
+    ]
+    slow = runs[1].measured.rows[-1].model_copy(update={"speedup": 6.0})
+    rows = (*runs[1].measured.rows[:-1], slow)
+    measured = runs[1].measured.model_copy(update={"rows": rows})
+    runs[1] = runs[1].model_copy(update={"measured": measured})
+    CompressBench(machine="here", model="net", batch=4, recipe="", runs=tuple(runs)).save(
+        tmp_path / "compress.json"
     )
+    text = block("compress", tmp_path)
+    assert "| 12.5 % | 7.00 × (6.00–8.00) |" in text and "latency" not in text
 
 
-def test_a_compressed_model_has_one_figure_of_speed_with_its_range():
-    text = block("compress", MEASURED)
-    assert "| 1.3 % | 2.48 × (1.20–2.94) |" in text and "latency" not in text
-
-
-def test_the_process_stands_beside_what_torch_allocates():
-    text = block("memory_peak", MEASURED)
-    assert "90 of 90 within 10% of what torch's allocator gave out" in text
-    assert "1.16 to 32.60 × for a step of training, and at most 1.42 × and 100 MB in 90" in text
-    assert "| vit-s-tiny | 8, training | 3 | 3 | 1.000 | 85 | 32.60 |" in text
+def test_the_process_stands_beside_what_torch_allocates(tmp_path):
+    row = PeakRow(
+        model="net",
+        options=StepOptions(train=True),
+        batch=8,
+        held=PeakBytes(weights_bytes=10_000_000),
+        measured_bytes=10_000_000,
+        resident_bytes=85_000_000,
+    )
+    MemoryPeakBench(machine="here", threads=1, rows=(row,)).save(tmp_path / "memory_peak.json")
+    text = block("memory_peak", tmp_path)
+    assert "1 of 1 within 10% of what torch's allocator gave out" in text
+    assert "A process of its own took 8.50 to 8.50 × for a step of training, and at most" in text
+    assert "| net | 8, training | 10 | 10 | 1.000 | 85 | 8.50 |" in text
