@@ -27,7 +27,7 @@ from .text import paragraph
 
 # The file name of a record → the command that writes it, with `--json docs/measured/NAME.json`.
 COMMANDS = {
-    "models": "bench models resnet18 mobilenetv2 vit-s bert-base --by-hand",
+    "models": "bench models --by-hand",
     "advice": "bench advice --fit",
     "fuse": "bench fuse",
     "fuse_builds": "bench fuse --builds",
