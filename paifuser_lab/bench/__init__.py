@@ -2,6 +2,7 @@
 
 detector          the zoo's detector trained in both ways: time and mean average precision
 each              one measurement after another: failures are recorded, Ctrl-C keeps results
+header            where and on what a record was measured, written beside its data
 models            each model in each engine, and our plan against the fastest
 by_hand           engines called directly, as the baseline of the plan
 fuse              fused layers and attention against eager and compiled torch

@@ -22,7 +22,7 @@ from scipy.stats import spearmanr
 from ..comparison import compare
 from ..errors import MeasureError
 from ..loading.load import load
-from ..machine import hardware
+from ..machine import machine_label
 from ..profiler import profile
 from ..profiler.expected import (
     FILE,
@@ -236,7 +236,7 @@ def bench(names: tuple[str, ...] = (), *, seconds: float = 8.0) -> AdviceBench:
         lost.update({f"{name}, {row.name}": row.failure for row in compared.rows if row.failure})
 
     failures = measure_each(names or MODELS, measure)
-    return AdviceBench(machine=hardware().label, rows=tuple(rows), failures=lost | failures)
+    return AdviceBench(machine=machine_label(), rows=tuple(rows), failures=lost | failures)
 
 
 def rows_of(name: str, before: Profile, compared: Comparison) -> list[AdviceRow]:

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Literal
 
 from ..errors import MeasureError
-from ..machine import hardware
+from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Record
 from ..variant import apply
@@ -83,7 +83,7 @@ def bench(names: tuple[str, ...] = (), *, rounds: int = ROUNDS) -> BuildBench:
     """Build models one after another; a failure is recorded and the next one is built."""
     rows: list[BuildTime] = []
     failures = measure_each(names or MODELS, lambda name: rows.extend(_built(name, rounds)))
-    return BuildBench(machine=hardware().label, rounds=rounds, rows=tuple(rows), failures=failures)
+    return BuildBench(machine=machine_label(), rounds=rounds, rows=tuple(rows), failures=failures)
 
 
 def _built(name: str, rounds: int) -> Iterator[BuildTime]:

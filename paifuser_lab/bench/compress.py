@@ -14,7 +14,7 @@ from typing import Any
 from ..comparison import compare
 from ..errors import PaifuserError
 from ..loading.load import load
-from ..machine import hardware
+from ..machine import machine_label
 from ..recipe import Recipe
 from ..recipe.rounds import gradually
 from ..records import Comparison, Measurement, Record
@@ -95,7 +95,7 @@ def bench(
     failures = measure_each(tuple(chosen), measure)
     recipe = _recipe(goals[-1], epochs) if chosen else Recipe()
     return CompressBench(
-        machine=hardware().label,
+        machine=machine_label(),
         model=model,
         batch=BATCH,
         recipe=recipe.to_text(),
@@ -145,7 +145,6 @@ def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
         (after.parameters or 0) / (before.parameters or 1) for before, after in pairs
     )
     size = fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
-    latency = median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs)
     spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
     return {
         "parameters": f"{goal:.0%}",
@@ -154,7 +153,6 @@ def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
         "points lost": f"{fmean(lost):+.2f}{spread}",
         "left of the parameters": f"{parameters:.1%}",
         "of the size": f"{size:.1%}",
-        "of the latency": f"{latency:.1%}",
         "times as fast": f"{median(after.speedup or 0.0 for _, after in pairs):.2f} ×",
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..attention import attention_cost
 from ..comparison import compare
 from ..errors import MeasureError
-from ..machine import hardware
+from ..machine import machine_label
 from ..planner import plan_precision, recipe_of
 from ..profiler import explain, profile, side_by_side
 from ..recipe import Recipe
@@ -77,7 +77,7 @@ def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> E
     )
     return Experiment(
         name=name,
-        machine=hardware().label,
+        machine=machine_label(),
         comparisons=tuple(result for result in results if isinstance(result, Comparison)),
         promises=tuple(result for result in results if isinstance(result, SideBySide)),
         attention=tuple(result for result in results if isinstance(result, AttentionCost)),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..converter import export, exporters, target_of
 from ..errors import PaifuserError, first_line
-from ..machine import hardware
+from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import ExporterRow, Exporters, ExportReport, Record
 from ..variant import Variant, apply
@@ -122,7 +122,7 @@ def bench(
         "hard models",
     )
     return ExportBench(
-        machine=hardware().label,
+        machine=machine_label(),
         rows=tuple(rows),
         targets=tables[0] if tables else None,
         tricky=tuple(hard),

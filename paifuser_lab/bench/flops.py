@@ -7,7 +7,7 @@ from collections import Counter
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..loading.load import load, models
-from ..machine import hardware
+from ..machine import machine_label
 from ..profiler import profile
 from ..profiler.cost import is_counted_by_torch
 from ..records import Profile, Record
@@ -76,7 +76,7 @@ def bench(names: tuple[str, ...]) -> FlopsBench:
         rows.append(counted_row(work, profile(work, runs=1, seconds=SECONDS)))
 
     failures = measure_each(names or full_size(), count)
-    return FlopsBench(machine=hardware().name, rows=tuple(rows), failures=failures)
+    return FlopsBench(machine=machine_label(), rows=tuple(rows), failures=failures)
 
 
 def full_size() -> tuple[str, ...]:

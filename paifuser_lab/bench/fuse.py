@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..comparison import compare
 from ..engines import available_engines
-from ..machine import hardware
+from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Comparison, Record
 from ..variant.open import load
@@ -61,7 +61,7 @@ def bench(
         )
 
     failures = measure_each(names or MODELS, measure)
-    return FuseBench(machine=hardware().name, comparisons=tuple(comparisons), failures=failures)
+    return FuseBench(machine=machine_label(), comparisons=tuple(comparisons), failures=failures)
 
 
 def _recipes(work: Workload) -> list[Recipe]:

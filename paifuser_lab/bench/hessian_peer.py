@@ -17,7 +17,7 @@ from torch import nn
 
 from ..errors import MeasureError, MissingExtraError
 from ..loading.load import load
-from ..machine import hardware
+from ..machine import machine_label
 from ..progress import progress
 from ..records import LayerSensitivity, Record
 from ..saliency import sensitivity
@@ -83,7 +83,7 @@ def bench(names: tuple[str, ...]) -> HessianBench:
         for name in names or MODELS:
             traced.append(_measured(load(name)))
             shown.advance(doing=name)
-    return HessianBench(machine=hardware().label, models=tuple(traced))
+    return HessianBench(machine=machine_label(), models=tuple(traced))
 
 
 def _measured(work: Workload) -> TracedModel:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import PaifuserError
-from ..machine import hardware, threads
+from ..machine import machine_label, threads
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from ..progress import progress
 from ..quantization.layers.weights_only import WeightsOnly
@@ -132,7 +132,7 @@ def bench(
                 measured += _measured(Workload(model, inputs), count, seconds, engines, failures)
             shown.advance(doing=str(count))
     return Int4Bench(
-        machine=hardware().label,
+        machine=machine_label(),
         capability=torch.backends.cpu.get_cpu_capability(),
         parameters=sum(weight.numel() for weight in model.parameters()),
         rows=tuple(measured),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..machine import hardware
+from ..machine import machine_label
 from ..measure import (
     Candidate,
     MachineWatch,
@@ -122,7 +122,7 @@ def bench(
 
     failures = measure_each(tuple(cases), measure, "models and batches")
     return MemoryBench(
-        machine=hardware().label, threads=threads, rows=tuple(rows), failures=failures
+        machine=machine_label(), threads=threads, rows=tuple(rows), failures=failures
     )
 
 

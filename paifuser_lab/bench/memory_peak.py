@@ -13,13 +13,14 @@ from statistics import median
 from pydantic import Field
 
 from ..loading.load import load, models
-from ..machine import hardware
+from ..machine import machine_label
 from ..machine.host import threads
 from ..measure import peak_bytes
 from ..memory import predicted_peak
 from ..memory.predict.examples import real_subject
 from ..memory.predict.step import Observer, run
 from ..records import PeakBytes, Record, StepOptions, readable_bytes
+from ..records.predicted_peak import RESIDENT_MORE_BYTES, RESIDENT_RATIO, resident_bound
 from ..workload import Inputs, Workload, outside_inference
 from ..workload.batching import tensor_bytes
 from ..workload.seeding import preserve_rng
@@ -53,6 +54,16 @@ class PeakRow(Record):
     def outside_bytes(self) -> int | None:
         """What the process took beyond torch's allocator."""
         return None if self.resident_bytes is None else self.resident_bytes - self.measured_bytes
+
+    @property
+    def process_ratio(self) -> float | None:
+        """What the process took over what was predicted."""
+        return None if self.resident_bytes is None else self.resident_bytes / self.held.total_bytes
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the process took at most what `lab.fits` names for one."""
+        return (self.resident_bytes or 0) <= resident_bound(self.held.total_bytes)
 
 
 class MemoryPeakBench(Record):
@@ -90,14 +101,39 @@ class MemoryPeakBench(Record):
         """How far the predictions are off, and the failures, a line each."""
         lines = [f"{name}: {why}" for name, why in self.failures.items()]
         if self.rows:
+            lines[:0] = [self.process] if self.process else []
             ratios = sorted(row.ratio for row in self.rows)
             near = sum(abs(ratio - 1) <= TOLERANCE for ratio in ratios)
             lines.insert(
                 0,
-                f"{near} of {len(ratios)} within {TOLERANCE:.0%}; ratios from {ratios[0]:.3f} to "
-                f"{ratios[-1]:.3f}, median {median(ratios):.3f}",
+                f"{near} of {len(ratios)} within {TOLERANCE:.0%} of what torch's allocator gave "
+                f"out; ratios from {ratios[0]:.3f} to {ratios[-1]:.3f}, median "
+                f"{median(ratios):.3f}",
             )
         return "\n".join(lines)
+
+    @property
+    def process(self) -> str:
+        """How much more than predicted the processes took, and whether their bound held; '' where
+        none was measured.
+        """
+        known = [row for row in self.rows if row.resident_bytes is not None]
+        parts = []
+        for word, train in (("a call", False), ("a step of training", True)):
+            ratios = [
+                row.process_ratio
+                for row in self.rows
+                if row.options.train == train and row.process_ratio is not None
+            ]
+            if ratios:
+                parts.append(f"{min(ratios):.2f} to {max(ratios):.2f} × for {word}")
+        held = sum(row.is_bounded for row in known)
+        if not known:
+            return ""
+        return (
+            f"a process of its own took {' and '.join(parts)}, and at most {RESIDENT_RATIO} × and "
+            f"{readable_bytes(RESIDENT_MORE_BYTES)} in {held} of {len(known)}"
+        )
 
 
 def bench(
@@ -117,7 +153,7 @@ def bench(
 
     failures = measure_each(names or models(), measure)
     return MemoryPeakBench(
-        machine=hardware().label, threads=count, rows=tuple(rows), failures=failures
+        machine=machine_label(), threads=count, rows=tuple(rows), failures=failures
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import Field
 
 from ..errors import MeasureError
-from ..machine import hardware
+from ..machine import machine_label
 from ..measure import peak_resident_bytes
 from ..records import Record, readable_bytes
 
@@ -87,7 +87,7 @@ def bench(gigabytes: float = 1.0) -> SnapshotReading:
             lines = done.stderr.strip().splitlines() or ["it ended"]
             raise MeasureError(f"The snapshot was not read: {lines[-1].rstrip('.')}.")
         measured = json.loads(done.stdout.splitlines()[-1])
-        return SnapshotReading(machine=hardware().label, file_bytes=path.stat().st_size, **measured)
+        return SnapshotReading(machine=machine_label(), file_bytes=path.stat().st_size, **measured)
 
 
 def write_snapshot(path: Path, at_least: int, seed: int = 0) -> int:

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 from ..comparison import compare
 from ..engines import available_engines
-from ..loading.load import load, models
-from ..machine import hardware, thread_choices
+from ..loading.load import load
+from ..machine import machine_label, thread_choices
 from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ..planner import plan
 from ..recipe import Recipe
@@ -16,6 +16,8 @@ from ..variant import apply
 from ..workload import Workload, running
 from .by_hand import candidates as by_hand_candidates
 from .each import measure_each
+
+MODELS = ("resnet18", "mobilenetv2", "vit-s", "bert-base")
 
 
 class HandRatio(Record):
@@ -76,11 +78,6 @@ class ModelsBench(Record):
 
 def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBench:
     """Measure models one after another; a failure is recorded and the next one is measured."""
-    chosen = names or tuple(
-        name
-        for name in models()
-        if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps"))
-    )
     comparisons: list[Comparison] = []
     hands: dict[str, HandRatio] = {}
 
@@ -90,9 +87,9 @@ def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBen
         if by_hand:
             hands[name] = _against_hand(work, seconds)
 
-    failures = measure_each(chosen, measure)
+    failures = measure_each(names or MODELS, measure)
     return ModelsBench(
-        machine=hardware().name, comparisons=tuple(comparisons), by_hand=hands, failures=failures
+        machine=machine_label(), comparisons=tuple(comparisons), by_hand=hands, failures=failures
     )
 
 

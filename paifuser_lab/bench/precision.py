@@ -12,7 +12,7 @@ import torch
 
 from ..errors import PaifuserError
 from ..loading.load import load
-from ..machine import hardware, thread_choices
+from ..machine import machine_label, thread_choices
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from ..recipe import Recipe
 from ..records import Record
@@ -109,7 +109,7 @@ def bench(
     failures = measure_each(
         names or MODELS, lambda name: measured.append(_measured(load(name), seconds, peers))
     )
-    return PrecisionBench(machine=hardware().label, models=tuple(measured), failures=failures)
+    return PrecisionBench(machine=machine_label(), models=tuple(measured), failures=failures)
 
 
 def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> PrecisionModel:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..figures import figure
 from ..loading.load import load
-from ..machine import hardware
+from ..machine import machine_label
 from ..profiler import profile
 from ..records import Profile, Record
 from ..workload import Workload
@@ -93,7 +93,7 @@ def bench(names: tuple[str, ...]) -> ProfileBench:
     failures = measure_each(names or full_size(), lambda name: rows.append(_row(load(name))))
     profiled_s, drawn_s = _thousand_layers()
     return ProfileBench(
-        machine=hardware().name,
+        machine=machine_label(),
         rows=tuple(rows),
         thousand_layers_s=profiled_s,
         thousand_layers_drawn_s=drawn_s,

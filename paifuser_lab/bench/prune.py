@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MeasureError, PaifuserError
-from ..machine import hardware, threads
+from ..machine import machine_label, threads
 from ..progress import progress
 from ..recipe import Recipe
 from ..records import Record
@@ -111,7 +111,7 @@ def bench(
         seconds = {layers: _seconds_of(_deep(layers), ratio) for layers in depths}
         beside = _peer_rows(chosen, ratio) if peer else ()
     return PruneBench(
-        machine=hardware().name,
+        machine=machine_label(),
         ratio=ratio,
         rows=tuple(rows),
         layers_to_seconds=seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..machine import hardware
+from ..machine import machine_label
 from ..measure import Candidate, MachineWatch, peak_bytes, ratio_of_rounds, rounds_in_turn
 from ..memory.lifetimes import record
 from ..recipe import Recipe
@@ -104,9 +104,7 @@ def bench(
         lambda label: rows.append(row_of(*cases[label], seconds=seconds, threads=threads)),
         "models and batches",
     )
-    return ReuseBench(
-        machine=hardware().label, threads=threads, rows=tuple(rows), failures=failures
-    )
+    return ReuseBench(machine=machine_label(), threads=threads, rows=tuple(rows), failures=failures)
 
 
 def row_of(name: str, batch: int, *, seconds: float, threads: int) -> ReuseRow:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..loading.load import load
-from ..machine import hardware
+from ..machine import machine_label
 from ..records import Method, Record, Sensitivity
 from ..saliency import sensitivity
 from .each import measure_each
@@ -69,7 +69,7 @@ def bench(
         )
 
     failures = measure_each(names or MODELS, estimate)
-    return SensitivityBench(machine=hardware().name, records=tuple(records), failures=failures)
+    return SensitivityBench(machine=machine_label(), records=tuple(records), failures=failures)
 
 
 def _row(record: Sensitivity, method: Method) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import MeasureError
-from ..machine import hardware
+from ..machine import machine_label
 from ..records import Record
 from ..variant.open import load
 
@@ -117,7 +117,7 @@ def bench(
         raise MeasureError(f"The server of {name} answered nothing: {dict(tally.statuses)}.")
     p50, p95, p99 = np.percentile(tally.seconds, [50, 95, 99]) * 1e3
     return ServeBench(
-        machine=hardware().label,
+        machine=machine_label(),
         model=name,
         clients=clients,
         seconds=elapsed,

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from ..errors import StoppedError
-from ..machine import hardware
+from ..machine import machine_label
 from ..records import BatchingCurve, Record
 from ..stopping import NO_RESULT, keep_when_stopped
 from .each import INTERRUPTED, measure_each, measured
@@ -119,7 +119,7 @@ class _Run:
     def record(self) -> StreamBench:
         """What there is."""
         return StreamBench(
-            machine=hardware().label,
+            machine=machine_label(),
             service_ms=1e3 * SERVICE_S,
             rows=tuple(self.rows),
             overheads=self.overheads,

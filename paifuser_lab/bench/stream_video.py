@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..machine import hardware
+from ..machine import machine_label
 from ..records import Record, readable_bytes
 from ..streaming import Result
 from ..streaming.frame import Frame
@@ -88,7 +88,7 @@ def bench(*, frames: int = 96, workers: int = 2, sizes: tuple[str, ...] = ()) ->
         rows = tuple(
             _row(Path(folder), size, frames=frames, workers=workers) for size in sizes or SIZES
         )
-    return VideoBench(machine=hardware().label, workers=workers, rows=rows)
+    return VideoBench(machine=machine_label(), workers=workers, rows=rows)
 
 
 def street_clip(path: str | Path, frames: int, width: int, height: int, *, rate: int = 25) -> Path:

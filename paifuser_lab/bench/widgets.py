@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 
 from ..errors import MeasureError
-from ..machine import hardware
+from ..machine import machine_label
 from ..progress import progress
 from ..records import Record
 from .jupyterlab import Lab, Page, browsing, serving, showing, write_notebook
@@ -147,7 +147,7 @@ def bench(sizes: Sequence[int] = SIZES, clicks: int = CLICKS) -> WidgetsBench:
             for size in sizes:
                 rows.append(_measured(lab, browser, size, clicks))
                 shown.advance(doing=f"{size} rows")
-    return WidgetsBench(machine=hardware().name, clicks=clicks, rows=tuple(rows))
+    return WidgetsBench(machine=machine_label(), clicks=clicks, rows=tuple(rows))
 
 
 def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:

@@ -65,4 +65,6 @@ def bench_parallel(
 def _save(so_far: Record, json: Path | None) -> None:
     """Keep what was measured so far, however the rest ends."""
     if json is not None:
-        so_far.save(json)
+        from ..bench.header import save
+
+        save(so_far, json)

@@ -19,6 +19,7 @@ def bench_stream(
     seconds: Annotated[float, typer.Option(help="Time for each stream.", min=1)] = 8.0,
 ) -> None:
     """Run streams over simulated workers: rate against the ideal, faults, overhead, batching."""
+    from ..bench.header import save
     from ..bench.stream import ENGINES
     from ..bench.stream import bench as measure
 
@@ -28,4 +29,4 @@ def bench_stream(
     if json is None:
         _show_bench(measure(engines=chosen, seconds=seconds), None)
     else:  # each part is kept, as a killed process keeps nothing else
-        _show_bench(measure(engines=chosen, seconds=seconds, keep=lambda it: it.save(json)), json)
+        _show_bench(measure(engines=chosen, seconds=seconds, keep=lambda it: save(it, json)), json)

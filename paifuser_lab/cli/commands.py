@@ -11,6 +11,7 @@ from .terminal import print_table
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
 
+
 bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
 
 
@@ -40,10 +41,10 @@ def bench_kernels(
 @bench.command("models")
 def bench_models(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")
+        list[str] | None, typer.Argument(help="Models; four of the zoo where none is named.")
     ] = None,
     json: Json = None,
-    seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Most time for each measurement.")] = 30.0,
     by_hand: Annotated[
         bool,
         typer.Option("--by-hand", help="Also time each engine called directly, against the plan."),
@@ -61,7 +62,7 @@ def bench_fuse(
         list[str] | None, typer.Argument(help="Models; seven of the zoo where none is named.")
     ] = None,
     json: Json = None,
-    seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 30.0,
     batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     builds: Annotated[
@@ -319,4 +320,6 @@ def _show_bench(measured: Any, json: Path | None) -> None:
     print_table(measured.title, measured.table())
     typer.echo(getattr(measured, "summary", ""))
     if json is not None:
-        measured.save(json)
+        from ..bench.header import save
+
+        save(measured, json)

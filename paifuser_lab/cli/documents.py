@@ -22,6 +22,14 @@ from .commands import bench
 __all__ = ["bench"]
 
 
+@bench.callback()
+def began() -> None:
+    """Note the commit that is about to run: a bench may take hours, and another may come."""
+    from ..bench.header import commit
+
+    commit()
+
+
 @bench.command("pages")
 def bench_pages(
     root: Annotated[

@@ -53,7 +53,8 @@ def machine_label() -> str:
     device_name = os.environ.get("PAIFUSER_HARDWARE", "").strip()
     facts = host_facts()
     if device_name:
-        facts = facts.model_copy(update={"name": find_device(device_name)[0].name})
+        name = find_device(device_name)[0].name
+        facts = facts.model_copy(update={"name": name, "source": "published"})
     return facts.label
 
 

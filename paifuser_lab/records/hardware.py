@@ -9,6 +9,14 @@ from .record import Record
 from .text import counted, html_table, readable_bytes, text_table
 
 COLUMNS = ("fp32 GFLOP/s", "bf16 GFLOP/s", "fp16 GFLOP/s", "int8 GOP/s", "GB/s")  # of RATES
+# What makes one processor faster than another of its name: words of `isa`, and how pages name them.
+# Of a line the first that is there is named.
+UNITS = (
+    (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sve", "SVE"), ("neon", "NEON")),
+    (("amx_tile", "AMX"),),
+    (("avx512_vnni", "VNNI"), ("avx_vnni", "VNNI"), ("i8mm", "i8mm"), ("dotprod", "dotprod")),
+    (("avx512_bf16", "bf16"), ("amx_bf16", "bf16"), ("bf16", "bf16")),
+)
 RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gbs")
 
 
@@ -93,8 +101,17 @@ class Hardware(Record):
 
     @property
     def label(self) -> str:
-        """The machine as other records name it."""
-        return f"{self.name} · {self.physical_cores} cores"
+        """The machine as other records name it: AMD EPYC · AVX-512 VNNI bf16 · 2 cores."""
+        parts = [self.name, self.units, counted(self.physical_cores, "core")]
+        return " · ".join(part for part in parts if part)
+
+    @property
+    def units(self) -> str:
+        """The units of the processor that matter for speed; '' for a device from a datasheet."""
+        if self.source == "published":
+            return ""
+        named = (next((name for word, name in line if word in self.isa), "") for line in UNITS)
+        return " ".join(name for name in named if name)
 
     @property
     def title(self) -> str:

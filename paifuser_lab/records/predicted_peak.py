@@ -31,6 +31,11 @@ ABOUT: dict[str, str] = {
 }
 
 
+def resident_bound(peak_bytes: int) -> int:
+    """What a process on a CPU takes at the most, where torch allocates this much."""
+    return int(RESIDENT_RATIO * peak_bytes) + RESIDENT_MORE_BYTES
+
+
 class StepOptions(Record):
     """What the memory of a call or of a training step depends on, beside model and batch.
 
@@ -104,7 +109,7 @@ class PredictedPeak(Record):
         """
         if self.device != "cpu":
             return None
-        return int(RESIDENT_RATIO * self.peak_bytes) + RESIDENT_MORE_BYTES
+        return resident_bound(self.peak_bytes)
 
     @property
     def title(self) -> str:
@@ -178,7 +183,8 @@ class FitRemedy(Record):
 
 
 class Fit(Record):
-    """Whether a call or a training step fits into a memory limit, and what would make more fit.
+    """Whether what torch allocates for a call or a training step fits into a memory limit, and what
+    would make more fit. A process takes more than that: `is_process_within`.
 
     `largest_batch` is the largest that fits; None if not even the smallest that the model takes
     does. `is_open` means that larger ones than those tried fit as well.
@@ -204,13 +210,22 @@ class Fit(Record):
         return self.predicted.peak_bytes <= self.limit_bytes
 
     @property
+    def is_process_within(self) -> bool | None:
+        """Whether the most that a process may take is within the limit; None where unknown."""
+        resident = self.predicted.resident_bytes
+        return None if resident is None else resident <= self.limit_bytes
+
+    @property
     def title(self) -> str:
         """Whether it fits, in a line."""
         peak = self.predicted
         verb = "fits" if self.is_within else "does not fit"
+        if self.is_within and self.is_process_within is False:
+            verb = "fits, its process may not"
         return (
             f"{peak.workload}, {peak.options}, batch {peak.batch} on {peak.device} {verb}: "
-            f"{readable_bytes(peak.peak_bytes)} of {readable_bytes(self.limit_bytes)}"
+            f"torch allocates {readable_bytes(peak.peak_bytes)} of "
+            f"{readable_bytes(self.limit_bytes)}"
         )
 
     @property
@@ -228,11 +243,11 @@ class Fit(Record):
         resident = self.predicted.resident_bytes
         if resident is None:
             return ""
-        verdict = "past the limit" if resident > self.limit_bytes else "within the limit"
+        verdict = "within the limit" if self.is_process_within else "past the limit"
         return (
-            f"Of the system a process may take up to {readable_bytes(resident)}, {verdict}: on the "
-            f"measured models it was at most {RESIDENT_RATIO} times the prediction and "
-            f"{readable_bytes(RESIDENT_MORE_BYTES)}."
+            f"That is of what torch allocates. A process may take up to {readable_bytes(resident)} "
+            f"for it, {verdict}: on the measured models it was at most {RESIDENT_RATIO} times that "
+            f"and {readable_bytes(RESIDENT_MORE_BYTES)}."
         )
 
     @property

@@ -24,7 +24,8 @@ def test_models_are_predicted_and_measured_and_a_failure_is_recorded(tmp_path):
     assert row.ratio == pytest.approx(1.0, abs=0.1)
     (shown,) = measured.table()
     assert shown["model"] == "vit-s-tiny" and shown["resident"] == "–"
-    assert "1 of 1 within 10%" in measured.summary and "no-such-model" in measured.summary
+    assert "1 of 1 within 10%" in measured.summary and "a process" not in measured.summary
+    assert "no-such-model" in measured.summary
     assert MemoryPeakBench.load(measured.save(tmp_path / "bench.json")) == measured
 
 
@@ -39,7 +40,17 @@ def test_a_prediction_that_is_off_is_counted_as_off():
     )
     measured = MemoryPeakBench(machine="a machine", threads=1, rows=(row,))
     assert row.outside_bytes == 50 and measured.table()[0]["of"] == "training, batch 8"
-    assert measured.summary.startswith("0 of 1 within 10%; ratios from 1.200")
+    assert measured.summary.splitlines() == [
+        "0 of 1 within 10% of what torch's allocator gave out; ratios from 1.200 to 1.200, median "
+        "1.200",
+        "a process of its own took 1.25 to 1.25 × for a step of training, and at most 1.42 × and "
+        "100 MB in 1 of 1",
+    ]
+    past = row.model_copy(update={"resident_bytes": 200_000_000})
+    assert (
+        not past.is_bounded
+        and "100 MB in 0 of 1" in measured.model_copy(update={"rows": (past,)}).summary
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")

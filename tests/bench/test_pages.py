@@ -13,13 +13,20 @@ import pytest
 from typer.testing import CliRunner
 
 from paifuser_lab.bench.builds import BuildBench, BuildTime
+from paifuser_lab.bench.checkpoints import CheckpointsBench
 from paifuser_lab.bench.compress import STAGES, CompressBench, CompressedSeed
 from paifuser_lab.bench.experiments import Experiment
 from paifuser_lab.bench.flops import FlopsBench, FlopsRow
+from paifuser_lab.bench.fuse import FuseBench
+from paifuser_lab.bench.header import Header, git, header
 from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
-from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render
+from paifuser_lab.bench.memory_peak import MemoryPeakBench, PeakRow
+from paifuser_lab.bench.models import HandRatio, ModelsBench
+from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render, rewrite
 from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS
+from paifuser_lab.bench.pages.changed import ROOMS
 from paifuser_lab.bench.pages.text import number
+from paifuser_lab.bench.precision import PrecisionBench, PrecisionModel, PrecisionRow
 from paifuser_lab.bench.prune import PruneBench
 from paifuser_lab.bench.prune_rows import PruneRow
 from paifuser_lab.bench.sensitivity import SensitivityBench
@@ -29,12 +36,16 @@ from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
     AttentionCost,
     AttentionLayer,
+    CheckpointPlan,
     Comparison,
     Measurement,
     Method,
+    PeakBytes,
     Reason,
+    Record,
     Sensitivity,
     SideBySide,
+    StepOptions,
 )
 
 ROOT = Path(__file__).parent.parent.parent
@@ -126,13 +137,161 @@ def test_a_block_without_a_record_names_its_command(tmp_path):
         assert re.fullmatch(r"Not measured yet: `paifuser-lab (.*)` measures it\.\n", text), name
 
 
+def headed(
+    folder: Path, name: str, record: Record, processor: str = "CPU · AVX2 · 2 cores"
+) -> None:
+    """Save a record with a header of this processor."""
+    known = Header(
+        processor=processor,
+        model="CPU",
+        isa=("avx2",),
+        cores=2,
+        date="2026-11-25",
+        commit="abc1234",
+        versions={"torch": "2.13.0", "nncf": "3.0"},
+    )
+    path = record.save(folder / f"{name}.json")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({"measured": known.model_dump(mode="json"), **content}))
+
+
+HAND = HandRatio(
+    plan="openvino",
+    best_by_hand="by hand: openvino · 1",
+    plan_ms=5.0,
+    by_hand_ms=5.0,
+    ratio=1.0,
+    interval=(0.9, 1.1),
+    all_ms={"by hand: eager · 1": 10.0, "by hand: eager · 2": 8.0, "by hand: openvino · 1": 5.0},
+)
+MODELS = ModelsBench(machine="here", comparisons=(comparison(),), by_hand={"net": HAND})
+
+
+def fused() -> FuseBench:
+    """A model twice as fast with `fuse`, and four times frozen by Inductor."""
+    compared = comparison(fuse=0.9, **{"inductor frozen": 0.9})
+    base, fuse, frozen = compared.rows
+    rows = (base, fuse.model_copy(update={"steps": ("fuse",)}), frozen)
+    other = compared.model_copy(update={"rows": rows, "workload": "other"})
+    return FuseBench(
+        machine="here", comparisons=(compared.model_copy(update={"rows": rows}), other)
+    )
+
+
+def quantized() -> PrecisionBench:
+    """A model in int8, in int8 in bf16, and by NNCF."""
+    ways = {
+        "by hand: eager · 1": (10.0, 0.0),
+        "by hand: eager · 2": (12.0, 0.0),
+        "by hand: openvino · 1": (5.0, 1e-7),
+        "int8 · 1": (4.0, 0.01),
+        "int8 → openvino · 1 thread": (2.0, 0.01),
+        "int8 → openvino in bf16 · 1 thread": (1.0, 0.02),
+        "OpenVINO NNCF int8 · 2": (1.6, 0.03),
+    }
+    rows = [
+        PrecisionRow(name=name, is_ours="→" in name, ms=ms, error=error)
+        for name, (ms, error) in ways.items()
+    ]
+    models = (PrecisionModel(workload="net", rows=tuple(rows)),)
+    return PrecisionBench(machine="here", models=models)
+
+
 def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path):
-    for name in ("fuse", "prune"):
-        shutil.copy(MEASURED / f"{name}.json", tmp_path)
+    headed(tmp_path, "models", MODELS)
+    headed(tmp_path, "fuse", fused())
+    headed(tmp_path, "precision", quantized())
+    shutil.copy(MEASURED / "prune.json", tmp_path)
     text = block("summary", tmp_path)
-    assert "| resnet18 | – | 1.48 × | – | – | – | – |" in text
+    peers = "2.00 × | 4.00 × | 2.00 ×"
+    int8 = "2.50 × | 5.00 × (1.0e-2) | 6.25 × (3.0e-2)"
+    assert f"| net | 1.60 × | {peers} | {int8} |" in text, "int8 is not int8 in bf16"
+    assert "All on CPU · AVX2 · 2 cores, batch 1" in text and "left out" not in text
     assert "on 80 of 80 architectures." in text and "distilled" not in text
-    assert "| resnet18 | 1.64 × | 1.48 × | 3.21 × |" in block("summary", MEASURED)
+
+
+def test_the_readme_s_table_leaves_out_what_another_processor_measured(tmp_path):
+    other = "CPU · AVX-512 · 2 cores"
+    headed(tmp_path, "models", MODELS)
+    headed(tmp_path, "precision", quantized())
+    headed(tmp_path, "fuse", fused(), processor=other)
+    headed(tmp_path, "memory", Record.load(MEASURED / "memory.json"))
+    headed(tmp_path, "profile", Record.load(MEASURED / "profile.json"), processor=other)
+    text = block("summary", tmp_path)
+    assert "| net | 1.60 × | – | – | 2.00 × |" in text and "| other |" not in text
+    assert f"left out: `fuse` and Inductor on {other}." in text
+    assert f"of the latency (on {other})." in text
+    assert "(on CPU · AVX2" not in text, "the pools are of the table's processor"
+
+
+def test_a_record_from_before_headers_is_of_the_machine_that_it_names(tmp_path):
+    MODELS.save(tmp_path / "models.json")
+    fused().save(tmp_path / "fuse.json")
+    quantized().model_copy(update={"machine": "there"}).save(tmp_path / "precision.json")
+    text = block("summary", tmp_path)
+    assert "All on here, batch 1" in text
+    assert "| net | 1.60 × | 2.00 × | 4.00 × | – |" in text and "OpenVINO on there." in text
+
+
+def test_a_block_says_when_and_with_what_it_was_measured(tmp_path):
+    headed(tmp_path, "precision", quantized())
+    assert block("precision", tmp_path).endswith(
+        "| Measured on 2026-11-25 at abc1234 with torch 2.13.0, nncf 3.0."
+    )
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_block_says_how_many_commits_have_changed_what_it_measures(tmp_path):
+    measured = tmp_path / "docs" / "measured"
+    measured.mkdir(parents=True)
+    page = tmp_path / "README.md"
+    page.write_text("<!-- measured:trust -->\n<!-- /measured -->\n", encoding="utf-8")
+    commit(tmp_path, "measure")
+    headed(measured, "trust", Record.load(MEASURED / "trust.json"))
+    rewrite(tmp_path)
+    assert "Measured before" not in page.read_text(), "git does not know the commit"
+    Record.load(MEASURED / "trust.json").save(measured / "trust.json")
+    first = commit(tmp_path, "docs")
+    rewrite(tmp_path)
+    assert "Measured before" not in page.read_text(), "nothing has changed since the record"
+    commit(tmp_path, "comparison", "zoo")
+    commit(tmp_path, "zoo")
+    rewrite(tmp_path)
+    sentence = "_Measured before 1 commit to `comparison`._\n<!-- /measured -->"
+    assert sentence in page.read_text()
+    commit(tmp_path, "measure", "comparison")
+    assert rewrite(tmp_path, check=True) == {}, "the check does not follow later commits"
+    content = json.loads((measured / "trust.json").read_text())
+    content["measured"] = header().model_dump(mode="json") | {"commit": f"{first}+"}
+    (measured / "trust.json").write_text(json.dumps(content), encoding="utf-8")
+    rewrite(tmp_path)
+    sentence = "_Measured before 2 commits to `comparison` and `measure`._\n<!-- /measured -->"
+    assert sentence in page.read_text(), "counted from the record's own commit"
+    shutil.rmtree(tmp_path / ".git")
+    rewrite(tmp_path)
+    assert sentence in page.read_text(), "without git it stays"
+
+
+def commit(root: Path, *rooms: str) -> str:
+    """Commit a change of these rooms; returns the commit."""
+    for room in rooms:
+        file = root / "paifuser_lab" / room / "code.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{file.read_text() if file.exists() else ''}#\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "change"]):
+        assert git(root, *words) is not None
+    return git(root, "rev-parse", "--short", "HEAD") or ""
+
+
+def test_every_record_names_rooms_that_it_measures():
+    assert ROOMS.keys() == COMMANDS.keys()
+    missing = {room for rooms in ROOMS.values() for room in rooms} - {
+        path.relative_to(ROOT / "paifuser_lab").as_posix()
+        for path in (ROOT / "paifuser_lab").rglob("*")
+        if path.is_dir()
+    }
+    assert not missing
 
 
 def test_training_has_a_row_a_model_with_what_was_chosen_beside_the_best_way(tmp_path):
@@ -146,8 +305,8 @@ def test_training_has_a_row_a_model_with_what_was_chosen_beside_the_best_way(tmp
     text = block("train", tmp_path)
     assert "| net | 10 | 2.40 (2.40–2.40) | 2.50 (2.50–2.50) | channels_last | " in text
     assert "1.5 (1–2) → 3; judging 1.5 % |" in text
-    shutil.copy(MEASURED / "fuse.json", tmp_path)
-    assert "training loop: net 2.40 × (2.40–2.40)." in block("summary", tmp_path)
+    shutil.copy(MEASURED / "models.json", tmp_path)
+    assert "training loop: net 2.40 × (2.40–2.40) (on here)." in block("summary", tmp_path)
 
 
 def test_large_numbers_have_no_exponent():
@@ -181,10 +340,14 @@ def test_the_command_finds_a_figure_that_differs_from_the_record_and_corrects_it
     assert CliRunner().invoke(command, ["pages", str(tmp_path), "--check"]).exit_code == 0
 
 
-def test_both_runs_against_the_fastest_direct_call_are_shown():
-    text = block("models", MEASURED)
-    assert "| 0.95 (0.88–1.00) |" in text and "| 0.94 (0.77–1.06) |" in text
-    assert "mobilenetv2, again" in text and "| 0.99 (0.98–1.01) |" in text
+def test_a_second_run_stands_beside_a_first_one_from_before_headers(tmp_path):
+    for name in ("models", "mobilenetv2_vit-s"):
+        MODELS.save(tmp_path / f"{name}.json")
+    again = "net, again"
+    assert again in block("models", tmp_path) and "first run" in block("models", tmp_path)
+    headed(tmp_path, "models", MODELS)
+    text = block("models", tmp_path)
+    assert "| 1.00 (0.90–1.10) |" in text and again not in text and "first run" not in text
 
 
 def test_build_times_are_shown_with_both_caches(tmp_path):
@@ -321,3 +484,71 @@ def test_agreement_and_segmentation_are_shown(tmp_path):
     text = block("segmentation", tmp_path)
     assert "accuracy 0.990 → 0.700 (0.500 right after one cut, untrained), 4.00 × as fast." in text
     assert text.endswith("One seed.")
+
+
+def test_a_step_that_stays_past_its_limit_is_named(tmp_path):
+    plan = CheckpointPlan(
+        workload="net",
+        machine="here",
+        limit_bytes=600,
+        plain_bytes=1000,
+        predicted_bytes=590,
+        measured_plain_bytes=1000,
+        measured_bytes=910,
+    )
+    within = plan.model_copy(update={"workload": "small", "measured_bytes": 590})
+    measured = CheckpointsBench(machine="here", share=0.6, plans=(plan, within))
+    measured.save(tmp_path / "checkpoints.json")
+    text = block("checkpoints", tmp_path)
+    assert "with a limit of 60 % of its peak" in text
+    assert "chooses; net stays at 91 %, past that limit. Peaks" in text
+
+
+@pytest.mark.parametrize(
+    ("ways", "said"),
+    [
+        (["fp32"] * 4, "Formats by layer kept fp32 everywhere in 4 of 4 models."),
+        (
+            ["fp32", "fp32", "autocast bf16", "fp32"],
+            "Of 4 models, chosen was fp32 in 3 and autocast bf16 in 1.",
+        ),
+    ],
+)
+def test_which_formats_were_chosen_is_said_first(tmp_path, ways, said):
+    measured = json.loads((MEASURED / "formats.json").read_text(encoding="utf-8"))
+    for row, way in zip(measured["data"]["rows"], ways, strict=True):
+        row["plan"]["way"] = way
+    (tmp_path / "formats.json").write_text(json.dumps(measured), encoding="utf-8")
+    assert block("formats", tmp_path).startswith(f"**{said}**")
+
+
+def test_a_compressed_model_has_one_figure_of_speed_with_its_range(tmp_path):
+    runs = [
+        CompressedSeed(seed=seed, goal=0.1, measured=comparison(**dict.fromkeys(STAGES, 0.9)))
+        for seed in range(2)
+    ]
+    slow = runs[1].measured.rows[-1].model_copy(update={"speedup": 6.0})
+    rows = (*runs[1].measured.rows[:-1], slow)
+    measured = runs[1].measured.model_copy(update={"rows": rows})
+    runs[1] = runs[1].model_copy(update={"measured": measured})
+    CompressBench(machine="here", model="net", batch=4, recipe="", runs=tuple(runs)).save(
+        tmp_path / "compress.json"
+    )
+    text = block("compress", tmp_path)
+    assert "| 12.5 % | 7.00 × (6.00–8.00) |" in text and "latency" not in text
+
+
+def test_the_process_stands_beside_what_torch_allocates(tmp_path):
+    row = PeakRow(
+        model="net",
+        options=StepOptions(train=True),
+        batch=8,
+        held=PeakBytes(weights_bytes=10_000_000),
+        measured_bytes=10_000_000,
+        resident_bytes=85_000_000,
+    )
+    MemoryPeakBench(machine="here", threads=1, rows=(row,)).save(tmp_path / "memory_peak.json")
+    text = block("memory_peak", tmp_path)
+    assert "1 of 1 within 10% of what torch's allocator gave out" in text
+    assert "A process of its own took 8.50 to 8.50 × for a step of training, and at most" in text
+    assert "| net | 8, training | 10 | 10 | 1.000 | 85 | 8.50 |" in text

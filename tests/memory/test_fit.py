@@ -297,6 +297,7 @@ def test_what_a_process_may_take_in_all_is_compared_with_the_limit():
     assert fit.predicted.resident_bytes == resident and "within the limit" in fit.process_sentence
     tight = fit.model_copy(update={"limit_bytes": resident - 1})
     assert tight.is_within and "past the limit" in tight.process_sentence
+    assert "fits: torch allocates" in fit.title and "fits, its process may not:" in tight.title
     for shown in (str(tight), tight._repr_html_()):
         assert tight.process_sentence in shown
     on_a_gpu = fit.predicted.model_copy(update={"device": "cuda"})

@@ -340,4 +340,29 @@ def test_hardware_reads_as_a_table_of_its_ceilings() -> None:
     assert header.startswith("ceilings, measured") and header.endswith("GB/s")
     assert row.split() == ["1", "thread", "1,234", "–", "–", "–", "26"]
     assert "a &lt;b&gt;CPU" in machine._repr_html_() and "GFLOP" in machine._repr_html_()
-    assert repr(machine) == "Hardware(a <b>CPU · 1 cores)"
+    assert repr(machine) == "Hardware(a <b>CPU · AVX2 · 1 core)"
+
+
+@pytest.mark.parametrize(
+    ("isa", "units"),
+    [
+        (("avx2", "fma"), "AVX2"),
+        (("avx2", "avx_vnni"), "AVX2 VNNI"),
+        (("avx2", "avx512f", "avx512_vnni", "avx512_bf16"), "AVX-512 VNNI bf16"),
+        (("avx512f", "avx512_vnni", "amx_tile", "amx_bf16"), "AVX-512 AMX VNNI bf16"),
+        (("neon", "fp16", "dotprod", "bf16", "i8mm"), "NEON i8mm bf16"),
+        ((), ""),
+    ],
+)
+def test_a_machine_s_short_name_has_the_units_that_make_it_fast(isa, units) -> None:
+    machine = Hardware(
+        name="CPU",
+        source="measured",
+        isa=isa,
+        physical_cores=2,
+        logical_cores=4,
+        memory_bytes=1,
+        ceilings=(),
+    )
+    assert machine.label == " · ".join(filter(None, ["CPU", units, "2 cores"]))
+    assert machine.model_copy(update={"source": "published"}).label == "CPU · 2 cores"

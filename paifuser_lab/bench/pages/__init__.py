@@ -5,6 +5,7 @@ A page marks the place of a block of measured text with `<!-- measured:NAME -->`
 record names the command that measures it.
 
     blocks        markers, the text between them, the files that have them, the commands
+    changed       whether what a record measured has changed since
     folder        the records
     summary       the one table of the README
     speed         latency of models, engines, fused layers, profiles and attention

@@ -21,12 +21,13 @@ from . import (
     training,
     workbench,
 )
+from .changed import SENTENCE, changed
 from .folder import Block, Records
 from .text import paragraph
 
 # The file name of a record → the command that writes it, with `--json docs/measured/NAME.json`.
 COMMANDS = {
-    "models": "bench models resnet18 mobilenetv2 vit-s bert-base --by-hand",
+    "models": "bench models --by-hand",
     "advice": "bench advice --fit",
     "fuse": "bench fuse",
     "fuse_builds": "bench fuse --builds",
@@ -72,16 +73,20 @@ RECORD_OF = {
     "kills": "parallel_kills",
     "builds": "fuse_builds",
     "segmentation": "compress_segnet",
-    "summary": "models",
     "targets": "export",
     "batching": "stream",
     "stream-video": "stream_video",
 }
 
 
+def records_of(block: str) -> tuple[str, ...]:
+    """The records that a block shows, the first of them its own."""
+    return summary.RECORDS if block == "summary" else (RECORD_OF.get(block, block),)
+
+
 def not_measured(block: str) -> str:
     """The text of a block without a record."""
-    command = COMMANDS[RECORD_OF.get(block, block)]
+    command = COMMANDS[records_of(block)[0]]
     return f"Not measured yet: `paifuser-lab {command}` measures it."
 
 
@@ -117,8 +122,11 @@ BLOCKS: dict[str, Block] = {
 }
 
 
-def render(text: str, folder: Path) -> str:
-    """The text with every block written from the records in a folder."""
+def render(text: str, folder: Path, root: Path | None = None) -> str:
+    """The text with every block written from the records in a folder.
+
+    With the checkout's `root` a block says what has changed since; without, it keeps its sentence.
+    """
     records = Records(folder)
 
     def write(match: re.Match[str]) -> str:
@@ -128,9 +136,22 @@ def render(text: str, folder: Path) -> str:
                 f"A page has a block '{name}' that is not defined; there are {', '.join(BLOCKS)}."
             )
         body = BLOCKS[name](records).strip() or not_measured(name)
-        return f"<!-- measured:{name} -->\n{body}\n<!-- /measured -->"
+        below = "" if name == "missing" else _below(name, records, match["text"], root)
+        return f"<!-- measured:{name} -->\n{body}\n{below}<!-- /measured -->"
 
     return BLOCK.sub(write, text)
+
+
+def _below(block: str, records: Records, before: str, root: Path | None) -> str:
+    """Under a block: when and with what it was measured, and what has changed since."""
+    names = [name for name in records_of(block) if records.has(name)]
+    headers = [header for name in names if (header := records.header(name))]
+    known = SENTENCE.search(before) if names else None
+    since = None if root is None else changed(root, records, names)
+    since = (known[0] if known else "") if since is None else since
+    measured = paragraph(*dict.fromkeys(header.sentence for header in headers))
+    lines = f"{measured}\n{since}" if measured else since
+    return f"\n{lines}" if lines else ""
 
 
 def blocks_of(text: str) -> dict[str, str]:
@@ -157,7 +178,7 @@ def rewrite(root: Path, *, check: bool = False) -> dict[Path, list[str]]:
     stale = {}
     for page in pages_of(root):
         text = page.read_text(encoding="utf-8")
-        rendered = render(text, root / "docs" / "measured")
+        rendered = render(text, root / "docs" / "measured", None if check else root)
         if names := differing(text, rendered):
             stale[page] = names
             if not check:

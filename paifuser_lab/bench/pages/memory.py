@@ -12,7 +12,15 @@ from .text import number, paragraph, ratio, table
 
 HEADER = ("model", "batch", "ms", "×", "page faults a call", "resident in a call, MB")
 REUSE_HEADER = ("model", "batch", "in place", "buffers, MB", "peak, MB", "ms", "×")
-PEAK_HEADER = ("model", "batch", "predicted, MB", "measured, MB", "ratio", "outside torch, MB")
+PEAK_HEADER = (
+    "model",
+    "batch",
+    "predicted, MB",
+    "torch allocated, MB",
+    "ratio",
+    "the process took, MB",
+    "× of the prediction",
+)
 
 
 def memory(records: Records) -> str:
@@ -82,9 +90,10 @@ def memory_peak(records: Records) -> str:
     measured = records.get("memory_peak", MemoryPeakBench)
     if measured is None:
         return ""
+    lines = measured.summary.splitlines() if measured.rows else []
     caption = paragraph(
         f"`paifuser-lab bench memory-peak` on {measured.machine}: predicted over measured peak.",
-        f"{measured.summary.splitlines()[0]}." if measured.rows else "",
+        *(f"{line[0].upper()}{line[1:]}." for line in lines[:2]),
     )
     return f"{caption}\n\n{table(PEAK_HEADER, map(_peak_row, measured.rows))}"
 
@@ -98,7 +107,8 @@ def _peak_row(row: PeakRow) -> list[str]:
         _megabytes(row.held.total_bytes),
         _megabytes(row.measured_bytes),
         f"{row.ratio:.3f}",
-        _megabytes(row.outside_bytes),
+        _megabytes(row.resident_bytes),
+        "–" if row.process_ratio is None else f"{row.process_ratio:.2f}",
     ]
 
 

@@ -12,7 +12,7 @@ from ..sensitivity import SensitivityBench
 from .folder import Block, Records
 from .text import listed, number, paragraph, percent, power, ratio, table, times
 
-LIVE, OURS = "int8", "int8 → openvino in bf16"
+LIVE, INT8, OURS = "int8", "int8 → openvino", "int8 → openvino in bf16"
 FP32 = ("by hand: eager", "by hand: onnxruntime", "by hand: openvino")
 PEERS = ("OpenVINO bf16", "ORT static int8", "OpenVINO NNCF int8")
 ORT, NNCF = PEERS[1], PEERS[2]
@@ -42,8 +42,9 @@ def precision(records: Records) -> str:
         'same single image. "Live int8" is the step',
         "`precision: {default: int8}` alone, in eager mode, as one click applies it; the next",
         "column is the same step in OpenVINO, with `bf16` for what",
-        "is not in int8. The last column compares that with NNCF: above 1 it is faster than",
-        "NNCF. With an interval the two were timed alone in turn, without one in the",
+        "is not in int8 (the README has it without).",
+        "The last column compares that with NNCF: above 1 it is faster than NNCF.",
+        "With an interval the two were timed alone in turn, without one in the",
         "rounds of all candidates, and against ORT static int8 where NNCF",
         f"fails.{_slower(measured.models)}",
         *(
@@ -62,7 +63,7 @@ def precision(records: Records) -> str:
         "ORT static int8",
         "NNCF int8",
         "live int8",
-        "int8 → OpenVINO",
+        "int8 → OpenVINO in bf16",
         "against NNCF",
     )
     return f"{caption}\n\n{table(header, [_precision_row(model) for model in measured.models])}"

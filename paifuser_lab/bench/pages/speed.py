@@ -24,6 +24,8 @@ def models(records: Records) -> str:
     first, again = records.get("models", ModelsBench), records.get("mobilenetv2_vit-s", ModelsBench)
     if first is None:
         return ""
+    if records.header("models"):  # timed in pairs, as the second run was
+        again = None
     names = " ".join(comparison.workload for comparison in first.comparisons)
     rows = [
         _model_row(comparison, first.by_hand.get(comparison.workload), "")

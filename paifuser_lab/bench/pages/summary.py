@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean, median
 
-from ...records import Comparison, Measurement
 from ..advice import AdviceBench
 from ..compress import STAGES, CompressBench
 from ..fuse import FuseBench
@@ -15,40 +14,42 @@ from ..profile import ProfileBench
 from ..prune import PruneBench
 from ..train import CHOSEN, TrainBench
 from .folder import Block, Records
-from .precision import LIVE, OURS, fastest
+from .precision import FP32, INT8, LIVE, NNCF, fastest
 from .text import listed, minus, paragraph, percent, power, table, times
 
-HEADER = (
-    "speed-up over eager fp32",
-    "`lab.plan`, fp32",
-    "`fuse`, eager fp32",
-    "int8, eager",
-    "OpenVINO fp32",
-    "int8 → OpenVINO",
-    "int8 output error",
-)
+RECORDS = ("models", "fuse", "precision")  # of the table; the first that is there is the processor
+SECTIONS = {"models": "`lab.plan`", "fuse": "`fuse` and Inductor", "precision": "int8 and OpenVINO"}
+PLAN, FUSED, FROZEN = "`lab.plan`, fp32", "`fuse`, fp32", "Inductor frozen, fp32"
+OPENVINO, EAGER_INT8 = "OpenVINO, fp32", "int8, eager"
+OURS_INT8, NNCF_INT8 = "int8 → OpenVINO (error)", "NNCF int8 → OpenVINO (error)"
+HEADER = (PLAN, FUSED, FROZEN, OPENVINO, EAGER_INT8, OURS_INT8, NNCF_INT8)
 Columns = dict[str, dict[str, str]]
 
 
 def summary(records: Records) -> str:
-    """A row per model, a column per way of running it; then a sentence on each other subject."""
-    columns: Columns = {**_planned(records), **_fused(records), **_int8(records)}
+    """A row per model, a column per way of running it, all of one processor; then a sentence on
+    each other subject.
+    """
+    here = _processor(records)
+    known = [name for name in RECORDS if records.has(name) and records.processor(name) == here]
+    columns: Columns = {}
+    for name in known:
+        columns |= COLUMNS[name](records)
     models = list(dict.fromkeys(model for column in columns.values() for model in column))
     if not models:
         return ""
-    rows = [
-        [model, *(columns.get(name, {}).get(model, "–") for name in HEADER[1:])] for model in models
+    cells = [[columns.get(name, {}).get(model, "–") for name in HEADER] for model in models]
+    rows = [[model, *row] for model, row in zip(models, cells, strict=True)]
+    sentences = [
+        _measured_elsewhere(records, name, write(records), here)
+        for name, write in SENTENCES.items()
     ]
-    sentences = (
-        _machines(records),
-        _cuts(records),
-        _compression(records),
-        _overhead(records),
-        _advice(records),
-        _pools(records),
-        _training(records),
-    )
-    return f"{table(HEADER, rows)}\n\n{paragraph(*sentences)}"
+    lines = paragraph(_machines(records, here), _cuts(records), *sentences)
+    return f"{table(('speed-up over eager fp32', *HEADER), rows)}\n\n{lines}"
+
+
+def _processor(records: Records) -> str:
+    return next((records.processor(name) for name in RECORDS if records.has(name)), "")
 
 
 def _planned(records: Records) -> Columns:
@@ -58,49 +59,56 @@ def _planned(records: Records) -> Columns:
         name: min(ms for call, ms in hand.all_ms.items() if "eager" in call)
         for name, hand in hands.items()
     }
-    return {HEADER[1]: {name: times(eager[name] / hand.plan_ms) for name, hand in hands.items()}}
+    return {PLAN: {name: times(eager[name] / hand.plan_ms) for name, hand in hands.items()}}
 
 
 def _fused(records: Records) -> Columns:
     measured = records.get("fuse", FuseBench)
-    comparisons = measured.comparisons if measured else ()
-    best = {comparison.workload: _fastest_fused(comparison) for comparison in comparisons}
-    return {HEADER[2]: {name: times(row.speedup or 0) for name, row in best.items()}}
-
-
-def _fastest_fused(comparison: Comparison) -> Measurement:
-    rows = (row for row in comparison.rows if "fuse" in row.steps)
-    return min(rows, key=lambda row: row.latency_ms or 0.0)
+    columns: Columns = {FUSED: {}, FROZEN: {}}
+    for comparison in measured.comparisons if measured else ():
+        ways = {
+            FUSED: [row for row in comparison.rows if "fuse" in row.steps],
+            FROZEN: [row for row in comparison.rows if row.name == "inductor frozen"],
+        }
+        for header, rows in ways.items():
+            best = max((row.speedup for row in rows if row.speedup), default=None)
+            if best:
+                columns[header][comparison.workload] = times(best)
+    return columns
 
 
 def _int8(records: Records) -> Columns:
     measured = records.get("precision", PrecisionBench)
-    columns: Columns = {name: {} for name in HEADER[3:]}
+    ways = {OPENVINO: FP32[2], EAGER_INT8: LIVE, OURS_INT8: INT8, NNCF_INT8: NNCF}
+    columns: Columns = {header: {} for header in ways}
     for model in measured.models if measured else ():
-        names = ("by hand: eager", LIVE, "by hand: openvino", OURS)
-        eager, *others = (fastest(model, name) for name in names)
-        for header, row in zip(HEADER[3:], others, strict=False):
+        eager = fastest(model, FP32[0])
+        for header, name in ways.items():
+            row = fastest(model, name)
             if eager and row:
-                columns[header][model.workload] = times(eager.ms / row.ms)
-        if others[-1]:
-            columns[HEADER[6]][model.workload] = power(others[-1].error)
+                error = f" ({power(row.error)})" if "error" in header else ""
+                columns[header][model.workload] = times(eager.ms / row.ms) + error
     return columns
 
 
-def _machines(records: Records) -> str:
-    models = records.get("models", ModelsBench)
-    fuse = records.get("fuse", FuseBench)
-    precision = records.get("precision", PrecisionBench)
-    on = {
-        "`lab.plan`": models.comparisons[0].machine if models else None,
-        "`fuse`": fuse.comparisons[0].machine if fuse else None,
-        "int8": precision.machine if precision else None,
-    }
-    parts = [f"{name} on {machine}" for name, machine in on.items() if machine]
+def _machines(records: Records, here: str) -> str:
+    elsewhere = [
+        f"{SECTIONS[name]} on {records.processor(name)}"
+        for name in RECORDS
+        if records.has(name) and records.processor(name) != here
+    ]
+    left_out = f"Measured elsewhere and left out: {listed(elsewhere)}." if elsewhere else ""
     return (
-        f"Batch 1, the faster number of threads on both sides: {', '.join(parts)}. int8 columns "
-        "have random weights and one calibration image."
+        f"All on {here}, batch 1, the faster number of threads on both sides. int8 has random "
+        "weights and one calibration image; NNCF and frozen Inductor are peers. A model or a way "
+        f"that was not measured there has no figure. {left_out}".strip()
     )
+
+
+def _measured_elsewhere(records: Records, name: str, text: str, here: str) -> str:
+    """A sentence about time, with the processor where it is not the table's."""
+    processor = records.processor(name)
+    return text if not text or processor == here else f"{text[:-1]} (on {processor})."
 
 
 def _cuts(records: Records) -> str:
@@ -181,4 +189,13 @@ def _training(records: Records) -> str:
     )
 
 
+COLUMNS = {"models": _planned, "fuse": _fused, "precision": _int8}
+# Sentences about time, and their records.
+SENTENCES: dict[str, Block] = {
+    "compress": _compression,
+    "profile": _overhead,
+    "advice": _advice,
+    "memory": _pools,
+    "train": _training,
+}
 BLOCKS: dict[str, Block] = {"summary": summary}

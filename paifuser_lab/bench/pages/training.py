@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean
 
 from ...planner.training.formats import FP32
@@ -122,6 +123,7 @@ def formats(records: Records) -> str:
     ]
     seeds = len(measured.rows[0].of(AUTOCAST))
     caption = paragraph(
+        _formats_chosen(measured.rows),
         f"`paifuser-lab bench formats` on {measured.machine}, one thread: trained from new weights",
         f"in each way for as long as fp32 takes for {measured.seconds:g} s of steps, with",
         f"{seeds} seeds. × is over a step in fp32, timed in turn; loss and metric are those of the",
@@ -131,6 +133,15 @@ def formats(records: Records) -> str:
     header = ("model", "way", "×", "steps", "CPU s", "loss", "metric")
     notes = "\n".join(f"* {_chosen(row)}" for row in measured.rows)
     return f"{caption}\n\n{table(header, lines)}\n\n{notes}"
+
+
+def _formats_chosen(rows: Sequence[FormatsRow]) -> str:
+    """What was chosen for how many models, in the first sentence."""
+    chosen = Counter(row.plan.way for row in rows)
+    if chosen[FP32] == len(rows):
+        return f"**Formats by layer kept fp32 everywhere in {len(rows)} of {len(rows)} models.**"
+    ways = listed([f"{way} in {count}" for way, count in chosen.most_common()])
+    return f"**Of {len(rows)} models, chosen was {ways}.**"
 
 
 def _trainings(row: FormatsRow, way: str) -> list[str]:
@@ -177,12 +188,24 @@ def checkpoints(records: Records) -> str:
         return ""
     caption = paragraph(
         f"`paifuser-lab bench checkpoints` on {measured.machine}, one thread: a step of training",
-        f"within {percent(measured.share, 0)} of its peak, by the blocks that `plan_checkpoints`",
-        "chooses. Peaks are what torch's allocator gave out; times are of whole steps, in turn.",
+        f"with a limit of {percent(measured.share, 0)} of its peak, by the blocks that",
+        f"`plan_checkpoints` chooses{_past_the_limit(measured.plans)}.",
+        "Peaks are what torch's allocator gave out; times are of whole steps, in turn.",
         *(f"{name}: {why}" for name, why in measured.failures.items()),
     )
     header = ("model", "blocks", "peak", "predicted", "saved", "a step takes", "predicted")
     return f"{caption}\n\n{table(header, map(_checkpointed, measured.plans))}"
+
+
+def _past_the_limit(plans: Sequence[CheckpointPlan]) -> str:
+    """Which models stay past the limit."""
+    past = [
+        f"{plan.workload} stays at {percent(bytes_left / before, 0)}"
+        for plan in plans
+        if (bytes_left := plan.measured_bytes or plan.predicted_bytes) > plan.limit_bytes
+        and (before := plan.measured_plain_bytes or plan.plain_bytes)
+    ]
+    return f"; {listed(past)}, past that limit" if past else ""
 
 
 def _checkpointed(plan: CheckpointPlan) -> list[str]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...machine import hardware, threads
+from ...machine import machine_label, threads
 from ...progress import progress
 from ...records import Record
 from .draw import random_recipe
@@ -78,7 +78,7 @@ def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> Reci
         for row in _rows(chosen, count, seed, Path(folder)):
             rows.append(row)
             shown.advance(doing=row.model)
-    return RecipesBench(machine=hardware().name, seed=seed, rows=tuple(rows))
+    return RecipesBench(machine=machine_label(), seed=seed, rows=tuple(rows))
 
 
 def _rows(chosen: Sequence[str], count: int, seed: int, folder: Path) -> Iterator[RecipeRow]:
