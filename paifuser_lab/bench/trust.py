@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy
+
 from ..comparison import compare
 from ..loading.load import load
 from ..machine import machine_label
@@ -17,6 +19,7 @@ from ..progress import progress
 from ..recipe import Recipe
 from ..records import Comparison, Quality, Record
 from ..records.quality import word_for
+from ..records.text import readable_share
 from ..variant import Variant, apply
 from ..workload import Workload
 from .each import measure_each
@@ -27,6 +30,7 @@ QUIET_TRIES, BUSY_TRIES = 5, 17  # of each model: 51 with three models beside ot
 BUSY_PROCESSES = 2
 ROUNDS, SECONDS = 15, 6.0
 SETTLE_S = 1.0
+LARGE = 1.5  # times as fast, or as slow, on a quiet machine
 BURN = "while True: sum(range(10000))"
 
 
@@ -43,6 +47,7 @@ class TrustRow(Record):
     quality: Quality
     contradicts: bool = False
     contradicts_by_interval: bool = False
+    is_large: bool = False
 
 
 class TrustBench(Record):
@@ -57,7 +62,8 @@ class TrustBench(Record):
         """The title of the table."""
         return (
             f"verdicts on {self.machine}, quiet and beside {BUSY_PROCESSES} busy processes; a "
-            "verdict contradicts if most quiet comparisons say otherwise"
+            "verdict is wrong if most quiet comparisons say otherwise; an effect is large from "
+            f"{LARGE} × on"
         )
 
     def of(self, processes: int) -> tuple[TrustRow, ...]:
@@ -83,7 +89,9 @@ def _rows(work: Workload, tries: int) -> list[TrustRow]:
         for _ in range(QUIET_TRIES):
             rows += _verdicts(work, variants, 0)
             shown.advance(doing="quiet")
-        usual = {variant.recipe.label: _usual(rows, variant.recipe.label) for variant in variants}
+        labels = [variant.recipe.label for variant in variants]
+        usual = {label: _usual(rows, label) for label in labels}
+        large = {label for label in labels if _is_large(rows, label)}
         with _busy(BUSY_PROCESSES):
             for _ in range(tries):
                 rows += _verdicts(work, variants, BUSY_PROCESSES)
@@ -93,6 +101,7 @@ def _rows(work: Workload, tries: int) -> list[TrustRow]:
             update={
                 "contradicts": _contradicts(row.word, usual[row.recipe]),
                 "contradicts_by_interval": _contradicts(row.word_by_interval, usual[row.recipe]),
+                "is_large": row.recipe in large,
             }
         )
         for row in rows
@@ -122,6 +131,12 @@ def _usual(rows: list[TrustRow], recipe: str) -> str:
     return max(sorted(set(words)), key=words.count)
 
 
+def _is_large(rows: list[TrustRow], recipe: str) -> bool:
+    """Whether the effect is a large one by the quiet comparisons."""
+    ratio = float(numpy.median([row.speedup for row in rows if row.recipe == recipe]))
+    return max(ratio, 1 / ratio) >= LARGE
+
+
 def _contradicts(word: str, usual: str) -> bool:
     """Whether a verdict is another one than the usual; what is not told contradicts nothing."""
     return word not in ("", "not told", usual)
@@ -142,6 +157,8 @@ def _busy(count: int) -> Iterator[None]:
 
 def _summary(rows: tuple[TrustRow, ...], processes: int) -> dict[str, str]:
     told = [row for row in rows if row.word not in ("", "not told")]
+    large = [row for row in rows if row.is_large]
+    wrong = sum(row.contradicts for row in rows)
     qualities = [row.quality for row in rows]
 
     def between(name: str) -> str:
@@ -151,8 +168,9 @@ def _summary(rows: tuple[TrustRow, ...], processes: int) -> dict[str, str]:
     return {
         "machine": "quiet" if not processes else f"beside {processes} busy processes",
         "verdicts": f"{len(told)} of {len(rows)}",
-        "contradictions": str(sum(row.contradicts for row in rows)),
-        "by the interval alone": str(sum(row.contradicts_by_interval for row in rows)),
+        "of large effects": f"{sum(row in told for row in large)} of {len(large)}",
+        "wrong": f"{wrong} ({readable_share(wrong / max(len(told), 1))})",
+        "wrong by the interval alone": str(sum(row.contradicts_by_interval for row in rows)),
         "others took": between("others_share"),
         "calls waited": between("waited_share"),
         "rounds within ±": between("spread"),

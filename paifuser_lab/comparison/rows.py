@@ -20,7 +20,7 @@ from ..measure import (
 from ..model.watch import not_finite
 from ..model.weights import parameter_count, weights_bytes, weights_hash
 from ..records import Comparison, Measurement, Quality
-from ..records.quality import word_for
+from ..records.quality import readable_interval, word_for
 from ..stopping import keep_when_stopped
 from ..workload import Workload, running
 from .contenders import Contender, faster_of_each, fastest_of, labels
@@ -90,6 +90,7 @@ def quality_of(
     return watch.quality(
         waited_share=waited_share(list(samples.values())) if is_cpu else None,
         spread=spread(own.rounds_ms),
+        sleeps=own.median_sleeps if is_cpu else None,
         intervals=[ratio_of_rounds(own, other)[1] for other in others],
         with_processes=with_processes,
     )
@@ -210,7 +211,7 @@ def _pool_note(
     counts = (without.median_page_faults, timed.median_page_faults)
     faults = "" if None in counts else "; {:,.0f} page faults a call without it, {:,.0f} with it"
     return (
-        f"the memory pool {effect} ({speedup:.2f} ×, {interval[0]:.2f}–{interval[1]:.2f})"
+        f"the memory pool {effect} ({speedup:.2f} ×, {readable_interval(interval)})"
         f"{faults.format(*counts)}",
     )
 

@@ -8,6 +8,7 @@ import math
 import textwrap
 
 from ..records import AccelerationStatus, SwitchStatus
+from ..records.quality import readable_interval
 from .sheet import MARGIN, SMALL, WIDTH, Sheet, visible
 from .style import Drawing
 
@@ -99,7 +100,7 @@ def _draw_speedup(
 ) -> None:
     one, end = _place(1.0, ends), _place(ratio, ends)
     low, high = (_place(value, ends) for value in interval)
-    text = f"{ratio:.2f} × ({interval[0]:.2f}–{interval[1]:.2f})"
+    text = f"{ratio:.2f} × ({readable_interval(interval)})"
     sheet.axes.barh(y, end - one, left=one, height=BAR_HEIGHT, color=colour, alpha=0.4, linewidth=0)
     sheet.axes.plot((low, high), (y, y), color=colour, linewidth=2.4, solid_capstyle="butt")
     sheet.axes.plot([end], [y], marker="|", markersize=9, markeredgewidth=1.6, color=colour)

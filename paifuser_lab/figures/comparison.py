@@ -5,6 +5,7 @@ interval.
 from __future__ import annotations
 
 from ..records import Comparison, Measurement
+from ..records.quality import readable_interval, sign
 from .sheet import visible
 from .style import Drawing, Theme, blank, end_label
 
@@ -60,6 +61,6 @@ def _colour(row: Measurement, comparison: Comparison, theme: Theme) -> str:
 def _label(row: Measurement, comparison: Comparison) -> str:
     if row.name == comparison.baseline or row.speedup is None or row.speedup_interval is None:
         return f"{row.latency_ms:.3g} ms"
-    low, high = row.speedup_interval
-    sign = "≈ " if comparison.verdict(row).word == "not told" else ""
-    return f"{row.latency_ms:.3g} ms · {sign}{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
+    rough = sign(comparison.verdict(row).word, comparison.quality)
+    likely = readable_interval(row.speedup_interval)
+    return f"{row.latency_ms:.3g} ms · {rough}{row.speedup:.2f} × ({likely})"

@@ -25,6 +25,7 @@ import torch
 from ..arguments import MAX_THREADS
 from ..errors import MeasureError
 from ..records import Hardware
+from .serving import serving_seconds
 
 ROOT = Path("/")
 
@@ -148,7 +149,8 @@ def own_cpus() -> list[int]:
 class CoreUse(NamedTuple):
     """How long the cores have been busy, in seconds; two readings give the use in between.
 
-    `other_threads_s`: the CPU time of each Python thread of this process but the one that measures.
+    `other_threads_s`: the CPU time of each Python thread of this process but the one that measures;
+    `serving_s`: that of each process that serves or shows this one.
     """
 
     wall_s: float
@@ -156,6 +158,7 @@ class CoreUse(NamedTuple):
     busy_s: float
     cores: int
     other_threads_s: dict[tuple[int, str], float] = {}
+    serving_s: dict[int, float] = {}
 
 
 def core_use(thread: int | None = None) -> CoreUse:
@@ -169,7 +172,12 @@ def core_use(thread: int | None = None) -> CoreUse:
     skipped = ("idle", "iowait", "guest", "guest_nice")
     busy = sum(sum(times) - sum(getattr(times, name, 0.0) for name in skipped) for times in cpus)
     return CoreUse(
-        time.perf_counter(), time.process_time(), busy, len(cpus) or 1, _other_threads(thread)
+        time.perf_counter(),
+        time.process_time(),
+        busy,
+        len(cpus) or 1,
+        _other_threads(thread),
+        serving_seconds(),
     )
 
 
@@ -203,7 +211,10 @@ def others_share(before: CoreUse, after: CoreUse) -> float:
     """The share of the cores' time between two readings that other processes used, and other
     Python threads of this one: a notebook's cell beside the workbench's worker.
     """
-    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    served = sum(
+        seconds - before.serving_s.get(pid, 0.0) for pid, seconds in after.serving_s.items()
+    )
+    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s) - served
     others = max(0.0, others) + sum(thread_seconds(before, after).values())
     return others / max((after.wall_s - before.wall_s) * after.cores, 1e-9)
 

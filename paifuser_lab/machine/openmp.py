@@ -31,6 +31,18 @@ def release_pool() -> bool:
     return bool(library.omp_pause_resource_all(PAUSE_HARD) == 0)
 
 
+def sleeps() -> int | None:
+    """How often this thread has gone to sleep so far (voluntary context switches): beside a second
+    pool, dozens of times a call, else hardly ever. None where the system does not count it.
+    """
+    try:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    except (ImportError, AttributeError):  # Windows, macOS
+        return None
+
+
 def release_after_cells() -> None:
     """In a notebook, release the main thread's pool after each cell, so that a worker thread that
     measures meanwhile does not wait for its own threads.

@@ -1,4 +1,4 @@
-"""Latency in interleaved pairs, peak memory, FLOPs and output error.
+"""Latency in interleaved pairs, peak memory and FLOPs.
 
 On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after
 round in shuffled order, and a ratio is formed within each round, where the drift is the same for
@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import MeasureError
 from ..machine import threads
+from ..machine.openmp import sleeps
 from ..machine.turns import QUIET
-from ..model.tensors import tensors_in
 from .flops import counter
 from .pages import page_faults
 
@@ -63,6 +63,7 @@ class Samples:
     calls_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
     page_faults: list[float] = field(default_factory=list)  # of a call in each round
+    sleeps: list[float] = field(default_factory=list)  # of a call in each round
 
     @property
     def median_ms(self) -> float:
@@ -85,6 +86,11 @@ class Samples:
     def median_page_faults(self) -> float | None:
         """The page faults of a call; None where the system does not count them."""
         return float(numpy.median(self.page_faults)) if self.page_faults else None
+
+    @property
+    def median_sleeps(self) -> float | None:
+        """How often a call slept; None where the system does not count it."""
+        return float(numpy.median(self.sleeps)) if self.sleeps else None
 
 
 def rounds_in_turn(
@@ -230,34 +236,6 @@ def flops(module: nn.Module, run: Callable[[nn.Module], Any]) -> int:
     return int(counted.get_total_flops())
 
 
-def output_error(reference: Any, output: Any) -> tuple[float, float]:
-    """Relative L2 error and largest absolute difference of two outputs of the same structure."""
-    expected, actual = _tensors(reference), _tensors(output)
-    if len(expected) != len(actual):
-        raise MeasureError(
-            f"the output has {len(actual)} tensors where the baseline's has {len(expected)}."
-        )
-    difference = total = largest = 0.0
-    for left, right in zip(expected, actual, strict=True):
-        if left.shape != right.shape:
-            raise MeasureError(
-                f"the output has shape {tuple(right.shape)} where the baseline's has "
-                f"{tuple(left.shape)}."
-            )
-        left, right = left.double(), right.double()
-        # equal infinities differ by nothing
-        gap = torch.where(left == right, torch.zeros_like(left), left - right)
-        difference += float((gap * gap).sum())
-        total += float(left[torch.isfinite(left)].square().sum())
-        # numpy.maximum keeps a NaN
-        largest = float(numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0))
-    return (difference / total) ** 0.5 if total else difference**0.5, largest
-
-
-def _tensors(output: Any) -> list[Tensor]:
-    return [tensor.detach().cpu() for tensor in tensors_in(output)]
-
-
 def _calls_per_turn(candidate: Candidate) -> int:
     """Warm up a candidate and return the number of calls that fill a turn."""
     with candidate.around(), torch.no_grad(), threads(candidate.threads):
@@ -281,8 +259,10 @@ def _take_turn(candidate: Candidate, calls: int, samples: Samples) -> None:
     _wait_until_quiet()
     with candidate.around(), torch.no_grad(), threads(candidate.threads):
         _timed(candidate)
-        faults = page_faults()
+        faults, slept = page_faults(), sleeps()
         taken = [_timed(candidate) for _ in range(calls)]
+        if slept is not None:
+            samples.sleeps.append(((sleeps() or 0) - slept) / calls)
         if faults is not None:
             samples.page_faults.append(((page_faults() or 0) - faults) / calls)
     samples.calls_ms += [wall for wall, _ in taken]

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
 
 import numpy
 import psutil
@@ -22,8 +23,17 @@ from .timing import Samples
 MIN_WALL_S = 0.1  # below it, the system's counters of CPU time are too coarse
 MIN_CORES = 0.05  # of a process, to be named
 MAX_NAMED = 3
+UNNAMED = "unnamed processes"  # small ones, those that ended, and those that cannot be seen
 MIDDLE = (5, 95)  # percentiles of the rounds that a spread is taken between
 MIN_ROUNDS = 5  # for a spread
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Reading(NamedTuple):
+    """What the cores have done so far, and the name and CPU seconds of every other process."""
+
+    use: CoreUse
+    processes: dict[tuple[int, float], tuple[str, float]]
 
 
 class MachineWatch:
@@ -32,91 +42,113 @@ class MachineWatch:
     """
 
     def __init__(self) -> None:
-        self._processes = _cpu_seconds()
-        self._before = core_use()
-        self._began_s = self._before.wall_s
-        self._paused: CoreUse | None = None  # since another thread has the turn
+        self._before = _read()
+        self._paused: Reading | None = None  # since another thread has the turn
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """This thread's turn to measure; what others do until it comes does not count."""
         if not QUIET.acquire(blocking=False):
-            self._paused = self._paused or core_use()
+            self._paused = self._paused or _read()
             QUIET.acquire()
         try:
             if self._paused is not None:
-                self._before = _moved_on(self._before, self._paused, core_use())
+                self._before = _moved_on(self._before, self._paused, _read())
                 self._paused = None
             yield
         finally:
             try:
                 if QUIET.is_awaited:
-                    self._paused = core_use()
+                    self._paused = _read()
             finally:
                 QUIET.release()
 
     @property
     def others_share(self) -> float | None:
         """The share of the cores that other processes took; None after too short a time."""
-        now = self._paused or core_use()
-        if now.wall_s - self._before.wall_s < MIN_WALL_S:
-            return None
-        return min(1.0, others_share(self._before, now))
+        return self._share(self._paused.use if self._paused else core_use())
 
     def quality(
         self,
         *,
         waited_share: float | None = None,
         spread: float | None = None,
+        sleeps: float | None = None,
         rows_share: float | None = None,
         intervals: Sequence[tuple[float, float]] = (),
         with_processes: bool = True,
     ) -> Quality:
         """How quiet the machine was until now, with figures of the measurement itself."""
-        others = self.others_share
+        now = (self._paused or _read()) if with_processes else None
+        others = self.others_share if now is None else self._share(now.use)
         return Quality(
             others_share=others,
             waited_share=waited_share,
             spread=spread,
+            sleeps=sleeps,
             rows_share=rows_share,
             clock_share=_CLOCK.share(),
             is_hopeless=bool(intervals) and all(is_useless(interval) for interval in intervals),
-            busiest=self._busiest() if others and with_processes else (),
+            busiest=self._busiest(now, others * now.use.cores) if now and others else (),
         )
 
-    def _busiest(self) -> tuple[BusyProcess, ...]:
-        """Other programs and threads by the cores that they used, the busiest first."""
-        now = self._paused or core_use()
-        seconds = now.wall_s - self._before.wall_s
-        in_all_s = now.wall_s - self._began_s
+    def _share(self, now: CoreUse) -> float | None:
+        if now.wall_s - self._before.use.wall_s < MIN_WALL_S:
+            return None
+        return min(1.0, others_share(self._before.use, now))
+
+    def _busiest(self, now: Reading, others_cores: float) -> tuple[BusyProcess, ...]:
+        """Other programs and threads by the cores that they used, the busiest first; together
+        they are what others took.
+        """
+        before, seconds = self._before, now.use.wall_s - self._before.use.wall_s
+        threads = thread_seconds(before.use, now.use)
+        spent = [(_thread_name(name), spent_s) for name, spent_s in threads.items()]
+        for key, (name, spent_s) in now.processes.items():
+            if key[0] not in now.use.serving_s:
+                spent.append((name, spent_s - before.processes.get(key, (name, 0.0))[1]))
         used: dict[str, list[float]] = defaultdict(list)
-        for name, spent_s in thread_seconds(self._before, now).items():
+        for name, spent_s in spent:
             if spent_s / seconds >= MIN_CORES:
-                used[_thread_name(name)].append(spent_s / seconds)
-        for key, (name, spent_s) in _cpu_seconds().items():
-            cores = (spent_s - self._processes.get(key, (name, 0.0))[1]) / in_all_s
-            if cores >= MIN_CORES:
-                used[name].append(cores)
+                used[name].append(spent_s / seconds)
         busiest = sorted(used.items(), key=lambda item: -sum(item[1]))[:MAX_NAMED]
+        cores = {_counted(name, len(each)): sum(each) for name, each in busiest}
+        if (rest := others_cores - sum(cores.values())) >= MIN_CORES:
+            cores[UNNAMED] = rest
         return tuple(
-            BusyProcess(name=_counted(name, len(cores)), cores=round(sum(cores), 2))
-            for name, cores in busiest
+            BusyProcess(name=name, cores=round(count, 2))
+            for name, count in sorted(cores.items(), key=lambda item: -item[1])
         )
 
 
-def _moved_on(reading: CoreUse, since: CoreUse, until: CoreUse) -> CoreUse:
+def _read() -> Reading:
+    return Reading(core_use(), _cpu_seconds())
+
+
+def _moved_on(reading: Reading, since: Reading, until: Reading) -> Reading:
     """A reading moved on by what was used between two others, which then does not count."""
-    threads = {
-        key: reading.other_threads_s.get(key, 0.0) + seconds - since.other_threads_s.get(key, 0.0)
-        for key, seconds in until.other_threads_s.items()
-    }
-    return CoreUse(
-        reading.wall_s + until.wall_s - since.wall_s,
-        reading.own_s + until.own_s - since.own_s,
-        reading.busy_s + until.busy_s - since.busy_s,
-        reading.cores,
-        threads,
+    start, paused, resumed = reading.use, since.use, until.use
+    use = CoreUse(
+        start.wall_s + resumed.wall_s - paused.wall_s,
+        start.own_s + resumed.own_s - paused.own_s,
+        start.busy_s + resumed.busy_s - paused.busy_s,
+        start.cores,
+        _later(start.other_threads_s, paused.other_threads_s, resumed.other_threads_s),
+        _later(start.serving_s, paused.serving_s, resumed.serving_s),
     )
+    before, at_pause, now = (
+        {key: spent_s for key, (_, spent_s) in one.processes.items()}
+        for one in (reading, since, until)
+    )
+    spent = _later(before, at_pause, now)
+    return Reading(use, {key: (until.processes[key][0], spent[key]) for key in spent})
+
+
+def _later(
+    before: Mapping[Key, float], since: Mapping[Key, float], until: Mapping[Key, float]
+) -> dict[Key, float]:
+    """Counters of before, with what was counted between the other two."""
+    return {key: before.get(key, 0.0) + count - since.get(key, 0.0) for key, count in until.items()}
 
 
 def _thread_name(name: str) -> str:

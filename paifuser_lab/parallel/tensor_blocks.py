@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..measure.timing import output_error
+from ..measure import output_error
 from ..model.copying import copied
 from ..model.graph import Graph, Operation, observe
 from ..model.watch import watching

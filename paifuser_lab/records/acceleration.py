@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from .quality import readable_interval
 from .record import Record
 from .table import TableRecord
 from .text import counted, readable_bytes, readable_share
@@ -109,7 +110,7 @@ class AccelerationStatus(TableRecord):
 def _readable(row: SwitchStatus) -> dict[str, str]:
     ratio = "–"
     if row.ratio is not None and row.interval is not None:
-        ratio = f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})"
+        ratio = f"{row.ratio:.2f} ({readable_interval(row.interval)})"
     return {
         "switch": row.name,
         "state": row.state,
@@ -148,11 +149,10 @@ class FasterFunctionReport(TableRecord):
     @property
     def title(self) -> str:
         """The function and what computes it, in a line."""
-        low, high = self.interval
         return (
             f"{self.name} by {self.backend} · {self.kernels_before} → "
             f"{counted(self.kernels_after, 'kernel')} · {self.ratio:.2f} × "
-            f"({low:.2f}–{high:.2f}) · relative error {self.relative_error:.1e}"
+            f"({readable_interval(self.interval)}) · relative error {self.relative_error:.1e}"
         )
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
-from .quality import Quality, Verdict, verdict
+from .quality import Quality, Verdict, readable_interval, sign, verdict
 from .record import Record
 from .text import html_table, readable_bytes, readable_count, text_table
 from .trade_off import Bargain, TradeOff
@@ -212,9 +212,8 @@ def _speedup(row: Measurement, comparison: Comparison) -> str:
         return "–"
     if row.name == comparison.baseline or row.speedup_interval is None:
         return "1" if row.name == comparison.baseline else f"{row.speedup:.2f} ×"
-    low, high = row.speedup_interval
-    sign = "≈ " if comparison.verdict(row).word == "not told" else ""
-    return f"{sign}{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
+    rough = sign(comparison.verdict(row).word, comparison.quality)
+    return f"{rough}{row.speedup:.2f} × ({readable_interval(row.speedup_interval)})"
 
 
 class Limit(Record):

@@ -15,13 +15,17 @@ Tone = Literal["good", "bad", "even", "untold"]
 MAX_OTHERS = 0.10  # of the cores' time, by other processes
 MAX_WAITED = 0.05  # of the time of a call in which the process had less than one core
 MAX_SPREAD = 0.25  # half of the middle 90% of the rounds, over their median
+MAX_SLEEPS = 5.0  # of a call; beside another thread's OpenMP pool it sleeps in each operator
 ROWS_RANGE = (0.85, 1.15)  # the sum of a profile's rows over the latency
 MIN_CLOCK, LEAST_CLOCK = 0.9, 2 / 3  # the clock over its highest: below them, busy and unusable
 HOPELESS = (0.5, 2.0)  # an interval that contains both decides nothing at all
+MARGIN = 1.25  # on a busy machine an interval beyond it is faster or slower, a closer one is open
+WIDEST = 10.0  # times the low end: an end beyond says nothing, and is not shown
+UNUSABLE = "unusable"
 
 LABELS: dict[State, str] = {
     "quiet": "Quiet: numbers hold",
-    "busy": "Busy: the verdict waits",
+    "busy": "Busy: sizes are rough",
     "unusable": "Unusable: measure again",
 }
 ADVICE = "wait until the machine is quiet, then measure again"
@@ -40,6 +44,7 @@ class Quality(Record):
     others_share: float | None = None
     waited_share: float | None = None
     spread: float | None = None
+    sleeps: float | None = None
     rows_share: float | None = None
     clock_share: float | None = None
     is_hopeless: bool = False
@@ -47,7 +52,9 @@ class Quality(Record):
 
     @property
     def state(self) -> State:
-        """`quiet`: a verdict may be given; `busy`: it waits; `unusable`: no figure holds."""
+        """`quiet`: figures hold; `busy`: they are rough, and only a difference beyond a margin is
+        told; `unusable`: no figure holds.
+        """
         if self.is_hopeless or (self.clock_share is not None and self.clock_share < LEAST_CLOCK):
             return "unusable"
         return "busy" if self.disturbances else "quiet"
@@ -69,6 +76,7 @@ class Quality(Record):
             (self.others_share is not None and self.others_share > MAX_OTHERS, "others"),
             (self.waited_share is not None and self.waited_share > MAX_WAITED, "waited"),
             (self.spread is not None and self.spread > MAX_SPREAD, "spread"),
+            (self._is_sleepy, "sleeps"),
             (self.rows_share is not None and not low <= self.rows_share <= high, "rows"),
             (self.clock_share is not None and self.clock_share < MIN_CLOCK, "clock"),
         )
@@ -77,20 +85,29 @@ class Quality(Record):
 
     @property
     def reasons(self) -> tuple[tuple[str, str], ...]:
-        """Each known figure as its name and its value, in words."""
+        """Each known figure as its name and its value, in words; calls that hardly slept, as they
+        should, are left out.
+        """
         return tuple((text, value) for _, text, value in self._phrases())
 
     @property
     def sentence(self) -> str:
-        """Why there is no verdict and what to do; '' on a quiet machine."""
+        """Why figures are rough or unusable, and what to do; '' on a quiet machine."""
         if self.is_quiet:
             return ""
         why = ", ".join(self.disturbances) or "the likely range holds both half and twice the speed"
         who = ", ".join(process.name for process in self.busiest[:2])
-        return (
-            f"the machine was {'busy' if self.state == 'busy' else 'too busy to measure'} ({why}"
-            f"{f'; {who}' if who else ''}), so there is no verdict: {ADVICE}"
+        state, effect = (
+            ("busy", "sizes are rough and small differences are not told")
+            if self.state == "busy"
+            else ("too busy to measure", "there is no verdict")
         )
+        reasons = f"{why}; {who}" if who else why
+        return f"the machine was {state} ({reasons}), so {effect}: {ADVICE}"
+
+    @property
+    def _is_sleepy(self) -> bool:
+        return self.sleeps is not None and self.sleeps > MAX_SLEEPS
 
     def _phrases(self) -> list[tuple[str, str, str]]:
         figures = (
@@ -100,11 +117,14 @@ class Quality(Record):
             ("rows", "layers add up to", self.rows_share, ""),
             ("clock", "the clock ran at", self.clock_share, ""),
         )
-        return [
+        phrases = [
             (name, text, f"{sign}{readable_share(round(value, 3))}")
             for name, text, value, sign in figures
             if value is not None
         ]
+        if self._is_sleepy:
+            phrases.append(("sleeps", "each call slept", f"{self.sleeps:.0f} times"))
+        return phrases
 
 
 class Verdict(NamedTuple):
@@ -122,8 +142,8 @@ def verdict(
     interval: tuple[float, float] | None,
     quality: Quality | None = None,
 ) -> Verdict:
-    """The only place that decides between faster, slower and no difference: by the interval, if
-    the machine was quiet (or nobody recorded whether it was).
+    """The only place that decides between faster, slower and no difference: by the interval. On a
+    busy machine the interval has to be beyond a margin, and "no difference" is never told.
     """
     if now_ms is None:
         return Verdict("", "even", "not measured")
@@ -140,16 +160,39 @@ def effect(
     """The speed-up with its likely range in words, such as '4.9 × faster · likely 4.3–5.4'."""
     if word == "slower":
         speedup, interval = 1 / speedup, (1 / interval[1], 1 / interval[0])
-    low, high = (readable_ratio(end, like=speedup) for end in interval)
+    likely = readable_interval(interval, like=speedup)
     if word in ("faster", "slower"):
-        return f"{readable_ratio(speedup)} × {word} · likely {low}–{high}"
+        return f"{sign(word, quality)}{readable_ratio(speedup)} × {word} · likely {likely}"
     if word == "no difference":
-        return f"no difference · likely {low}–{high} ×"
+        return f"no difference · likely {likely} ×"
     is_busy = quality is not None and not quality.is_quiet and not is_useless(interval)
     reason = "measured on a busy machine" if is_busy else "too uncertain"
     if interval[0] == interval[1]:
-        return f"cannot be told: {low} ×, of a single round"
-    return f"cannot be told: {low}–{high} ×, {reason}"
+        return f"cannot be told: {readable_ratio(speedup)} ×, of a single round"
+    return f"cannot be told: {reason if likely == UNUSABLE else f'{likely} ×, {reason}'}"
+
+
+def sign(word: Word, quality: Quality | None) -> str:
+    """What stands before a speed-up of which the size is rough."""
+    is_busy = quality is not None and not quality.is_quiet
+    return "≈ " if word == "not told" or is_busy else ""
+
+
+def readable_interval(interval: tuple[float, float], like: float = 1.0) -> str:
+    """'4.3–5.4', with the decimals of a speed-up `like` it; of one that is too wide to be used
+    only the end that decides, 'over 1.3', or 'unusable'.
+    """
+    low, high = interval
+    first, last = (readable_ratio(end, like=like) for end in interval)
+    if is_usable(interval):
+        return f"{first}–{last}"
+    return f"over {first}" if low > 1 else f"under {last}" if high < 1 else UNUSABLE
+
+
+def is_usable(interval: tuple[float, float]) -> bool:
+    """Whether the two ends of an interval are near enough to be figures."""
+    low, high = interval
+    return low > 0 and high <= WIDEST * low
 
 
 def is_useless(interval: tuple[float, float]) -> bool:
@@ -163,9 +206,14 @@ def word_for(interval: tuple[float, float], quality: Quality | None) -> Word:
 
 
 def _decided(interval: tuple[float, float], quality: Quality | None) -> tuple[Word, Tone]:
-    has_no_width = interval[0] == interval[1]  # of a single round
-    if has_no_width or is_useless(interval) or (quality is not None and not quality.is_quiet):
+    low, high = interval
+    state = "quiet" if quality is None else quality.state
+    is_of_one_round = low == high
+    if is_of_one_round or is_useless(interval) or state == "unusable":
         return "not told", "untold"
-    if interval[0] > 1:
+    margin = MARGIN if state == "busy" else 1.0
+    if low > margin:
         return "faster", "good"
-    return ("slower", "bad") if interval[1] < 1 else ("no difference", "even")
+    if high < 1 / margin:
+        return "slower", "bad"
+    return ("not told", "untold") if state == "busy" else ("no difference", "even")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from ..errors import MeasureError
-from .quality import Quality, Verdict, verdict
+from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict
 from .record import Record
 from .table import TableRecord
 from .text import readable_bytes, readable_ms, readable_ratio
@@ -52,12 +52,12 @@ class ResultRow(Record):
 
     @property
     def likely_ms(self) -> Range | None:
-        """The latencies that the interval of the speed-up allows."""
+        """The latencies that the interval of the speed-up allows; None of an unusable one."""
         if self.latency_ms is None or not self.speedup or self.speedup_interval is None:
             return None
         low, high = self.speedup_interval
         scale = self.latency_ms * self.speedup
-        return (scale / high, scale / low) if low > 0 else None
+        return (scale / high, scale / low) if is_usable(self.speedup_interval) else None
 
     @property
     def is_measured(self) -> bool:
@@ -205,12 +205,11 @@ class Results(TableRecord):
         return [self._readable(row) for row in self.rows]
 
     def _readable(self, row: ResultRow) -> dict[str, str]:
-        untold = "≈ " if row.verdict.word == "not told" else ""
         return {
             "number": str(row.number),
             "recipe": self.short_label(row),
             "latency ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
-            "speed-up": _speedup_text(row, untold),
+            "speed-up": _speedup_text(row),
             "verdict": row.verdict.word,
             self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
             "weights": readable_bytes(row.size_bytes),
@@ -229,11 +228,11 @@ class Results(TableRecord):
         return any(row.metric is not None for row in self.measured)
 
 
-def _speedup_text(row: ResultRow, sign: str) -> str:
+def _speedup_text(row: ResultRow) -> str:
     if not row.number or row.speedup is None or row.speedup_interval is None:
         return "–" if row.number else "1"
-    low, high = (readable_ratio(end, like=row.speedup) for end in row.speedup_interval)
-    return f"{sign}{readable_ratio(row.speedup)} × ({low}–{high})"
+    likely = readable_interval(row.speedup_interval, like=row.speedup)
+    return f"{sign(row.verdict.word, row.quality)}{readable_ratio(row.speedup)} × ({likely})"
 
 
 def _ratio(before: ResultRow, after: ResultRow) -> tuple[float | None, Range | None]:

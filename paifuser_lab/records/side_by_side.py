@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from .explanation import Reason
+from .quality import readable_interval
 from .record import Record
 from .text import html_table, text_table
 
@@ -67,8 +68,7 @@ class SideBySide(Record):
         took = f"{self.before}: {self.before_ms:.3g} ms → {self.after}: {self.after_ms:.3g} ms"
         if self.speedup is None or self.speedup_interval is None:
             return took
-        low, high = self.speedup_interval
-        return f"{took}, {self.speedup:.2f} × ({low:.2f}–{high:.2f})"
+        return f"{took}, {self.speedup:.2f} × ({readable_interval(self.speedup_interval)})"
 
     @property
     def promise(self) -> str:

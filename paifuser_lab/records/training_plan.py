@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from .quality import readable_interval
 from .record import Record
 from .table import TableRecord
 from .text import counted, readable_bytes, readable_share
@@ -112,7 +113,7 @@ class TrainingFormats(TableRecord):
 
 
 def _times(step: TrainingStepTime) -> str:
-    return f"{step.ratio:.2f} × ({step.interval[0]:.2f}–{step.interval[1]:.2f})"
+    return f"{step.ratio:.2f} × ({readable_interval(step.interval)})"
 
 
 class CheckpointedBlock(Record):
@@ -179,8 +180,8 @@ class CheckpointPlan(TableRecord):
             )
         longer = f" ({readable_share(self.more_ms / self.step_ms)})" if self.step_ms else ""
         if self.longer is not None and self.longer_interval is not None:
-            low, high = self.longer_interval
-            longer += f", measured {self.longer:.2f} × as long ({low:.2f}–{high:.2f})"
+            likely = readable_interval(self.longer_interval)
+            longer += f", measured {self.longer:.2f} × as long ({likely})"
         return (
             f"{self.workload}: {len(self.layers)} of {counted(len(self.blocks), 'block')} "
             f"checkpointed, peak predicted {readable_bytes(self.plain_bytes)} → "

@@ -54,7 +54,10 @@ class StateWorker(ABC):
             return self._state
 
     def wait(self, timeout: float | None = None) -> State:
-        """Wait until the worker has no jobs left, or has ended after the session was closed."""
+        """Wait until the worker has no jobs left, or has ended after the session was closed; what
+        this thread ran before would slow it down.
+        """
+        release_pool()
         with self._changed:
             self._changed.wait_for(lambda: self._worker is None, timeout)
             return self._state

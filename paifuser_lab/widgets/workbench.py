@@ -119,9 +119,10 @@ class Workbench(Panel):
         self._shown_profiles: tuple[Profile | None, Profile | None] = None, None
         self._noted_of: Recipe | None = None  # the recipe that `code` and `saved` are of
         release_after_cells()
+        self.presenter = Presenter(work)
+        self.presenter.state(State(Recipe(workload=work.name)))  # reads weights: before it is timed
         self.session = Session(work, rounds=rounds, seconds=seconds)
         weakref.finalize(self, self.session.close)
-        self.presenter = Presenter(work)
         super().__init__(
             "workbench", workload=work.name, state=self.presenter.state(self.session.state)
         )

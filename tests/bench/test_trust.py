@@ -7,7 +7,7 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.bench import trust
-from paifuser_lab.bench.trust import TrustBench, TrustRow, _busy, _contradicts, _usual
+from paifuser_lab.bench.trust import TrustBench, TrustRow, _busy, _contradicts, _is_large, _usual
 from paifuser_lab.records import Quality, Record
 from tests.support.models import Small, images
 
@@ -30,6 +30,12 @@ def test_the_usual_verdict_is_that_of_most_quiet_comparisons():
     assert _usual(rows, "fold") == "faster"
 
 
+def test_an_effect_is_large_by_the_median_of_the_quiet_comparisons():
+    rows = [row("faster").model_copy(update={"speedup": ratio}) for ratio in (0.5, 0.6, 1.0)]
+    assert _is_large(rows, "fold")
+    assert not _is_large([*rows, row("faster"), row("faster")], "fold")
+
+
 @pytest.mark.parametrize(
     ("word", "contradicts"),
     [("faster", False), ("slower", True), ("no difference", True), ("not told", False)],
@@ -42,15 +48,13 @@ def test_the_table_has_the_quiet_and_the_busy_machine():
     rows = (
         row("faster"),
         row("not told", 2, "slower", 0.6).model_copy(update={"contradicts_by_interval": True}),
-        row("faster", 2, others=0.4),
+        row("faster", 2, others=0.4).model_copy(update={"is_large": True}),
+        row("slower", 2, others=0.5).model_copy(update={"contradicts": True}),
     )
     quiet, busy = TrustBench(machine="paper", rows=rows).table()
-    assert (quiet["machine"], quiet["verdicts"], quiet["contradictions"]) == (
-        "quiet",
-        "1 of 1",
-        "0",
-    )
-    assert busy["verdicts"] == "1 of 2" and busy["by the interval alone"] == "1"
+    assert (quiet["machine"], quiet["verdicts"], quiet["wrong"]) == ("quiet", "1 of 1", "0 (0%)")
+    assert busy["verdicts"] == "2 of 3" and busy["wrong"] == "1 (50%)"
+    assert busy["of large effects"] == "1 of 1" and busy["wrong by the interval alone"] == "1"
     assert busy["others took"] == "40%–60%" and busy["calls waited"] == "–"
 
 

@@ -19,14 +19,20 @@ quality_of = MachineWatch.quality  # before the tests' machine becomes a quiet o
 @pytest.fixture
 def load(monkeypatch):
     """The machine's counters: wall, own and busy seconds of two cores, and each process's."""
-    counters = {"wall": 0.0, "own": 0.0, "busy": 0.0, "processes": {}}
+    counters = {"wall": 0.0, "own": 0.0, "busy": 0.0, "processes": {}, "serving": {}}
     monkeypatch.setattr(
         watch,
         "core_use",
-        lambda: CoreUse(counters["wall"], counters["own"], counters["busy"], 2),
+        lambda: CoreUse(
+            counters["wall"], counters["own"], counters["busy"], 2, {}, dict(counters["serving"])
+        ),
     )
     monkeypatch.setattr(watch, "_cpu_seconds", lambda: dict(counters["processes"]))
     return counters
+
+
+def named(quality):
+    return [(one.name, one.cores) for one in quality.busiest]
 
 
 def test_others_are_named_by_the_cores_that_they_used(load):
@@ -41,10 +47,7 @@ def test_others_are_named_by_the_cores_that_they_used(load):
     }
     quality = quality_of(started)
     assert quality.others_share == pytest.approx(0.45) and quality.state == "busy"
-    assert [(one.name, one.cores) for one in quality.busiest] == [
-        ("python, 2 processes", 0.7),
-        ("node", 0.2),
-    ]
+    assert named(quality) == [("python, 2 processes", 0.7), ("node", 0.2)]
     assert quality_of(started, with_processes=False).busiest == ()
 
 
@@ -63,13 +66,13 @@ def test_another_thread_of_this_process_is_load_too():
 
     thread = threading.Thread(target=work, name="training")
     thread.start()
-    started = MachineWatch()
-    while thread_seconds(started._before, core_use()).get("training", 0.0) < 0.1:
+    before = core_use()
+    while thread_seconds(before, core_use()).get("training", 0.0) < 0.1:
         time.sleep(0.05)
     now = core_use()
     is_over.set()
     thread.join()
-    assert others_share(started._before, now) > 0.02
+    assert others_share(before, now) > 0.02
 
 
 def test_a_cell_that_runs_beside_a_measurement_is_named(load, monkeypatch):
@@ -77,9 +80,7 @@ def test_a_cell_that_runs_beside_a_measurement_is_named(load, monkeypatch):
     monkeypatch.setattr(watch, "thread_seconds", lambda before, now: {"MainThread": 5.0})
     started = MachineWatch()
     load |= {"wall": 10.0, "own": 9.0, "busy": 15.0}
-    assert [(one.name, one.cores) for one in quality_of(started).busiest] == [
-        ("a cell of this notebook", 0.5)
-    ]
+    assert ("a cell of this notebook", 0.5) in named(quality_of(started))
 
 
 def test_the_measuring_thread_itself_is_no_load():
@@ -105,18 +106,38 @@ def test_what_another_thread_measures_between_two_turns_is_no_load(load, monkeyp
     assert quality_of(started).others_share == pytest.approx(3 / 32), "16 s of two cores count"
 
 
-def test_a_process_is_named_by_its_cores_over_all_of_the_time_that_it_had(load, monkeypatch):
+def test_what_others_took_and_who_they_are_come_from_the_same_time(load, monkeypatch):
     monkeypatch.setattr(type(watch.QUIET), "is_awaited", property(lambda lock: True))
     load["processes"] = {(1, 0.0): ("sh", 0.0)}
     started = MachineWatch()
-    load |= {"wall": 10.0, "own": 9.0, "busy": 14.0}
     with started.turn():
-        pass
-    load |= {"wall": 20.0, "own": 9.0, "busy": 30.0}
+        load |= {"wall": 10.0, "own": 9.0, "busy": 14.0}
+        load["processes"] = {(1, 0.0): ("sh", 5.0)}
+    load |= {"wall": 20.0, "own": 9.0, "busy": 32.0}  # another thread has the turn
+    load["processes"] = {(1, 0.0): ("sh", 13.0)}
     with started.turn():
-        load["processes"] = {(1, 0.0): ("sh", 10.0)}
-    (busiest,) = quality_of(started).busiest
-    assert (busiest.name, busiest.cores) == ("sh", 0.5)
+        load |= {"wall": 30.0, "own": 18.0, "busy": 46.0}
+        load["processes"] = {(1, 0.0): ("sh", 18.0)}
+    quality = quality_of(started)
+    assert quality.others_share == pytest.approx(0.25) and named(quality) == [("sh", 0.5)]
+
+
+def test_what_no_listed_process_took_is_listed_too(load):
+    started = MachineWatch()
+    load |= {"wall": 10.0, "own": 9.0, "busy": 25.0}
+    load["processes"] = {(1, 0.0): ("sh", 4.0), (2, 0.0): ("awk", 0.2)}
+    quality = quality_of(started)
+    assert named(quality) == [("unnamed processes", 1.2), ("sh", 0.4)]
+    assert sum(one.cores for one in quality.busiest) == pytest.approx(2 * quality.others_share)
+
+
+def test_the_page_and_the_server_are_no_load(load):
+    load["processes"] = {(7, 0.0): ("chromium", 0.0), (8, 0.0): ("sh", 0.0)}
+    started = MachineWatch()
+    load |= {"wall": 10.0, "own": 9.0, "busy": 17.0, "serving": {7: 5.0}}
+    load["processes"] = {(7, 0.0): ("chromium", 5.0), (8, 0.0): ("sh", 3.0)}
+    quality = quality_of(started)
+    assert quality.others_share == pytest.approx(0.15) and named(quality) == [("sh", 0.3)]
 
 
 def test_the_time_until_a_turn_comes_is_no_load(load):

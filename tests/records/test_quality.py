@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paifuser_lab.records import BusyProcess, Quality, Record, verdict
+from paifuser_lab.records.quality import MARGIN, readable_interval
 from paifuser_lab.records.text import readable_ms, readable_ratio
 
 
@@ -18,6 +19,8 @@ from paifuser_lab.records.text import readable_ms, readable_ratio
         ({"others_share": 0.11}, "busy"),
         ({"waited_share": 0.06}, "busy"),
         ({"spread": 0.3}, "busy"),
+        ({"sleeps": 1.6}, "quiet"),
+        ({"sleeps": 36.4}, "busy"),
         ({"rows_share": 0.71}, "busy"),
         ({"rows_share": 1.2}, "busy"),
         ({"clock_share": 0.8}, "busy"),
@@ -40,7 +43,8 @@ def test_a_busy_machine_says_why_and_who_and_what_to_do():
     )
     assert quality.sentence == (
         "the machine was busy (others took 46%, rounds agree within ± 61%; python, 2 processes), "
-        "so there is no verdict: wait until the machine is quiet, then measure again"
+        "so sizes are rough and small differences are not told: wait until the machine is quiet, "
+        "then measure again"
     )
     assert quality.reasons == (
         ("others took", "46%"),
@@ -67,24 +71,59 @@ def test_the_sentence_of_a_verdict(figures, sentence):
     assert verdict(*figures).sentence == sentence
 
 
-def test_on_a_busy_machine_the_sentence_gives_no_verdict():
-    told = verdict(4.5, 0.9, 4.9, (4.3, 5.4), Quality(others_share=0.5))
-    assert (
-        told.sentence == "4.50 → 0.900 ms · cannot be told: 4.3–5.4 ×, measured on a busy machine"
-    )
-    assert (told.word, told.tone) == ("not told", "untold")
+BUSY = Quality(others_share=0.5)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "interval", "effect", "tone"),
+    [
+        (4.9, (4.3, 5.4), "≈ 4.9 × faster · likely 4.3–5.4", "good"),
+        (0.5, (0.4, 0.625), "≈ 2.0 × slower · likely 1.6–2.5", "bad"),
+        (5.6, (1.33, 49.0), "≈ 5.6 × faster · likely over 1.3", "good"),
+        (1.3, (1.2, 1.4), "cannot be told: 1.20–1.40 ×, measured on a busy machine", "untold"),
+        (0.9, (0.85, 0.95), "cannot be told: 0.85–0.95 ×, measured on a busy machine", "untold"),
+        (1.0, (0.95, 1.04), "cannot be told: 0.95–1.04 ×, measured on a busy machine", "untold"),
+        (1.1, (0.0, 99550383697.31), "cannot be told: too uncertain", "untold"),
+    ],
+)
+def test_a_busy_machine_tells_what_is_beyond_a_margin_and_no_size(speedup, interval, effect, tone):
+    told = verdict(4.5, 4.5 / speedup, speedup, interval, BUSY)
+    assert told.sentence.partition(" ms · ")[2] == effect and told.tone == tone
+
+
+def test_an_unusable_machine_tells_nothing():
+    assert verdict(4.5, 0.9, 4.9, (4.3, 5.4), Quality(clock_share=0.5)).word == "not told"
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((4.3, 5.4), "4.30–5.40"),
+        ((0.0, 99550383697.31), "unusable"),
+        ((0.05, 1.1), "unusable"),
+        ((1.33, 49.0), "over 1.33"),
+        ((0.01, 0.8), "under 0.80"),
+    ],
+)
+def test_an_unusable_interval_is_a_word(interval, text):
+    assert readable_interval(interval) == text
+
+
+def test_calls_that_slept_are_named_only_beside_a_second_pool():
+    assert Quality(sleeps=1.6).reasons == ()
+    assert Quality(sleeps=36.4).disturbances == ("each call slept 36 times",)
 
 
 @given(low=st.floats(0.05, 20), width=st.floats(0, 20), others=st.none() | st.floats(0, 1))
-def test_a_verdict_needs_an_interval_without_1_and_a_quiet_machine(low, width, others):
+def test_a_verdict_needs_an_interval_without_1_and_on_a_busy_machine_a_margin(low, width, others):
     interval = (low, low + width)
     quality = None if others is None else Quality(others_share=others)
     word = verdict(1.0, 1.0, low + width / 2, interval, quality).word
+    margin = 1 if quality is None or quality.is_quiet else MARGIN
     if word in ("faster", "slower"):
-        assert (low > 1) if word == "faster" else (low + width < 1)
-        assert quality is None or quality.is_quiet
-    if quality is not None and not quality.is_quiet:
-        assert word == "not told"
+        assert (low > margin) if word == "faster" else (low + width < 1 / margin)
+    if margin > 1:
+        assert word != "no difference"
 
 
 def test_a_quality_is_saved_with_its_record_and_older_records_have_none(tmp_path):

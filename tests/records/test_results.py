@@ -39,9 +39,10 @@ def results():
 def test_a_verdict_is_given_only_where_interval_and_machine_allow_it(results):
     words = [row.verdict.word for row in results.rows]
     assert words == [
-        "", "no difference", "faster", "faster", "faster", "faster", "", "not told"
+        "", "no difference", "faster", "faster", "faster", "faster", "", "faster"
     ]  # fmt: skip
     assert results[2].verdict.sentence == "10.0 → 5.00 ms · 2.00 × faster · likely 1.90–2.10"
+    assert results[7].verdict.sentence == "10.0 → 5.00 ms · ≈ 2.00 × faster · likely 1.90–2.10"
     low, high = results[2].likely_ms
     assert low < 5.0 < high and results[0].likely_ms is None
 
@@ -70,6 +71,10 @@ def test_two_rows_are_compared_through_the_baseline_that_both_were_timed_with(re
     assert results.pair(0, 2).speedup_interval == pytest.approx((1.9, 2.1))
 
 
+def test_no_likely_latency_follows_from_an_unusable_interval():
+    assert row(1, 5.0, (0.001, 900.0), [FOLD]).likely_ms is None
+
+
 def test_a_pair_on_a_busy_machine_or_without_a_latency_has_no_verdict(results):
     assert results.pair(2, 7).verdict.word == "not told"
     assert results.pair(2, 6).speedup is None and results.pair(2, 6).verdict.word == ""
@@ -89,7 +94,7 @@ def test_it_is_a_table_a_frame_and_a_file(results, tmp_path):
     assert "≈ 2.00 × (1.90–2.10)" in text and "net on here · 7 tried" in text
     frame = results.frame
     assert list(frame.index) == list(range(8)) and frame.loc[3, "is_current"]
-    assert frame.loc[7, "verdict"] == "not told" and frame.loc[2, "latency_ms"] == 5.0
+    assert frame.loc[7, "verdict"] == "faster" and frame.loc[2, "latency_ms"] == 5.0
     assert Record.load(results.save(tmp_path / "results.json")) == results
     with pytest.raises(MeasureError, match="no result 9; there are 0, 1"):
         results[9]

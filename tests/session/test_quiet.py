@@ -155,9 +155,16 @@ def test_the_worker_releases_its_pool_after_each_job_and_the_callers_before_it_s
     released = []
     monkeypatch.setattr(worker, "release_pool", lambda: released.append(threading.get_ident()))
     session.measure_again()
-    session.wait(120)
     assert released[0] == threading.get_ident()
-    assert len(released) >= 2 and threading.get_ident() not in released[1:]
+    session.wait(120)
+    assert released[-1] != threading.get_ident()
+
+
+def test_who_waits_for_the_worker_has_no_pool(session, monkeypatch):
+    released = []
+    monkeypatch.setattr(worker, "release_pool", lambda: released.append(threading.get_ident()))
+    session.wait(120)
+    assert released == [threading.get_ident()]
 
 
 def test_every_measurement_of_a_session_has_the_same_number_of_threads(session, monkeypatch):

@@ -5,16 +5,20 @@ places without widgets.
 from __future__ import annotations
 
 import re
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.records.quality import Quality
+from paifuser_lab.session import worker
 from paifuser_lab.widgets.details import as_measured, layer_details
 from paifuser_lab.widgets.presenter import quality, refused, story
 from paifuser_lab.widgets.recipe_edits import without
@@ -384,3 +388,34 @@ def test_the_workbench_and_a_panel_of_its_record_share_the_selection(make_bench)
     table = lab.show(bench.profile)
     bench.selected = "conv"
     assert table.selected == "conv"
+
+
+class Operators(TorchDispatchMode):
+    """The operators that this thread has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_main_thread_runs_no_operator_once_the_worker_has_started(monkeypatch):
+    main, release = threading.get_ident(), worker.release_pool
+    with ExitStack() as stack:
+
+        def released():
+            release()
+            if threading.get_ident() == main and not entered:
+                entered.append(stack.enter_context(Operators()))
+
+        entered = []
+        monkeypatch.setattr(worker, "release_pool", released)
+        bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
+        bench.wait(120)
+        bench.recipe = lab.Recipe(["fold"])
+        bench.wait(120)
+    bench.close()
+    assert bench.comparison.rows[1:] and entered[0].names == []

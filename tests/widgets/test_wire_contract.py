@@ -101,8 +101,8 @@ def test_every_status_in_the_page_belongs_to_the_session_or_a_query():
 
 
 def test_every_reason_for_trust_has_its_exact_meaning_as_a_tooltip():
-    figures = ("others_share", "waited_share", "spread", "rows_share", "clock_share")
-    reasons = Quality(**dict.fromkeys(figures, 1.0)).reasons
+    figures = ("others_share", "waited_share", "spread", "rows_share", "clock_share", "sleeps")
+    reasons = Quality(**dict.fromkeys(figures, 9.0)).reasons
     page = asset("widgets/workbench/trust_strip.js").read_text()
     explained = set(re.findall(r'^  "([\w ]+)": "', page, re.M))
     assert len(reasons) == len(figures)

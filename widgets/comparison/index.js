@@ -241,9 +241,8 @@ function latencyFigure(row) {
 function speedupFigure(row, verdict) {
   if (verdict.tone === "baseline")
     return h("span", { class: "pf-said" }, h("b", {}, "1 ×"), " ", h("small", {}, "baseline"));
-  if (!row.speedup || !row.speedup_interval) return h("span", { class: "pf-said" }, "–");
-  const [low, high] = row.speedup_interval;
-  const words = h("small", {}, `${low.toFixed(2)}–${high.toFixed(2)} `, h("i", {}, verdict.word));
+  if (!row.speedup || !row.likely) return h("span", { class: "pf-said" }, "–");
+  const words = h("small", {}, `${row.likely} `, h("i", {}, verdict.word));
   if (verdict.tone === "untold") return h("span", { class: "pf-said" }, "≈ ", words);
   return h("span", { class: "pf-said" }, h("b", {}, `${row.speedup.toFixed(2)} ×`), " ", words);
 }

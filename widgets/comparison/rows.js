@@ -11,7 +11,7 @@ import { linearTicks, logScale, logTicks, linearScale } from "../shared/scale.js
  *   number | null,
  *   flops?: number | null, relative_error?: number | string | null, metric?: number | null,
  *   build_s?: number | null,
- *   notes?: string[], failure?: string | null, word?: string, tone?: "good" | "bad" | "even" | "untold" }} Measured
+ *   notes?: string[], failure?: string | null, likely?: string, word?: string, tone?: "good" | "bad" | "even" | "untold" }} Measured
  * @typedef {{ workload?: string, machine?: string, baseline: string, metric_name?: string | null,
  * rows: Measured[],
  *   title?: string }} ComparisonData

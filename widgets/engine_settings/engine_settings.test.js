@@ -7,7 +7,7 @@ const row = (/** @type {any} */ more = {}) => ({
   threads: 2,
   latency_ms: 4.5,
   speedup: 1.5,
-  speedup_interval: [1.4, 1.62],
+  likely: "1.40–1.62",
   failure: null,
   word: "faster",
   tone: "good",

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{ name: string, threads: number, latency_ms: number | null, speedup: number | null,
- *   speedup_interval: [number, number] | null, failure: string | null, word: string, tone: string,
+ *   likely: string | null, failure: string | null, word: string, tone: string,
  *   is_option: boolean, is_used: boolean }} Setting
  */
 
@@ -18,10 +18,9 @@ function threadsText(threads) {
 }
 
 /** How many times as fast as the model in torch, and the likely range. @param {Setting} row */
-export function speedUpText({ speedup, speedup_interval: range, is_option }) {
+export function speedUpText({ speedup, likely, is_option }) {
   if (!is_option || speedup === null) return "–";
-  const likely = range ? ` (${range[0].toFixed(2)}–${range[1].toFixed(2)})` : "";
-  return `${speedup.toFixed(2)}${likely}`;
+  return `${speedup.toFixed(2)}${likely ? ` (${likely})` : ""}`;
 }
 
 /** The colour of a verdict; none where it is not told. @param {Setting} row */

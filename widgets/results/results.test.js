@@ -23,7 +23,6 @@ const row = (number, ms, worth, more = {}) => ({
   error: 0,
   likely: [ms * 0.9, ms * 1.1],
   tone: "good",
-  is_busy: false,
   failure: "",
   size: 1e6,
   peak: 2e6,
@@ -59,9 +58,9 @@ test("marks follow the pair that is compared, and go when it was unmarked elsewh
   assert.deepEqual(marksWith([4], pair, false), [4]);
 });
 
-test("a row has its verdict's tone, none on a busy machine, and the unchanged model its own", () => {
+test("a row has its verdict's tone, and the unchanged model its own", () => {
   assert.equal(toneOf(row(1, 5, 0.9)), "good");
-  assert.equal(toneOf(row(1, 5, 0.9, { is_busy: true })), "untold");
+  assert.equal(toneOf(row(1, 5, 0.9, { tone: "untold" })), "untold");
   assert.equal(toneOf(row(1, 5, 0.9, { tone: "even" })), "even");
   assert.equal(toneOf(row(0, 5, 0.9)), "before");
 });

@@ -8,7 +8,7 @@ import { linearScale, linearTicks, logScale, logTicks, tickText } from "../share
  * @typedef {{
  *   number: number, label: string, whole: string, ms: number | null, ms_text: string,
  *   likely: [number, number] | null, speedup_text: string, word: string, sentence: string,
- *   tone: "good" | "bad" | "even" | "untold", is_busy: boolean, metric: number | null,
+ *   tone: "good" | "bad" | "even" | "untold", metric: number | null,
  *   worth: number | null, error: number | null, size: number | null, peak: number | null,
  *   refused: string, failure: string, has_profile: boolean,
  * }} Result
@@ -27,8 +27,7 @@ export function barScale(rows) {
 
 /** How a row's bar and dot look. @param {Result} row */
 export function toneOf(row) {
-  if (row.number === 0) return "before";
-  return row.is_busy ? "untold" : row.tone;
+  return row.number === 0 ? "before" : row.tone;
 }
 
 /** 0.987 → "98.7 %". @param {number | null} value */

@@ -107,14 +107,14 @@ test("a word is said before the running job, and alone once nothing runs", () =>
 
 test("the strip tells the state, its reasons and how it was measured", () => {
   const state = /** @type {any} */ ({
-    quality: { state: "busy", label: "Busy: the verdict waits", reasons: [["others took", "46%"]] },
+    quality: { state: "busy", label: "Busy: sizes are rough", reasons: [["others took", "46%"]] },
     threads: 1,
     machine: "EPYC",
     status: "idle",
     waiting: false,
   });
   assert.equal(trustOf(state), "busy");
-  assert.equal(trustLabel(state), "Busy: the verdict waits");
+  assert.equal(trustLabel(state), "Busy: sizes are rough");
   assert.deepEqual(reasonsOf(state), [
     ["others took", "46%"],
     ["", "1 thread"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..trust import TrustBench
+from ..trust import LARGE, TrustBench
 from ..widgets import WidgetRow, WidgetsBench
 from .folder import Block, Records
 from .text import paragraph, table
@@ -45,9 +45,10 @@ def trust(records: Records) -> str:
     rows = [tuple(row.values()) for row in measured.table()]
     caption = paragraph(
         f"`paifuser-lab bench trust` on {measured.machine}:",
-        "comparisons of three models with three variants. A verdict contradicts if most of the",
-        "quiet comparisons say otherwise; the column after it counts what the intervals would have",
-        "said without asking how quiet the machine was.",
+        "comparisons of three models with three variants. A verdict is wrong if most of the quiet",
+        "comparisons say otherwise; the column after it counts what the intervals would have said",
+        "without asking how quiet the machine was. An effect is large from "
+        f"{LARGE} × on, quietly measured.",
     )
     return f"{caption}\n\n{table(tuple(measured.table()[0]), rows)}"
 

@@ -9,6 +9,7 @@ import torch
 
 from ...measure import ratio_of_rounds
 from ...records import Check, counted, readable_bytes, readable_count
+from ...records.quality import readable_interval
 from .findings import AS_IT_IS, CHANNELS_LAST, Findings
 from .judge import WORKLOAD_HINT, pass_or_fail, percent, unmeasurable
 
@@ -121,13 +122,13 @@ def _compared(
     *,
     now: str = "as it is",
 ) -> Check:
-    ratio, (low, high) = ratio_of_rounds(findings.timed[AS_IT_IS], findings.timed[other])
+    ratio, interval = ratio_of_rounds(findings.timed[AS_IT_IS], findings.timed[other])
     before, after = findings.timed[AS_IT_IS].median_ms, findings.timed[other].median_ms
     figure = (
         f"{now} {before:.3g} ms, {label} {after:.3g} ms: {ratio:.2f} × as fast "
-        f"({low:.2f}–{high:.2f})"
+        f"({readable_interval(interval)})"
     )
-    if low <= 1 and ratio > MIN_SPEEDUP:
+    if interval[0] <= 1 and ratio > MIN_SPEEDUP:
         return unmeasurable(name, f"{figure}; the machine was too busy to tell, measure again")
     return pass_or_fail(
         name, ratio, MIN_SPEEDUP, figure, f"take {label}: recipe step {json.dumps(step)}", step=step

@@ -10,12 +10,13 @@ from ...comparison.settings import options_of
 from ...errors import RecipeError
 from ...recipe import Recipe
 from ...records import Comparison, Measurement
+from ...records.quality import readable_interval
 from ...session.export_queries import ENGINE_SETTINGS, settings_key
 from ...session.state import State
 from ..recipe_edits import with_options
 from ..section import Bench, Context, Request, Section
 
-FIGURES = ("name", "threads", "latency_ms", "speedup", "speedup_interval", "failure")
+FIGURES = ("name", "threads", "latency_ms", "speedup", "failure")
 
 
 def packed_settings(comparison: Comparison | None, recipe: Recipe) -> dict[str, Any] | None:
@@ -34,8 +35,10 @@ def packed_settings(comparison: Comparison | None, recipe: Recipe) -> dict[str, 
 def _packed_row(row: Measurement, comparison: Comparison, engine: list[Any]) -> dict[str, Any]:
     verdict = comparison.verdict(row)
     is_option = not row.name.startswith("baseline")
+    interval = row.speedup_interval
     return {
         **{name: getattr(row, name) for name in FIGURES},
+        "likely": None if interval is None else readable_interval(interval),
         "word": verdict.word,
         "tone": verdict.tone,
         "is_option": is_option,

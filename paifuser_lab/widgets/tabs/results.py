@@ -14,6 +14,7 @@ from ...figures.page import offline_page
 from ...profiler import side_by_side
 from ...recipe import Recipe
 from ...records import ResultPair, ResultRow, Results
+from ...records.quality import sign
 from ...records.text import readable_ms, readable_ratio
 from ...session.queries import SAVE_FOLDER
 from ...session.state import State
@@ -52,7 +53,6 @@ def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
         "word": verdict.word,
         "tone": verdict.tone,
         "sentence": verdict.sentence,
-        "is_busy": row.quality is not None and not row.quality.is_quiet,
         "metric": row.metric,
         "worth": results.worth(row) if row.is_measured else None,
         "error": row.relative_error,
@@ -67,8 +67,7 @@ def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
 def _speedup_text(row: ResultRow) -> str:
     if row.speedup is None:
         return "–"
-    sign = "≈ " if row.verdict.word == "not told" else ""
-    return f"{sign}{readable_ratio(row.speedup)} ×"
+    return f"{sign(row.verdict.word, row.quality)}{readable_ratio(row.speedup)} ×"
 
 
 def _packed_pair(pair: ResultPair) -> dict[str, Any]:
