@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from .meter import Moment
-from .race import HOPELESS, Block, Race, Way
+from .race import RUINOUS, Block, Race, Way
 
 BLOCK_S, MIN_STEPS, MAX_STEPS = 0.05, 3, 10  # of a block
 
@@ -51,12 +51,18 @@ class OpenBlock:
         self.losses += losses
 
     def is_over(self, race: Race | None) -> bool:
-        """Whether it has steps enough for the clock, or one so slow that it need not go on."""
+        """Whether it has steps enough for the clock, or begins so slowly that it need not go on:
+        one slow step may be a neighbour's doing, two in a row hardly are.
+        """
         if not self.seconds:
             return False
         shortest = max(min(self.seconds), 1e-6)
-        first = race.blocks[race.reference] if race is not None else []
-        is_hopeless = bool(first) and shortest > HOPELESS * first[0].median_s
+        reference_s = race.reference_s if race is not None else None
+        is_hopeless = (
+            reference_s is not None
+            and shortest > RUINOUS * reference_s
+            and self.warm_s > RUINOUS * reference_s
+        )
         steps = min(MAX_STEPS, max(MIN_STEPS, math.ceil(BLOCK_S / shortest)))
         return is_hopeless or len(self.seconds) >= steps
 

@@ -26,7 +26,7 @@ _in_force: list[Acceleration] = []  # one at most, the last one also after its e
 
 def enable(
     *,
-    precision: str | None = "bf16",
+    precision: str | None = "auto",
     channels_last: bool = True,
     fused_optimizer: bool = True,
     memory_pool: bool = True,
@@ -43,10 +43,11 @@ def enable(
         lab.status()  # what is on, what was taken back, and why
         lab.disable()  # everything as before
 
-    `precision` is "bf16", "fp16" (with scaled gradients) or None. Where the peak of memory, of the
+    `precision` is "bf16", "fp16" (with scaled gradients), None, or "auto": bf16 unless this
+    processor multiplies matrices slower in it than in fp32. Where the peak of memory, of the
     process or of a GPU's tensors, is above `memory_limit` ("2 GB"), the model's repeated blocks
-    compute their activations again. Compiling begins only in a loop
-    that has run for 200 steps and 30 seconds. The loop has to run in the thread of this call.
+    compute their activations again. Compiling begins only in a loop that has run for 200 steps and
+    30 seconds. The loop has to run in the thread of this call.
     """
     chosen = {
         "precision": precision is not None,

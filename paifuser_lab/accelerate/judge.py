@@ -2,10 +2,13 @@
 
 The judge says in which way the next block is to run, is told what that block took and which losses
 it had, and keeps a switch only if the loop is faster by more than the interval of its measurement.
+What it may cost grows with the loop: once that is spent, it waits until the steps have paid for
+another round.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -14,6 +17,7 @@ from .race import MAX_ROUNDS, PLAIN, ROUNDS, Block, Offer, Race, Verdict, Way
 
 TOO_COARSE = "the clock is too coarse for steps as short as these"
 FIRST_STEPS, BUDGET = 200, 0.1  # judging may add this share to the time of the first steps
+RESERVE = 10  # steps, of the reference, to spend again before judging goes on
 
 
 class Judge:
@@ -28,11 +32,13 @@ class Judge:
         self.race: Race | None = None
         self.judged_steps = 0
         self.spent_steps = 0.0  # beyond those of the references, in steps of theirs
+        self.goes_on_at = 0  # the step of the loop until which it waits
         self._waiting: deque[Sequence[Offer]] = deque()
         self._again: deque[Offer] = deque()  # those without a proof
-        self._has_spent = False
+        self._prices: dict[Way, float] = {}  # what its last block has spent
         if together:
-            names = sorted(self.offers)
+            # lower precision last: where a processor emulates it, nothing costs more to try
+            names = sorted(self.offers, key=lambda name: (not self.offers[name].is_exact, name))
             ways = [
                 frozenset(chosen)
                 for count in range(len(names) + 1)
@@ -53,24 +59,25 @@ class Judge:
         """The switches that no race has begun with, or that are to have another."""
         return {offer.name for group in (*self._waiting, self._again) for offer in group}
 
-    def next_way(self) -> Way | None:
-        """The way of the next block; None when there is nothing to judge: then `best` holds."""
+    def next_way(self, steps: int) -> Way | None:
+        """The way of the next block, `steps` being all steps of the loop so far; None when there is
+        nothing to judge, or not yet: then `best` holds.
+        """
         while True:
-            if self.race is None:
-                if not self._waiting and not self._again:
-                    return None
-                group = self._waiting.popleft() if self._waiting else [self._again.popleft()]
-                ways = [self.best, *(self.best | {offer.name} for offer in group)]
-                is_again = any(offer.name in self.verdicts for offer in group)
-                self.race = Race(ways, self.offers, rounds=MAX_ROUNDS if is_again else ROUNDS)
-            way = self.race.next_way()
+            way = self.race.next_way() if self.race is not None else None
+            if self.race is not None and way is None:
+                self._finish(self.race)
+                continue
+            is_done = self.race is None and not self._waiting and not self._again
+            if is_done or self.is_waiting(steps):
+                return None
             if way is not None:
                 return way
-            self._finish(self.race)
+            self._begin_race()
 
     def add(self, block: Block, steps: int) -> None:
-        """Take in a block, `steps` being all steps of the loop so far; a race that has spent the
-        budget ends.
+        """Take in a block, `steps` being all steps of the loop so far; where it has spent what
+        judging may, the race goes on later.
         """
         if self.race is None:
             return
@@ -81,8 +88,8 @@ class Judge:
             return
         self._count_cost(block, self.race)
         self.race.add(block)
-        self._has_spent = self.is_spent(steps)
-        self.race.is_over |= self._has_spent
+        if self.is_spent(steps):
+            self._wait(self.race)
 
     def share(self, steps: int) -> float | None:
         """The time that judging added, as a share of the first 200 steps, or of all past those."""
@@ -92,6 +99,24 @@ class Judge:
         """Whether judging has used what it may."""
         share = self.share(steps)
         return share is not None and share > BUDGET
+
+    def is_waiting(self, steps: int) -> bool:
+        """Whether the loop has yet to pay for what is to be judged next."""
+        return steps < self.goes_on_at
+
+    def _wait(self, race: Race) -> None:
+        """Let what is proven be in force until the steps have paid for another round."""
+        race.leave_round()
+        price = sum(self._prices.get(way, 0.0) for way in race.alive)
+        self.goes_on_at = math.ceil((self.spent_steps + max(RESERVE, price)) / BUDGET)
+        self.best = race.best()
+
+    def _begin_race(self) -> None:
+        """Race what waits, on top of the best so far."""
+        group = self._waiting.popleft() if self._waiting else [self._again.popleft()]
+        ways = [self.best, *(self.best | {offer.name} for offer in group)]
+        is_again = any(offer.name in self.verdicts for offer in group)
+        self.race = Race(ways, self.offers, rounds=MAX_ROUNDS if is_again else ROUNDS)
 
     def fail(self, way: Way, why: str) -> None:
         """A way cannot run: its race goes on without what is new in it."""
@@ -128,17 +153,18 @@ class Judge:
 
     def _count_cost(self, block: Block, race: Race) -> None:
         """Count by how many of the reference's steps this block was longer than them."""
-        first = race.blocks[race.reference]
-        step_s = first[0].median_s if first else block.median_s
+        step_s = race.reference_s or block.median_s
+        price = max(0.0, block.warm_s / step_s - 1)
         if block.way != race.reference:
-            self.spent_steps += max(0.0, sum(block.seconds) / step_s - len(block.seconds))
-        self.spent_steps += max(0.0, block.warm_s / step_s - 1)
+            price += max(0.0, sum(block.seconds) / step_s - len(block.seconds))
+        self.spent_steps += price
+        self._prices[block.way] = price
 
     def _finish(self, race: Race) -> None:
         self.best = race.best()
         for name in sorted({name for way in race.ways for name in way - race.reference}):
             verdict, is_again = race.verdict(name), name in self.verdicts
-            if not is_again and not self._has_spent and race.is_undecided(name):
+            if not is_again and race.is_undecided(name):
                 self._again.append(self.offers[name])
             if not is_again or verdict.ratio is not None:
                 self.verdicts[name] = verdict

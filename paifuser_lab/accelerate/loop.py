@@ -286,9 +286,9 @@ class Loop(Running):
     def _next_block(self) -> None:
         assert self.judge is not None
         began = self.meter.now(self.parts.device)
-        way = self.judge.next_way()
+        way = self.judge.next_way(self.steps)
         while way is not None and "memory_reuse" in way and not self.is_reuse_proven():
-            way = self.judge.next_way()
+            way = self.judge.next_way(self.steps)
         if way is None:
             if self.on != self.judge.best | self.asked:
                 self.go(self.judge.best | self.asked)

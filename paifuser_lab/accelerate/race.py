@@ -22,6 +22,7 @@ MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 27
 LOOKS = frozenset((*range(MIN_ROUNDS, ROUNDS + 1), 12, 18))  # rounds after which it may be decided
 WORTH = 1.02  # what seems to gain less after `ROUNDS` is not worth more of them
 HOPELESS = 1.5  # times slower than the reference: dropped after one block
+RUINOUS = 3.0  # times slower: after a step, and with it every way with those switches and more
 MAX_COST = 0.98  # a switch that saves memory may be so much slower
 NOT_FASTER = "not faster by more than its interval"
 
@@ -87,6 +88,7 @@ class Race:
     dropped: dict[Way, str] = field(default_factory=dict)
     is_over: bool = False
     rounds: int = ROUNDS  # at most
+    first_round: int = 0  # since it was left the last time
 
     def __post_init__(self) -> None:
         self.blocks = {way: [] for way in self.ways}
@@ -94,6 +96,12 @@ class Race:
     @property
     def reference(self) -> Way:
         return self.ways[0]
+
+    @property
+    def reference_s(self) -> float | None:
+        """What a step of the reference takes, by its last block; None before that."""
+        blocks = self.blocks[self.reference]
+        return blocks[-1].median_s if blocks else None
 
     @property
     def has_limit(self) -> bool:
@@ -105,24 +113,38 @@ class Race:
         """The way of the next block; None when the race is decided. Each round goes through the
         ways in the other direction, so that one at its turn runs on without a change.
         """
-        alive = [way for way in self.ways if way not in self.dropped]
+        alive = self.alive
         done = min(len(self.blocks[way]) for way in alive)
         due = [way for way in alive if len(self.blocks[way]) == done]
         is_last = len(due) == len(alive) and done >= self.rounds
         if self.is_over or len(alive) == 1 or is_last:
             return None
-        return due[0] if done % 2 == 0 else due[-1]
+        return due[0] if (done - self.first_round) % 2 == 0 else due[-1]
+
+    def leave_round(self) -> None:
+        """Forget the blocks of a round that is not complete, as those of one are neighbours in
+        time. The next one begins with the reference.
+        """
+        self.first_round = min(len(self.blocks[way]) for way in self.alive)
+        for way in self.alive:
+            del self.blocks[way][self.first_round :]
+
+    @property
+    def alive(self) -> list[Way]:
+        """The ways that may yet win, and the reference."""
+        return [way for way in self.ways if way not in self.dropped]
 
     def add(self, block: Block) -> None:
         """Take in a block; ways that cannot win any more are dropped."""
         way = block.way
         if way not in self.blocks or way in self.dropped:
             return
+        slower = block.median_s / (self.reference_s or block.median_s)
         self.blocks[way].append(block)
-        first = self.blocks[self.reference]
-        is_slow = bool(first) and block.median_s > HOPELESS * first[0].median_s
-        if way != self.reference and is_slow and not self.has_limit:
-            self.drop(way, f"{block.median_s / first[0].median_s:.1f} times slower at once")
+        if way != self.reference and slower > HOPELESS and not self.has_limit:
+            others = [other for other in self.ways if way < other and slower > RUINOUS]
+            for hopeless in (way, *others):
+                self.drop(hopeless, f"{slower:.1f} times slower at once")
         self._check_losses(way)
         counts = {len(self.blocks[other]) for other in self.ways if other not in self.dropped}
         if len(counts) == 1 and (done := counts.pop()) in LOOKS:
@@ -213,8 +235,6 @@ class Race:
             return f"faster by more than its interval{timed}"
         if way in self.dropped:
             return self.dropped[way]
-        if self.compared(self.reference, way) is None:
-            return "too few steps to judge it"
         if offer.limit_bytes is not None:
             return f"the peak is within the limit of {limit} without it, or no lower with it"
         return NOT_FASTER

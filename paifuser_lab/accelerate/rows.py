@@ -27,20 +27,26 @@ def _state(loop: Loop, label: str, switch: Switch) -> tuple[SwitchState, str]:
         return ("on" if label in loop.on else "waiting"), switch.why()
     if loop.judge is None:
         return "waiting", ""
+    later = f"judging goes on at step {loop.judge.goes_on_at:,}" if _is_waiting(loop) else ""
     if label in loop.judge.names_waiting:
         before = loop.judge.verdicts.get(label)
-        return "waiting", f"{before.why}; it is tried again" if before is not None else ""
+        again = f"{before.why}; it is tried again" if before is not None else ""
+        return "waiting", "; ".join(filter(None, (again, later)))
     race = loop.judge.race
     is_racing = race is not None and any(
         label in way - race.reference for way in race.ways if way not in race.dropped
     )
     if is_racing:
-        return "judging", ""
+        return ("on" if label in loop.on and later else "judging"), later
     verdict = loop.judge.verdicts.get(label)
     if verdict is None:
         return "waiting", "" if label in loop.judge.offers else switch.why()
     extra = f"; {switch.why()}" if verdict.is_kept and switch.why() else ""
     return ("on" if verdict.is_kept else "taken back"), verdict.why + extra
+
+
+def _is_waiting(loop: Loop) -> bool:
+    return loop.judge is not None and loop.judge.is_waiting(loop.steps)
 
 
 def _figures(verdict: Verdict | None) -> dict[str, Any]:

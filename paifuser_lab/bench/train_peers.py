@@ -42,8 +42,9 @@ def _fabric(contender: Any) -> None:
     contender.step = fabric.backward
 
 
+AUTOCAST = "torch.autocast"
 PEERS: dict[str, Callable[[Any], None]] = {
-    "torch.autocast": _autocast,
+    AUTOCAST: _autocast,
     "torch.compile": _compile,
     "HF Accelerate": _accelerate,
     "Lightning Fabric": _fabric,

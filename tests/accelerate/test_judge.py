@@ -7,9 +7,12 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paifuser_lab.accelerate.block import OpenBlock
 from paifuser_lab.accelerate.judge import BUDGET, FIRST_STEPS, Judge
-from paifuser_lab.accelerate.race import PLAIN, Block, Offer, Way
+from paifuser_lab.accelerate.meter import Moment
+from paifuser_lab.accelerate.race import PLAIN, Block, Offer, Race, Way
 
+STEPS = 10**6  # of a loop in which judging may cost what it likes
 CORE = (Offer("bf16", is_exact=False), Offer("channels_last"))
 COSTS = st.floats(0.3, 3.0)
 
@@ -17,7 +20,12 @@ COSTS = st.floats(0.3, 3.0)
 def judged(judge: Judge, cost, *, noise: float = 0.01, losses=lambda way: (), steps: int = 2000):
     """Run the judge with steps that cost so much; the way in which each block ran."""
     chance, done, ways = random.Random(0), 0, []
-    while (way := judge.next_way()) is not None and done < steps:
+    while done < steps:
+        if (way := judge.next_way(done)) is None:
+            if not judge.is_waiting(done):
+                break
+            done += 1  # the loop goes on
+            continue
         seconds = [cost(way) * (1 + noise * chance.uniform(-1, 1)) for _ in range(3)]
         changed = bool(ways) and ways[-1] != way
         done += len(seconds) + changed
@@ -130,23 +138,86 @@ def test_losses_of_exact_switches_are_not_held_against_them():
     assert judge.best == {"channels_last"}
 
 
-def test_judging_that_has_cost_a_tenth_of_the_first_steps_ends():
-    judge = Judge(CORE, [[Offer("fused_optimizer")]])
-    ways = judged(judge, product({"bf16": 1.45, "channels_last": 1.45}), noise=0.4)
-    assert judge.share(FIRST_STEPS) >= 0
-    assert len(ways) * 4 < 20 * FIRST_STEPS
-    spent = Judge((), [[Offer("a")]])
-    spent.next_way()
-    spent.add(Block(PLAIN, (1.0,) * 3), 3)
-    spent.add(Block(frozenset({"a"}), (1.2,) * 3, warm_s=30.0), 6)
-    assert spent.is_spent(6) and spent.next_way() is None and spent.best == PLAIN
-    assert not spent.is_spent(1000)  # a longer loop may spend more
-    assert spent.verdicts["a"].why == "too few steps to judge it"
+def test_judging_that_has_cost_a_tenth_of_the_first_steps_goes_on_once_the_loop_has_paid_for_it():
+    judge, rest = Judge((), [[Offer("a")], [Offer("b")]]), frozenset({"a"})
+    assert judge.next_way(2) == PLAIN
+    judge.add(Block(PLAIN, (1.0,) * 3), 5)
+    judge.add(Block(rest, (0.8,) * 3, warm_s=31.0), 9)
+    assert judge.is_spent(9) and judge.spent_steps == 30
+    assert judge.next_way(9) is None and judge.best == PLAIN and not judge.verdicts
+    assert judge.names_waiting == {"b"}
+    # 30 steps have been spent, and another round costs as much
+    assert judge.goes_on_at == 600
+    assert judge.next_way(599) is None and judge.next_way(600) == PLAIN
+    judged(judge, product({"a": 0.8, "b": 1.1}))
+    assert judge.best == {"a"} and judge.verdicts["a"].is_kept
+    assert judge.verdicts["b"].why == "slower beside a"
+
+
+def test_the_first_switch_s_price_keeps_no_other_one_from_being_judged():
+    costs = product({"bf16": 6.6, "channels_last": 0.75})
+    judge = Judge(CORE, [[Offer("fused_optimizer")], [Offer("memory_pool")]])
+    ways = judged(judge, costs, noise=0.02, steps=600)
+    assert judge.best == {"channels_last"} and not judge.names_waiting and judge.race is None
+    assert all(
+        verdict.ratio or "times slower at once" in verdict.why
+        for verdict in judge.verdicts.values()
+    )
+    assert judge.spent_steps < BUDGET * 600
+    # what is dearest, lower precision, comes last, and is not tried again beside another switch
+    assert [way for way in ways if way][:2] == [frozenset({"channels_last"}), frozenset({"bf16"})]
+    assert len([way for way in ways if "bf16" in way]) == 1
+
+
+def test_a_way_that_is_slower_but_not_ruinous_may_yet_win_beside_another_switch():
+    costs = {PLAIN: 1.0, frozenset({"bf16"}): 2.0, frozenset({"channels_last"}): 1.0,
+             frozenset({"bf16", "channels_last"}): 0.5}  # fmt: skip
+    judge = Judge(CORE)
+    judged(judge, costs.__getitem__)
+    assert judge.best == {"bf16", "channels_last"}
+
+
+def test_what_is_proven_is_in_force_while_the_rest_waits():
+    judge = Judge(CORE)
+    costs = product({"bf16": 1.3, "channels_last": 0.75})
+    done = 0
+    while not judge.is_waiting(done):
+        way = judge.next_way(done)
+        done += 4
+        judge.add(Block(way, (costs(way),) * 3, warm_s=1.0 + 4 * ("bf16" in way)), done)
+    assert judge.race is not None and judge.best == {"channels_last"}
+
+
+def test_a_round_that_was_left_is_run_anew_from_its_reference():
+    offers = {"a": Offer("a")}
+    rest = frozenset({"a"})
+    race = Race([PLAIN, rest], offers)
+    for way in (PLAIN, rest, rest):  # the second round begins with the other way
+        assert race.next_way() == way
+        race.add(Block(way, (1.0,) * 3))
+    race.leave_round()
+    assert race.next_way() == PLAIN
+    assert len(race.blocks[rest]) == 1
+    race.add(Block(PLAIN, (5.0,) * 3))  # the loop is another one by now
+    race.add(Block(rest, (5.0,) * 3))
+    assert race.compared(PLAIN, rest)[0] == 1 and not race.dropped
+
+
+def test_a_slow_step_ends_a_block_only_where_the_one_before_was_slow_too():
+    rest = frozenset({"a"})
+    race = Race([PLAIN, rest], {"a": Offer("a")})
+    race.add(Block(PLAIN, (1.0,) * 3))
+    for warm, is_over in ((1.0, False), (6.6, True)):
+        block = OpenBlock(rest, needs_warm_up=True, is_wall=True)
+        block.add(Moment(warm, warm), [])
+        assert not block.is_over(race)
+        block.add(Moment(6.6, 6.6), [])
+        assert block.is_over(race) is is_over
 
 
 def test_a_switch_that_fails_takes_every_way_with_it_out_of_the_race():
     judge = Judge(CORE)
-    judge.next_way()
+    judge.next_way(STEPS)
     judge.fail(frozenset({"channels_last"}), "the model fails with it (view)")
     ways = judged(judge, product({"bf16": 0.7, "channels_last": 0.1}))
     assert judge.best == {"bf16"} and not any("channels_last" in way for way in ways)
@@ -155,7 +226,7 @@ def test_a_switch_that_fails_takes_every_way_with_it_out_of_the_race():
 
 def test_what_is_withdrawn_during_its_race_or_before_it_is_never_tried_again():
     judge = Judge(CORE, [[Offer("memory_pool")]])
-    judge.next_way()
+    judge.next_way(STEPS)
     judge.withdraw(["bf16", "memory_pool"], "turned off")
     ways = judged(judge, product({"bf16": 0.1, "channels_last": 0.7, "memory_pool": 0.1}))
     assert {name for way in ways for name in way} == {"channels_last"} == judge.best
@@ -195,7 +266,7 @@ class Noisy:
 
 def rounds_of(judge: Judge, noisy: Noisy, *, is_timed: bool = False) -> int:
     count = 0
-    while (way := judge.next_way()) is not None:
+    while (way := judge.next_way(STEPS)) is not None:
         judge.add(noisy.block(way, is_timed=is_timed), 10**6)
         count += not way
     return count
@@ -227,7 +298,7 @@ def test_two_switches_that_only_hurt_alone_are_not_kept_together_without_a_proof
     chance = random.Random(5)
     costs = {1: 1.3, 2: 1.0}
     judge = Judge(CORE)
-    while (way := judge.next_way()) is not None:
+    while (way := judge.next_way(STEPS)) is not None:
         noise = 0.3 * chance.random() if len(way) != 1 else 0.0
         judge.add(Block(way, (costs.get(len(way), 1.0) + noise,) * 3), 10**6)
     assert judge.best == PLAIN
@@ -242,7 +313,7 @@ def test_under_a_memory_limit_a_switch_stays_only_where_the_peak_is_above_it():
     ):
         judge = Judge((), [[Offer("less", saves_memory=True, limit_bytes=limit)]])
         count = 0
-        while (way := judge.next_way()) is not None:
+        while (way := judge.next_way(STEPS)) is not None:
             count += 1
             seconds, held = ((1.7,) * 3, peak) if way else ((1.0,) * 3, 120)
             judge.add(Block(way, seconds, peak_bytes=held), 10**6)
@@ -254,6 +325,6 @@ def test_blocks_in_which_the_clock_has_not_ticked_end_a_race_without_a_figure():
     for figures in ((0.0, 0.01), (0.01, 0.0), (0.0, 0.0)):
         judge = Judge((), [[Offer("memory_pool")]])
         ways = iter(figures)
-        while judge.next_way() is not None:
-            judge.add(Block(judge.next_way(), (next(ways),) * 3, warm_s=0.01), 8)
+        while judge.next_way(STEPS) is not None:
+            judge.add(Block(judge.next_way(STEPS), (next(ways),) * 3, warm_s=0.01), 8)
         assert judge.best == PLAIN and "too coarse" in judge.verdicts["memory_pool"].why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import random
 import threading
 
@@ -18,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import paifuser_lab as lab
 from paifuser_lab.accelerate import features
 from paifuser_lab.accelerate.race import PLAIN
-from paifuser_lab.accelerate.switches import Parts
+from paifuser_lab.accelerate.switches import Parts, precision
 from paifuser_lab.accelerate.switches.precision import Precision
 from tests.support.training_loops import Digits, batch, metered, trained
 
@@ -83,6 +84,22 @@ def test_the_fastest_switches_are_found_and_kept_in_an_unchanged_loop(monkeypatc
         assert status.judged_steps <= status.steps
         assert status.model == "Digits" and status.optimizer == "Adam" and status.steps == 159
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"precision": "bf16"}])
+def test_where_bf16_is_emulated_the_other_switches_are_judged_all_the_same(monkeypatch, options):
+    model, optimizer = made()
+    factors = {"bf16": 6.6, "channels_last": 0.75, "fused_optimizer": 0.98}
+    cost = lambda way: math.prod(factors.get(name, 1.0) for name in way)
+    with metered(monkeypatch, cost) as meter:
+        monkeypatch.setattr(precision, "product_speedup", lambda dtype: 1 / 6.6)
+        lab.enable(threads=False, compile=False, **options)
+        trained(model, optimizer, 600, work=meter.work)
+        status = lab.status()
+        assert status.on == ("channels_last", "fused_optimizer") and not status.is_judging
+        assert status["bf16"].state == ("taken back" if options else "not offered")
+        assert "6.6 times slower" in status["bf16"].why
+        assert status.judging_share < (0.1 if options else 0.001)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])

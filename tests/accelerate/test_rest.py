@@ -85,6 +85,23 @@ def test_long_steps_are_watched_on_since_that_costs_nothing_beside_them(monkeypa
         assert is_watched(model) == (True, True, True)
 
 
+def test_a_loop_at_rest_goes_on_being_judged_once_its_steps_have_paid_for_it(monkeypatch):
+    model, optimizer = made()
+    with metered(monkeypatch, short(bf16=40.0, memory_pool=0.5)) as meter:
+        lab.enable(channels_last=False, fused_optimizer=False, threads=False, compile=False)
+        trained(model, optimizer, 80, work=meter.work)
+        status = lab.status()
+        assert status.judging_share > 0.1 and status.is_judging and status.on == ()
+        assert status["memory_pool"].why == "judging goes on at step 880"
+        assert status["memory_pool"].state == "waiting"
+        assert is_watched(model) == (False, False, False)
+        trained(model, optimizer, 1100, first=80, work=meter.work)
+        status = lab.status()
+        assert status.on == ("memory_pool",) and not status.is_judging
+        assert "40.0 times slower at once" in status["bf16"].why
+        assert status["memory_pool"].why.startswith("faster by more than its interval")
+
+
 def test_a_loop_at_rest_is_judged_anew_when_another_one_or_other_layers_come(monkeypatch):
     model, optimizer = made()
     with metered(monkeypatch, short()) as meter:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
-from paifuser_lab.accelerate.switches import SWITCHES, Parts
+from paifuser_lab.accelerate.switches import SWITCHES, Parts, precision
 from paifuser_lab.accelerate.switches.base import Refusal
 from paifuser_lab.accelerate.switches.compiled import MOST_GRAPHS, unnoticed_by_others
 from paifuser_lab.accelerate.switches.precision import FIRST_SCALE, WHOLE_WALKS
@@ -551,6 +551,20 @@ def test_fp16_sees_an_overflow_that_the_loop_clips_away():
     assert half.skipped == 1
     model.weight.grad = torch.full((1, 2), float("inf"))
     assert not half.before_step(optimizer)  # also without a backward pass that was seen
+
+
+@pytest.mark.parametrize("speedup", [1 / 6.6, 1.9])
+def test_bf16_that_the_processor_emulates_is_tried_only_where_it_is_asked_for(monkeypatch, speedup):
+    monkeypatch.setattr(precision, "product_speedup", lambda dtype: speedup)
+    parts = parts_of(nn.Linear(2, 1))
+    why = switch("precision", precision="auto").obstacle(parts)
+    if speedup > 1:
+        assert why == "" == switch("precision").obstacle(parts)
+    else:
+        assert "multiplies matrices 6.6 times slower in bf16 than in fp32; precision='bf16'" in why
+    for name in ("bf16", "fp16"):
+        assert switch("precision", precision=name).obstacle(parts) == ""
+    assert switch("precision", precision="auto").label == "bf16"
 
 
 def test_lower_precision_refuses_a_step_with_a_closure():

@@ -298,15 +298,21 @@ def test_training_has_a_row_a_model_with_what_was_chosen_beside_the_best_way(tmp
     row = lambda way, steps_per_s, ratio: TrainRow(
         model="net", way=way, steps_per_s=steps_per_s, ratio=ratio, interval=(ratio, ratio)
     )
-    rows = (row("eager", 10.0, 1.0), row("channels_last", 25.0, 2.5), row("enable()", 24.0, 2.4))
+    rows = (row("eager", 10.0, 1.0), row("channels_last", 25.0, 2.5), row("enable()", 24.0, 2.4),
+            row("torch.autocast", 15.0, 1.5))  # fmt: skip
     loss = TrainLoss(model="net", plain=(1.0, 2.0), accelerated=(3.0,), judging_share=0.015)
     measured = TrainBench(machine="here", threads=1, rows=rows, losses=(loss,))
     measured.save(tmp_path / "train.json")
     text = block("train", tmp_path)
-    assert "| net | 10 | 2.40 (2.40–2.40) | 2.50 (2.50–2.50) | channels_last | " in text
+    assert "| net | 10 | 2.40 (2.40–2.40) | 1.50 (1.50–1.50) | 2.50 (2.50–2.50) | chann" in text
     assert "1.5 (1–2) → 3; judging 1.5 % |" in text
+    other = measured.model_copy(update={"machine": "one with AVX2 alone"})
+    other.save(tmp_path / "train-avx2.json")
+    assert block("train", tmp_path).startswith(text)
+    assert "`paifuser-lab bench train` on one with AVX2 alone" in block("train", tmp_path)
     shutil.copy(MEASURED / "models.json", tmp_path)
-    assert "training loop: net 2.40 × (2.40–2.40) (on here)." in block("summary", tmp_path)
+    summary = block("summary", tmp_path)
+    assert "net 2.40 × (2.40–2.40) beside 1.50 × (on here)." in summary.replace("\n", " ")
 
 
 def test_large_numbers_have_no_exponent():

@@ -189,3 +189,23 @@ def test_equal_cards_are_measured_once_and_an_unusable_one_is_left_out_with_a_no
     devices, note = ceilings.cuda_accelerators(("L4", "old", "L4", "old"), fake_cuda())
     assert (measured, len(devices)) == ([0, 1], 2)
     assert note == "old is left out: no kernel image is available"
+
+
+def test_a_format_is_as_fast_as_its_fastest_product_beside_fp32_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter([9.0, 7.0, 1.0, 30.0, 8.0, 4.0, 2.0, 5.0, 6.0, 6.0])  # fp32 and bf16 in turn
+    kinds = []
+
+    def clock(run: Callable[[], object]) -> float:
+        kinds.append(run().dtype)
+        return next(seconds)
+
+    monkeypatch.setattr(ceilings, "_wall_clock", clock)
+    ceilings.product_speedup.cache_clear()
+    try:
+        assert ceilings.product_speedup(torch.bfloat16) == 1.0 / 4.0
+        assert kinds == [torch.float32, torch.bfloat16] * 5
+        assert ceilings.product_speedup(torch.bfloat16) == 1.0 / 4.0  # measured once
+    finally:
+        ceilings.product_speedup.cache_clear()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from paifuser_lab.accelerate import Acceleration, features
 from paifuser_lab.accelerate.meter import Meter, Moment
 from paifuser_lab.accelerate.race import Way
+from paifuser_lab.accelerate.switches import precision
 
 
 class Digits(nn.Module):
@@ -56,7 +57,9 @@ class TestMeter(Meter):
 def metered(
     monkeypatch: pytest.MonkeyPatch, cost: Callable[[Way], float] = lambda way: 1.0
 ) -> Iterator[TestMeter]:
-    """`lab.enable()` with a meter of the test; whatever is in force ends with the block."""
+    """`lab.enable()` with a meter of the test, on a processor whose products in bf16 are fast;
+    whatever is in force ends with the block.
+    """
     meter = TestMeter(cost)
 
     def made() -> Acceleration:
@@ -64,6 +67,7 @@ def metered(
         return meter.acceleration
 
     monkeypatch.setattr(features, "Acceleration", made)
+    monkeypatch.setattr(precision, "product_speedup", lambda dtype: 2.0)
     try:
         yield meter
     finally:

@@ -14,12 +14,14 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from ...errors import AccelerationError
+from ...machine.ceilings import product_speedup
 from ..watcher import is_in_backward
 from .base import Call, Parts, Refusal, Switch
 from .outputs import is_reachable, kept_tensors
 from .scaling import is_misscaled, scaled, unscale
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTO = "auto"  # bf16, unless this processor emulates it
 FIRST_SCALE, GROWTH_STEPS, LEAST_SCALE = 2.0**16, 2000, 1.0
 WHOLE_WALKS = 4  # backward passes, since the calls were wrapped, whose whole graph is looked at
 
@@ -32,11 +34,13 @@ class Precision(Switch):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
-        self.format = str(options.get("precision") or "bf16")
+        asked = str(options.get("precision") or AUTO)
+        self.is_asked, self.format = asked != AUTO, "bf16" if asked == AUTO else asked
         if self.format not in DTYPES:
             raise AccelerationError(
-                f"precision={self.format!r} is not a format to train in; give 'bf16' or 'fp16', or "
-                "None, which leaves the loop in its own (fp32)."
+                f"precision={self.format!r} is not a format to train in; give 'bf16' or 'fp16', "
+                "'auto', which is bf16 where products are no slower in it, or None, which leaves "
+                "the loop in its own (fp32)."
             )
         self.scale, self.good_steps, self.skipped = FIRST_SCALE, 0, 0
         self._passes, self._refusal = 0, ""
@@ -69,7 +73,17 @@ class Precision(Switch):
         if dtypes != {torch.float32}:
             names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
             return f"the weights are {names}, not float32"
-        return ""
+        return "" if self.is_asked or parts.device.type != "cpu" else self._emulation()
+
+    def _emulation(self) -> str:
+        """Why it cannot win on this processor; empty if it can."""
+        speedup = product_speedup(DTYPES[self.format])
+        if speedup >= 1:
+            return ""
+        return (
+            f"this processor multiplies matrices {1 / speedup:.1f} times slower in {self.format} "
+            f"than in fp32; precision='{self.format}' tries it all the same"
+        )
 
     def wrap(self, model: nn.Module, call: Call) -> Call:
         dtype = DTYPES[self.format]

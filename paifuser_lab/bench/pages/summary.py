@@ -13,6 +13,7 @@ from ..precision import PrecisionBench
 from ..profile import ProfileBench
 from ..prune import PruneBench
 from ..train import CHOSEN, TrainBench
+from ..train_peers import AUTOCAST
 from .folder import Block, Records
 from .precision import FP32, INT8, LIVE, NNCF, fastest
 from .text import listed, minus, paragraph, percent, power, table, times
@@ -179,14 +180,16 @@ def _pools(records: Records) -> str:
 
 def _training(records: Records) -> str:
     measured = records.get("train", TrainBench)
-    chosen = [row for row in measured.rows if row.way == CHOSEN] if measured else []
+    rows = measured.rows if measured else ()
+    chosen = [row for row in rows if row.way == CHOSEN]
     if not chosen:
         return ""
-    return (
-        "`lab.enable()` around a training loop: "
-        + listed([f"{row.model} {times(row.ratio, row.interval)}" for row in chosen])
-        + "."
-    )
+    autocast = {row.model: times(row.ratio) for row in rows if row.way == AUTOCAST}
+    gains = [
+        f"{row.model} {times(row.ratio, row.interval)} beside {autocast.get(row.model, '–')}"
+        for row in chosen
+    ]
+    return f"`lab.enable()` around a training loop, beside autocast by hand: {listed(gains)}."
 
 
 COLUMNS = {"models": _planned, "fuse": _fused, "precision": _int8}

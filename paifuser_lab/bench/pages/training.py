@@ -12,6 +12,7 @@ from ..checkpoints import CheckpointsBench
 from ..detector import NAME, PLAIN, DetectorBench
 from ..formats import AUTOCAST, FormatsBench, FormatsRow, FormatTraining
 from ..train import CHOSEN, EAGER, TrainBench, TrainLoss, TrainRow
+from ..train_peers import AUTOCAST as BY_AUTOCAST
 from .folder import Block, Records
 from .text import listed, minus, number, paragraph, percent, ratio, table, times
 
@@ -23,6 +24,7 @@ HEADER = (
     "model",
     "eager, steps/s",
     "`enable()`",
+    "autocast",
     "the best way",
     "its name",
     "loss, plain → `enable()`",
@@ -30,10 +32,13 @@ HEADER = (
 
 
 def train(records: Records) -> str:
-    """A row for each model: eager, what the judge chose, and the best of all ways."""
-    measured = records.get("train", TrainBench)
-    if measured is None or not measured.rows:
-        return ""
+    """A table for each kind of processor."""
+    measured = (records.get(name, TrainBench) for name in ("train", "train-avx2"))
+    return "\n\n".join(_trained(bench) for bench in measured if bench is not None and bench.rows)
+
+
+def _trained(measured: TrainBench) -> str:
+    """A row for each model: eager, what the judge chose, autocast, and the best of all ways."""
     models = list(dict.fromkeys(row.model for row in measured.rows))
     threads = "one thread" if measured.threads == 1 else f"{measured.threads} threads"
     losses = {loss.model: loss for loss in measured.losses}
@@ -53,11 +58,12 @@ def train(records: Records) -> str:
 def _line(rows: list[TrainRow], loss: TrainLoss | None) -> list[str]:
     by_way = {row.way: row for row in rows}
     best = max(rows, key=lambda row: row.ratio)
-    chosen = by_way.get(CHOSEN)
+    chosen, autocast = by_way.get(CHOSEN), by_way.get(BY_AUTOCAST)
     return [
         best.model,
         number(by_way[EAGER].steps_per_s) if EAGER in by_way else "–",
         ratio(chosen.ratio, chosen.interval) if chosen else "–",
+        ratio(autocast.ratio, autocast.interval) if autocast else "–",
         ratio(best.ratio, best.interval),
         best.way,
         f"{_losses(loss.plain)} → {_losses(loss.accelerated)}{_cost(loss)}" if loss else "–",
