@@ -16,7 +16,7 @@ import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.records.quality import Quality
 from paifuser_lab.widgets.details import as_measured, layer_details
-from paifuser_lab.widgets.presenter import quality, refused, story
+from paifuser_lab.widgets.presenter import quality
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
@@ -111,16 +111,6 @@ def test_the_strip_says_so_where_only_the_layers_were_timed_on_a_busy_machine(ma
     assert (rough["state"], rough["label"]) == ("quiet", "Quiet, layers are rough")
     assert ["while layers were timed", "others took 50%"] in rough["reasons"]
     assert "layers add up to" in [name for name, _ in rough["reasons"]]
-
-
-def test_a_recipe_that_could_not_be_measured_says_why(make_bench):
-    state = make_bench().session.state
-    steps = ("fold batch-norm",)
-    failed = lab.Measurement(name="fold", steps=steps, threads=1, failure="RuntimeError: no")
-    compared = state.comparison.model_copy(update={"rows": (*state.comparison.rows, failed)})
-    shown = replace(state, recipe=lab.Recipe(["fold"]), comparison=compared)
-    assert refused(shown) == "it could not be measured: RuntimeError: no"
-    assert story(shown)["sentence"] == "not measured" and refused(state) is None
 
 
 def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):

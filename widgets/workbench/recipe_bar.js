@@ -57,7 +57,10 @@ const ACTIONS = [
 export function recipeBar(ask) {
   const chips = recipeChips((index, label) => ask({ do: "drop", index, label }));
   const status = statusLine(() => ask({ do: "stop" }));
-  const notices = benchNotices(() => ask({ do: "dismiss" }));
+  const notices = benchNotices(
+    () => ask({ do: "dismiss" }),
+    (number) => ask({ do: "allow_result", number }),
+  );
   const copying = copyBox((text) => status.say(text));
   const buttons = new Map(
     ACTIONS.map((action) => [action.ask, actionButton(action, () => press(action.ask))]),
@@ -105,7 +108,7 @@ export function recipeBar(ask) {
       chips.show(state.recipe);
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
-      notices.show(state.error, isUnanswered, state.refused);
+      notices.show(state.error, isUnanswered, state.refused, state.allowable);
       hand(state);
     },
   };
