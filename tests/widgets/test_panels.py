@@ -14,6 +14,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
+from paifuser_lab.records import Origin
 from paifuser_lab.records.quality import Quality
 from paifuser_lab.widgets.details import as_measured, layer_details
 from paifuser_lab.widgets.presenter import quality
@@ -291,11 +292,27 @@ def test_the_recipe_can_be_saved_and_copied_and_set_from_python(make_bench):
     bench.recipe = lab.Recipe(["fold", "layout"], workload="small")
     send(bench, {"do": "drop", "index": 1}, {"do": "save"}, {"do": "code"})
     assert lab.Recipe.load(bench.state["saved"]) == lab.Recipe(["fold"])
-    assert "lab.Recipe" in bench.state["code"]
+    assert "lab.Recipe" in bench.state["code"] and "lab.load" not in bench.state["code"]
+    bench.session.work.origin = Origin(name="resnet18-tiny")
+    send(bench, {"do": "code"})
+    assert "lab.load" in bench.state["code"]
     assert bench.wait(TIMEOUT_S).comparison["fold batch-norm"].latency_ms > 0
 
 
-def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, tmp_path):
+def test_saving_a_recipe_leaves_earlier_files_as_they_are(make_bench, tmp_path):
+    (tmp_path / "recipe.yaml").write_text("mine")
+    bench = make_bench()
+    saved = []
+    for step in ("fold", "layout", "layout"):
+        send(bench, {"do": "choose", "step": {step: {}}}, {"do": "save"})
+        saved.append(bench.state["saved"])
+    assert saved == ["recipe-2.yaml", "recipe-3.yaml", "recipe-3.yaml"]
+    assert (tmp_path / "recipe.yaml").read_text() == "mine"
+    assert lab.Recipe.load(tmp_path / "recipe-2.yaml") == lab.Recipe(["fold"])
+    assert lab.Recipe.load(tmp_path / "recipe-3.yaml") == lab.Recipe(["fold", "layout"])
+
+
+def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, monkeypatch):
     bench = make_bench()
     send(bench, {"do": "choose", "step": {"fold": {}}}, {"do": "code"}, {"do": "save"})
     bench.wait(TIMEOUT_S)
@@ -303,9 +320,8 @@ def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, tmp_path):
     send(bench, {"do": "undo"})
     assert "code" not in bench.state and "saved" not in bench.state
     send(bench, {"do": "redo"}, {"do": "save"})
-    (tmp_path / "recipe.yaml").unlink()
-    (tmp_path / "recipe.yaml").mkdir()
-    send(bench, {"do": "save"})
+    monkeypatch.setattr(lab.Recipe, "save", lambda recipe, path: 1 / 0)
+    send(bench, {"do": "choose", "step": {"layout": {}}}, {"do": "save"})
     assert bench.state["error"] and "saved" not in bench.state, "an earlier file is not this one"
 
 

@@ -12,6 +12,7 @@ import { headline } from "./headline.js";
 import { keyHelp } from "./key_help.js";
 import { heatColumn } from "./sensitivity_column.js";
 import { unserved } from "../shared/host.js";
+import { insertBelow } from "./notebook_cell.js";
 import { layers } from "../layers/index.js";
 import { benchColumns } from "./precision_column.js";
 import { unpackedSensitivity } from "../sensitivity/table.js";
@@ -69,7 +70,10 @@ class Bench {
     this.primary = sheetButton(sheet);
     this.header = headline(this.primary);
     this.strip = trustStrip((request) => host.ask(request));
-    this.footer = recipeBar((request) => host.ask(request));
+    this.footer = recipeBar(
+      (request) => host.ask(request),
+      (code) => insertBelow(root, model, code),
+    );
     this.help = keyHelp();
     this.silence = watchUnanswered(model, (isUnanswered) => this.hear(isUnanswered));
     this.listen();
