@@ -1,11 +1,14 @@
 """Progress of long work, in notebooks, terminals and papermill logs. Built on tqdm.
 
+In a notebook a bar is HTML, not a widget: a stored notebook would show an error in its place.
+
 PAIFUSER_PROGRESS chooses: `auto` (a bar in notebooks and terminals, plain lines elsewhere), `bar`,
 `lines` or `none`. PAIFUSER_STATIC=1 leaves widgets out of notebooks, and bars become plain lines.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 import time
@@ -14,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 LINE_EVERY_S = 5.0
+DRAW_EVERY_S = 0.2
 
 
 class Progress(Protocol):
@@ -56,6 +60,45 @@ class _Bar:
         self.bar.update(count)
 
 
+class _CellBar:
+    """A bar in a cell's output; `close` empties that output."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        from IPython.display import display
+
+        self.what, self.total, self.done = what, total, 0
+        self.started_at = self.drawn_at = time.monotonic()
+        self.handle = display(self._bundle(""), raw=True, display_id=True)
+
+    def advance(self, count: int = 1, doing: str = "") -> None:
+        self.done += count
+        if time.monotonic() - self.drawn_at > DRAW_EVERY_S:
+            self.drawn_at = time.monotonic()
+            self.handle.update(self._bundle(doing), raw=True)
+
+    def close(self) -> None:
+        self.handle.update({}, raw=True)
+
+    def _bundle(self, doing: str) -> dict[str, str]:
+        from tqdm import tqdm
+
+        text = tqdm.format_meter(
+            self.done,
+            self.total,
+            time.monotonic() - self.started_at,
+            prefix=self.what,
+            postfix=doing,
+            bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+            if self.total is not None
+            else "{desc}: {n_fmt} [{elapsed}{postfix}]",
+        )
+        share = "" if self.total is None else f' value="{self.done}" max="{max(self.total, 1)}"'
+        return {
+            "text/plain": text,
+            "text/html": f"<progress{share}></progress> <small>{html.escape(text)}</small>",
+        }
+
+
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progress]:
     """Show the progress of `what` as a bar, as lines or not at all, depending on where it runs;
@@ -65,7 +108,14 @@ def progress(what: str, total: int | None) -> Iterator[Progress]:
     if style != "bar":
         yield _Silent() if style == "none" else _Lines(what, total)
         return
-    from tqdm.auto import tqdm
+    if _is_in_kernel():
+        cell_bar = _CellBar(what, total)
+        try:
+            yield cell_bar
+        finally:
+            cell_bar.close()
+        return
+    from tqdm import tqdm
 
     with tqdm(total=total, desc=what, leave=False) as bar:
         yield _Bar(bar)
@@ -78,10 +128,15 @@ def is_static() -> bool:
     return os.environ.get("PAIFUSER_STATIC", "") not in ("", "0")
 
 
+def _is_in_kernel() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
+
+
 def _style() -> str:
     style = os.environ.get("PAIFUSER_PROGRESS", "auto")
     if style != "auto":
         return style
-    if "ipykernel" in sys.modules:
+    if _is_in_kernel():
         return "lines" if is_static() else "bar"
     return "bar" if sys.stderr.isatty() else "lines"

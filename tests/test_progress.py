@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 
 import pytest
@@ -52,13 +51,11 @@ def test_a_bar_counts_to_its_total(set_style, capsys):
 
 
 def test_a_bar_that_ends_early_is_filled_and_one_that_failed_is_not(set_style, monkeypatch):
-    import tqdm.auto
+    import tqdm
 
-    bars = []
+    bars, real = [], tqdm.tqdm
     monkeypatch.setattr(
-        tqdm.auto,
-        "tqdm",
-        lambda *args, **kwargs: bars.append(tqdm.tqdm(*args, **kwargs)) or bars[-1],
+        tqdm, "tqdm", lambda *args, **kwargs: bars.append(real(*args, **kwargs)) or bars[-1]
     )
     set_style("bar")
     with progress("timing", 30) as shown:
@@ -69,12 +66,41 @@ def test_a_bar_that_ends_early_is_filled_and_one_that_failed_is_not(set_style, m
     assert [bar.n == bar.total for bar in bars] == [True, False]
 
 
+def test_a_bar_in_a_cell_is_no_widget_and_leaves_nothing_when_it_is_over(set_style, monkeypatch):
+    import IPython.display
+
+    shown = []
+
+    class Handle:
+        def update(self, data, *, raw):
+            shown.append(data)
+
+    def display(data, *, raw, display_id):
+        shown.append(data)
+        return Handle()
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    monkeypatch.setattr(progress_module, "DRAW_EVERY_S", -1)
+    monkeypatch.setattr(progress_module, "_is_in_kernel", lambda: True)
+    set_style("bar")
+    with suppress(KeyError), progress("timing <b>", 4) as bar:
+        bar.advance(2, doing="the first")
+        raise KeyError
+    before, during, after = shown
+    assert "0/4" in before["text/plain"] and after == {}
+    assert 'value="2" max="4"' in during["text/html"] and "the first" in during["text/html"]
+    assert "&lt;b&gt;" in during["text/html"] and set(during) == {"text/plain", "text/html"}
+    with progress("frames", None) as bar:
+        bar.advance(8)
+    assert "frames: 8" in shown[-2]["text/plain"] and "value" not in shown[-2]["text/html"]
+
+
 @pytest.mark.parametrize(("static", "style"), [("1", "lines"), ("", "bar")])
 def test_in_a_notebook_there_is_a_bar_unless_widgets_are_left_out(
     set_style, monkeypatch, static, style
 ):
     set_style("auto")
-    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    monkeypatch.setattr(progress_module, "_is_in_kernel", lambda: True)
     monkeypatch.setenv("PAIFUSER_STATIC", static)
     assert is_static() == bool(static)
     assert progress_module._style() == style

@@ -26,7 +26,7 @@ def copy_notebooks(folder: Path) -> list[str]:
         copied: dict[str, str] = json.loads(record.read_text()) if record.is_file() else {}
         outdated = []
         for source in sorted(asset("notebooks").glob("*.ipynb")):
-            text, target = source.read_bytes(), folder / source.name
+            text, target = _without_outputs(source.read_text()), folder / source.name
             if not target.exists() or _hash(target.read_bytes()) == copied.get(source.name):
                 target.write_bytes(text)
                 copied[source.name] = _hash(text)
@@ -38,6 +38,16 @@ def copy_notebooks(folder: Path) -> list[str]:
             f"Cannot copy the notebooks into {folder} ({error}); give another folder with --folder."
         ) from error
     return outdated
+
+
+def _without_outputs(text: str) -> bytes:
+    """A notebook as it is before its first run: the stored figures are of another machine."""
+    notebook = json.loads(text)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+            cell["metadata"].pop("execution", None)
+    return (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def environment() -> dict[str, str]:

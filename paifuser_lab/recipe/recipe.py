@@ -111,10 +111,12 @@ class Recipe:
         ]
         return "\n".join(lines) + "\n"
 
-    def as_code(self) -> str:
-        """The recipe as Python code that builds and applies it."""
+    def as_code(self, *, is_loaded: bool = False) -> str:
+        """The recipe as Python code that builds and applies it; to what the name `work` stands for
+        already if `is_loaded`.
+        """
         steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
-        load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
+        load = f"work = lab.load({self.workload!r})\n" if self.workload and not is_loaded else ""
         workload = f", workload={self.workload!r}" if self.workload else ""
         limit = (
             f", limit={changed!r}"

@@ -25,8 +25,8 @@ from .first_profile import keep_profile, kept_profile
 from .history import History, RecordCache
 from .queries import QUERIES, QueryContext
 from .quiet import QUIET_SAMPLES, wait_until_quiet
-from .state import RECORDS, State, known_records
-from .tried import Tried
+from .state import RECORDS, Refused, State, known_records
+from .tried import Tried, measured_row
 from .worker import StateWorker, each_second, error_message
 
 ROUNDS = 30
@@ -167,9 +167,11 @@ class SessionJobs(StateWorker):
 
     def _apply_and_measure(self, recipe: Recipe, version: int, *, again: bool = False) -> None:
         """Apply a recipe and measure it, until a newer choice is made; `again`: though it was
-        measured before.
+        measured before. One that exceeds its limit is withdrawn.
         """
         try:
+            if not again and self._is_withdrawn(recipe, self._comparisons.get(recipe)):
+                return
             if not len(recipe) and self._comparisons.get(recipe) is None:
                 self._measure_quickly(version)
                 self._profile(recipe, version, self._own)
@@ -186,6 +188,8 @@ class SessionJobs(StateWorker):
                 with self._lock:
                     self._comparisons.put(recipe, known)
                     self.tried.put(recipe, known)
+                    if self._is_withdrawn(recipe, known):
+                        return
                 self._update(version, comparison=known)
             self._profile(recipe, version, variant if len(recipe) else self._own)
             self._profile(self._history.first, version, self._own)
@@ -263,6 +267,28 @@ class SessionJobs(StateWorker):
             with self._lock:
                 if not self._has_choice:  # stopped, not superseded
                     self._set(replace(self._state, status="idle", **changes))
+
+    def _is_withdrawn(self, recipe: Recipe, known: Comparison | None) -> bool:
+        """Withdraw a recipe that exceeds its limit or could not be measured, and show why; whether
+        it was. What is refused is in the results, and is current only if it is allowed there.
+        """
+        row = measured_row(known) if known is not None and len(recipe) else None
+        why = row and (row.refused or (row.failure and f"it could not be measured: {row.failure}"))
+        with self._lock:
+            if not row or not why or self._has_choice or self._is_closed:
+                return False
+            if not self._history.withdraw(recipe, can_redo=False):
+                return False
+            self._request_update()
+            here = self._history.current
+            shown = Refused(
+                f"{recipe.label}: {why}. It is withdrawn, and "
+                f"{here.label if len(here) else 'the model as it came'} is here again.",
+                self.tried.number(recipe),
+                can_allow=not row.failure,
+            )
+            self._set(replace(self._state, refused=shown))
+            return True
 
     def _withdraw_stopped(self, recipe: Recipe) -> None:
         """Withdraw a stopped recipe, which can be redone, unless a newer choice stopped it."""

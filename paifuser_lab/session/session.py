@@ -45,6 +45,10 @@ class Session(SessionJobs):
             if self._history.push(recipe):
                 self._request_update()
 
+    def allow(self, number: int) -> None:
+        """Choose the recipe of a refused result all the same: its limit becomes what it loses."""
+        self.set_recipe(self.tried.allowed(number))
+
     def undo(self) -> bool:
         """Return to the previous recipe; False if there is none."""
         return self._move(self._history.undo)

@@ -34,6 +34,17 @@ RECORDS = (
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A recipe that was withdrawn since it exceeds its limit, or could not be measured."""
+
+    sentence: str
+    number: int
+    """Its row in the results."""
+    can_allow: bool
+    """Whether it was measured, so that a wider limit would let it in."""
+
+
+@dataclass(frozen=True)
 class State:
     """A snapshot of what there is to show; each change makes a new one."""
 
@@ -55,6 +66,8 @@ class State:
     done: int = 0
     total: int = 0
     error: str | None = None
+    refused: Refused | None = None
+    """What was withdrawn last, until the next choice."""
     others: tuple[float, ...] = ()
     """The share of the cores that other processes took in each of the last seconds."""
     queued: tuple[str, ...] = ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..errors import PaifuserError
 from ..machine import machine_label
 from ..recipe import Recipe
-from ..records import Comparison, Measurement, Profile, ResultRow, Results
+from ..records import Comparison, Limit, Measurement, Profile, ResultRow, Results
 from .history import RecordCache
 
 
@@ -59,6 +60,29 @@ class Tried:
                 f"There is no result {number}; the results are 0 to {len(trials) - 1}."
             )
         return trials[number].recipe
+
+    def number(self, recipe: Recipe) -> int:
+        """The row of a recipe that was tried."""
+        return list(self._trials).index(recipe.digest)
+
+    def allowed(self, number: int) -> Recipe:
+        """The recipe of a row with its limit widened to what the row loses."""
+        recipe = self.recipe(number)
+        compared = list(self._trials.values())[number].comparison
+        if compared is None or (row := measured_row(compared)).failure:
+            raise PaifuserError(f"Result {number} was not measured; it cannot be allowed.")
+        before, limit = compared[compared.baseline].metric, recipe.limit
+        if row.metric is not None and before is not None:
+            lost = _rounded_up(before - row.metric)
+            wider = Limit(
+                metric_drop=min(1.0, max(limit.metric_drop, lost)), output_error=limit.output_error
+            )
+        else:
+            error = _rounded_up(row.relative_error or 0.0)
+            wider = Limit(
+                metric_drop=limit.metric_drop, output_error=max(limit.output_error, error)
+            )
+        return Recipe(recipe.steps, workload=recipe.workload, limit=wider)
 
     def profile(self, number: int) -> Profile | None:
         """The profile of a row; None if it is not kept any more."""
@@ -113,6 +137,11 @@ class Tried:
         baseline = comparison[comparison.baseline]
         measured = measured_row(comparison) if number else baseline
         return row.model_copy(update=_figures(measured, baseline, comparison))
+
+
+def _rounded_up(value: float) -> float:
+    """At three decimals, so that the same model measured again stays within it."""
+    return math.ceil(1000 * value) / 1000
 
 
 def measured_row(comparison: Comparison) -> Measurement:

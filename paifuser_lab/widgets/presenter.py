@@ -134,7 +134,10 @@ class Presenter:
             "done": state.done,
             "total": state.total,
             "error": state.error,
-            "refused": refused(state),
+            "refused": state.refused.sentence if state.refused else None,
+            "allowable": state.refused.number
+            if state.refused and state.refused.can_allow
+            else None,
             "can_undo": state.can_undo,
             "can_redo": state.can_redo,
             "offers": as_measured(self.once("offers", lambda: offers(state), *sources), state),
@@ -239,16 +242,6 @@ def _threads(state: State) -> int | None:
     """The number of threads of every measurement of the session."""
     compared = state.comparison
     return compared[compared.baseline].threads if compared else None
-
-
-def refused(state: State) -> str | None:
-    """Why the current variant exceeds its recipe's limit, or could not be measured; None if
-    neither is so.
-    """
-    now = current(state.comparison) if state.comparison and len(state.recipe) else None
-    if now is None or not now.failure:
-        return now.refused if now else None
-    return f"it could not be measured: {now.failure}"
 
 
 def _figure(

@@ -1,10 +1,12 @@
 """Edits of a recipe that several sections share: set the options of a step, remove layers from a
-step, and remove a step.
+step, and remove a step; and saving one beside earlier files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from ..recipe import Recipe
@@ -48,3 +50,16 @@ def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
     labelled = [at for at, step in enumerate(recipe) if step.label == label]
     removed = min(labelled, key=lambda at: abs(at - index), default=None) if label else index
     return recipe.of([step for at, step in enumerate(recipe) if at != removed])
+
+
+def saved_as_new(recipe: Recipe) -> str:
+    """Save the recipe in a file of its own, and name it: recipe.yaml, or recipe-2.yaml where that
+    holds something else.
+    """
+    for number in count(1):
+        path = Path("recipe.yaml" if number == 1 else f"recipe-{number}.yaml")
+        if not path.exists():
+            return recipe.save(path).name
+        if path.is_file() and path.read_bytes() == recipe.to_text().encode():
+            break
+    return path.name

@@ -8,7 +8,6 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, overload
 
 import traitlets
@@ -39,7 +38,7 @@ from ..workload import Workload, workload_of
 from .lifetime import held, hold, release, weak_call
 from .panel import Panel
 from .presenter import Presenter
-from .recipe_edits import without
+from .recipe_edits import saved_as_new, without
 from .section import Section, sections
 from .tabs.faster import search
 
@@ -286,7 +285,9 @@ class Workbench(Panel):
             "wait_for_quiet": lambda request: session.measure_again(when_quiet=True),
             "dismiss": lambda request: session.set_error(None),
             "save": lambda request: self._save(),
-            "code": lambda request: self._add_to_state(code=self.recipe.as_code()),
+            "code": lambda request: self._add_to_state(
+                code=self.recipe.as_code(is_loaded=session.work.origin is None)
+            ),
         }
         for section in sections():
             handlers |= {name: partial(handler, self) for name, handler in section.requests.items()}
@@ -295,8 +296,7 @@ class Workbench(Panel):
     def _save(self) -> None:
         """Save the recipe; if that fails, the page is not told of an earlier file."""
         self.state = {key: value for key, value in self.state.items() if key != "saved"}
-        path = self.recipe.save(Path("recipe.yaml"))
-        self._add_to_state(saved=path.name)
+        self._add_to_state(saved=saved_as_new(self.recipe))
 
     def _add_to_state(self, **notes: str) -> None:
         self._noted_of = self.recipe

@@ -39,3 +39,12 @@ def test_a_copy_has_the_same_cells_and_lower_parameters(path, copies):
     (given,) = (one.source for one in before.cells if "parameters" in one.metadata.get("tags", ()))
     has_budget = any(line.split(" = ")[0] in bounds for line in given.splitlines())
     assert len(changed) == has_budget
+
+
+def test_a_notebook_shows_no_mark_of_a_test_and_its_facts_are_checked_by_tag():
+    checked = 0
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        assert not any("NBVAL" in cell.source for cell in cells), path.name
+        checked += sum("nbval-check-output" in cell.metadata.get("tags", ()) for cell in cells)
+    assert checked > 20

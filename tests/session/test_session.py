@@ -268,13 +268,67 @@ def test_the_model_can_be_trained_in_a_cell_while_the_session_runs_its_copy(sess
     assert lab.compare(session.work, state.variant, rounds=1)["fold batch-norm"].failure is None
 
 
+STRICT = lab.Recipe(["fold", {"precision": {"default": "bf16"}}], limit=Limit(output_error=1e-9))
+
+
+def test_what_is_refused_is_withdrawn_and_stays_in_the_results(sessions):
+    session = sessions()
+    session.choose("fold")
+    session.wait(TIMEOUT_S)
+    session.set_recipe(STRICT)
+    for _ in range(2):  # measured, then known
+        state = session.wait(TIMEOUT_S)
+        assert state.recipe == state.variant.recipe == lab.Recipe(["fold"])
+        assert not state.comparison.rows[-1].refused and not state.can_redo
+        assert state.results[2].refused and state.results.current == 1 == len(state.recipe)
+        assert (state.refused.number, state.refused.can_allow) == (2, True)
+        assert "1e-09 is allowed" in state.refused.sentence
+        assert state.refused.sentence.endswith("withdrawn, and fold batch-norm is here again.")
+        session.set_recipe(STRICT)
+    session.wait(TIMEOUT_S)
+    session.undo()
+    assert session.wait(TIMEOUT_S).refused is None and len(session.recipe) == 0
+
+
+def test_what_is_refused_is_chosen_when_it_is_allowed_by_its_number(sessions):
+    session = sessions()
+    session.set_recipe(STRICT)
+    row = session.wait(TIMEOUT_S).results[1]
+    with pytest.raises(lab.PaifuserError, match="no result 7"):
+        session.allow(7)
+    session.allow(1)
+    state = session.wait(TIMEOUT_S)
+    assert state.refused is None and state.recipe == STRICT == state.variant.recipe
+    assert row.relative_error <= state.recipe.limit.output_error <= row.relative_error + 1e-3
+    assert len(state.results.rows) == 2 and not state.results[1].refused
+
+
+def test_what_could_not_be_measured_is_withdrawn_and_cannot_be_allowed(sessions, monkeypatch):
+    session = sessions()
+    real = session_module.compare
+
+    def failing(work, *variants, **options):
+        compared = real(work, *variants, **options)
+        rows = [
+            row.model_copy(update={"failure": "RuntimeError: no"}) if row.steps else row
+            for row in compared.rows
+        ]
+        return compared.model_copy(update={"rows": tuple(rows)})
+
+    monkeypatch.setattr(session_module, "compare", failing)
+    session.choose("fold")
+    state = session.wait(TIMEOUT_S)
+    assert "could not be measured: RuntimeError: no" in state.refused.sentence
+    assert len(state.recipe) == 0 and not state.refused.can_allow
+    with pytest.raises(lab.PaifuserError, match="cannot be allowed"):
+        session.allow(1)
+
+
 def test_the_same_steps_within_another_limit_are_measured_again(sessions):
     session = sessions()
-    steps = [{"precision": {"default": "bf16"}}]
-    strict, loose = (Limit(output_error=error) for error in (1e-9, 1.0))
-    session.set_recipe(lab.Recipe(steps, limit=strict))
-    assert session.wait(TIMEOUT_S).comparison.rows[-1].refused
-    session.set_recipe(lab.Recipe(steps, limit=loose))
+    session.set_recipe(STRICT)
+    assert session.wait(TIMEOUT_S).results[1].refused
+    session.set_recipe(lab.Recipe(STRICT.steps, limit=Limit(output_error=1.0)))
     state = session.wait(TIMEOUT_S)
     assert not state.comparison.rows[-1].refused and not state.results[1].refused
     assert len(state.results.rows) == 2

@@ -17,10 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
+from paifuser_lab.records import Origin
 from paifuser_lab.records.quality import Quality
 from paifuser_lab.session import worker
 from paifuser_lab.widgets.details import as_measured, layer_details
-from paifuser_lab.widgets.presenter import quality, refused, story
+from paifuser_lab.widgets.presenter import quality
 from paifuser_lab.widgets.recipe_edits import without
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import NUMBERS, times_before, with_precision
@@ -115,16 +116,6 @@ def test_the_strip_says_so_where_only_the_layers_were_timed_on_a_busy_machine(ma
     assert (rough["state"], rough["label"]) == ("quiet", "Quiet, layers are rough")
     assert ["while layers were timed", "others took 50%"] in rough["reasons"]
     assert "layers add up to" in [name for name, _ in rough["reasons"]]
-
-
-def test_a_recipe_that_could_not_be_measured_says_why(make_bench):
-    state = make_bench().session.state
-    steps = ("fold batch-norm",)
-    failed = lab.Measurement(name="fold", steps=steps, threads=1, failure="RuntimeError: no")
-    compared = state.comparison.model_copy(update={"rows": (*state.comparison.rows, failed)})
-    shown = replace(state, recipe=lab.Recipe(["fold"]), comparison=compared)
-    assert refused(shown) == "it could not be measured: RuntimeError: no"
-    assert story(shown)["sentence"] == "not measured" and refused(state) is None
 
 
 def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):
@@ -305,11 +296,27 @@ def test_the_recipe_can_be_saved_and_copied_and_set_from_python(make_bench):
     bench.recipe = lab.Recipe(["fold", "layout"], workload="small")
     send(bench, {"do": "drop", "index": 1}, {"do": "save"}, {"do": "code"})
     assert lab.Recipe.load(bench.state["saved"]) == lab.Recipe(["fold"])
-    assert "lab.Recipe" in bench.state["code"]
+    assert "lab.Recipe" in bench.state["code"] and "lab.load" not in bench.state["code"]
+    bench.session.work.origin = Origin(name="resnet18-tiny")
+    send(bench, {"do": "code"})
+    assert "lab.load" in bench.state["code"]
     assert bench.wait(TIMEOUT_S).comparison["fold batch-norm"].latency_ms > 0
 
 
-def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, tmp_path):
+def test_saving_a_recipe_leaves_earlier_files_as_they_are(make_bench, tmp_path):
+    (tmp_path / "recipe.yaml").write_text("mine")
+    bench = make_bench()
+    saved = []
+    for step in ("fold", "layout", "layout"):
+        send(bench, {"do": "choose", "step": {step: {}}}, {"do": "save"})
+        saved.append(bench.state["saved"])
+    assert saved == ["recipe-2.yaml", "recipe-3.yaml", "recipe-3.yaml"]
+    assert (tmp_path / "recipe.yaml").read_text() == "mine"
+    assert lab.Recipe.load(tmp_path / "recipe-2.yaml") == lab.Recipe(["fold"])
+    assert lab.Recipe.load(tmp_path / "recipe-3.yaml") == lab.Recipe(["fold", "layout"])
+
+
+def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, monkeypatch):
     bench = make_bench()
     send(bench, {"do": "choose", "step": {"fold": {}}}, {"do": "code"}, {"do": "save"})
     bench.wait(TIMEOUT_S)
@@ -317,9 +324,8 @@ def test_code_and_file_are_of_the_recipe_that_is_shown(make_bench, tmp_path):
     send(bench, {"do": "undo"})
     assert "code" not in bench.state and "saved" not in bench.state
     send(bench, {"do": "redo"}, {"do": "save"})
-    (tmp_path / "recipe.yaml").unlink()
-    (tmp_path / "recipe.yaml").mkdir()
-    send(bench, {"do": "save"})
+    monkeypatch.setattr(lab.Recipe, "save", lambda recipe, path: 1 / 0)
+    send(bench, {"do": "choose", "step": {"layout": {}}}, {"do": "save"})
     assert bench.state["error"] and "saved" not in bench.state, "an earlier file is not this one"
 
 

@@ -111,7 +111,8 @@ class ResultsView {
 
   /** Redraw what a request or the state changed. */
   follow() {
-    const going = this.asked("go_back").at(-1)?.number ?? null;
+    const asked = [...this.asked("go_back"), ...this.asked("allow_result")];
+    const going = asked.at(-1)?.number ?? null;
     const pair = this.data?.pair ?? null;
     this.marks = marksWith(this.marks, pair, this.asked("compare_results").length > 0);
     if (this.state) this.drawTake();
@@ -131,6 +132,7 @@ class ResultsView {
         isInBench,
         mark: (number) => this.mark(number),
         goBack: (number) => this.goBack(number),
+        allow: (number) => this.host.ask({ do: "allow_result", number }),
       }),
     );
     this.drawPair(isInBench);
@@ -165,7 +167,7 @@ class ResultsView {
   /** @param {number} number */
   goBack(number) {
     const row = this.data?.rows.find((row) => row.number === number);
-    if (!row || row.failure || number === this.data?.current) return;
+    if (!row || row.failure || row.refused || number === this.data?.current) return;
     this.host.ask({ do: "go_back", number });
   }
 

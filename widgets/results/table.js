@@ -9,7 +9,8 @@ import { barScale, toneOf, worthText } from "./rows.js";
 
 /**
  * @typedef {{ marks: number[], going: number | null, isInBench: boolean, mark: (number: number) =>
- * void, goBack: (number: number) => void }} Choices what a person may do with a row
+ * void, goBack: (number: number) => void, allow: (number: number) => void }} Choices what a person
+ * may do with a row
  */
 
 /** @param {ResultsData} data @param {Choices} choices */
@@ -194,6 +195,7 @@ function markButton(row, choices) {
 function action(row, isCurrent, choices) {
   if (isCurrent) return h("b", {}, "here now");
   if (row.failure) return null;
+  if (row.refused) return allowButton(row, choices);
   if (choices.going === row.number) return h("span", { class: "pf-note" }, "going back …");
   return h(
     "button",
@@ -205,6 +207,22 @@ function action(row, isCurrent, choices) {
       onclick: () => choices.goBack(row.number),
     },
     "Go back",
+  );
+}
+
+/** @param {Result} row @param {Choices} choices */
+function allowButton(row, choices) {
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "pf-step",
+      tabindex: "-1",
+      "aria-label": `allow ${row.number}, ${row.label}`,
+      title: "choose it all the same: the limit of its recipe becomes what it loses",
+      onclick: () => choices.allow(row.number),
+    },
+    choices.going === row.number ? "…" : "Allow",
   );
 }
 

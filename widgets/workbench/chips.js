@@ -79,6 +79,11 @@ export function offerButtons(onTake) {
   };
 }
 
+/** What is said of an offer: one that is taken saves nothing more. @param {Offer} offer */
+export function offerText(offer) {
+  return offer.is_taken && !offer.isPending ? "in use" : savingText(offer);
+}
+
 /** The saving of an offer: "−0.9 ms, estimated". @param {Offer} offer */
 export function savingText(offer) {
   if (offer.saves_ms === null || offer.saves_ms === undefined) return "";
@@ -118,6 +123,7 @@ function drawChip(chip, index, onclick) {
 /** @param {Offer} offer @param {() => void} onTake */
 function drawOffer(offer, onTake) {
   const isTaken = Boolean(offer.is_taken);
+  const text = offerText(offer);
   const state = `pf-offer ${offer.isPending ? "pf-asked" : ""}`;
   return h(
     "li",
@@ -133,7 +139,7 @@ function drawOffer(offer, onTake) {
       },
       isTaken ? "✓ " : "",
       offer.label,
-      savingText(offer) && h("small", {}, savingText(offer)),
+      text && h("small", {}, text),
     ),
   );
 }

@@ -18,7 +18,7 @@
  *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number |
  *   null, figures: Figure[],
  *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total:
- *   number, error: string | null, refused: string | null,
+ *   number, error: string | null, refused: string | null, allowable: number | null,
  *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>,
  *   cannot: Record<string, string>,
  *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned:
@@ -45,6 +45,7 @@ const NOTHING_YET = {
   total: 0,
   error: null,
   refused: null,
+  allowable: null,
   can_undo: false,
   can_redo: false,
   choices: [],

@@ -4,6 +4,7 @@ import { withBarredChoices } from "./barred_choices.js";
 import { channelsColumn } from "./channels_column.js";
 import { offerButtons } from "./chips.js";
 import { DetailChannels } from "./detail_channels.js";
+import { DetailFormat } from "./detail_format.js";
 import { DetailPanel } from "./detail.js";
 import { h } from "../shared/dom.js";
 import { expected } from "./expected.js";
@@ -12,6 +13,7 @@ import { headline } from "./headline.js";
 import { keyHelp } from "./key_help.js";
 import { heatColumn } from "./sensitivity_column.js";
 import { unserved } from "../shared/host.js";
+import { insertBelow } from "./notebook_cell.js";
 import { layers } from "../layers/index.js";
 import { benchColumns } from "./precision_column.js";
 import { unpackedSensitivity } from "../sensitivity/table.js";
@@ -54,6 +56,13 @@ class Bench {
     this.hasChanges = false;
     this.absent = "{}";
     this.channels = new DetailChannels(host, model, () => this.table.refresh());
+    const [formats, change] = benchColumns(
+      () => this.state,
+      (layer, name) => host.ask({ do: "precision", layer, name }),
+    );
+    this.formats = withBarredChoices(formats, () => this.state);
+    this.change = change;
+    this.format = new DetailFormat(this.formats, () => this.state);
     this.table.extras(this.columns());
     this.main = h("div", { class: "pf-bench-main" });
     this.tabs = new BenchTabs(sections, box, host, model, (name, hasDetails) =>
@@ -69,7 +78,10 @@ class Bench {
     this.primary = sheetButton(sheet);
     this.header = headline(this.primary);
     this.strip = trustStrip((request) => host.ask(request));
-    this.footer = recipeBar((request) => host.ask(request));
+    this.footer = recipeBar(
+      (request) => host.ask(request),
+      (code) => insertBelow(root, model, code),
+    );
     this.help = keyHelp();
     this.silence = watchUnanswered(model, (isUnanswered) => this.hear(isUnanswered));
     this.listen();
@@ -85,6 +97,7 @@ class Bench {
       this.table.tools,
       this.help.button,
     );
+    this.detail.times.after(this.format.element);
     this.detail.slot.before(this.channels.element);
     this.tabs.sideOf("machine").append(this.machineQuality.element);
     this.main.append(this.tabs.pages, this.detail.element);
@@ -175,12 +188,9 @@ class Bench {
     const asked = /** @type {any[]} */ (unserved(this.model)).filter(
       (request) => request.do === "choose",
     );
-    this.detail.show(
-      this.table.table(),
-      this.host.selected() ?? "",
-      this.model.get("detail"),
-      asked,
-    );
+    const [table, layer] = [this.table.table(), this.host.selected() ?? ""];
+    this.detail.show(table, layer, this.model.get("detail"), asked);
+    this.format.show(table, layer);
   }
 
   drawViews() {
@@ -227,10 +237,6 @@ class Bench {
   columns() {
     const chosen = (/** @type {string} */ layer) =>
       this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";
-    const [precision, change] = benchColumns(
-      () => this.state,
-      (layer, name) => this.host.ask({ do: "precision", layer, name }),
-    );
     const heat = this.heat ? [heatColumn(unpackedSensitivity(this.heat), chosen)] : [];
     const channels = this.hasChannels
       ? [channelsColumn(() => ({ channels: this.state.channels, chosen: this.channels.chosen }))]
@@ -238,8 +244,8 @@ class Bench {
     return [
       ...heat,
       ...channels,
-      withBarredChoices(precision, () => this.state),
-      ...(this.hasChanges ? [change] : []),
+      this.formats,
+      ...(this.hasChanges ? [this.change] : []),
     ];
   }
 

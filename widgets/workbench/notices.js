@@ -5,10 +5,11 @@ import { fresh, h } from "../shared/dom.js";
 export const LOST = "The Jupyter kernel does not answer; run the cell again.";
 
 /**
- * @param {() => void} onDismiss @returns {{ element: HTMLElement, show: (error: string | null,
- * isLost: boolean, refused: string | null) => void }}
+ * @param {() => void} onDismiss @param {(number: number) => void} onAllow
+ * @returns {{ element: HTMLElement, show: (error: string | null, isLost: boolean, refused: string |
+ * null, allowable: number | null) => void }}
  */
-export function benchNotices(onDismiss) {
+export function benchNotices(onDismiss, onAllow) {
   const element = h("div", { class: "pf-notices" });
   const error = h("div", { role: "alert" });
   const lost = h("div", { role: "alert" });
@@ -17,8 +18,8 @@ export function benchNotices(onDismiss) {
   let shown = "";
   return {
     element,
-    show(text, isLost, refused) {
-      const key = JSON.stringify([isLost, text, refused]);
+    show(text, isLost, refused, allowable) {
+      const key = JSON.stringify([isLost, text, refused, allowable]);
       if (key === shown) return;
       shown = key;
       fresh(lost, isLost && h("p", { class: "pf-notice" }, sign(), h("span", {}, LOST)));
@@ -28,7 +29,14 @@ export function benchNotices(onDismiss) {
       );
       fresh(
         limit,
-        refused && h("p", { class: "pf-notice" }, sign(), h("span", {}, `Refused: ${refused}`)),
+        refused &&
+          h(
+            "p",
+            { class: "pf-notice" },
+            sign(),
+            h("span", {}, `Refused: ${refused}`),
+            allowable !== null && allowance(() => onAllow(allowable)),
+          ),
       );
     },
   };
@@ -82,6 +90,12 @@ function dismissal(onclick, label = "dismiss") {
     { type: "button", class: "pf-dismiss", "aria-label": label, title: label, onclick },
     "×",
   );
+}
+
+/** @param {() => void} onclick */
+function allowance(onclick) {
+  const title = "choose it all the same: the limit of its recipe becomes what it loses";
+  return h("button", { type: "button", class: "pf-button", title, onclick }, "Allow");
 }
 
 function sign() {

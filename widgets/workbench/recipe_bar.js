@@ -41,9 +41,16 @@ const ACTIONS = [
     can: (state) => state.recipe.length > 0,
   },
   {
+    ask: "cell",
+    label: "Insert as a cell",
+    hint: "the same Python in a new cell below this one",
+    isExport: true,
+    can: (state) => state.recipe.length > 0,
+  },
+  {
     ask: "save",
     label: "Save recipe",
-    hint: "as a file that runs without this page",
+    hint: "as a new file that runs without this page",
     isExport: true,
     can: (state) => state.recipe.length > 0,
   },
@@ -51,13 +58,17 @@ const ACTIONS = [
 
 /**
  * @param {(request: { do: string, [key: string]: any }) => void} ask
+ * @param {(code: string) => boolean} insert a cell below; whether there is a notebook for it
  * @returns {{ element: HTMLElement, notices: HTMLElement, destroy: () => void, show: (state:
  * Expected, isUnanswered: boolean) => void, press: (name: string) => void }}
  */
-export function recipeBar(ask) {
+export function recipeBar(ask, insert) {
   const chips = recipeChips((index, label) => ask({ do: "drop", index, label }));
   const status = statusLine(() => ask({ do: "stop" }));
-  const notices = benchNotices(() => ask({ do: "dismiss" }));
+  const notices = benchNotices(
+    () => ask({ do: "dismiss" }),
+    (number) => ask({ do: "allow_result", number }),
+  );
   const copying = copyBox((text) => status.say(text));
   const buttons = new Map(
     ACTIONS.map((action) => [action.ask, actionButton(action, () => press(action.ask))]),
@@ -68,21 +79,23 @@ export function recipeBar(ask) {
     );
   const exports = menu("Export", ofKind(true));
   let shown = /** @type {Expected | null} */ (null);
-  let isCodeWanted = false;
+  let wanted = ""; // of Python's answer to "code"
 
   /** @param {string} name */
   function press(name) {
     const action = ACTIONS.find((action) => action.ask === name);
     if (!action || !shown || !action.can(shown)) return;
-    if (name === "code") isCodeWanted = true;
-    ask({ do: name });
+    const isCode = name === "code" || name === "cell";
+    if (isCode) wanted = name;
+    ask({ do: isCode ? "code" : name });
   }
 
-  /** Copy once Python has answered. @param {Expected} state */
+  /** Copy or insert once Python has answered. @param {Expected} state */
   function hand(state) {
-    if (!isCodeWanted || !state.code || state.asked.has("code")) return;
-    isCodeWanted = false;
-    copying.copy(state.code);
+    if (!wanted || !state.code || state.asked.has("code")) return;
+    if (wanted === "cell" && insert(state.code)) status.say("inserted below");
+    else copying.copy(state.code);
+    wanted = "";
   }
 
   return {
@@ -105,7 +118,7 @@ export function recipeBar(ask) {
       chips.show(state.recipe);
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
-      notices.show(state.error, isUnanswered, state.refused);
+      notices.show(state.error, isUnanswered, state.refused, state.allowable);
       hand(state);
     },
   };

@@ -104,11 +104,18 @@ def go_back(bench: Bench, request: Request) -> None:
     bench.recipe = bench.session.tried.recipe(request["number"])
 
 
+def allow(bench: Bench, request: Request) -> None:
+    """Choose a refused row all the same, within a limit of what it loses."""
+    bench.session.allow(request["number"])
+
+
 def save_folder(bench: Bench, request: Request) -> None:
     """Have the worker save the model with the chosen recipe as a folder: no round is disturbed."""
     state = bench.session.state
     if state.variant is None or state.variant.recipe != state.recipe:
         raise MeasureError("The recipe is not applied yet; save the folder once it is.")
+    if state.results is None or state.results.current is None:
+        raise MeasureError("The recipe is not measured yet; save the folder once it is.")
     folder = f"{_file_name(state)}-faster"
     bench.session.query(SAVE_FOLDER.name, recipe=state.recipe, folder=folder)
 
@@ -158,6 +165,7 @@ SECTION = Section(
     requests={
         "compare_results": compare_results,
         "go_back": go_back,
+        "allow_result": allow,
         "save_folder": save_folder,
         "report": save_report,
     },
