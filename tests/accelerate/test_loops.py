@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import paifuser_lab as lab
 from paifuser_lab.accelerate import features
+from paifuser_lab.accelerate.judge import Judge
 from paifuser_lab.accelerate.race import PLAIN
 from paifuser_lab.accelerate.switches import Parts, precision
 from paifuser_lab.accelerate.switches.precision import Precision
@@ -100,6 +101,19 @@ def test_where_bf16_is_emulated_the_other_switches_are_judged_all_the_same(monke
         assert status["bf16"].state == ("taken back" if options else "not offered")
         assert "6.6 times slower" in status["bf16"].why
         assert status.judging_share < (0.1 if options else 0.001)
+
+
+def test_a_switch_that_is_proven_is_on_while_its_race_waits_and_its_row_says_until_when(
+    monkeypatch,
+):
+    monkeypatch.setattr(Judge, "is_spent", lambda self, steps: steps > 30)
+    model, optimizer = made()
+    with metered(monkeypatch, cost) as meter:
+        lab.enable(memory_pool=False, threads=False, compile=False)
+        trained(model, optimizer, 45, work=meter.work)
+        status = lab.status()
+        assert status.on == ("bf16", "channels_last") and status.is_judging
+        assert {row.why for row in status.rows} == {"judging goes on at step 100"}
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])

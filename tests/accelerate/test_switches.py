@@ -180,7 +180,7 @@ def test_bf16_computes_in_autocast_and_returns_fp32():
     torch.manual_seed(0)
     model = Digits()
     parts = parts_of(model)
-    half = switch("precision")
+    half = switch("precision", precision="bf16")
     seen = []
     model.head.register_forward_hook(lambda layer, args, output: seen.append(output.dtype))
     call = half.wrap(model, plain(model))
@@ -564,6 +564,8 @@ def test_bf16_that_the_processor_emulates_is_tried_only_where_it_is_asked_for(mo
         assert "multiplies matrices 6.6 times slower in bf16 than in fp32; precision='bf16'" in why
     for name in ("bf16", "fp16"):
         assert switch("precision", precision=name).obstacle(parts) == ""
+    elsewhere = parts_of(nn.Linear(2, 1, device="meta"))  # the race finds out
+    assert switch("precision", precision="auto").obstacle(elsewhere) == ""
     assert switch("precision", precision="auto").label == "bf16"
 
 
