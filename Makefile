@@ -13,6 +13,15 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 COPIES := out/notebooks
 LONGEST := $(patsubst %,$(COPIES)/%.ipynb,60_attention 40_precision 50_compress 00_tour)
 ARGS ?=
+# What depends on the processor is tested once more as on one with AVX2 alone: no AVX-512, VNNI or bf16.
+OLDER := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 PAIFUSER_CPU=avx2
+AFFECTED := tests/quantization/test_reduced_range.py tests/quantization/test_formats_side_by_side.py tests/quantization/test_sums.py \
+  tests/engines/test_nodes.py tests/profiler/test_engines.py tests/machine/test_host.py \
+  $(addprefix tests/converter/test_quantized_export.py::,test_an_engines_output_equals_the_live_models test_the_file_holds_quantizers_and_integers) \
+  tests/converter/test_targets.py::test_a_target_s_file_keeps_a_variant_s_roundings \
+  tests/importer/test_onnx.py::test_a_file_that_runs_as_it_is_is_quantized_as_onnx_saved_and_loaded \
+  $(addprefix tests/memory/test_predict.py::,test_keyword_inputs_and_channels_last_keep_their_layout test_every_option_is_predicted_as_it_is_measured) \
+  tests/variant/test_folder.py::test_a_loaded_model_equals_the_saved_one_exactly
 # Two workers, a file each, in the order of collection: the longest first (tests/support/durations.py).
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # What fails beside others is run once more, alone and in a new process: a fault fails twice, a test that a busy machine disturbed is named here.
@@ -39,6 +48,10 @@ check: install
 unit: install
 	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) --ignore tests/test_house.py -m 'not browser and not gpu' $(ARGS) \
 	  || $(AGAIN) --ignore tests/test_house.py -m 'not browser and not gpu' $(ARGS); }
+ifndef ARGS
+	@echo "=== What depends on the processor, as on one with AVX2 alone."
+	export $(OLDER); PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) $(AFFECTED) || $(AGAIN) $(AFFECTED); }
+endif
 
 # Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
 frontend: install

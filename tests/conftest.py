@@ -26,7 +26,7 @@ from paifuser_lab.session import jobs
 from tests.support.bench import TIMEOUT_S, opened
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
-from tests.support.processor import Processor
+from tests.support.processor import Processor, start_openvino_unmasked
 
 # CI draws the same examples each time; a manual run draws new ones.
 if os.environ.get("PAIFUSER_REQUIRE"):
@@ -68,12 +68,16 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 
 @pytest.fixture(scope="session", autouse=True)
-def openvino_does_not_see_the_mask() -> None:
-    """Where ONEDNN_MAX_CPU_ISA makes torch work as on an older processor, OpenVINO's own copy of
-    oneDNN would follow it by halves, and crash: torch reads it first, then it is gone.
+def the_mask_of_an_older_processor_is_whole() -> None:
+    """ONEDNN_MAX_CPU_ISA, ATEN_CPU_CAPABILITY and PAIFUSER_CPU make this processor an older one for
+    torch and this package. OpenVINO's own oneDNN would follow the first by halves, and crash: it
+    starts without. Inductor follows none, and mixes vectors of 512 bits with torch's of 256.
     """
-    torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
+    if os.environ.get("PAIFUSER_CPU") == "avx2":
+        from torch._inductor import config
+
+        config.cpp.simdlen = 256
+        start_openvino_unmasked()
 
 
 @pytest.fixture

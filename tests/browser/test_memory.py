@@ -12,6 +12,7 @@ import pytest
 
 from tests.browser import audit, jupyterlab
 from tests.browser.living import Read, keep, living_panel, open_segment
+from tests.support.processor import Processor
 
 pytestmark = jupyterlab.marks()
 
@@ -193,10 +194,15 @@ def test_a_switch_adds_its_step_and_undo_takes_it_back(opened: tuple[Any, Any, R
     panel.get_by_role("button", name="Undo").click()
     assert read()["steps"] == []
     assert switch.get_attribute("aria-checked") == "false"
+
+
+def test_a_row_of_the_limit_adds_its_step(opened: tuple[Any, Any, Read], processor: Processor):
+    processor.needs_bf16_units()  # else bf16 is not proposed
+    _, panel, read = opened
+    page = open_segment(panel, "Memory")
     page.get_by_role("radio", name="One call").click()
-    # bf16 on a processor that has it, memory reused on every other
-    page.get_by_role("button", name=re.compile("^add the step for")).first.click()
-    assert read()["steps"] in (["precision"], ["reuse"])
+    page.get_by_role("button", name="add the step for bf16").click()
+    assert read()["steps"] == ["precision"]
     panel.get_by_role("button", name="Undo").click()
     assert read()["steps"] == []
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+import numpy
 import pytest
 import torch
 
@@ -39,3 +42,15 @@ class Processor:
         """It multiplies bf16 itself, which no other can pretend."""
         if BF16_UNITS.isdisjoint(host_facts().isa):
             pytest.skip("this processor has no bf16 units")
+
+
+def start_openvino_unmasked() -> None:
+    """OpenVINO reads ONEDNN_MAX_CPU_ISA once, with the first model: it is gone for that long."""
+    if not find_spec("openvino"):
+        return
+    from openvino import Core, Model, opset13
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+        given = opset13.parameter([1, 8], numpy.float32)
+        Core().compile_model(Model([opset13.matmul(given, given, False, True)], [given]), "CPU")
