@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import ceilings, hardware, machine, thread_choices
+from paifuser_lab.machine import ceilings, hardware, machine, machine_label, thread_choices
 from paifuser_lab.machine.datasheets import DEVICES
 from paifuser_lab.machine.host import host_facts
 from paifuser_lab.records import Ceiling, Hardware
@@ -135,7 +135,7 @@ def test_each_published_device_takes_the_machines_place(
     monkeypatch.setenv("PAIFUSER_HARDWARE", name.lower())
     there = hardware()
     assert (there.source, there.name) == ("published", there.accelerators[0].name)
-    assert there.note
+    assert there.note and machine_label() == there.label
     assert there.target == DEVICES[name].device.ceiling
     assert there.target.bandwidth_gbs < there.target.fp32_gflops < (there.target.fp16_gflops or 0)
     assert (there.isa, there.physical_cores, there.ceilings) == (
