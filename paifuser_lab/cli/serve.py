@@ -22,14 +22,18 @@ if TYPE_CHECKING:
 SHOWN = 3  # of the frames set aside
 
 Labels = Annotated[
-    str, typer.Option(help="The names of the classes in their order, separated by commas.")
+    str,
+    typer.Option(
+        help="The names of the classes in their order, separated by commas; the model's own where "
+        "left out."
+    ),
 ]
 
 Mean = Annotated[
     str,
     typer.Option(
-        help="Taken from pixels of 0 to 1, as the model was trained with: a number, or one a "
-        "channel, separated by commas."
+        help="Taken from pixels of 0 to 1: a number, or one a channel, separated by commas; the "
+        "model's own where left out."
     ),
 ]
 Std = Annotated[str, typer.Option(help="Pixels are divided by it after that; as --mean.")]
@@ -56,8 +60,8 @@ def serve(
         int, typer.Option(help="Requests that wait; one more gets 503.", min=1)
     ] = 1024,
     labels: Labels = "",
-    mean: Mean = "0",
-    std: Std = "1",
+    mean: Mean = "",
+    std: Std = "",
     how: How = "letterbox",
     ray: Annotated[
         str | None,
@@ -168,8 +172,8 @@ def stream(
         float, typer.Option(help="Boxes below this score are left out.", min=0, max=1)
     ] = 0.3,
     labels: Labels = "",
-    mean: Mean = "0",
-    std: Std = "1",
+    mean: Mean = "",
+    std: Std = "",
     how: How = "letterbox",
     save: Annotated[
         Path | None, typer.Option(help="Write the report to this file, as JSON.")
@@ -177,6 +181,7 @@ def stream(
     trust: Trust = False,
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
+    from ..streaming.answers import Boxes
     from ..streaming.model_stream import model_stream
     from ..streaming.sink import Watched
 
@@ -195,11 +200,20 @@ def stream(
         how=how,
         trust=trust,
     )
+    boxes: list[int] = []
     with progress("frames", built.source.frames) as bar:
-        built.sink = Watched(built.sink, lambda results: bar.advance(len(results)))
+
+        def watch(results: Any) -> None:
+            bar.advance(len(results))
+            answers = [getattr(result.value, "answer", None) for result in results]
+            boxes.extend(len(answer) for answer in answers if isinstance(answer, Boxes))
+
+        built.sink = Watched(built.sink, watch)
         report = built.run()
     print_table(report.title, report.table())
     typer.echo(report.summary)
+    if boxes:
+        typer.echo(f"{sum(boxes)} boxes in {sum(map(bool, boxes))} of {len(boxes)} frames")
     for failure in report.failures[:SHOWN]:
         typer.echo(f"frame {failure.index} was set aside by {failure.stage}: {failure.message}")
     for note in getattr(built.source, "notes", ()):
@@ -212,7 +226,9 @@ def stream(
         raise typer.Exit(1)
 
 
-def _numbers(option: str, text: str) -> tuple[float, ...]:
+def _numbers(option: str, text: str) -> tuple[float, ...] | None:
+    if not text:
+        return None
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:

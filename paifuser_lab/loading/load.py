@@ -133,7 +133,8 @@ def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Wor
 
 
 def _workload(imported: Imported, **parts: Any) -> Workload:
-    work = Workload(imported.model, imported.inputs, **{"name": imported.name, **parts})
+    known = {"name": imported.name, "preprocessing": imported.preprocessing}
+    work = Workload(imported.model, imported.inputs, **(known | parts))
     work.notes, work.files = imported.notes, imported.files
     return work
 
@@ -152,6 +153,7 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
         train=parts.train,
         test=parts.test,
         metric=parts.metric,
+        preprocessing=parts.preprocessing,
     )
 
 

@@ -15,7 +15,8 @@ from ..importer import Imported
 from ..records import Origin
 
 FOLDER = "hf:"
-PARTS = ("name", "loss", "train", "test", "metric")  # of a workload, which a file does not have
+# of a workload, which a file does not have
+PARTS = ("name", "loss", "train", "test", "metric", "preprocessing")
 OPTIONS = ("inputs", "sizes", *PARTS)
 
 
