@@ -4,8 +4,6 @@ Built on typer.
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +11,7 @@ import typer
 
 from ..errors import StreamError
 from ..progress import progress
-from .loading import Name, Trust
+from .loading import Name, Shapes, Trust, named
 from .terminal import console, print_table
 
 if TYPE_CHECKING:
@@ -72,6 +70,7 @@ def serve(
     replicas: Annotated[
         int, typer.Option(help="Processes on Ray, each with the model.", min=1)
     ] = 1,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
@@ -96,9 +95,11 @@ def serve(
             soft_wrap=True,
         )
     if ray is None:
-        _serve_here(_named(model, trust), host, port, limits, options)
+        _serve_here(named(model, trust=trust, shapes=shapes), host, port, limits, options)
     else:
-        _serve_on_ray(_named(model, trust), host, port, limits, options, ray, replicas)
+        _serve_on_ray(
+            named(model, trust=trust, shapes=shapes), host, port, limits, options, ray, replicas
+        )
 
 
 def _serve_here(model: str, host: str, port: int, limits: Limits, options: dict[str, Any]) -> None:
@@ -178,6 +179,7 @@ def stream(
     save: Annotated[
         Path | None, typer.Option(help="Write the report to this file, as JSON.")
     ] = None,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
@@ -187,7 +189,7 @@ def stream(
 
     built = model_stream(
         source,
-        _named(model, trust),
+        named(model, trust=trust, shapes=shapes),
         out=out,
         engine="threads" if ray is None else "ray",
         address=None if ray in (None, "local") else ray,
@@ -239,12 +241,3 @@ def _numbers(option: str, text: str) -> tuple[float, ...] | None:
 
 def _split(labels: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in labels.split(",") if name.strip())
-
-
-def _named(model: str, trust: bool) -> str:
-    """The model's name; functions that the user names or trusts may be in the current folder."""
-    from ..loading.trust import names_function
-
-    if trust or names_function(model):
-        sys.path.insert(0, os.getcwd())
-    return model

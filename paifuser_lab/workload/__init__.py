@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from ..machine.turns import QUIET
 from .eval_mode import running, running_in_turns
+from .infer_inputs import inputs_of_shapes
 from .inputs import UNSEEN, Inputs, known_inputs, note_inputs
 from .workload import (
     Derived,
@@ -34,6 +35,7 @@ __all__ = [
     "Options",
     "Workload",
     "changed_buffers",
+    "inputs_of_shapes",
     "known_inputs",
     "note_inputs",
     "outside_inference",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 
 import torch
@@ -21,10 +21,7 @@ def inferred_inputs(model: nn.Module) -> tuple[Inputs, str] | None:
     """An example input that the model runs on, and a note on where it comes from; None where its
     forward takes several arguments, or its first layer with weights does not say what it reads.
     """
-    found = next(
-        (pair for pair in model.named_modules() if any(True for _ in pair[1].parameters(False))),
-        None,
-    )
+    found = _first_layer(model)
     if found is None or not _takes_one(model.forward):
         return None
     name, layer = found
@@ -37,6 +34,12 @@ def inferred_inputs(model: nn.Module) -> tuple[Inputs, str] | None:
                 "another size"
             )
     return None
+
+
+def _first_layer(model: nn.Module) -> tuple[str, nn.Module] | None:
+    """The first module with weights of its own, and its name."""
+    own = ((name, module) for name, module in model.named_modules() if module._parameters)
+    return next(own, None)
 
 
 def _takes_one(forward: Callable[..., object]) -> bool:
@@ -77,3 +80,15 @@ def _runs(model: nn.Module, example: Tensor) -> bool:
         except Exception:  # of the model's code: an example of another size is tried
             return False
     return True
+
+
+def inputs_of_shapes(model: nn.Module, shapes: Sequence[tuple[int, ...]], seed: int) -> Inputs:
+    """Inputs of these shapes: noise, or tokens for a model that begins with an embedding."""
+    random = torch.Generator().manual_seed(seed)
+    first = _first_layer(model)
+    layer = first[1] if first is not None else None
+    dtype = torch.float32 if layer is None else next(layer.parameters(False)).dtype
+    examples: list[Tensor] = [torch.randn(shape, generator=random).to(dtype) for shape in shapes]
+    if isinstance(layer, nn.Embedding):
+        examples[0] = torch.randint(layer.num_embeddings, shapes[0], generator=random)
+    return Inputs(tuple(examples))

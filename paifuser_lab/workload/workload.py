@@ -142,6 +142,11 @@ class Workload:
         self.notes = (note,)
         return inputs
 
+    @property
+    def loaded_as(self) -> str:
+        """The name to load it by again, where it was loaded by one; else its own."""
+        return self.origin.name if self.origin is not None else self.name
+
     def __repr__(self) -> str:
         shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)
         return f"Workload({self.name}: {shapes})"
