@@ -8,6 +8,7 @@ import ast
 import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -19,6 +20,7 @@ RETURNS = (
     "a function that returns a Workload, a pair of a model and its inputs, or a model; or the "
     "model's class"
 )
+MOST_VALUES = 1 << 30  # of an input
 DEFAULT = "make"  # the function of a file that is named without one, and trusted
 
 
@@ -125,7 +127,7 @@ def shapes_of(name: str) -> list[tuple[int, ...]]:
         shapes = [tuple(int(size) for size in part.split("x")) for part in text.split(",")]
     except ValueError:
         shapes = []
-    if not shapes or any(size < 1 for shape in shapes for size in shape):
+    if not shapes or any(min(shape) < 1 or prod(shape) > MOST_VALUES for shape in shapes):
         raise WorkloadError(
             f"{text!r} is no shape of an input; write 1x3x32x32, and several separated by commas."
         )

@@ -109,6 +109,7 @@ def test_equal_seeds_give_equal_weights_and_preserve_the_random_state(here: str)
         ("{here}.py:Two@2x8xa", "'2x8xa' is no shape of an input; write 1x3x32x32"),
         ("{here}.py:work@4x3", "returns a Workload, which has its inputs; leave @4x3 "),
         ("{here}.py:Two@0x3", "'0x3' is no shape"),
+        ("{here}.py:Two@99999x99999", "'99999x99999' is no shape"),
     ],
 )
 def test_a_name_that_gives_no_workload_is_reported(function: str, message: str, here: str) -> None:
