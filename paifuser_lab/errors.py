@@ -41,6 +41,10 @@ class UnknownModelError(WorkloadError):
     """No model of that name."""
 
 
+class MissingInputsError(WorkloadError):
+    """A model came without example inputs, and its first layer does not determine them."""
+
+
 class ForwardError(WorkloadError):
     """The model failed on its inputs."""
 

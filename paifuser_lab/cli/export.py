@@ -10,7 +10,7 @@ import typer
 
 from ..errors import PaifuserError, first_line
 from .deployment import Deploy, Labels, Licence, Mean, Report, Std, write_deployment
-from .loading import Name, Trust, load_model
+from .loading import Name, Shapes, Trust, load_model
 from .terminal import console, escaped, print_table
 
 To = Annotated[str, typer.Option(help="Targets, separated by commas: onnx,openvino …")]
@@ -44,6 +44,7 @@ def export(
     std: Std = None,
     licence: Licence = "",
     report: Report = None,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Write a model, or a saved variant's folder, as files of other runtimes; each file's outputs
@@ -58,7 +59,7 @@ def export(
     chosen = _options(precision, opset, option, dynamic=dynamic)
     if not targets:
         raise PaifuserError("--to names no target; `paifuser-lab exporters` lists them.")
-    subject = load_subject(model, trust=trust)
+    subject = load_subject(model, trust=trust, shapes=shapes)
     if deploy is not None:
         names = [target.name for target in targets]
         deployment = write_deployment(
@@ -117,14 +118,14 @@ def exporters(
         table.save(save)
 
 
-def load_subject(model: str, *, trust: bool) -> Any:
+def load_subject(model: str, *, trust: bool, shapes: str = "") -> Any:
     """A saved folder's variant, with its recipe; else the model of that name."""
     from ..variant import Variant
     from ..variant.folder import is_folder
 
     if is_folder(model):
         return Variant.load(model, trained=False, trust=trust)
-    return load_model(model, trust=trust)
+    return load_model(model, trust=trust, shapes=shapes)
 
 
 def _options(

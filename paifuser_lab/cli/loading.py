@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ..errors import PaifuserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..recipe import Recipe
 
 Trust = Annotated[
     bool,
@@ -17,19 +24,60 @@ Trust = Annotated[
 Name = Annotated[
     str,
     typer.Argument(
-        help="A model's name, an ONNX file, a .pt2 program, hf:TYPE, hf:PATH, "
-        "package.module:function, or a saved model's folder."
+        help="A model's name, an ONNX file, a .pt2 program, hf:TYPE, hf:PATH, file.py:function, "
+        "file.py:Class, package.module:function, or a saved model's folder."
+    ),
+]
+Shapes = Annotated[
+    str,
+    typer.Option(
+        "--input",
+        help="The shapes of the inputs of a model of your own that comes without: 1x3x32x32, "
+        "several separated by commas.",
     ),
 ]
 
 
-def load_model(model: str, *, trust: bool, **options: Any) -> Any:
-    """Load the named model; functions that the user names or trusts may be in the current
-    folder.
+def load_model(model: str, *, trust: bool, shapes: str = "", **options: Any) -> Any:
+    """Load the named model, with inputs of these shapes."""
+    from ..variant.open import load
+
+    work = load(named(model, trust=trust, shapes=shapes), trust=trust, **options)
+    for note in work.notes:
+        typer.echo(f"{work.name}: {note}", err=True)
+    return work
+
+
+def named(model: str, *, trust: bool, shapes: str = "") -> str:
+    """The model's name with the shapes of its inputs; functions that the user names or trusts may
+    be in the current folder.
     """
     from ..loading.trust import names_function
-    from ..variant.open import load
 
     if trust or names_function(model):
         sys.path.insert(0, os.getcwd())
-    return load(model, trust=trust, **options)
+    if not shapes:
+        return model
+    if not names_function(model):
+        raise PaifuserError(
+            f"{model} has inputs of its own; --input is for code of yours, as net.py:Net."
+        )
+    return f"{model.partition('@')[0]}@{shapes}"
+
+
+def model_of(recipe: Recipe, file: Path, *, trust: bool) -> str:
+    """The name by which a recipe's own workload is loaded."""
+    from ..loading.trust import check_named_in_file
+    from ..variant.folder import can_be_named, is_folder
+
+    name = recipe.workload
+    if name is None:
+        raise PaifuserError(f"{file.name} names no workload; say which with --model.")
+    if not (can_be_named(name) or is_folder(name)):
+        raise PaifuserError(
+            f"{file.name} is for '{name}', which is no name to load a model by; say which with "
+            "--model, as net.py:make."
+        )
+    if not trust:
+        check_named_in_file(name, {}, file)
+    return name

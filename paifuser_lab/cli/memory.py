@@ -12,7 +12,7 @@ import typer
 from ..errors import FileError
 from ..records import MemorySnapshot
 from .commands import Json, bench
-from .loading import Trust, load_model
+from .loading import Shapes, Trust, load_model
 from .terminal import print_table
 
 SNAPSHOTS = (".pickle", ".pkl")
@@ -34,6 +34,7 @@ def memory(
         str | None,
         typer.Option(help="A memory limit, such as '8 GB': the largest batch, and what helps."),
     ] = None,
+    shapes: Shapes = "",
     trust: Trust = False,
     device: Annotated[
         int | None,
@@ -63,7 +64,7 @@ def memory(
 
     if device is not None:
         raise FileError(f"--device is for a snapshot's file; {subject} is a model.")
-    work = load_model(subject, trust=trust)
+    work = load_model(subject, trust=trust, shapes=shapes)
     predicted = (
         predicted_peak(work, train, batch=batch)
         if limit is None

@@ -14,7 +14,7 @@ from ..stopping import terminated_like_ctrl_c
 from .documents import bench
 from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
-from .loading import Name, Trust, load_model
+from .loading import Name, Shapes, Trust, load_model, model_of
 from .memory import memory
 from .serve import serve, stream
 from .terminal import console, escaped, print_table
@@ -125,12 +125,13 @@ def profile(
         Path | None,
         typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard."),
     ] = None,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
     from .. import profiler
 
-    work = load_model(model, trust=trust, batch=batch)
+    work = load_model(model, trust=trust, shapes=shapes, batch=batch)
     result = profiler.profile(work, backward=backward, seconds=seconds)
     layers = [layer] if layer else ["", *(row.layer for row in result.costliest(3) if row.layer)]
     explained = [profiler.explain(result, name) for name in layers]
@@ -169,12 +170,15 @@ def plan(
     max_error: Annotated[
         float, typer.Option(help="The relative output error that is acceptable.")
     ] = 0.02,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Choose a recipe for this hardware and say why."""
     from ..planner import plan as choose
 
-    recipe = choose(load_model(model, trust=trust), seconds=seconds, max_error=max_error)
+    recipe = choose(
+        load_model(model, trust=trust, shapes=shapes), seconds=seconds, max_error=max_error
+    )
     if recipe.evidence is not None:
         print_table(recipe.evidence.title, recipe.evidence.table())
     typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
@@ -195,6 +199,7 @@ def compare_(
     save: Annotated[
         Path | None, typer.Option(help="Write every figure to this file, as JSON.")
     ] = None,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Time recipes in turn with the unchanged model, and say what each changes."""
@@ -202,7 +207,7 @@ def compare_(
     from ..recipe import Recipe
 
     loaded = [Recipe.load(path) for path in recipes]
-    work = load_model(model, trust=trust)
+    work = load_model(model, trust=trust, shapes=shapes)
     compared = compare(work, *loaded, rounds=rounds, seconds=seconds, threads=threads)
     print_table(compared.captions, compared.table())
     for row in compared.rows:
@@ -231,15 +236,10 @@ def run(
     """Apply a recipe by running the compression notebook; notebook, report.json and weights land in
     the folder together.
     """
-    from ..loading.trust import check_named_in_file
     from ..recipe import Recipe
 
     loaded = Recipe.load(recipe)
-    name = model or loaded.workload
-    if name is None:
-        raise PaifuserError(f"{recipe.name} names no workload; say which with --model.")
-    if model is None and not trust:
-        check_named_in_file(name, {}, recipe)
+    name = model or model_of(loaded, recipe, trust=trust)
     parameters = {
         "model": name,
         "recipe": loaded.to_text(),

@@ -4,8 +4,6 @@ Built on typer.
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +11,7 @@ import typer
 
 from ..errors import StreamError
 from ..progress import progress
-from .loading import Name, Trust
+from .loading import Name, Shapes, Trust, named
 from .terminal import console, print_table
 
 if TYPE_CHECKING:
@@ -22,14 +20,18 @@ if TYPE_CHECKING:
 SHOWN = 3  # of the frames set aside
 
 Labels = Annotated[
-    str, typer.Option(help="The names of the classes in their order, separated by commas.")
+    str,
+    typer.Option(
+        help="The names of the classes in their order, separated by commas; the model's own where "
+        "left out."
+    ),
 ]
 
 Mean = Annotated[
     str,
     typer.Option(
-        help="Taken from pixels of 0 to 1, as the model was trained with: a number, or one a "
-        "channel, separated by commas."
+        help="Taken from pixels of 0 to 1: a number, or one a channel, separated by commas; the "
+        "model's own where left out."
     ),
 ]
 Std = Annotated[str, typer.Option(help="Pixels are divided by it after that; as --mean.")]
@@ -56,8 +58,8 @@ def serve(
         int, typer.Option(help="Requests that wait; one more gets 503.", min=1)
     ] = 1024,
     labels: Labels = "",
-    mean: Mean = "0",
-    std: Std = "1",
+    mean: Mean = "",
+    std: Std = "",
     how: How = "letterbox",
     ray: Annotated[
         str | None,
@@ -68,6 +70,7 @@ def serve(
     replicas: Annotated[
         int, typer.Option(help="Processes on Ray, each with the model.", min=1)
     ] = 1,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
@@ -92,9 +95,11 @@ def serve(
             soft_wrap=True,
         )
     if ray is None:
-        _serve_here(_named(model, trust), host, port, limits, options)
+        _serve_here(named(model, trust=trust, shapes=shapes), host, port, limits, options)
     else:
-        _serve_on_ray(_named(model, trust), host, port, limits, options, ray, replicas)
+        _serve_on_ray(
+            named(model, trust=trust, shapes=shapes), host, port, limits, options, ray, replicas
+        )
 
 
 def _serve_here(model: str, host: str, port: int, limits: Limits, options: dict[str, Any]) -> None:
@@ -168,21 +173,23 @@ def stream(
         float, typer.Option(help="Boxes below this score are left out.", min=0, max=1)
     ] = 0.3,
     labels: Labels = "",
-    mean: Mean = "0",
-    std: Std = "1",
+    mean: Mean = "",
+    std: Std = "",
     how: How = "letterbox",
     save: Annotated[
         Path | None, typer.Option(help="Write the report to this file, as JSON.")
     ] = None,
+    shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
+    from ..streaming.answers import Boxes
     from ..streaming.model_stream import model_stream
     from ..streaming.sink import Watched
 
     built = model_stream(
         source,
-        _named(model, trust),
+        named(model, trust=trust, shapes=shapes),
         out=out,
         engine="threads" if ray is None else "ray",
         address=None if ray in (None, "local") else ray,
@@ -195,11 +202,20 @@ def stream(
         how=how,
         trust=trust,
     )
+    boxes: list[int] = []
     with progress("frames", built.source.frames) as bar:
-        built.sink = Watched(built.sink, lambda results: bar.advance(len(results)))
+
+        def watch(results: Any) -> None:
+            bar.advance(len(results))
+            answers = [getattr(result.value, "answer", None) for result in results]
+            boxes.extend(len(answer) for answer in answers if isinstance(answer, Boxes))
+
+        built.sink = Watched(built.sink, watch)
         report = built.run()
     print_table(report.title, report.table())
     typer.echo(report.summary)
+    if boxes:
+        typer.echo(f"{sum(boxes)} boxes in {sum(map(bool, boxes))} of {len(boxes)} frames")
     for failure in report.failures[:SHOWN]:
         typer.echo(f"frame {failure.index} was set aside by {failure.stage}: {failure.message}")
     for note in getattr(built.source, "notes", ()):
@@ -212,7 +228,9 @@ def stream(
         raise typer.Exit(1)
 
 
-def _numbers(option: str, text: str) -> tuple[float, ...]:
+def _numbers(option: str, text: str) -> tuple[float, ...] | None:
+    if not text:
+        return None
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
@@ -223,12 +241,3 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
 
 def _split(labels: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in labels.split(",") if name.strip())
-
-
-def _named(model: str, trust: bool) -> str:
-    """The model's name; functions that the user names or trusts may be in the current folder."""
-    from ..loading.trust import names_function
-
-    if trust or names_function(model):
-        sys.path.insert(0, os.getcwd())
-    return model

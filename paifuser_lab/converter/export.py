@@ -97,7 +97,8 @@ class ONNXConverter:
         self, model: Any, inputs: Any = None, path: str | Path | None = None, **more: Any
     ) -> ExportReport:
         """Write a model, workload or variant; the inputs of a bare model may be left out where it
-        was called under `lab.enable()`, or a workload was made of it, in this process.
+        was called under `lab.enable()`, or a workload was made of it, in this process, or where
+        its first layer determines them, which the report's notes say.
         """
         return export(model, "onnx", path, inputs=inputs, **self.options, **more)
 
@@ -193,7 +194,7 @@ class _Export:
             bytes=size_bytes(self.artefact.parent),
             convert_s=convert_s,
             opset=conversion.opset,
-            notes=conversion.notes,
+            notes=(*exportable.notes, *conversion.notes),
             threads=self.threads,
             weights_hash=exportable.weights_hash,
             inputs=exportable.input_names,

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..errors import ExportError
+from ..errors import ExportError, MissingInputsError
 from ..formats import FLOATS
 from ..model.copying import copied
 from ..model.weights import weights_hash
 from ..quantization import QuantizedLayer
 from ..quantization.float_formats import autocast_dtypes, cast_at_boundary, computes_in_16_bits
-from ..workload import UNSEEN, Inputs, Workload, known_inputs, running
+from ..records import ImagePreprocessing
+from ..workload import UNSEEN, Inputs, Workload, running
 from .program import FlatModel, check_repeatable, exported_program, other_inputs
 
 
@@ -146,9 +147,21 @@ class Exportable:
         """The hash of the exported weights."""
         return weights_hash(self.module)
 
+    @property
+    def preprocessing(self) -> ImagePreprocessing | None:
+        """How a picture becomes its input, where its workload states that."""
+        return self.work.preprocessing if self.work is not None else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of its workload, such as that its inputs were inferred."""
+        return self.work.notes if self.work is not None else ()
+
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The names of the classes, where the model's config has them."""
+        """The names of the classes, where the workload or the model's config has them."""
+        if self.preprocessing is not None and self.preprocessing.classes:
+            return self.preprocessing.classes
         labels = getattr(getattr(self.module, "config", None), "id2label", None)
         return tuple(map(str, labels.values())) if isinstance(labels, dict) else ()
 
@@ -205,13 +218,13 @@ def _with_layers(model: nn.Module) -> nn.Module:
 
 
 def _workload_of_module(model: nn.Module, inputs: Any) -> Workload:
-    example = Inputs.of(inputs) if inputs is not None else known_inputs(model)
-    if example is None:
+    try:
+        return Workload(model, inputs)
+    except MissingInputsError as error:
         raise ExportError(
             f"No inputs are known of this {type(model).__name__}: give an example, "
             "convert(model, inputs=…), or a workload, lab.Workload(model, inputs)."
-        )
-    return Workload(model, example)
+        ) from error
 
 
 def _without_stars(arguments: dict[str, Any], of: Any) -> dict[str, Any]:

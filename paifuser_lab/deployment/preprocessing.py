@@ -15,7 +15,7 @@ from ..converter import Exportable
 from ..errors import ExportError
 
 MODES = {1: "L", 3: "RGB"}  # channels of an image → what pillow calls them
-STATED = ("mean", "std", "size")  # what only its author knows of an image's preprocessing
+STATED = ("mean", "std", "size", "order")  # what only its author knows of an image's preprocessing
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -29,6 +29,7 @@ class InputSpec(BaseModel):
     dtype: str = Field(description="as numpy names it")
     layout: str = ""
     mode: str = Field(default="", description="of an image: RGB or L, as pillow names it")
+    order: Literal["RGB", "BGR"] = Field(default="RGB", description="of three channels")
     size: tuple[PositiveInt, PositiveInt] | None = Field(default=None, description="height, width")
     mean: tuple[float, ...] | None = Field(
         default=None, description="a channel, of pixels from 0 to 1; None if nobody stated it"
@@ -63,13 +64,25 @@ def preprocessing_of(
         _spec(name, tensor, exportable.module, is_dynamic=is_dynamic)
         for name, tensor in zip(exportable.input_names, exportable.tensors, strict=True)
     ]
-    if stated:
-        specs[0] = _with_stated(specs[0], stated)
+    if all_stated := {**_of_workload(exportable, specs[0]), **stated}:
+        specs[0] = _with_stated(specs[0], all_stated)
+    own = exportable.preprocessing
+    classes = own.classes if own is not None and not labels else ()
     return Preprocessing(
         inputs=tuple(specs),
         outputs=exportable.output_names,
-        labels=_checked_labels(labels or exportable.labels, exportable),
+        labels=classes or _checked_labels(labels or exportable.labels, exportable),
     )
+
+
+def _of_workload(exportable: Exportable, spec: InputSpec) -> dict[str, Any]:
+    """What the model's workload states of its image: a number for each channel."""
+    own = exportable.preprocessing
+    if own is None or spec.kind != "image":
+        return {}
+    count = spec.shape[1] or 1
+    mean, std = (values * count if len(values) == 1 else values for values in (own.mean, own.std))
+    return {"mean": mean, "std": std, "order": own.order}
 
 
 def _spec(name: str, tensor: torch.Tensor, module: nn.Module, *, is_dynamic: bool) -> InputSpec:
@@ -98,11 +111,11 @@ def _vocabulary(module: nn.Module) -> int | None:
 
 
 def _with_stated(spec: InputSpec, stated: Mapping[str, Any]) -> InputSpec:
-    """The image's spec with mean, standard deviation and size, each checked against its shape."""
+    """The image's spec with what was stated of it, each part checked against its shape."""
     if spec.kind != "image":
         raise ExportError(
-            f"The input '{spec.name}' of shape {spec.shape} is no image; leave mean, std and size "
-            "out."
+            f"The input '{spec.name}' of shape {spec.shape} is no image; leave mean, std, size "
+            "and order out."
         )
     channels = spec.shape[1]
     try:

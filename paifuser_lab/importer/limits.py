@@ -30,6 +30,7 @@ class Imported:
     name: str
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()  # that it was read from
+    preprocessing: dict[str, Any] | None = None  # as the file states it
 
 
 class NotConvertibleError(Exception):

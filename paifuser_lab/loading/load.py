@@ -13,16 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from .. import zoo
 from .._files import file_exists
 from ..arguments import check_count, device_of
-from ..errors import MissingExtraError, PaifuserError, UnknownModelError, WorkloadError, first_line
+from ..errors import (
+    MissingExtraError,
+    MissingInputsError,
+    PaifuserError,
+    UnknownModelError,
+    WorkloadError,
+    first_line,
+)
 from ..importer import Imported
 from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
 from ..records import Origin
-from ..workload import Workload
+from ..workload import Workload, inputs_of_shapes
 from .model_files import (
     FOLDER,
     PARTS,
@@ -33,6 +41,7 @@ from .model_files import (
     places,
     read_model_file,
 )
+from .python_names import CodeName, shapes_of
 from .trust import followed, imported, names_function
 
 
@@ -48,7 +57,7 @@ def load(
 ) -> Workload:
     """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
     `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
-    `package.module:function`.
+    `package.module:function` or `file.py:function`, also of a class.
 
     Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
     `package.module:function` that returns the train and test batches, in place of any that the
@@ -133,7 +142,8 @@ def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Wor
 
 
 def _workload(imported: Imported, **parts: Any) -> Workload:
-    work = Workload(imported.model, imported.inputs, **{"name": imported.name, **parts})
+    known = {"name": imported.name, "preprocessing": imported.preprocessing}
+    work = Workload(imported.model, imported.inputs, **(known | parts))
     work.notes, work.files = imported.notes, imported.files
     return work
 
@@ -152,26 +162,48 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
         train=parts.train,
         test=parts.test,
         metric=parts.metric,
+        preprocessing=parts.preprocessing,
     )
 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
-    with _current_folder_importable():
-        return _workload_from(imported(name), name, seed, options)
+    with _importable(CodeName.of(name).folder):
+        with torch.random.fork_rng(devices=[]):  # a module may hold a model
+            torch.manual_seed(seed)
+            function = imported(name)
+        return _workload_from(function, name, seed, options)
 
 
 def _workload_from(
     function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]
 ) -> Workload:
-    result = _call_function(function, name, seed, options)
+    """The workload of what a function or class makes, with the inputs that the name gives."""
+    parts = CodeName.of(name)
+    made = _call_function(function, name, seed, options)
+    result = (made, None) if isinstance(made, nn.Module) else made
     if isinstance(result, Workload):
+        if parts.shapes:
+            raise WorkloadError(
+                f"{parts.module}:{parts.attribute} returns a Workload, which has its inputs; leave "
+                f"@{parts.shapes} (on the command line: --input) out."
+            )
         return result
-    if isinstance(result, tuple) and len(result) == 2:
-        return Workload(result[0], result[1], name=name.partition(":")[2])
-    raise WorkloadError(
-        f"{name} returned {type(result).__name__}; return a Workload, or a pair of a model and its "
-        "inputs."
-    )
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise WorkloadError(
+            f"{name} returned {type(result).__name__}; return a Workload, a pair of a model and "
+            "its inputs, or a model."
+        )
+    model, inputs = result
+    if parts.shapes:
+        inputs = inputs_of_shapes(model, shapes_of(name), seed)
+    try:
+        return Workload(model, inputs, name=parts.attribute)
+    except MissingInputsError as error:
+        raise MissingInputsError(
+            f"{name} makes a model whose inputs are not known: add their shapes, "
+            f"{name}@1x3x32x32 (on the command line: --input 1x3x32x32), or return a pair of the "
+            "model and its inputs."
+        ) from error
 
 
 def _call_function(
@@ -181,7 +213,8 @@ def _call_function(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
-            return function(**options)
+            # a model that the module holds is given as it is
+            return function if isinstance(function, nn.Module) else function(**options)
         except PaifuserError:
             raise
         except Exception as error:
@@ -198,7 +231,7 @@ def _call_function(
 
 def _load_data(name: str, seed: int) -> tuple[Any, Any]:
     """The train and test batches from a function."""
-    with _current_folder_importable():
+    with _importable(CodeName.of(name).folder):
         data = _call_function(imported(name), name, seed, {})
     if isinstance(data, tuple) and len(data) == 2:
         return data
@@ -209,14 +242,13 @@ def _load_data(name: str, seed: int) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
+def _importable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
     try:
         yield
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
 
 
 def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:

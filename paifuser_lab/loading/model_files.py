@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from .._files import file_exists
-from ..errors import FileError, WorkloadError
+from ..errors import FileError, PaifuserError, UnknownModelError, WorkloadError
 from ..importer import Imported
 from ..records import Origin
 
 FOLDER = "hf:"
-PARTS = ("name", "loss", "train", "test", "metric")  # of a workload, which a file does not have
+WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+# of a workload, which a file does not have
+PARTS = ("name", "loss", "train", "test", "metric", "preprocessing")
 OPTIONS = ("inputs", "sizes", *PARTS)
 
 
@@ -37,6 +39,23 @@ READERS: dict[str, Callable[..., Imported]] = {".onnx": _load_onnx, ".pt2": _loa
 def is_model_file(name: str) -> bool:
     """Whether a name is that of an ONNX file or of a program of torch.export."""
     return name.lower().endswith(tuple(READERS))
+
+
+def holds_weights(name: str) -> bool:
+    """Whether a name is that of a file which holds weights, or a pickle, and no code."""
+    return name.lower().endswith(WEIGHTS)
+
+
+def weights_alone(name: str) -> PaifuserError:
+    """The error for such a file in place of a model."""
+    if not file_exists(name):
+        return FileError(f"There is no file {name!r}.")
+    return UnknownModelError(
+        f"{name} holds weights, not the code that they belong to: name the code and give the "
+        f"weights, lab.load('net.py:Net', weights={name!r}) or `paifuser-lab run recipe.yaml "
+        f"--model net.py:Net --weights {name}`; a program that torch.export.save wrote ends in "
+        ".pt2."
+    )
 
 
 def read_model_file(name: str, **options: Any) -> Imported:

@@ -1,5 +1,5 @@
 """Which functions that a file names may be imported and called: a name such as
-`package.module:function` is code.
+`package.module:function` or `file.py:function` is code.
 
 A name that the user types is trusted. A name in a file (the origin of a saved folder, a recipe's
 workload) is followed with `trust=True` or `--trust`, and otherwise only where it runs nothing new:
@@ -22,15 +22,15 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .._files import PACKAGE
-from ..errors import FileError, UnknownModelError, first_line
+from ..errors import FileError, PaifuserError, UnknownModelError, first_line
 from .model_files import is_model_file
+from .python_names import CodeName, defined_in
 
 SITES = {"site-packages", "dist-packages"}
 HOW = "with trust=True (on the command line: --trust)"
@@ -43,20 +43,22 @@ def names_function(name: str) -> bool:
 
 def imported(name: str) -> Callable[..., Any]:
     """The function of a trusted name."""
-    module, _, attribute = name.partition(":")
+    parts = CodeName.of(name)
     try:
-        function = getattr(import_module(module), attribute)
+        function = getattr(parts.imported(), parts.attribute)
+    except PaifuserError:
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UnknownModelError(
-            f"{name!r} cannot be imported ({reason}); give package.module:function."
+            f"{name!r} cannot be imported ({reason}); {_remedy(parts, error)}."
         ) from error
     if not callable(function):
         raise UnknownModelError(
             f"{name!r} is a {type(function).__name__}, not a function; give "
             "package.module:function."
         )
-    if _is_standard_library(module):
+    if parts.file is None and _is_standard_library(parts.module):
         raise UnknownModelError(
             f"{name!r} is Python's own and makes no model; give package.module:function of a "
             "function that returns a Workload."
@@ -64,21 +66,29 @@ def imported(name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _remedy(parts: CodeName, error: Exception) -> str:
+    """What to do about a name that cannot be imported."""
+    if parts.file is None:
+        return "give package.module:function, or file.py:function"
+    if isinstance(error, AttributeError) and (defined := defined_in(parts.file)):
+        return f"it defines {', '.join(defined)}"
+    return "correct the file"
+
+
 def followed(name: str, source: str | Path) -> Callable[..., Any]:
     """The function that a file names, if it may be followed without trust; else a FileError that
     says how to trust the file.
     """
-    module, _, attribute = name.partition(":")
+    parts = CodeName.of(name)
     function: Any
-    if _is_plug_in(module):
+    if _is_plug_in(parts.module):
         function = imported(name)
         is_followed = _declares_workload(function)
     else:
-        function = getattr(sys.modules.get(module), attribute, None)
-        is_followed = (
-            module in sys.modules and callable(function) and _is_user_module(sys.modules[module])
-        )
-    if not (is_followed and getattr(function, "__module__", None) == module):
+        module = parts.loaded()
+        function = getattr(module, parts.attribute, None)
+        is_followed = module is not None and callable(function) and _is_user_module(module)
+    if not (is_followed and getattr(function, "__module__", None) == parts.module_name):
         raise FileError(
             f"{source} names {name!r}, which would run code that a file chose: if you trust it, "
             f"load it {HOW}."

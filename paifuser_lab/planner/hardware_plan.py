@@ -51,7 +51,7 @@ def plan(
     folding = folding_of(work)
     if seconds <= 0 or machine.source == "published":
         return Recipe(
-            [*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.name
+            [*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.loaded_as
         )
     candidates = [
         Recipe([*folding, *rest], limit=WIDE_OPEN)
@@ -61,11 +61,11 @@ def plan(
     by_label = {recipe.label: recipe for recipe in candidates}
     best = _best(measured, by_label, max_error)
     if best is None:
-        return Recipe(workload=work.name, evidence=measured)
+        return Recipe(workload=work.loaded_as, evidence=measured)
     steps = [
         _with_reason(step, reason) for step, reason in _reasons(by_label[best.name], best, measured)
     ]
-    return Recipe(steps, workload=work.name, evidence=measured)
+    return Recipe(steps, workload=work.loaded_as, evidence=measured)
 
 
 def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ One module per subject:
 record           the base class: frozen, saved and loaded as JSON
 table            the base class of records that are read as a table
 text             readable numbers, text tables and HTML tables, shared by all
+image_preprocessing  how a picture becomes a model's input; the names of its classes
 workload_name    which workload a record is about: its name, and within a process its key
 hardware         what a machine can do: processor, accelerators, measured ceilings
 profile          a model's time, memory and bytes by layer; its roofline
@@ -76,6 +77,7 @@ from .explanation import Basis, Explanation, Reason
 from .export import ExporterRow, Exporters, ExportReport
 from .fusion_map import Fusion, FusionMap
 from .hardware import Accelerator, Ceiling, Hardware
+from .image_preprocessing import ImagePreprocessing
 from .importance import Importance, LayerImportance
 from .latency_table import ConversionLatency, LatencyTable, LayerLatency
 from .layer_profile import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
@@ -162,6 +164,7 @@ __all__ = [
     "GradientRange",
     "Hardware",
     "Held",
+    "ImagePreprocessing",
     "Importance",
     "Kernel",
     "Latency",

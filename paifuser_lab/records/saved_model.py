@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from .comparison import StepReport
+from .image_preprocessing import ImagePreprocessing
 from .record import Record
 
 
@@ -53,6 +54,9 @@ class SavedModel(Record):
     original_hash: str = Field(description="the hash of the original's weights")
     weights_hash: str
     steps: tuple[SavedStep, ...] = ()
+    preprocessing: ImagePreprocessing | None = Field(
+        default=None, description="None if nobody stated how a picture becomes its input"
+    )
     sketch: Sketch | None = Field(
         default=None, description="None if the model's output is not deterministic"
     )

@@ -46,7 +46,7 @@ class SessionJobs(StateWorker):
         self.work = work = workload_of(work)
         self._own = work.copied()  # what the worker runs: the original may be trained in a cell
         self.rounds, self.seconds = rounds, seconds
-        self._history = History(Recipe(workload=work.name))
+        self._history = History(Recipe(workload=work.loaded_as))
         self._comparisons = RecordCache[Comparison](self._history)
         self._profiles = RecordCache[Profile](self._history)
         self.tried = Tried(self._history.first, self._profiles)

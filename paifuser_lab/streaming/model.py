@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ..engines import Engine
 from ..errors import StreamError, first_line
+from ..records import ImagePreprocessing
 from ..variant import Variant
 from ..variant.open import load
 from ..workload import Inputs, Workload
@@ -67,6 +68,11 @@ class OpenModel:
             return None
         channels, height, width = shapes[0]
         return channels, height, width
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of its classes, where it states them."""
+        return self.work.preprocessing.classes if self.work.preprocessing is not None else ()
 
     def answers(self, examples: Sequence[Example]) -> list[Any]:
         """The output for each example, from one call."""
@@ -135,7 +141,7 @@ def portable(source: ModelSource) -> Any:
     if isinstance(source, str | Path):
         return source
     if isinstance(source, Workload):
-        return _Bare(source.name, source.model, source.inputs)
+        return _Bare(source.name, source.model, source.inputs, source.preprocessing)
     with tempfile.TemporaryDirectory() as folder:
         source.save(folder)
         files = {
@@ -150,7 +156,9 @@ def portable(source: ModelSource) -> Any:
 def received(source: Any) -> ModelSource:
     """The model that `portable` made data of."""
     if isinstance(source, _Bare):
-        return Workload(source.module, source.inputs, name=source.name)
+        return Workload(
+            source.module, source.inputs, name=source.name, preprocessing=source.preprocessing
+        )
     if not isinstance(source, _Files):
         opened: ModelSource = source
         return opened
@@ -168,10 +176,17 @@ def received(source: Any) -> ModelSource:
 
 
 class _Bare:
-    """A module with its example inputs."""
+    """A module with its example inputs and preprocessing."""
 
-    def __init__(self, name: str, module: torch.nn.Module, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        inputs: Inputs,
+        preprocessing: ImagePreprocessing | None,
+    ) -> None:
         self.name, self.module, self.inputs = str(name), module, inputs
+        self.preprocessing = preprocessing
 
 
 class _Files:

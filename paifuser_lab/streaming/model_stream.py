@@ -29,8 +29,8 @@ def model_stream(
     batch: int = 8,
     names: tuple[str, ...] = (),
     least_score: float = 0.3,
-    mean: float | Sequence[float] = 0.0,
-    std: float | Sequence[float] = 1.0,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     preview: bool = False,
     trust: bool = False,
     engine: Engine = "threads",
@@ -39,29 +39,27 @@ def model_stream(
     """A stream of a model that takes images: decoded, preprocessed, inferred, answered, and drawn
     where `out` is a video.
 
-    Pixels are 0 to 1, less `mean`, divided by `std` (a number, or one a channel), as the model was
-    trained with.
+    Pixels are 0 to 1, less `mean`, divided by `std` (a number, or one a channel), and `names` are
+    those of the classes: as the model's workload states them in its `preprocessing`, unless given.
     A path is opened by what it is; `options` are those of `Stream`. Workers open the model by its
     name or folder, where it has one.
     """
     if out is not None and isinstance(source, str | Path) and _is_same(source, out):
         raise StreamError(f"{out} is the source; choose another name for what is written.")
     opened_model = OpenModel(model, trust=trust)
-    shape = opened_model.image_shape
-    if shape is None:
+    if opened_model.image_shape is None:
         raise StreamError(
             f"{model} does not take images (1 or 3 channels × height × width), which a stream of "
             "frames needs."
         )
     opened = source_of(source) if isinstance(source, str | Path) else source
-    channels, height, width = shape
     sink = sink_of(out, getattr(opened, "rate", 25))
     draws = isinstance(sink, VideoSink)
     stages: list[Any] = [
         Decode(),
-        Preprocess((height, width), how=how, channels=channels, mean=mean, std=std),
+        Preprocess.of(opened_model, how=how, mean=mean, std=std),
         Infer(model, batch=batch, trust=trust, opened=opened_model),
-        Postprocess(names=names, least_score=least_score),
+        Postprocess(names=names or opened_model.classes, least_score=least_score),
     ]
     stages += [Overlay()] if draws or preview else []
     if isinstance(sink, VideoSink):

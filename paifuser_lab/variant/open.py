@@ -10,7 +10,8 @@ from .._files import folder_exists
 from ..errors import FileError, WorkloadError
 from ..loading.load import load as load_by_name
 from ..loading.load import models
-from ..loading.model_files import is_model_file
+from ..loading.model_files import holds_weights, is_model_file, weights_alone
+from ..loading.python_names import is_python_file, named_in
 from ..workload import Workload, outside_inference
 from .folder import is_folder
 from .variant import Variant
@@ -30,7 +31,7 @@ def load(
 ) -> Workload:
     """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
     `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
-    `package.module:function`; or from a folder.
+    `package.module:function` or `file.py:function`, also of a class; or from a folder.
 
     Equal seeds give equal weights. A function chooses its batch size itself. Options are passed to
     the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
@@ -40,15 +41,22 @@ def load(
     of the zoo is never a folder: write `./resnet18`. `Variant.load(folder)` also gives the recipe
     and the original, for comparisons.
 
-    A function that you name is called. One that a folder names is code that a file chose: it is
-    called with `trust=True`, or if its module is one of yours that is already imported (see the
-    module `trust`).
+    A function that you name is called; `file.py` alone means its `make` with `trust=True`. A class
+    or a function may make a model alone: its inputs are inferred where its first layer determines
+    them, or have the shapes in the name, `net.py:Net@1x3x32x32`.
+
+    A function that a folder names is code that a file chose: it is called with `trust=True`, or if
+    its module is one of yours that is already imported (see the module `trust`).
     """
     if not isinstance(name, str | Path):
         raise WorkloadError(
             f"load takes a model's name or a folder, not a {type(name).__name__}; wrap a model of "
             "your own: lab.Workload(model, inputs)."
         )
+    if is_python_file(str(name)) and not folder_exists(name):
+        name = named_in(str(name), trust=trust)
+    if holds_weights(str(name)) and not folder_exists(name):
+        raise weights_alone(str(name))
     if not _means_folder(name):
         if work is not None:
             raise WorkloadError(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import StepError, WorkloadError
 from ..model.copying import copied
+from ..model.layers import channel_of
 from ..recipe import Recipe
 from ..records import StepReport
 from ..steps import Draft
@@ -39,7 +40,7 @@ def quantize_model(
     and compensated errors, or, without data, with int8 weights: `quantize_model(model).model(x)`.
 
     A batch is the model's input, or a pair of input and target. `layers` sets other formats by
-    pattern.
+    pattern. A bare layer, such as an `nn.Linear`, becomes the one layer of an `nn.Sequential`.
     """
     if not isinstance(model, nn.Module):
         raise WorkloadError(
@@ -47,9 +48,12 @@ def quantize_model(
             f"{type(model).__name__}; of a workload give both: quantize_model(work.model, "
             "work.train)."
         )
+    name = type(model).__name__
+    if channel_of(model) is not None:  # a layer is rounded inside a model
+        model = nn.Sequential(model)
     if data is None:
         return _weights_alone(
-            model, {"default": precision or "int8-weights", "layers": dict(layers or {})}
+            model, name, {"default": precision or "int8-weights", "layers": dict(layers or {})}
         )
     _check_batches(data)
     pairs = [_as_pair(batch) for batch in islice(data, batches)]
@@ -58,7 +62,7 @@ def quantize_model(
             "quantize_model was given no data; give it at least one batch of what the model is "
             "called with."
         )
-    work = Workload(model, Inputs.of(pairs[0][0]), train=pairs)
+    work = Workload(model, Inputs.of(pairs[0][0]), name=name, train=pairs)
     options = {
         "default": precision or "int8",
         "layers": dict(layers or {}),
@@ -68,12 +72,12 @@ def quantize_model(
     return apply(work, Recipe([{"precision": options}]))
 
 
-def _weights_alone(model: nn.Module, options: Mapping[str, Any]) -> Variant:
+def _weights_alone(model: nn.Module, name: str, options: Mapping[str, Any]) -> Variant:
     """Round the weights only: without data the model cannot be run, so ranges and the output error
     are unknown.
     """
     recipe, began = Recipe([{"precision": dict(options)}]), time.perf_counter()
-    step, work = recipe.steps[0], Workload(model, UNSEEN)
+    step, work = recipe.steps[0], Workload(model, UNSEEN, name=name)
     assert isinstance(step, Precision)
     try:
         draft = Draft(work, copied(model).eval())

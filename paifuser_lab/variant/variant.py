@@ -156,6 +156,9 @@ class Variant:
             if work is not None
             else original_of(saved, trained=trained, trust=trust, **chosen)
         )
+        if original.preprocessing is None and (stated := saved.saved.preprocessing) is not None:
+            original = copy.copy(original)  # what the user gave stays as it is
+            original.preprocessing = stated.model_copy(update={"size": None})
         if work is None and trained and weights_hash(original.model) != saved.saved.original_hash:
             raise FileError(
                 f"{folder} was made from other weights than {original.name} has here; give the "
@@ -195,6 +198,7 @@ class Variant:
                     self.recipe, self.reports, self.remembered, strict=True
                 )
             ),
+            preprocessing=self.work.preprocessing,
             sketch=sketch_of(self.work, self.model) if self._was_run else None,
         )
 

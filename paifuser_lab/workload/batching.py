@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
-from .workload import Inputs, Workload
+from .inputs import Inputs
+from .workload import Workload
 
 
 def example_batch(work: Workload) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
@@ -13,9 +15,11 @@ from torch.utils import _pytree as pytree
 from .._files import is_encodable
 from ..errors import ForwardError, WorkloadError, first_line
 from ..model.watch import describe, failing_layer
+from ..records import ImagePreprocessing
 from .eval_mode import running
 from .seeding import preserve_rng
 
+CHANNELS = (1, 3)  # of an image: grey, or three colours
 CALLED_WITH = {"loss": "output, target", "metric": "predict, test"}
 
 
@@ -143,6 +147,46 @@ def check_data(work: Checked) -> None:
                 f"{work.name}: the {what} data can be iterated only once; give a list of (inputs, "
                 "target), or a DataLoader."
             )
+
+
+def checked_preprocessing(
+    work: Checked, stated: ImagePreprocessing | Mapping[str, Any]
+) -> ImagePreprocessing:
+    """The preprocessing with its size; raise unless it fits the example input, an image."""
+    shape = tuple(work.inputs.tensors[0].shape) if work.inputs.tensors else ()
+    if len(shape) != 4 or shape[1] not in CHANNELS:
+        raise WorkloadError(
+            f"{work.name} takes no images (1 or 3 channels × height × width) as its first input; "
+            "leave preprocessing out."
+        )
+    try:
+        given = stated.model_dump() if isinstance(stated, ImagePreprocessing) else dict(stated)
+        checked = ImagePreprocessing.model_validate({"size": shape[2:], **given})
+    except (ValidationError, TypeError, ValueError) as error:
+        raise WorkloadError(f"{work.name}: preprocessing: {_fault(error)}.") from error
+    for name in ("mean", "std"):
+        values = getattr(checked, name)
+        if len(values) not in (1, shape[1]):
+            raise WorkloadError(
+                f"{work.name}: preprocessing: {name} has {len(values)} numbers; give one, or one "
+                f"for each of {shape[1]} channels."
+            )
+    if checked.size is None:
+        return checked.model_copy(update={"size": shape[2:]})
+    if checked.size != shape[2:]:
+        raise WorkloadError(
+            f"{work.name}: preprocessing: size is {checked.size}, and the example input has "
+            f"{shape[2:]}, height and width; make them equal."
+        )
+    return checked
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with which field."""
+    if not isinstance(error, ValidationError):
+        return first_line(error).rstrip(".")
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def check_forward(work: Checked) -> None:

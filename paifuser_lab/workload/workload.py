@@ -8,22 +8,25 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from types import GeneratorType
 from typing import Any, Protocol, Self
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..arguments import device_of
-from ..errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
+from ..errors import (
+    ForwardError,
+    MeasureError,
+    MissingInputsError,
+    PaifuserError,
+    WorkloadError,
+    first_line,
+)
 from ..model.copying import copied
-from ..model.watch import ATTRIBUTE, describe, first_nan, has_nan
-from ..records import Origin
+from ..model.watch import describe, first_nan, has_nan
+from ..records import ImagePreprocessing, Origin
 from ..records.workload_name import WorkloadName
 from .checks import (
     check_data,
@@ -34,88 +37,39 @@ from .checks import (
     check_plain,
     check_runs_live,
     checked_name,
+    checked_preprocessing,
     forward_error,
 )
 from .eval_mode import is_equal, running
+from .infer_inputs import inferred_inputs
+from .inputs import UNSEEN, Inputs, known_inputs, note_inputs
 
 Loss = Callable[[Any, Any], Tensor]
 Options = dict[str, dict[str, Any]]  # a step's name, and its options
 Metric = Callable[[Callable[..., Any], Any], float]
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Example inputs: the arguments of a call."""
-
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, inputs: Any) -> Inputs:
-        """Inputs of a tensor (one argument), a tuple or list (several), or a dict (keywords)."""
-        if isinstance(inputs, Inputs):
-            return inputs
-        if isinstance(inputs, Mapping):  # a tokenizer's output is no dict
-            return cls(kwargs=dict(inputs))
-        return cls(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,))
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
-        """The same inputs with every tensor changed."""
-        args, kwargs = pytree.tree_map_only(Tensor, change, (self.args, self.kwargs))
-        return Inputs(args, kwargs)
-
-    def clone(self) -> Inputs:
-        """A copy that a model may modify in place."""
-        return self.map(lambda tensor: tensor.detach().clone())
-
-    @cached_property
-    def is_flat(self) -> bool:
-        """Whether every argument is a tensor, as in most calls."""
-        return all(isinstance(leaf, Tensor) for leaf in (*self.args, *self.kwargs.values()))
-
-    @cached_property
-    def tensors(self) -> list[Tensor]:
-        """All tensors of the inputs, in order."""
-        if self.is_flat:
-            return [*self.args, *self.kwargs.values()]
-        return [
-            leaf
-            for leaf in pytree.tree_leaves((self.args, self.kwargs))
-            if isinstance(leaf, Tensor)
-        ]
-
-    def __call__(self, model: Callable[..., Any]) -> Any:
-        """The model's output for these inputs; a generator, such as of tokens, is exhausted to a
-        list.
-        """
-        output = model(*self.args, **self.kwargs)
-        return list(output) if isinstance(output, GeneratorType) else output
-
-
-UNSEEN = Inputs()  # given for a model that is only rounded, and never called
-# of each model that a workload was made of, while the model lives
-_inputs_of: WeakKeyDictionary[nn.Module, Inputs | None] = WeakKeyDictionary()
-
-
 class Workload:
     """The subject of every tool: a model, example inputs and, where known, loss, train and test
-    data and a metric.
+    data, a metric, and how a picture becomes its input.
 
     The model is never changed: it runs in eval mode, without gradients, and its training flags and
     buffers are restored afterwards. It runs once at once, so that inputs that do not fit it are
-    refused here.
+    refused here. Inputs may be left out where its first layer determines them; `notes` says so.
+    `preprocessing` is a record, or a dict of its fields: `{"mean": 0.45, "std": 0.25}`.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        inputs: Any,
+        inputs: Any = None,
         *,
         name: str | None = None,
         loss: Loss | None = None,
         train: Sequence[tuple[Any, Any]] | None = None,
         test: Sequence[tuple[Any, Any]] | None = None,
         metric: Metric | None = None,
+        preprocessing: ImagePreprocessing | Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise WorkloadError(
@@ -123,22 +77,24 @@ class Workload:
             )
         self.model = model
         self.name: str = WorkloadName(checked_name(name or type(model).__name__))
-        self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how to load it again, if `load` created it
         self.applied: tuple[Options, ...] = ()  # the recipe steps that the model was changed by
-        self.notes: tuple[str, ...] = ()  # on how a model from a file runs
+        self._preprocessing: ImagePreprocessing | None = None
+        self.notes: tuple[str, ...] = ()  # on its inputs, and how a model from a file runs
         self.files: tuple[Path, ...] = ()  # that the model was read from
         # What `apply` made of it, in a cache that lives as long as the workload.
         self.variants: OrderedDict[str, Any] = OrderedDict()
         check_names(self)
         check_runs_live(self)
         check_materialised(self)
+        self.inputs = self._inferred() if inputs is None else Inputs.of(inputs)
         check_inputs(self)
         check_data(self)
         if self.inputs is not UNSEEN:
             check_forward(self)
-            _inputs_of[model] = self.inputs
+            note_inputs(model, self.inputs)
+        self.preprocessing = preprocessing
 
     @classmethod
     def from_onnx(
@@ -160,9 +116,36 @@ class Workload:
         from ..importer.onnx import load_onnx
 
         read = load_onnx(path, batch=batch, seed=seed, inputs=inputs, sizes=sizes)
-        work = cls(read.model, read.inputs, **{"name": read.name, **parts})
+        known = {"name": read.name, "preprocessing": read.preprocessing}
+        work = cls(read.model, read.inputs, **(known | parts))
         work.notes, work.files = read.notes, read.files
         return work
+
+    @property
+    def preprocessing(self) -> ImagePreprocessing | None:
+        """How a picture becomes its input; None where nobody stated it."""
+        return self._preprocessing
+
+    @preprocessing.setter
+    def preprocessing(self, stated: ImagePreprocessing | Mapping[str, Any] | None) -> None:
+        self._preprocessing = None if stated is None else checked_preprocessing(self, stated)
+
+    def _inferred(self) -> Inputs:
+        """The inputs that are known of the model, or that its first layer determines."""
+        if (known := known_inputs(self.model)) is not None:
+            return known
+        if (inferred := inferred_inputs(self.model)) is None:
+            raise MissingInputsError(
+                f"No inputs are known of {self.name}: give an example, lab.Workload(model, inputs)."
+            )
+        inputs, note = inferred
+        self.notes = (note,)
+        return inputs
+
+    @property
+    def loaded_as(self) -> str:
+        """The name to load it by again, where it was loaded by one; else its own."""
+        return self.origin.name if self.origin is not None else self.name
 
     def __repr__(self) -> str:
         shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)
@@ -294,21 +277,6 @@ def workload_of(subject: Workload | Derived) -> Workload:
             "lab.load(name)."
         )
     return work
-
-
-def known_inputs(model: nn.Module) -> Inputs | None:
-    """The inputs of a model's last call under `lab.enable()`, else of the last workload made of it
-    in this process; None where there was neither. Other calls are not seen: a hook on all modules
-    would slow them.
-    """
-    # what stands in for its call keeps the arguments of the last one
-    last = getattr(vars(model).get(ATTRIBUTE), "last", None)
-    return Inputs(*last) if last is not None else _inputs_of.get(model)
-
-
-def note_inputs(model: nn.Module, inputs: Inputs | None) -> None:
-    """Let `known_inputs` return these for a model, or nothing."""
-    _inputs_of[model] = inputs
 
 
 # Decorates what creates models or needs gradients: a caller may be in torch.inference_mode(), whose

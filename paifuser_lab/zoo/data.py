@@ -9,10 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import WorkloadError
+from ..records import ImagePreprocessing
+from . import maps as map_sheets
+from . import streets as street_scenes
 from .hard_digits import distorted
-from .maps import sheets
 from .parts import Batches
-from .streets import boxed_scenes, scenes
+
+DIGITS = ImagePreprocessing(mean=(0.3,), std=(0.35,), classes=tuple("0123456789"))
+STREETS = ImagePreprocessing(mean=(0.45,), std=(0.25,), classes=street_scenes.CLASSES)
+BOXED_STREETS = STREETS.model_copy(
+    update={"classes": tuple(street_scenes.CLASSES[kind] for kind in street_scenes.BOXED)}
+)
+MAPS = STREETS.model_copy(update={"classes": map_sheets.CLASSES})
 
 
 def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, Batches]:
@@ -22,9 +30,9 @@ def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, 
     images, labels = _digit_arrays()
     tests = _stratified(labels, every=5, seed=seed)
     small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
-    pixels = (
-        F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False) - 0.3
-    ) / 0.35
+    pixels = normalised(
+        F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False), DIGITS
+    )
     classes = torch.from_numpy(labels).long()
     return _batches(pixels[~tests], classes[~tests], batch), _batches(
         pixels[tests], classes[tests], batch
@@ -44,7 +52,9 @@ def hard_digits(
     generator = torch.Generator().manual_seed(seed)
     train, test = (
         _batches(
-            distorted(small[part], side=side, copies=copies, generator=generator),
+            normalised(
+                distorted(small[part], side=side, copies=copies, generator=generator), DIGITS
+            ),
             classes[part].repeat_interleave(copies),
             batch,
         )
@@ -61,8 +71,8 @@ def streets(
 
     Every training scene comes twice, the second time mirrored.
     """
-    images, labels = scenes(train + test, side=side, seed=seed)
-    pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
+    images, labels = street_scenes.scenes(train + test, side=side, seed=seed)
+    pixels, classes = normalised(torch.from_numpy(images), STREETS), torch.from_numpy(labels)
     train_pixels, train_classes = (
         torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1)
         for part in (pixels, classes)
@@ -80,8 +90,8 @@ def boxed_streets(
 
     Every training scene comes twice, the second time mirrored.
     """
-    images, boxes = boxed_scenes(train + test, side=side, seed=seed)
-    pixels, targets = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(boxes)
+    images, boxes = street_scenes.boxed_scenes(train + test, side=side, seed=seed)
+    pixels, targets = normalised(torch.from_numpy(images), STREETS), torch.from_numpy(boxes)
     kind, left, top, right, bottom = targets[:train].unbind(-1)
     mirrored = torch.stack([kind, 1 - right, top, 1 - left, bottom], dim=-1)
     train_pixels = torch.stack([pixels[:train], pixels[:train].flip(-1)], dim=1).flatten(0, 1)
@@ -97,11 +107,17 @@ def maps(
     """Synthetic maps with a class for every pixel, to be read from the map's legend, as (train,
     test) batches.
     """
-    images, labels = sheets(train + test, side=side, seed=seed)
-    pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
+    images, labels = map_sheets.sheets(train + test, side=side, seed=seed)
+    pixels, classes = normalised(torch.from_numpy(images), MAPS), torch.from_numpy(labels)
     return _batches(pixels[:train], classes[:train], batch), _batches(
         pixels[train:], classes[train:], batch
     )
+
+
+def normalised(images: torch.Tensor, by: ImagePreprocessing) -> torch.Tensor:
+    """Images of 0 to 1 as the models that learn from them take them."""
+    (mean,), (std,) = by.mean, by.std
+    return (images - mean) / std
 
 
 def _digit_arrays() -> tuple[Any, Any]:

@@ -21,8 +21,7 @@ def distorted(small: Tensor, *, side: int, copies: int, generator: torch.Generat
     """Every image (N × 1 × h × w, 0 to 1) `copies` times in a row, each with another distortion."""
     images = small.repeat_interleave(copies, dim=0)
     drawn = _moved(images, side, generator) + _clutter(small, len(images), side, generator)
-    noisy = drawn.clamp(0, 1) + NOISE * torch.randn(drawn.shape, generator=generator)
-    return (noisy - 0.3) / 0.35
+    return drawn.clamp(0, 1) + NOISE * torch.randn(drawn.shape, generator=generator)
 
 
 def _moved(images: Tensor, side: int, generator: torch.Generator) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..records import ImagePreprocessing
 from .weights import initialise
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -16,7 +17,7 @@ Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Parts:
-    """A model with example inputs and, if it has some, its data, loss and metric."""
+    """A model with example inputs and, if it has some, its data, loss, metric and preprocessing."""
 
     model: nn.Module
     inputs: torch.Tensor | tuple[Any, ...] | dict[str, Any]
@@ -24,6 +25,7 @@ class Parts:
     train: Batches | None = None
     test: Batches | None = None
     metric: Callable[[Callable[..., Any], Batches], float] | None = None
+    preprocessing: ImagePreprocessing | None = None
 
 
 def image_parts(model: nn.Module, *, batch: int, side: int, gain: float = 1.0) -> Parts:

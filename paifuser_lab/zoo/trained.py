@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..records import ImagePreprocessing
 from ..training import CheckpointFile, Training, train
 from ..training.fingerprints import fingerprints
 from ..training.workloads import objective_of
@@ -53,6 +54,7 @@ class TrainingSetup:
     loss: Callable[[Any, torch.Tensor], torch.Tensor] = cross_entropy
     gain: float = RELU_GAIN  # of the activation, for the first weights
     begin: Callable[[Any], None] | None = None  # changes the first weights
+    preprocessing: ImagePreprocessing | None = None
 
     def plan(self, seed: int) -> Training:
         """The options of its training."""
@@ -70,23 +72,49 @@ _MAPS = TrainingSetup(
     epochs=12,
     learning_rate=3e-3,
     train_data=partial(data.maps, train=2048, test=16, batch=16, side=32, seed=1),
+    preprocessing=data.MAPS,
 )
 
 SETUPS = {
     "resnet18-digits": TrainingSetup(
-        partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3
+        partial(_digit_resnet, 16),
+        data.digits,
+        accuracy,
+        epochs=7,
+        learning_rate=3e-3,
+        preprocessing=data.DIGITS,
     ),
     "resnet18-digits-tiny": TrainingSetup(
-        partial(_digit_resnet, 8), data.digits, accuracy, epochs=4, learning_rate=5e-3
+        partial(_digit_resnet, 8),
+        data.digits,
+        accuracy,
+        epochs=4,
+        learning_rate=5e-3,
+        preprocessing=data.DIGITS,
     ),
     "resnet18-hard-digits": TrainingSetup(
-        partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3
+        partial(_digit_resnet, 16),
+        data.hard_digits,
+        accuracy,
+        epochs=12,
+        learning_rate=3e-3,
+        preprocessing=data.DIGITS,
     ),
     "segnet-streets": TrainingSetup(
-        partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3
+        partial(SegNet, width=24, depth=3, classes=6),
+        data.streets,
+        mean_iou,
+        epochs=12,
+        learning_rate=8e-3,
+        preprocessing=data.STREETS,
     ),
     "unet-streets": TrainingSetup(
-        partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3
+        partial(UNet, width=8, depth=3, classes=6),
+        data.streets,
+        mean_iou,
+        epochs=10,
+        learning_rate=8e-3,
+        preprocessing=data.STREETS,
     ),
     "yolo-streets": TrainingSetup(
         partial(Yolo, width=6, depth=1, classes=2, bins=8),
@@ -97,6 +125,7 @@ SETUPS = {
         loss=DetectionLoss(side=96),
         gain=SILU_GAIN,
         begin=expect_background,
+        preprocessing=data.BOXED_STREETS,
     ),
     "segvit-maps": _MAPS,
     "segvit-maps-256": replace(
@@ -128,6 +157,7 @@ def build_trained(name: str, *, batch: int, seed: int, trained: bool) -> Parts:
         train=train_batches,
         test=test_batches,
         metric=setup.metric,
+        preprocessing=setup.preprocessing,
     )
 
 

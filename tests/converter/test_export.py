@@ -205,14 +205,42 @@ def test_on_a_full_disk_and_after_a_kill_the_old_file_survives(tmp_path):
 
 
 def test_the_inputs_of_a_bare_model_are_those_of_its_last_workload(tmp_path):
-    model = nn.Linear(4, 2)
-    with pytest.raises(ExportError, match=r"No inputs are known of this Linear: give an example"):
+    model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2))
+    unknown = r"No inputs are known of this Sequential: give an example"
+    with pytest.raises(ExportError, match=unknown):
         ONNXConverter().convert(model, path=tmp_path)
     lab.Workload(model, torch.randn(3, 4))
     report = ONNXConverter().convert(model, path=tmp_path / "model.onnx", seconds=0)
     assert report.inputs == ("input",) and report.error is not None
     graph = onnx.load(report.path).graph
     assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [3, 4]
+
+
+def test_the_inputs_of_a_bare_model_are_inferred_from_its_first_layer_and_the_note_says_so(
+    tmp_path,
+):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    converter = ONNXConverter(precision="fp16", opset=13)
+    report = converter.convert(model.eval(), path=tmp_path / "model.onnx", seconds=0)
+    assert "no inputs were given: 1×3×224×224 was inferred from '0' (Conv2d)" in report.notes[0]
+    graph = onnx.load(report.path).graph
+    assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [1, 3, 224, 224]
+
+
+def test_an_onnx_file_keeps_the_preprocessing_and_gives_it_back(tmp_path):
+    stated = {"mean": 0.4, "std": (0.1, 0.2, 0.3), "order": "BGR", "classes": ("a", "b")}
+    work = lab.Workload(nn.Conv2d(3, 2, 3).eval(), torch.rand(1, 3, 8, 8), preprocessing=stated)
+    path = lab.export(work, "onnx", tmp_path / "model.onnx", seconds=0).path
+    assert lab.load(path).preprocessing == work.preprocessing
+    assert lab.Workload.from_onnx(path).preprocessing == work.preprocessing
+    model = onnx.load(path)
+    key = "paifuser_lab.preprocessing"
+    assert {prop.key for prop in model.metadata_props} >= {key, "paifuser_lab.labels"}
+    for text, sentence in ({"[": "cannot be read", '{"std": 0}': "std.0: Input"}).items():
+        onnx.helper.set_model_props(model, {key: text})
+        onnx.save(model, path)
+        with pytest.raises(lab.PaifuserError, match=sentence):
+            lab.load(path)
 
 
 def test_the_inputs_of_a_model_that_is_trained_with_acceleration_are_those_of_its_last_step(

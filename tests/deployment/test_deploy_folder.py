@@ -131,6 +131,19 @@ def test_an_image_is_scaled_as_the_preprocessing_says(deployed, work, tmp_path, 
     assert np.allclose(output, live(work, tensor), atol=1e-4)
 
 
+def test_what_the_workload_states_is_what_the_script_does(tmp_path, work, monkeypatch):
+    stated = {"mean": 0.4, "std": STD, "order": "BGR", "classes": ("one", "two")}
+    own = lab.Workload(work.model, work.inputs, name="own", preprocessing=stated)
+    lab.deploy(own, tmp_path / "out", seconds=0)
+    assert json.loads((tmp_path / "out" / "labels.json").read_text()) == ["one", "two"]
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    output = loaded(tmp_path / "out", "run", monkeypatch).answer(tmp_path / "image.png", ".png")
+    scaled = (pixels[..., ::-1] / 255 - 0.4) / np.array(STD)
+    tensor = torch.tensor(scaled.transpose(2, 0, 1)[None], dtype=torch.float32)
+    assert np.allclose(output["output"], live(work, tensor), atol=1e-4)
+
+
 def test_an_image_is_refused_where_nobody_stated_mean_and_std(copied, tmp_path, monkeypatch):
     spec = json.loads((copied / "preprocessing.json").read_text())
     spec["inputs"][0]["mean"] = None

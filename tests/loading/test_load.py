@@ -26,6 +26,18 @@ def work():
     return lab.Workload(nn.Linear(3, 2), torch.ones(1, 3), name="mine")
 def model():
     return nn.Linear(3, 2)
+def text():
+    return "text"
+ready = nn.Linear(5, 2)
+class Two(nn.Module):
+    def forward(self, a, b):
+        return a + b
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(3, 2)
+    def forward(self, tokens):
+        return self.table(tokens)
 def batches():
     return [(torch.ones(2, 3), torch.zeros(2))], [(torch.rand(2, 3), torch.zeros(2))]
 """
@@ -40,6 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{name}.py").write_text(MODULE.format(name=name))
     (tmp_path / f"{name}_helper.py").write_text("")
     (tmp_path / "broken_module.py").write_text("def f(:\n")
+    (tmp_path / "json.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
@@ -83,14 +96,89 @@ def test_equal_seeds_give_equal_weights_and_preserve_the_random_state(here: str)
         ("broken_module:f", "cannot be imported .*SyntaxError"),
         ("{here}:number", "is a int, not a function"),
         (":f", "cannot be imported"),
-        ("{here}:model", "returned Linear; return a Workload, or a pair"),
+        ("{here}:batches", "A workload needs a torch.nn.Module, not a list"),
+        ("{here}:text", "returned str; return a Workload, a pair of a model and its inputs, or a"),
+        (
+            "{here}.py:absent",
+            r"no attribute 'absent'.*; it defines pair, work, model, text",
+        ),
+        ("nowhere/{here}.py:pair", "There is no file 'nowhere/made_up.*"),
+        ("json.py:pair", "would be the module 'json', and another one is called that; rename"),
+        ("broken_module.py:f", r"SyntaxError.*; correct the file"),
+        ("{here}.py:Two", r"add their shapes, .*:Two@1x3x32x32 .*--input 1x3x32x32"),
+        ("{here}.py:Two@2x8xa", "'2x8xa' is no shape of an input; write 1x3x32x32"),
+        ("{here}.py:work@4x3", "returns a Workload, which has its inputs; leave @4x3 "),
+        ("{here}.py:Two@0x3", "'0x3' is no shape"),
+        ("{here}.py:Two@99999x99999", "'99999x99999' is no shape"),
     ],
 )
 def test_a_name_that_gives_no_workload_is_reported(function: str, message: str, here: str) -> None:
     path = list(sys.path)
-    with pytest.raises(WorkloadError, match=message):
+    with pytest.raises(lab.PaifuserError, match=message):
         lab.load(function.format(here=here))
     assert sys.path == path
+
+
+def test_a_file_is_named_with_what_in_it_makes_the_model(
+    here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = lab.load(f"{here}.py:pair", width=6)
+    assert (work.name, work.inputs.tensors[0].shape) == ("pair", (1, 6))
+    assert work.loaded_as == f"{here}.py:pair"
+    folder = Path.cwd()
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    again = lab.load(f"../{here}.py:pair")
+    assert type(again.model) is type(work.model) and again.inputs.tensors[0].shape == (1, 4)
+    assert lab.load(str(folder / f"{here}.py:work")).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("model", [(1, 3)]),
+        ("model@5x3", [(5, 3)]),
+        ("ready", [(1, 5)]),
+        ("Two@2x3,1x3", [(2, 3), (1, 3)]),
+        ("Words", [(1, 512)]),
+        ("Words@2x7", [(2, 7)]),
+    ],
+)
+def test_a_model_without_inputs_has_those_of_its_name_or_of_its_first_layer(
+    name: str, shapes: list[tuple[int, ...]], here: str
+) -> None:
+    work = lab.load(f"{here}.py:{name}")
+    assert [tensor.shape for tensor in work.inputs.tensors] == shapes
+    assert work.loaded_as == f"{here}.py:{name}"
+    assert work.name == name.partition("@")[0]
+    again = lab.load(f"{here}.py:{name}").inputs.tensors
+    assert all(map(torch.equal, work.inputs.tensors, again))
+
+
+def test_a_file_of_code_alone_says_how_it_is_given(here: str) -> None:
+    with pytest.raises(UnknownModelError, match=rf"such as \./{here}\.py:pair \(it defines pair"):
+        lab.load(f"./{here}.py")
+    assert here not in sys.modules, "it is not run to be listed"
+    with pytest.raises(UnknownModelError, match=r"alone means its function 'make'"):
+        lab.load(f"{here}.py", trust=True)
+    with pytest.raises(FileError, match=r"There is no file 'absent\.py'"):
+        lab.load("absent.py")
+    with pytest.raises(FileError, match="is not Python code"):
+        lab.load("broken_module.py")
+    own = Path(f"{here}_own.py")
+    own.write_text(MODULE.format(name=here) + "make = work\ndef make():\n    return work()\n")
+    with pytest.raises(UnknownModelError, match=rf"{own.name}:make "):
+        lab.load(own.name)
+    assert lab.load(own.name, trust=True).loaded_as == f"{own.name}:make"
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".safetensors"])
+def test_a_file_of_weights_alone_says_what_to_do_with_it(suffix: str, here: str) -> None:
+    Path(f"tiny{suffix}").touch()
+    with pytest.raises(UnknownModelError, match=rf"holds weights, .*weights='./tiny{suffix}'"):
+        lab.load(f"./tiny{suffix}")
+    with pytest.raises(FileError, match=f"There is no file 'absent{suffix}'"):
+        lab.load(f"absent{suffix}")
 
 
 def test_weights_are_loaded_by_name(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def make():
     Path("called").touch()
     torch.manual_seed(0)
     return torch.nn.Linear(3, 2), torch.ones(1, 3)
+layer = torch.nn.Linear(3, 2)
 """
 
 
@@ -103,6 +104,18 @@ def test_an_imported_module_of_the_users_is_followed(here: Path) -> None:
     sys.modules["evil_net"].make.__module__ = "evil_net"
     assert lab.load(folder).output().shape == (1, 2)
     assert (here / "called").exists() and str(here) not in seen[0]
+
+
+def test_a_file_of_code_is_followed_where_it_is_imported_already(here: Path) -> None:
+    folder = saved_from("evil_net.py:make", here / "mine")
+    with pytest.raises(FileError, match=r"names 'evil_net\.py:make'.* trust=True"):
+        lab.load(folder)
+    assert not (here / "imported").exists()
+    lab.load("evil_net.py:make")
+    assert lab.load(folder).output().shape == (1, 2)
+    other = saved_from("elsewhere/evil_net.py:make", here / "other")
+    with pytest.raises(FileError, match="names 'elsewhere/evil_net"):
+        lab.load(other)
 
 
 def test_a_function_of_the_notebook_itself_is_followed(
@@ -259,6 +272,27 @@ def test_a_recipes_workload_needs_trust_and_a_typed_model_does_not(
         ("evil_net:make", False),
     ]
     assert not (here / "imported").exists()
+
+
+def test_a_planned_recipe_is_run_by_the_name_that_its_workload_was_loaded_by(
+    here: Path, command: Any, runs: list[dict[str, Any]]
+) -> None:
+    for name, more in {"evil_net.py:make": (), "evil_net:layer": ("--input", "1x3")}.items():
+        planned = command("plan", name, *more, "--seconds", 0, "--save", "rec.yaml")
+        assert planned[0] == 0, planned[1]
+        code, error = command("run", "rec.yaml", "--out", "out", "--trust")
+        assert code == 0, error
+    assert [run["model"] for run in runs] == ["evil_net.py:make", "evil_net:layer@1x3"]
+    lab.Recipe(["fold"], workload="pair").save("rec.yaml")
+    code, error = command("run", "rec.yaml", "--out", "out")
+    assert code == 2 and "rec.yaml is for 'pair', which is no name to load a model by" in error
+    code, error = command("plan", "resnet18-tiny", "--input", "1x3")
+    assert code == 2 and "resnet18-tiny has inputs of its own" in error
+
+
+def test_a_command_says_which_inputs_it_inferred(here: Path, command: Any) -> None:
+    code, error = command("plan", "evil_net:layer", "--seconds", 0)
+    assert code == 0 and "layer: no inputs were given: 1×3 was inferred from Linear" in error
 
 
 def test_commands_that_take_a_folder_need_trust(here: Path, command: Any) -> None:

@@ -69,7 +69,6 @@ def test_what_was_quantized_without_data_is_saved_and_loaded(tmp_path):
             r"layer '0' \(Linear\) in int8 needs the range .* pass data, or use int8-weights",
         ),
         (net, {"layers": {"2": "int8"}}, r"layer '2' \(Linear\) in int8 needs the range"),
-        (lambda: nn.Linear(2, 2), {}, "the model is itself a Linear"),
         (nn.ReLU, {}, "no layer with weights"),
     ],
 )
@@ -103,6 +102,32 @@ def test_a_workload_in_place_of_a_model_is_refused_with_the_call_to_write():
     work = lab.Workload(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(WorkloadError, match=r"not a Workload; .*quantize_model\(work\.model, work"):
         lab.quantize_model(work)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(1000, 10), nn.Conv2d(3, 8, 3), nn.Embedding(9, 4)])
+@pytest.mark.filterwarnings("ignore:quantize_model was given no data")
+def test_a_bare_layer_is_quantized(layer):
+    inputs = {
+        nn.Linear: torch.randn(4, 1000),
+        nn.Conv2d: torch.randn(2, 3, 8, 8),
+        nn.Embedding: torch.randint(9, (2, 5)),
+    }[type(layer)]
+    variant = lab.quantize_model(layer)
+    assert variant.module[0].format == "int8-weights"
+    assert variant.work.name == type(layer).__name__
+    with torch.no_grad():
+        output = variant.model(inputs)
+        assert 0 < (output - layer(inputs)).norm() < 0.02 * output.norm()
+
+
+def test_a_bare_layer_is_quantized_with_data(tmp_path):
+    layer, inputs = nn.Linear(16, 4), torch.randn(8, 16)
+    variant = lab.quantize_model(layer, [inputs])
+    assert variant.module[0].format == "int8" and variant.work.name == "Linear"
+    variant.save(tmp_path / "mine")
+    original = lab.Workload(nn.Sequential(layer), inputs)
+    again = lab.load(tmp_path / "mine", work=original).model
+    assert torch.equal(again(inputs), variant.model(inputs))
 
 
 def test_a_model_alone_takes_three_quarters_less_space_on_the_disk(tmp_path):

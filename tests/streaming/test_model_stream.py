@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet
@@ -17,9 +21,14 @@ from paifuser_lab.cli.program import app
 from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Stream
 from paifuser_lab.streaming.answers import Classes
+from paifuser_lab.streaming.frame import Frame
+from paifuser_lab.streaming.model import OpenModel, portable, received
 from paifuser_lab.streaming.model_stream import model_stream
+from paifuser_lab.streaming.result import Result
+from paifuser_lab.streaming.sinks import VideoSink
 from paifuser_lab.streaming.sources import VideoFile
-from paifuser_lab.streaming.stages import Preprocess
+from paifuser_lab.streaming.stages import Encode, Preprocess
+from paifuser_lab.zoo.streets import boxed_scenes
 from tests.support.clips import clip, encoded, pictures
 
 
@@ -112,6 +121,57 @@ def test_the_command_writes_a_table_of_the_answers_with_their_labels(tmp_path, m
     assert second["score"] == pytest.approx(float(np.exp(-10)), abs=1e-6)
     refused = CliRunner().invoke(app, [*command, "--mean", "half"])
     assert "--mean 'half' is no number" in str(refused.exception)
+
+
+@pytest.fixture(scope="module")
+def streets(tmp_path_factory):
+    """A video of a new street scene each frame."""
+    images, _ = boxed_scenes(12, seed=7)
+    scenes = (np.uint8(255 * image.transpose(1, 2, 0)) for image in images)
+    frames = [Frame(scene.repeat(2, 0).repeat(2, 1), at, Fraction(1, 25)) for at, scene in
+              enumerate(scenes)]  # fmt: skip
+    path = tmp_path_factory.mktemp("streets") / "in.mp4"
+    sink = VideoSink(path, rate=25)
+    sink.open(None)
+    sink.write([Result(at, frame, 0.0) for at, frame in enumerate(Encode(rate=25)(frames))])
+    sink.close()
+    return path
+
+
+def test_a_detector_finds_its_boxes_in_a_video_without_being_told_its_preprocessing(streets):
+    stream = partial(model_stream, streets, "yolo-streets", workers=1)
+    answers = [result.value.answer for result in stream()]
+    assert sum(len(answer) > 0 for answer in answers) >= 9
+    assert answers[0].names == ("car", "pedestrian")
+    assert not any(len(result.value.answer) for result in stream(mean=0.0, std=1.0))
+    assert next(iter(stream(names=("a", "b")))).value.answer.names == ("a", "b")
+
+
+def test_the_command_says_how_many_boxes_it_found(streets):
+    result = CliRunner().invoke(app, ["stream", str(streets), "--model", "yolo-streets"])
+    count, frames = re.search(r"(\d+) boxes in (\d+) of 12 frames", result.output).groups()
+    assert int(count) >= int(frames) >= 9
+
+
+def test_a_model_keeps_its_preprocessing_on_its_way_to_another_process():
+    stated = {"mean": (0.1, 0.2, 0.3), "std": 0.5, "order": "BGR", "classes": ("a", "b", "c")}
+    means = lab.Workload(Means(), torch.rand(2, 3, 8, 8), preprocessing=stated)
+    opened = OpenModel(received(pickle.loads(pickle.dumps(portable(means)))))
+    assert opened.work.preprocessing == means.preprocessing and opened.classes == ("a", "b", "c")
+    image = np.full((8, 8, 3), (255, 0, 51), np.uint8)
+    tensor = Preprocess.of(opened).prepared(Frame(image)).tensor
+    # blue first
+    torch.testing.assert_close(tensor[:, 0, 0], torch.tensor([0.2, -0.4, 1.4]))
+
+
+def test_a_model_that_does_not_state_its_preprocessing_is_named(caplog):
+    opened = OpenModel(work())
+    Preprocess.of(opened, mean=0.5)
+    assert not caplog.messages
+    Preprocess.of(opened)
+    assert "means does not state its preprocessing: pixels are 0 to 1." in caplog.text
+    with pytest.raises(StreamError, match="order 'GBR'; give RGB or BGR"):
+        Preprocess(8, order="GBR")
 
 
 def test_a_source_of_packets_needs_a_stage_that_decodes_them(tmp_path):

@@ -194,6 +194,19 @@ def test_an_image_is_normalised_as_the_model_was_trained(mean, std):
     np.testing.assert_allclose(tensor.permute(1, 2, 0), values, atol=1e-5)
 
 
+def test_an_image_is_answered_as_the_workload_states_unless_told_otherwise():
+    work = workload()
+    work.preprocessing = {"mean": 0.45, "std": 0.25, "classes": ("left", "right")}
+    frame = Frame(pictures(1, 4, 4)[0])
+    predictor, given = Predictor(work), Predictor(workload(), mean=0.45, std=0.25)
+    assert torch.equal(predictor._prepared(frame).tensor, given._prepared(frame).tensor)
+    assert predictor([frame])[0]["classes"][0]["label"] in ("left", "right")
+    assert torch.equal(
+        Predictor(work, mean=0, std=1)._prepared(frame).tensor,
+        Predictor(workload(), mean=0, std=1)._prepared(frame).tensor,
+    )
+
+
 def test_an_integer_that_the_model_s_type_does_not_have_is_refused():
     with pytest.raises(DataError, match="values from -3 to 300; uint8 holds 0 to 255"):
         _tensor(np.array([-3, 300]), "x", (2,), torch.uint8)

@@ -715,6 +715,19 @@ def test_an_interrupted_save_is_not_loaded(saved: Path, monkeypatch: pytest.Monk
         lab.load(saved)
 
 
+def test_a_folder_keeps_how_a_picture_becomes_the_input(tmp_path: Path) -> None:
+    stated = {"mean": 0.4, "std": 0.2, "classes": ("a", "b")}
+    original = Workload(Small().eval(), images())
+    given = Workload(original.model, original.inputs, preprocessing=stated)
+    lab.apply(given, Recipe(["fold"])).save(tmp_path / "mine")
+    loaded = lab.load(tmp_path / "mine", work=original)
+    assert loaded.preprocessing == given.preprocessing is not None
+    assert original.preprocessing is None, "what the user gave stays as it is"
+    given.preprocessing = {"mean": 0.1}
+    own = lab.load(tmp_path / "mine", work=given).preprocessing
+    assert own is not None and own.mean == (0.1,)
+
+
 def test_a_sketch_estimates_the_distance_of_outputs() -> None:
     work = small()
     original = sketch.sketch_of(work, work.model)

@@ -13,15 +13,15 @@ SESSION = onnxruntime.InferenceSession(HERE / "model.onnx", providers=["CPUExecu
 
 
 def answer(file, suffix):  # the outputs by name
-    first, arrays = SPEC["inputs"][0], np.load(file) if suffix in (".npy", ".npz") else None
+    spec, arrays = SPEC["inputs"][0], np.load(file) if suffix in (".npy", ".npz") else None
     if arrays is None:
         from PIL import Image  # pillow is needed for images alone
 
-        mean = first["mean"] or sys.exit("preprocessing.json has no mean and std; state them there")
-        image = np.asarray(Image.open(file).convert(first["mode"]).resize(first["size"][::-1]))
-        pixels = (image.reshape(*first["size"], -1) / 255 - mean) / first["std"]
-        arrays = pixels.transpose(2, 0, 1)[None].astype(first["dtype"])
-    inputs = dict(arrays) if suffix == ".npz" else {first["name"]: arrays}
+        mean = spec["mean"] or sys.exit("preprocessing.json has no mean and std; state them there")
+        image = np.asarray(Image.open(file).convert(spec["mode"]).resize(spec["size"][::-1]))
+        image = image.reshape(*spec["size"], -1)[..., :: -1 if spec["order"] == "BGR" else 1] / 255
+        arrays = ((image - mean) / spec["std"]).transpose(2, 0, 1)[None].astype(spec["dtype"])
+    inputs = dict(arrays) if suffix == ".npz" else {spec["name"]: arrays}
     return dict(zip(SPEC["outputs"], SESSION.run(SPEC["outputs"], inputs), strict=True))
 
 

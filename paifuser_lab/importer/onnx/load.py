@@ -4,6 +4,7 @@ that runs it there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from .examples import examples, open_sizes, symbol_of
 from .proto import OnnxFile, read_onnx
 from .runtime import OnnxModel, external_files, runtime_outputs
 
+PREPROCESSING = "paifuser_lab.preprocessing"  # the property of a file that an export writes
 # relative L2 errors past which a converted module is not used: sums in another order are allowed
 TOLERANCES = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
@@ -64,7 +66,29 @@ def load_onnx(
             "whole, and its layers are neither seen nor changed"
         )
     files = (file.path, *sorted(external_files(file)))
-    return Imported(module, _call_inputs(module, tried[0]), file.path.stem, tuple(notes), files)
+    return Imported(
+        module,
+        _call_inputs(module, tried[0]),
+        file.path.stem,
+        tuple(notes),
+        files,
+        _preprocessing(file),
+    )
+
+
+def _preprocessing(file: OnnxFile) -> dict[str, Any] | None:
+    """What an export of this package wrote about pictures; their size is that of the example."""
+    texts = [prop.value for prop in file.model.metadata_props if prop.key == PREPROCESSING]
+    if not texts:
+        return None
+    try:
+        stated = dict(json.loads(texts[-1]))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FileError(
+            f"{file.path.name}: its property {PREPROCESSING} cannot be read "
+            f"({first_line(error)}); export it again."
+        ) from error
+    return {name: value for name, value in stated.items() if name != "size"}
 
 
 def _inlined(file: OnnxFile) -> OnnxFile:

@@ -20,7 +20,8 @@ Example = Frame | list[Tensor]
 class Predictor:
     """A model with what comes before and after it: images become its input, outputs become JSON.
 
-    An image is answered by what the output means, a tensor by the output.
+    An image is answered by what the output means, a tensor by the output. Names of classes, mean
+    and std are those that the model's workload states, unless given.
     """
 
     def __init__(
@@ -28,21 +29,18 @@ class Predictor:
         model: ModelSource,
         *,
         names: Sequence[str] = (),
-        mean: float | Sequence[float] = 0.0,
-        std: float | Sequence[float] = 1.0,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
         how: str = "letterbox",
         preprocess: Preprocess | None = None,
         postprocess: Postprocess | None = None,
         trust: bool = False,
     ) -> None:
         self.model = OpenModel(model, trust=trust)
-        self.postprocess = postprocess or Postprocess(names=tuple(names))
+        self.postprocess = postprocess or Postprocess(names=tuple(names) or self.model.classes)
         self.preprocess = preprocess
         if preprocess is None and self.model.image_shape is not None:
-            channels, height, width = self.model.image_shape
-            self.preprocess = Preprocess(
-                (height, width), how=how, channels=channels, mean=mean, std=std
-            )
+            self.preprocess = Preprocess.of(self.model, how=how, mean=mean, std=std)
         # an engine's first call is slow, and again its first on several examples, for which it is
         # exported anew; a model that fails on one shall fail before it is served, and one that
         # fails only on several is called for each alone

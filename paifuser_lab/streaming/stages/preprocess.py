@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import StreamError
+from ...records import ImagePreprocessing
 from ..frame import Fit, Frame, Image, frame_of
+from ..model import OpenModel
 from ..stage import Opened
 
+logger = logging.getLogger(__name__)
+UNSTATED = (
+    "%s does not state its preprocessing: pixels are 0 to 1. If it was trained with others, give "
+    "mean and std, or lab.Workload(…, preprocessing={'mean': …, 'std': …})."
+)
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode L
 GREY = 114  # of the border around a letterboxed image, as detectors are trained with
 
@@ -42,7 +50,8 @@ class Preprocess(Opened):
     """Gives each frame a `tensor`: channels × height × width, float32, and how the image `fit`s.
 
     `how` is `stretch`, `letterbox` (the whole image, with a grey border) or `crop` (its middle).
-    Values are 0 to 1 before `mean` and `std` are applied: a number, or one a channel.
+    Values are 0 to 1 before `mean` and `std` are applied: a number, or one a channel. `order` is
+    that of three channels, RGB or BGR.
     """
 
     name = "preprocess"
@@ -55,12 +64,15 @@ class Preprocess(Opened):
         mean: float | Sequence[float] = 0.0,
         std: float | Sequence[float] = 1.0,
         channels: int = 3,
+        order: str = "RGB",
     ) -> None:
         self.height, self.width = (size, size) if isinstance(size, int) else size
-        self.how, self.channels = how, channels
+        self.how, self.channels, self.order = how, channels, order
         self.mean, self.std = _values(mean), _values(std)
         if how not in WAYS:
             raise StreamError(f"Images are not fitted by {how!r}; choose one of {', '.join(WAYS)}.")
+        if order not in ("RGB", "BGR"):
+            raise StreamError(f"Channels are not in the order {order!r}; give RGB or BGR.")
         if self.height < 1 or self.width < 1 or channels not in (1, 3):
             raise StreamError(
                 f"An input of {channels} × {self.height} × {self.width} is not possible: 1 or 3 "
@@ -72,6 +84,32 @@ class Preprocess(Opened):
             raise StreamError("Every std is more than 0; values are divided by it.")
         if not all(map(math.isfinite, self.mean)):
             raise StreamError("Every mean is a finite number; it is taken from values of 0 to 1.")
+
+    @classmethod
+    def of(
+        cls,
+        model: OpenModel,
+        *,
+        how: str = "letterbox",
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+    ) -> Preprocess:
+        """The stage of a model that takes one image: as it states, but for what is given here."""
+        assert model.image_shape is not None
+        channels, height, width = model.image_shape
+        own = model.work.preprocessing
+        if own is None:
+            own = ImagePreprocessing()
+            if mean is None and std is None:
+                logger.warning(UNSTATED, model.name)
+        return cls(
+            (height, width),
+            how=how,
+            channels=channels,
+            mean=own.mean if mean is None else mean,
+            std=own.std if std is None else std,
+            order=own.order,
+        )
 
     def __call__(self, items: Any) -> list[Frame]:
         """The frames with their tensors."""
@@ -85,6 +123,8 @@ class Preprocess(Opened):
         values = tensor.to(torch.float32) / 255
         if self.channels == 1:
             values = (values * torch.tensor(LUMA)[:, None, None]).sum(0, keepdim=True)
+        elif self.order == "BGR":
+            values = values.flip(0)
         mean, std = (torch.tensor(each)[:, None, None] for each in (self.mean, self.std))
         return frame.with_(tensor=(values - mean) / std, fit=fit)
 

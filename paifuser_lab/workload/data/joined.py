@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...records import counted
-from ..workload import Inputs, Workload
+from ..inputs import Inputs
+from ..workload import Workload
 from .source import first_batches
 
 MOST_EXAMPLES = 320

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from ...errors import DataError
+from ..inputs import Inputs
 from ..seeding import preserve_rng
-from ..workload import Inputs, Workload
+from ..workload import Workload
 from .source import (
     Batch,
     check_source,

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...errors import DataError, PaifuserError, first_line
+from ..inputs import Inputs
 from ..seeding import preserve_rng, seed_all, seeded_generators
-from ..workload import Inputs, Workload
+from ..workload import Workload
 
 END = object()
 SEED = 0
