@@ -486,3 +486,25 @@ def test_an_output_that_the_block_uses_again_on_another_branch_stays() -> None:
     variant = folded(model, x)
     with torch.no_grad():
         assert output_error(model(-x.double()), variant.model(-x.double()))[0] < EXACT
+
+
+def test_an_output_that_its_block_also_returns_stays_where_the_model_branches() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.conv(x)
+            return y, self.norm(y)
+
+    class Chooses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Both()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, z = self.block(x)
+            return z if x.mean() > 0 else z + y
+
+    assert "block.norm" in planned(Chooses(), images().abs()).kept
