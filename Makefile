@@ -3,11 +3,19 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 VENV ?= .venv
 # The first number of the NVIDIA driver's version, if there is a driver; from 580 on it runs CUDA 13, before that CUDA 12.
 DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -Eo '^[0-9]+' | head -n 1)
-EXTRAS := backends,cluster,coreml,executorch,fpga,hf,kernels,serve,stream,tensorboard,dev$(if $(DRIVER),$(shell test $(DRIVER) -ge 580 && echo ,gpu || echo ,gpu12))
+# The tour needs few packages; the tests need every extra.
+TOUR := backends$(if $(DRIVER),$(shell test $(DRIVER) -ge 580 && echo ,gpu || echo ,gpu12))
+EXTRAS := $(TOUR),cluster,coreml,executorch,fpga,hf,kernels,serve,stream,tensorboard,dev
 BIN := $(VENV)/bin
 # Dependencies are installed anew when these two files change, the project itself when the checkout is another one.
-DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+VERSIONS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+DEPENDENCIES := $(VENV)/.dependencies-$(VERSIONS)
+EVERYTHING := $(VENV)/.everything-$(VERSIONS)
 INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
+# Python compiles what it imports; compiling all of it takes half of the time.
+PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
+# A line at the end of an installation: how long it took, and what it takes on the disk.
+SIZE = echo "Installed in $$(($$(date +%s) - $$started)) s; $(VENV) has $$(du -sm $(VENV) | cut -f1) MB."
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 # Executed as quick copies, with fewer seconds and rounds; the longest first, so that two workers end together.
 COPIES := out/notebooks
@@ -27,17 +35,24 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # What fails beside others is run once more, alone and in a new process: a fault fails twice, a test that a busy machine disturbed is named here.
 AGAIN = { test $$? = 1 && echo "=== The tests that failed are run again, alone." && PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest --last-failed --last-failed-no-failures none -rA
 
-.PHONY: install lab report test check unit frontend notebooks browser refresh figures pictures map weights wheel format clean
+.PHONY: tour install lab report test forget check unit frontend notebooks browser refresh figures pictures map weights wheel format clean
 
-install: $(DEPENDENCIES) $(INSTALLED)
+tour: $(DEPENDENCIES) $(INSTALLED)
 
-lab: install
+install: $(EVERYTHING) $(INSTALLED)
+
+lab: tour
 	$(BIN)/paifuser-lab open $(ARGS)
 
-report: install
+report: tour
 	$(BIN)/paifuser-lab report --out out $(ARGS)
 
-test: check unit frontend notebooks browser
+# Each run adds what it skipped to this file, and the last one names all of it.
+test: export PAIFUSER_SKIPPED := $(CURDIR)/out/skipped.json
+test: forget check unit frontend notebooks browser
+
+forget:
+	@rm -f out/skipped.json
 
 check: install
 	$(BIN)/ruff check .
@@ -97,10 +112,14 @@ clean:
 $(DEPENDENCIES): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "PAIFuser Lab needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt hatchling editables
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
-	@rm -f $(VENV)/.dependencies-* $(VENV)/.installed-*
+	@echo "Installing what the tour needs into $(VENV) …"
+	@started=$$(date +%s); $(PIP) torch hatchling editables && $(PIP) --no-build-isolation --editable '.[$(TOUR)]' && $(SIZE)
+	@rm -f $(VENV)/.dependencies-* $(VENV)/.everything-* $(VENV)/.installed-*
+	@touch $@ $(INSTALLED)
+
+$(EVERYTHING): $(DEPENDENCIES)
+	@echo "Installing what the tests need, with every exporter, Ray and Playwright …"
+	@started=$$(date +%s); $(PIP) --no-build-isolation --editable '.[$(EXTRAS)]' && $(SIZE)
 	@touch $@ $(INSTALLED)
 
 $(INSTALLED): $(DEPENDENCIES)

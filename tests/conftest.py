@@ -23,6 +23,7 @@ from paifuser_lab.measure import MachineWatch, timing
 from paifuser_lab.pruning.targets import prediction
 from paifuser_lab.records import Quality
 from paifuser_lab.session import jobs
+from tests.support import skipped
 from tests.support.bench import TIMEOUT_S, opened
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
@@ -43,6 +44,15 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the slowest files first, so that parallel workers end at the same time."""
     items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name what was skipped; in `make test`, also by the runs before this one."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = {report.nodeid: report.longrepr[2] for report in reports}
+    file = os.environ.get("PAIFUSER_SKIPPED")
+    for line in skipped.lines(skipped.gather(reasons, Path(file) if file else None)):
+        terminalreporter.write_line(line)
 
 
 def pytest_collection_finish() -> None:

@@ -221,6 +221,12 @@ def test_every_command_of_a_page_exists(line: str) -> None:
         context = command.make_context(name, list(words), parent=context)
 
 
+def test_the_page_of_benches_lists_every_bench() -> None:
+    benches: Any = typer.main.get_command(program.bench)
+    listed = set(re.findall(r"^paifuser-lab bench ([a-z0-9-]+)", TEXTS["benches.md"], re.MULTILINE))
+    assert listed == set(benches.commands)
+
+
 def test_a_command_that_does_not_exist_is_seen() -> None:
     assert len(command_lines()) >= 20
     for line in (

@@ -280,6 +280,31 @@ def test_a_nested_tensor_as_output_is_refused(layout: torch.layout) -> None:
             tool()
 
 
+class SparseOutput(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).to_sparse()
+
+
+def test_a_sparse_tensor_as_output_is_refused() -> None:
+    work = lab.Workload(SparseOutput(4, 4), torch.ones(2, 4), name="rarely")
+    for tool in (work.output, lambda: lab.apply(work, lab.Recipe([])), lambda: lab.compare(work)):
+        with pytest.raises(WorkloadError, match=r"rarely outputs a sparse tensor .*to_dense\(\)"):
+            tool()
+
+
+@pytest.mark.parametrize("name", ["resnet18-tiny", "bert-base-tiny", "resnet18-digits"])
+def test_a_batch_that_does_not_fit_into_memory_is_refused(name: str) -> None:
+    with pytest.raises(WorkloadError, match=rf"'{name}' does not fit into memory with batch="):
+        lab.load(name, batch=2**40)
+    with pytest.raises(WorkloadError, match="give an integer of 1 to"):
+        lab.load(name, batch=2**70)
+
+
+def test_explaining_something_else_than_a_profile_says_how_to_make_one() -> None:
+    with pytest.raises(MeasureError, match=r"not 'nonsense'; make one with lab\.profile"):
+        profiler.explain("nonsense")
+
+
 @pytest.mark.filterwarnings("default")
 def test_models_that_transformers_cannot_build_or_feed_are_reported() -> None:
     pytest.importorskip("transformers")

@@ -1,4 +1,4 @@
-"""Small experiments behind single sentences of the README, each with a name and a record.
+"""Small experiments behind single sentences of the pages, each with a name and a record.
 
 `paifuser-lab bench experiment NAME --json docs/measured/NAME.json` repeats one.
 """

@@ -1,5 +1,6 @@
-"""The command `paifuser-lab`, also `python -m paifuser_lab.cli`. `program` has the commands,
-`commands`, `bench_memory` and `documents` the benches, `terminal` prints.
+"""The command `paifuser-lab`, also `python -m paifuser_lab.cli`. `program` has the commands
+and their groups, `compare` plan and compare, `commands`, `bench_memory` and `documents` the
+benches, `terminal` prints.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ def bench_experiment(
     json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
 ) -> None:
-    """Repeat the measurement behind one statement of the README."""
+    """Repeat the measurement behind one sentence of the pages in docs/."""
     from ..bench.experiments import bench as measure
 
     _show_bench(measure(name, tuple(names or ()), seconds=seconds), json)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,7 @@ import typer
 from .._files import asset, notebook_file
 from ..errors import PaifuserError
 from ..stopping import terminated_like_ctrl_c
+from .compare import compare, plan
 from .documents import bench
 from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
@@ -27,15 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.add_typer(bench, name="bench")
-app.command("tune-kernels")(tune_kernels)
-app.command("memory")(memory)
-app.command("train")(train)
-app.command("export")(export)
-app.command("exporters")(exporters)
-app.command("stream")(stream)
-app.command("serve")(serve)
-
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")
@@ -54,7 +48,22 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-@app.command("open")
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"paifuser-lab {version('paifuser-lab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    shows_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options of no command."""
+
+
 def open_(
     notebook: Annotated[str, typer.Argument(help="A notebook's name.")] = "00_tour.ipynb",
     no_browser: Annotated[
@@ -84,7 +93,6 @@ def open_(
         raise SystemExit(0) from None
 
 
-@app.command()
 def models() -> None:
     """List the models that need no download."""
     from ..loading.load import models as names
@@ -93,7 +101,6 @@ def models() -> None:
         typer.echo(name)
 
 
-@app.command("hardware")
 def hardware_(
     refresh: Annotated[bool, typer.Option("--refresh", help="Measure again.")] = False,
 ) -> None:
@@ -103,7 +110,6 @@ def hardware_(
     typer.echo(str(hardware(refresh=refresh)))
 
 
-@app.command()
 def profile(
     model: Name,
     depth: Annotated[int, typer.Option(help="How deep the printed tree goes.", min=0)] = 2,
@@ -148,7 +154,6 @@ def profile(
         raise PaifuserError(result.failure)
 
 
-@app.command("trace")
 def trace_(
     path: Annotated[
         Path, typer.Argument(help="A saved trace (.json or .json.gz), also one made elsewhere.")
@@ -160,64 +165,6 @@ def trace_(
     typer.echo(str(read_trace(path)))
 
 
-@app.command()
-def plan(
-    model: Name,
-    save: Annotated[Path | None, typer.Option(help="Write the recipe to this file.")] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Time for measuring; 0 decides from the hardware's figures alone.")
-    ] = 40.0,
-    max_error: Annotated[
-        float, typer.Option(help="The relative output error that is acceptable.")
-    ] = 0.02,
-    shapes: Shapes = "",
-    trust: Trust = False,
-) -> None:
-    """Choose a recipe for this hardware and say why."""
-    from ..planner import plan as choose
-
-    recipe = choose(
-        load_model(model, trust=trust, shapes=shapes), seconds=seconds, max_error=max_error
-    )
-    if recipe.evidence is not None:
-        print_table(recipe.evidence.title, recipe.evidence.table())
-    typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
-    if save is not None:
-        recipe.save(save)
-
-
-@app.command("compare")
-def compare_(
-    model: Name,
-    recipes: Annotated[list[Path], typer.Argument(help="Recipe files.")],
-    rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
-    seconds: Annotated[float, typer.Option(help="Time for all of them.")] = 30.0,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="Threads of a call; what suits the unchanged model if left out.", min=1),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
-    ] = None,
-    shapes: Shapes = "",
-    trust: Trust = False,
-) -> None:
-    """Time recipes in turn with the unchanged model, and say what each changes."""
-    from ..comparison import compare
-    from ..recipe import Recipe
-
-    loaded = [Recipe.load(path) for path in recipes]
-    work = load_model(model, trust=trust, shapes=shapes)
-    compared = compare(work, *loaded, rounds=rounds, seconds=seconds, threads=threads)
-    print_table(compared.captions, compared.table())
-    for row in compared.rows:
-        if row.steps:
-            typer.echo(f"{row.name}: {row.failure or compared.verdict(row).sentence}")
-    if save is not None:
-        compared.save(save)
-
-
-@app.command()
 def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe file.")],
     out: Out,
@@ -251,7 +198,6 @@ def run(
     _run_notebook("notebooks/50_compress.ipynb", out, parameters, replace=force)
 
 
-@app.command()
 def report(
     out: Out = Path("out"),
     model: Annotated[str | None, typer.Option(help="The model that the tour is about.")] = None,
@@ -263,7 +209,6 @@ def report(
     _run_notebook("notebooks/00_tour.ipynb", out, parameters, replace=force)
 
 
-@app.command("sweep")
 def sweep_(
     notebook: Annotated[str, typer.Argument(help="A notebook's file, or the name of one of ours.")],
     parameter: Annotated[
@@ -321,3 +266,23 @@ def _run_notebook(name: str, out: Path, parameters: dict[str, Any], *, replace: 
     comparison = Comparison.load(out / "report.json")
     print_table(comparison.captions, comparison.table())
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+
+
+# the groups of --help and their commands, in the order in which they are shown
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start here": {
+        "open": open_,
+        "report": report,
+        "profile": profile,
+        "plan": plan,
+        "compare": compare,
+        "run": run,
+    },
+    "What there is": {"models": models, "hardware": hardware_, "exporters": exporters},
+    "Use a model": {"train": train, "export": export, "stream": stream, "serve": serve},
+    "In detail": {"memory": memory, "trace": trace_, "sweep": sweep_, "tune-kernels": tune_kernels},
+}
+for _panel, _commands in COMMANDS.items():
+    for _name, _function in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(_function)
+app.add_typer(bench, name="bench", rich_help_panel="In detail")

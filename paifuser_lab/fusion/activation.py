@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from ..model.branches import BlockTracer
 from ..model.watch import TRACING
-from .block_graph import BlockTracer
 
 Unary = Callable[[Tensor], Tensor]
 # The fused call, of an input and the residual that is added to the layer's output.

@@ -7,43 +7,15 @@ constant tensors, or where the forward writes to the block.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from threading import get_ident
 from typing import Any
 
 from torch import fx, nn
 
 from ..errors import StepError, first_line
+from ..model.branches import BlockTracer
 from ..model.watch import TRACING
 from .call_trace import Form
 from .snapshot import unfused_class
-
-
-class BlockTracer(fx.Tracer):
-    """Traces one module; what other threads run meanwhile is not traced, though fx patches the
-    call of every module.
-    """
-
-    proxy_buffer_attributes = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread = get_ident()
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
-
-    def call_module(
-        self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
-        if get_ident() != self._thread:
-            return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
-
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        if get_ident() != self._thread:
-            return attr_val
-        return super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
 def traced(block: nn.Module, form: Form) -> fx.Graph:

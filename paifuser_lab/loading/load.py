@@ -44,6 +44,8 @@ from .model_files import (
 from .python_names import CodeName, shapes_of
 from .trust import followed, imported, names_function
 
+MAX_BATCH = 2**40  # a tensor's sizes are 64-bit integers
+
 
 def load(
     name: str,
@@ -66,22 +68,36 @@ def load(
     Options are passed to the function, or to the transformers config (`load("hf:bert",
     num_hidden_layers=2)`).
     """
-    check_count("batch", batch, error=WorkloadError)
+    check_count("batch", batch, most=MAX_BATCH, error=WorkloadError)
     target = device_of(device)
-    if is_model_file(name):
-        work = _from_file(name, batch, seed, options)
-    elif name.startswith("hf:"):
-        work = _from_transformers(name, batch, seed, options)
-    elif ":" in name:
-        work = _from_function(name, seed, options)
-    else:
-        work = _from_zoo(name, batch, seed, options)
+    with _fits_memory(name, batch):
+        if is_model_file(name):
+            work = _from_file(name, batch, seed, options)
+        elif name.startswith("hf:"):
+            work = _from_transformers(name, batch, seed, options)
+        elif ":" in name:
+            work = _from_function(name, seed, options)
+        else:
+            work = _from_zoo(name, batch, seed, options)
     work.origin = _origin(name, batch, seed, options, work)
     if weights is not None:
         load_weights(work.model, weights)
     if data is not None:
         work.train, work.test = _load_data(data, seed)
     return work if target == work.device else work.to(target)
+
+
+@contextmanager
+def _fits_memory(name: str, batch: int) -> Iterator[None]:
+    """One sentence on too large a batch; other errors pass."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if batch == 1 or "allocate" not in str(error):
+            raise
+        raise WorkloadError(
+            f"{name!r} does not fit into memory with batch={batch}; give a smaller batch."
+        ) from error
 
 
 def load_named_in_file(

@@ -2,7 +2,9 @@
 
 What can be folded is read from one run of the model (`graph.observe`), not from its class: the
 layer's output goes into the batch-norm and nowhere else, each of the two runs once, and neither
-shares a weight with another layer. The arithmetic is that of torch.nn.utils.fusion.
+shares a weight with another layer. Where that run may have branched on values of the inputs, the
+block around the two has to prove it for every input (`branches`). The arithmetic is that of
+torch.nn.utils.fusion.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from .branches import always_follows
 from .graph import Graph, Operation
 from .layers import (
     BATCH_NORMS,
@@ -137,6 +140,8 @@ def _obstacle(
         return f"weights of '{layer}' or '{norm}' are shared"
     if len(graph.readers.get(operation.reads[0], ())) != 1 or operation.reads[0] in graph.outputs:
         return f"the output of '{layer}' is used elsewhere too"
+    if graph.branches and not always_follows(model, layer, norm):
+        return f"the model branches on values of its inputs, and one may use '{layer}' without it"
     return _shape_obstacle(model, graph, layer, operation)
 
 

@@ -46,6 +46,7 @@ class Graph:
     readers: dict[int, tuple[Operation, ...]] = field(repr=False)
     # layer → tensor, operators run before
     layer_outputs: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
+    branches: bool = False  # Python got a value that depends on the inputs, and may branch on it
 
     def maker(self, tensor: int) -> Operation | None:
         """The operator that produced a tensor; None for inputs and weights."""
@@ -77,6 +78,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
         *model.named_buffers(remove_duplicate=False),
     )
     weights = {name: recorder.number(tensor) for name, tensor in named}
+    recorder.fixed.update(weights.values())
     with watching(model, enter, leave), torch.no_grad(), recorder:
         output = run()
     outputs = frozenset(map(recorder.number, tensors_in(output)))
@@ -87,6 +89,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
         entries,
         _readers(recorder.operations),
         layer_outputs,
+        recorder.branches,
     )
 
 
@@ -109,6 +112,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
         self.numbers: dict[int, int] = {}
         self.alive: list[Tensor] = []
+        self.fixed: set[int] = set()  # tensors that are the same whatever the inputs
+        self.branches = False
 
     def number(self, tensor: Tensor) -> int:
         if id(tensor) not in self.numbers:
@@ -121,6 +126,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         arguments = pytree.tree_leaves((args, kwargs))
         reads = [leaf for leaf in arguments if isinstance(leaf, Tensor)]
         produced = tensors_in(result)
+        if self.fixed.issuperset(map(self.number, reads)):
+            self.fixed.update(map(self.number, produced))
+        else:
+            self.fixed.difference_update(map(self.number, produced))
+            self.branches = self.branches or _gives_values(func, reads)
         self.operations.append(
             Operation(
                 func._schema.name.removeprefix("aten::"),
@@ -135,3 +145,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
         return result
+
+
+def _gives_values(func: Any, reads: list[Tensor]) -> bool:
+    """Whether Python learns values of the tensors: a number, or a shape that depends on them."""
+    if func is torch.ops.aten.index.Tensor:  # the tag is there for masks; indices keep their shape
+        return any(leaf.dtype in (torch.bool, torch.uint8) for leaf in reads[1:])
+    tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    return not tags.isdisjoint(func.tags)

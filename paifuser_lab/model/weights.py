@@ -213,6 +213,11 @@ def _check_fits(model: nn.Module, loaded: Mapping[str, Tensor], file: str) -> No
                 f"{file} has shape {actual} for '{name}' where the model has {expected}; it was "
                 "saved from another model."
             )
+        if loaded[name].layout is not tensor.layout:
+            raise FileError(
+                f"{file} has a sparse tensor ({loaded[name].layout}) for '{name}' where the model "
+                f"has {tensor.layout}; save it with .to_dense()."
+            )
         if loaded[name].dtype != tensor.dtype:
             raise FileError(
                 f"{file} has {loaded[name].dtype} for '{name}' where the model has {tensor.dtype}; "

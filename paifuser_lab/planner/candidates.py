@@ -19,6 +19,7 @@ from ..model.graph import observe
 from ..profiler.expected import KINDS
 from ..records import Hardware, Limit, counted
 from ..workload import Workload, running
+from .ranking import EXACT
 
 MIN_SPEEDUP = 1.3  # a format is tried when the hardware computes this much faster in it
 MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
@@ -114,7 +115,7 @@ def half_format(machine: Hardware, max_error: float) -> str | None:
     none or the output must be exact.
     """
     target = machine.target
-    if max_error < 1e-3:
+    if max_error <= EXACT:
         return None
     for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
         if rate is not None and rate > MIN_SPEEDUP * target.fp32_gflops:

@@ -27,22 +27,23 @@ from .candidates import (
     has_images,
     plan_candidates,
 )
-from .ranking import TIE_RATIO
+from .ranking import EXACT, TIE_RATIO
 
 
 def plan(
     work: Workload,
     *,
-    max_error: float = 0.02,
+    max_error: float = EXACT,
     seconds: float = 40.0,
     engines: Iterable[str] | None = None,
 ) -> Recipe:
     """Choose a recipe for this hardware; `recipe.explain()` gives the reasons, `recipe.evidence`
     the measurements.
 
-    `max_error` is the acceptable relative output error, `seconds` the time for measuring (building
-    comes on top; 0 decides from the hardware's figures alone), `engines` the engines that may be
-    used (default: all available).
+    `max_error` is the acceptable relative output error: by default that of rounding in fp32, so
+    that only exact steps and engines are tried; with 0.02 also bf16, fp16 and int8. `seconds` is
+    the time for measuring (building comes on top; 0 decides from the hardware's figures alone),
+    `engines` are those that may be used (default: all available).
     """
     check_seconds(seconds)
     work = workload_of(work)

@@ -36,6 +36,10 @@ def explain(profile: Profile, layer: str = "", *, against: Profile | None = None
     `against` is the baseline's profile if `profile` is a variant's: the change is then explained
     too.
     """
+    if not isinstance(profile, Profile):
+        raise MeasureError(
+            f"explain takes a profile, not {profile!r}; make one with lab.profile(work)."
+        )
     if layer not in profile:
         raise MeasureError(_unknown(profile, layer, against))
     row = profile[layer]

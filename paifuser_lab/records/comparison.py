@@ -123,7 +123,8 @@ class Comparison(Record):
         """A row per variant, as plain numbers."""
         import pandas
 
-        return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
+        frame = pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
+        return frame.rename(columns={"relative_error": "output_error"})
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text; empty columns and nearly equal counts are left out."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from torch import nn
 
 from ..attention import (
@@ -41,6 +41,8 @@ class Attention(Step):
 
     kind: ClassVar[str] = "attention"
     main_option: ClassVar[str] = "keep"
+    # a recipe says `kind`, which in Python is that of the step; both names are taken
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
     by: AttentionKind = Field(
         default="topk", alias="kind", description="which keys are kept: topk, block or window"
     )

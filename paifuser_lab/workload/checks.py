@@ -206,11 +206,18 @@ def check_forward(work: Checked) -> None:
 
 def check_plain(name: str, output: Any) -> None:
     """Check that the values of the output can be compared."""
-    if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves(output)):
+    tensors = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    if any(tensor.is_nested for tensor in tensors):
         raise WorkloadError(
             f"{name} outputs a nested tensor, whose values cannot be compared; let its forward "
             "return a padded one (torch.nested.to_padded_tensor)."
         )
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            raise WorkloadError(
+                f"{name} outputs a sparse tensor ({tensor.layout}), whose values cannot be "
+                "compared; let its forward return a dense one (.to_dense())."
+            )
 
 
 def forward_error(work: Checked, error: Exception) -> ForwardError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -243,3 +244,29 @@ def test_each_caption_of_a_table_is_a_line_of_its_own(capsys):
 
     print_table(("a title", "the machine was busy"), [{"name": "a"}])
     assert capsys.readouterr().out.splitlines()[:2] == ["a title", "the machine was busy"]
+
+
+def test_help_begins_with_the_commands_to_start_with(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    groups = [line for line in out.splitlines() if "─" in line and any(map(str.isalpha, line))]
+    named = [next(group for group in program.COMMANDS if group in line) for line in groups[1:]]
+    assert named == list(program.COMMANDS) and named[0] == "Start here"
+    start = out[out.index("Start here") : out.index(named[1])]
+    assert all(f"│ {name}" in start for name in program.COMMANDS["Start here"])
+
+
+def test_every_command_has_a_group(command):
+    grouped = {name for commands in program.COMMANDS.values() for name in commands}
+    assert {one.name for one in program.app.registered_commands} == grouped
+    assert all(one.rich_help_panel for one in program.app.registered_commands)
+
+
+def test_the_version_is_printed(command):
+    assert command("--version") == (0, f"paifuser-lab {lab.__version__}\n", "")
+
+
+def test_a_plan_says_how_long_it_took_beside_measuring(command):
+    code, out, _ = command("plan", "resnet18-tiny", "--seconds", "0.1", "--max-error", "0")
+    assert code == 0
+    assert re.search(r"\d+ s in all: at most 0\.1 s of measuring; the rest built \d+ recipes", out)

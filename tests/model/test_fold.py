@@ -408,3 +408,103 @@ def test_folding_twice_has_nothing_left_to_do() -> None:
         "folded 1 batch-norm layers",
         "no batch-norm to fold",
     )
+
+
+class Skips(nn.Module):
+    """Leaves the batch-norm out where `condition` of the input is false."""
+
+    def __init__(self, condition: Callable[[nn.Module, Tensor], Any]) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
+        self.limit = nn.Parameter(torch.tensor(0.5))
+        self.condition = condition
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return self.block(self.norm(y) if self.condition(self, x) else y)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda self, x: x.mean() > 0,
+        lambda self, x: not torch.equal(x, x.abs() - 1),
+        lambda self, x: x[x > 0].numel() > 4,
+        lambda self, x: len(x.flatten().gt(0).nonzero()) > 4,
+    ],
+    ids=["value", "comparison", "mask", "nonzero"],
+)
+def test_a_norm_that_another_input_may_skip_stays(condition: Any) -> None:
+    model, x = Skips(condition), torch.rand(2, 3, 6, 6) + 0.1
+    variant = folded(model, x)
+    assert "norm" in variant.notes[-1] and "branches on values" in variant.notes[-1]
+    assert isinstance(variant.module.block[1], nn.Identity), "its block has no branch"
+    for other in (-x.double(), x.double() - 1.1):
+        with torch.no_grad():
+            assert output_error(model(other), variant.model(other))[0] < EXACT
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [lambda self, x: self.limit > 0, lambda self, x: x[torch.tensor([0])].shape[0] == 1],
+    ids=["a weight's value", "a shape that indices give"],
+)
+def test_a_branch_that_no_input_changes_does_not_hinder_folding(condition: Any) -> None:
+    assert not folded(Skips(condition), images()).module.get_submodule("norm")._buffers
+
+
+def test_a_value_that_once_depended_on_the_input_counts_through_weights_too() -> None:
+    def condition(self: nn.Module, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.limit.copy_(x.mean())
+        return self.limit > 0
+
+    model = Skips(condition)
+    assert "norm" in planned(model, torch.rand(1, 3, 6, 6)).kept
+
+
+def test_a_block_whose_forward_was_replaced_proves_nothing() -> None:
+    model = Skips(lambda self, x: x.mean() > 0)
+    layers = list(model.block)
+    model.block.forward = lambda x: layers[1](layers[0](x))
+    assert "block.1" in planned(model, torch.rand(1, 3, 6, 6)).kept
+
+
+def test_an_output_that_the_block_uses_again_on_another_branch_stays() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            z = self.norm(y)
+            return z if x.mean() > 0 else z + y
+
+    model, x = Residual(), images().abs()
+    variant = folded(model, x)
+    with torch.no_grad():
+        assert output_error(model(-x.double()), variant.model(-x.double()))[0] < EXACT
+
+
+def test_an_output_that_its_block_also_returns_stays_where_the_model_branches() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.conv(x)
+            return y, self.norm(y)
+
+    class Chooses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Both()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, z = self.block(x)
+            return z if x.mean() > 0 else z + y
+
+    assert "block.norm" in planned(Chooses(), images().abs()).kept

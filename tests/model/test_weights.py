@@ -327,3 +327,21 @@ def test_weights_of_another_number_format_are_refused_and_nothing_is_loaded(tmp_
     ):
         load_weights(model, path)
     assert weights_hash(model) == before
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_weights_in_a_file_are_refused(layout: torch.layout, tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+    weight = model.weight.detach().to_sparse(layout=layout)
+    torch.save({**model.state_dict(), "weight": weight}, tmp_path / "w.pt")
+    with pytest.raises(FileError, match=r"w\.pt has a sparse tensor .* for 'weight'.*to_dense"):
+        load_weights(model, tmp_path / "w.pt")
+
+
+def test_complex_weights_in_a_file_are_refused(tmp_path: Path) -> None:
+    model = nn.Linear(4, 4)
+    weight = model.weight.detach().to(torch.complex64)
+    torch.save({**model.state_dict(), "weight": weight}, tmp_path / "w.pt")
+    with pytest.raises(FileError, match=r"torch\.complex64 for 'weight'"):
+        load_weights(model, tmp_path / "w.pt")

@@ -184,7 +184,7 @@ def test_the_reason_for_a_layout_has_the_number_of_candidates(plan: Any) -> None
 
 def test_a_candidate_with_too_large_an_error_is_not_taken(plan: Any) -> None:
     ms, error = {"bf16+inductor": 1.0, "bf16": 1.5, "openvino": 5.0}, {"bf16": 0.03}
-    recipe, _ = plan(small(), on=machine(bf16=300), ms=ms, error=error)
+    recipe, _ = plan(small(), on=machine(bf16=300), ms=ms, error=error, max_error=0.02)
     assert "openvino" in recipe.label and "bf16" not in recipe.label
     recipe, _ = plan(small(), on=machine(bf16=300), ms=ms, error=error, max_error=0.05)
     assert "bf16" in recipe.label and "inductor" in recipe.label
@@ -254,7 +254,7 @@ def test_a_named_device_gets_a_plan_of_its_own_with_reasons(
 
     monkeypatch.setattr(machines, "_this_machine", lambda refresh: machine())
     monkeypatch.setenv("PAIFUSER_HARDWARE", device)
-    recipe = lab.plan(small())
+    recipe = lab.plan(small(), max_error=0.02)
     assert [step.kind for step in recipe.steps] == ["fold", "layout", "precision", "backend"]
     assert recipe.steps[2].default == half and recipe.steps[3].name == "inductor"
     assert (
@@ -262,7 +262,7 @@ def test_a_named_device_gets_a_plan_of_its_own_with_reasons(
         and published.name in recipe.explain()
         and all(step.why for step in recipe.steps)
     )
-    assert lab.plan(small(), max_error=1e-4).label == "fold batch-norm → channels last → inductor"
+    assert lab.plan(small()).label == "fold batch-norm → channels last → inductor"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(
 
     monkeypatch.setattr(machines, "_this_machine", lambda refresh: machine())
     monkeypatch.setenv("PAIFUSER_HARDWARE", device)
-    recipe = lab.plan(small())
+    recipe = lab.plan(small(), max_error=0.02)
     assert [step.kind for step in recipe.steps] == ["fold", "precision", "backend"]
     assert recipe.steps[-1].name == "eager"
     assert (
@@ -336,14 +336,20 @@ def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowe
 ) -> None:
     work = lab.load("resnet18-tiny")
     recipe, stub = plan(
-        work, on=machine(int8=400), ms={"int8+openvino": 1.0}, error={"int8": 0.015}
+        work,
+        on=machine(int8=400),
+        ms={"int8+openvino": 1.0},
+        error={"int8": 0.015},
+        max_error=0.02,
     )
     assert (
         any(step.options == {"default": "int8"} for step in recipe)
         and recipe[-1].options["name"] == "openvino"
     )
     assert sum("int8" in label and "onnxruntime" in label for label in stub.labels) > 0
-    assert not any("int8" in label for label in plan(work, on=machine(int8=110))[1].labels)
+    assert not any(
+        "int8" in label for label in plan(work, on=machine(int8=110), max_error=0.02)[1].labels
+    )
     assert not any(
         "int8" in label for label in plan(work, on=machine(int8=400), max_error=0.005)[1].labels
     )
@@ -351,7 +357,7 @@ def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowe
 
 def test_int8_is_tried_without_vnni_too(plan: Any, processor: Processor) -> None:
     processor.lacks_vnni()
-    labels = plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels
+    labels = plan(lab.load("resnet18-tiny"), on=machine(int8=400), max_error=0.02)[1].labels
     assert any("int8" in label and "openvino" in label for label in labels)
 
 
@@ -408,3 +414,13 @@ def test_the_reason_for_a_memory_pool_is_what_it_was_measured_to_change(
     recipe, _ = plan(small(), ms={"memory pool+eager · 1": 1.0})
     why = next(step.why for step in recipe if step.kind == "pool")
     assert why == f"{note}; estimated before: {held['gain'].sentence}"
+
+
+def test_a_plan_is_exact_unless_an_error_is_allowed(plan: Any) -> None:
+    fast = machine(bf16=300, int8=400)
+    recipe, stub = plan(lab.load("resnet18-tiny"), on=fast, ms={"int8": 1.0, "bf16": 1.0})
+    assert not any(name in label for label in stub.labels for name in ("int8", "bf16", "fp16"))
+    assert all(step.kind != "precision" for step in recipe)
+    assert any("openvino" in label for label in stub.labels), "engines in fp32 are exact"
+    allowed, _ = plan(lab.load("resnet18-tiny"), on=fast, ms={"int8": 1.0}, max_error=0.02)
+    assert any(step.kind == "precision" for step in allowed)

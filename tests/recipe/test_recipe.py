@@ -416,3 +416,10 @@ def test_with_step_merges_steps_of_the_same_kind() -> None:
     assert Recipe(["fold", "layout"]).with_step("fold") == Recipe(["fold", "layout"])
     engine = {"backend": {"name": "onnxruntime"}}
     assert Recipe(["fold", engine]).with_step("layout") == Recipe(["fold", "layout", engine])
+
+
+@pytest.mark.parametrize("name", ["kind", "by"])
+def test_attention_takes_its_kind_under_both_names_and_saves_it_under_one(name: str) -> None:
+    recipe = Recipe([{"attention": {name: "window"}}])
+    assert recipe.to_text().endswith("- attention: {kind: window}\n")
+    assert step_class("attention")(**{name: "window"}).by == "window"

@@ -194,6 +194,7 @@ def test_a_comparison_reads_as_a_table_without_empty_columns() -> None:
 def test_rows_are_found_by_name_and_the_best_is_the_fastest() -> None:
     assert COMPARISON["folded"] is COMPARISON.best is COMPARISON.rows[1]
     assert COMPARISON.frame.loc["folded", "latency_ms"] == 1.5
+    assert "output_error" in COMPARISON.frame and "relative_error" not in COMPARISON.frame
     with pytest.raises(KeyError, match="no row 'x'; there are as it is, folded, broken"):
         COMPARISON["x"]
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -514,6 +515,24 @@ def test_a_damaged_folder_is_reported_in_one_sentence(damage: str, saved: Path) 
     with pytest.raises((FileError, RecipeError), match=message) as caught:
         lab.load(saved)
     assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_number_of_an_int8_layer_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    work = Workload(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.ones(2, 4))
+    folder = tmp_path / "saved"
+    lab.apply(work, Recipe([{"precision": "int8"}])).save(folder)
+    text = (folder / "structure.json").read_text()
+    layers = json.loads(text)["data"]["steps"][0]["remembered"]["layers"]
+    assert layers["0"]["clamp"] == [0, None]
+    for field in layers["0"]:
+        for value in ([], [[]], [[], None], "x"):
+            edited_text = json.loads(text)
+            remembered = edited_text["data"]["steps"][0]["remembered"]
+            remembered["layers"]["0"][field] = value
+            (folder / "structure.json").write_text(json.dumps(edited_text))
+            rewrite_manifest(folder)
+            with suppress(FileError):  # what is left of the output may still be near enough
+                lab.load(folder, work=work)
 
 
 def test_a_missing_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,10 +69,17 @@ def _check_output(folder: SavedFolder, draft: Draft) -> None:
     """Refuse code that computes something else from equal weights."""
     if folder.saved.sketch is None:
         return
-    error = difference(folder.saved.sketch, sketch_of(draft.work, draft.model))
-    if error is not None and not error <= _allowed(draft.module):
+    try:
+        sketch = sketch_of(draft.work, draft.model)
+    except Exception as error:
         raise FileError(
-            f"{folder.path} loads, but its output for the example inputs differs by {error:.1e} "
+            f"{folder.path} loads, but does not run on the example inputs "
+            f"({first_line(error).rstrip('.')}). {_changed(draft.work)}"
+        ) from error
+    gap = difference(folder.saved.sketch, sketch)
+    if gap is not None and not gap <= _allowed(draft.module):
+        raise FileError(
+            f"{folder.path} loads, but its output for the example inputs differs by {gap:.1e} "
             f"from that when it was saved (with torch {folder.torch}). {_changed(draft.work)}"
         )
 
