@@ -17,11 +17,12 @@ KEPT = (
     "work = lab.load",
     "recipe = ",
     "variant = ",
-    "compare(work, variant",
+    "comparison = lab.compare",
     "bench = ",
     "planned = ",
 )
 ENGINES = ', engines=("eager", "onnxruntime", "openvino")'
+pytestmark = pytest.mark.timeout(900)  # a kernel of its own, six measurements
 SAVE = """
 named = {"header": bench.comparison, "compare": comparison, "plan": planned.evidence}
 for name, measured in named.items():
