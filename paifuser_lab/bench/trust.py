@@ -47,7 +47,6 @@ class TrustRow(Record):
     quality: Quality
     contradicts: bool = False
     contradicts_by_interval: bool = False
-    is_large: bool = False
 
 
 class TrustBench(Record):
@@ -72,7 +71,10 @@ class TrustBench(Record):
 
     def table(self) -> list[dict[str, str]]:
         """A row for the quiet machine and one for the busy one."""
-        return [_summary(self.of(count), count) for count in (0, BUSY_PROCESSES) if self.of(count)]
+        quiet = self.of(0)
+        large = {effect for effect in map(_effect, self.rows) if _is_large(quiet, effect)}
+        counts = [count for count in (0, BUSY_PROCESSES) if self.of(count)]
+        return [_summary(self.of(count), count, large) for count in counts]
 
 
 def bench(names: tuple[str, ...], *, tries: int = BUSY_TRIES) -> TrustBench:
@@ -89,9 +91,7 @@ def _rows(work: Workload, tries: int) -> list[TrustRow]:
         for _ in range(QUIET_TRIES):
             rows += _verdicts(work, variants, 0)
             shown.advance(doing="quiet")
-        labels = [variant.recipe.label for variant in variants]
-        usual = {label: _usual(rows, label) for label in labels}
-        large = {label for label in labels if _is_large(rows, label)}
+        usual = {variant.recipe.label: _usual(rows, variant.recipe.label) for variant in variants}
         with _busy(BUSY_PROCESSES):
             for _ in range(tries):
                 rows += _verdicts(work, variants, BUSY_PROCESSES)
@@ -101,7 +101,6 @@ def _rows(work: Workload, tries: int) -> list[TrustRow]:
             update={
                 "contradicts": _contradicts(row.word, usual[row.recipe]),
                 "contradicts_by_interval": _contradicts(row.word_by_interval, usual[row.recipe]),
-                "is_large": row.recipe in large,
             }
         )
         for row in rows
@@ -131,9 +130,14 @@ def _usual(rows: list[TrustRow], recipe: str) -> str:
     return max(sorted(set(words)), key=words.count)
 
 
-def _is_large(rows: list[TrustRow], recipe: str) -> bool:
-    """Whether the effect is a large one by the quiet comparisons."""
-    ratio = float(numpy.median([row.speedup for row in rows if row.recipe == recipe]))
+def _effect(row: TrustRow) -> tuple[str, str]:
+    return row.model, row.recipe
+
+
+def _is_large(quiet: tuple[TrustRow, ...], effect: tuple[str, str]) -> bool:
+    """Whether a recipe's effect on a model is a large one by the quiet comparisons."""
+    ratios = [row.speedup for row in quiet if _effect(row) == effect]
+    ratio = float(numpy.median(ratios)) if ratios else 1.0
     return max(ratio, 1 / ratio) >= LARGE
 
 
@@ -155,9 +159,11 @@ def _busy(count: int) -> Iterator[None]:
             process.wait()
 
 
-def _summary(rows: tuple[TrustRow, ...], processes: int) -> dict[str, str]:
+def _summary(
+    rows: tuple[TrustRow, ...], processes: int, large_effects: set[tuple[str, str]]
+) -> dict[str, str]:
     told = [row for row in rows if row.word not in ("", "not told")]
-    large = [row for row in rows if row.is_large]
+    large = [row for row in rows if _effect(row) in large_effects]
     wrong = sum(row.contradicts for row in rows)
     qualities = [row.quality for row in rows]
 

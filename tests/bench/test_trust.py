@@ -32,8 +32,8 @@ def test_the_usual_verdict_is_that_of_most_quiet_comparisons():
 
 def test_an_effect_is_large_by_the_median_of_the_quiet_comparisons():
     rows = [row("faster").model_copy(update={"speedup": ratio}) for ratio in (0.5, 0.6, 1.0)]
-    assert _is_large(rows, "fold")
-    assert not _is_large([*rows, row("faster"), row("faster")], "fold")
+    assert _is_large(rows, ("m", "fold")) and not _is_large(rows, ("m", "layout"))
+    assert not _is_large([*rows, row("faster"), row("faster")], ("m", "fold"))
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_a_verdict_that_is_not_told_contradicts_nothing(word, contradicts):
 
 def test_the_table_has_the_quiet_and_the_busy_machine():
     rows = (
-        row("faster"),
+        row("faster").model_copy(update={"speedup": 2.0}),
         row("not told", 2, "slower", 0.6).model_copy(update={"contradicts_by_interval": True}),
-        row("faster", 2, others=0.4).model_copy(update={"is_large": True}),
+        row("faster", 2, others=0.4),
         row("slower", 2, others=0.5).model_copy(update={"contradicts": True}),
     )
     quiet, busy = TrustBench(machine="paper", rows=rows).table()
     assert (quiet["machine"], quiet["verdicts"], quiet["wrong"]) == ("quiet", "1 of 1", "0 (0%)")
     assert busy["verdicts"] == "2 of 3" and busy["wrong"] == "1 (50%)"
-    assert busy["of large effects"] == "1 of 1" and busy["wrong by the interval alone"] == "1"
+    assert busy["of large effects"] == "2 of 3" and busy["wrong by the interval alone"] == "1"
     assert busy["others took"] == "40%–60%" and busy["calls waited"] == "–"
 
 
