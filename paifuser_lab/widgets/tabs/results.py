@@ -41,13 +41,15 @@ def packed_results(
         "frontier": list(results.frontier),
         "rows": [_packed_row(results, row) for row in results.rows],
         "pair": None if marked is None else _packed_pair(results.pair(*marked)),
-        "search": _packed_search(candidates) if candidates is not None else [],
+        "search": _packed_search(candidates) if candidates is not None and candidates.rows else [],
     }
 
 
 def _packed_search(candidates: Candidates) -> list[dict[str, str]]:
-    """The rows of the search, as text; the sheet has why each is offered."""
-    return [{key: row[key] for key in row if key != "why"} for row in candidates.table()]
+    """The rows of the search, as text, without what none of them has; the sheet has the reasons."""
+    rows = candidates.table()
+    shown = [key for key in rows[0] if key != "why" and any(row[key] != "–" for row in rows)]
+    return [{key: row[key] for key in shown} for row in rows]
 
 
 def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
