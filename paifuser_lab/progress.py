@@ -68,7 +68,8 @@ class _CellBar:
 
         self.what, self.total, self.done = what, total, 0
         self.started_at = self.drawn_at = time.monotonic()
-        self.handle = display(self._bundle(""), raw=True, display_id=True)
+        show: Any = display
+        self.handle = show(self._bundle(""), raw=True, display_id=True)
 
     def advance(self, count: int = 1, doing: str = "") -> None:
         self.done += count
@@ -82,7 +83,8 @@ class _CellBar:
     def _bundle(self, doing: str) -> dict[str, str]:
         from tqdm import tqdm
 
-        text = tqdm.format_meter(
+        meter: Any = tqdm.format_meter  # its total may be None
+        text: str = meter(
             self.done,
             self.total,
             time.monotonic() - self.started_at,

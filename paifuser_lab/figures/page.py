@@ -200,6 +200,11 @@ h3 span { margin-left: auto; white-space: nowrap; }
 ul { margin: 0; padding-left: 1.1em; } li { margin: 2px 0; overflow-wrap: anywhere; }
 .advice { color: var(--good); }
 .dim { color: var(--pf-soft); margin: 2px 0; }
+.table { overflow-x: auto; } .table table { width: 100%; border-collapse: collapse; }
+.table :is(th, td) { padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; } .table th { color: var(--pf-soft); font-size: 11px; font-weight: 400; }
+pre { margin: 0; padding: 8px 12px; overflow-x: auto; border: 1px solid var(--line);
+  border-radius: 6px; background: var(--raised); }
 .alarm { border-left: 3px solid var(--pf-bad); padding: 2px 10px; overflow-wrap: anywhere; }
 @media (max-width: 900px) { header { grid-template-columns: minmax(0, 1fr); }
   dl { grid-column: 1; grid-row: auto; margin-top: 6px; } }

@@ -112,12 +112,20 @@ def _draw_scatter(drawing: Drawing, axes: Axes, results: Results, theme: Theme) 
 
 def _colour(row: ResultRow, theme: Theme) -> str:
     colours = {"good": theme.good, "bad": theme.bad}
-    return colours.get(row.verdict.tone, theme.faint)
+    return theme.faint if row.refused else colours.get(row.verdict.tone, theme.faint)
 
 
 def _words(row: ResultRow) -> str:
     if row.failure or row.refused:
-        return visible(row.failure or f"refused: {row.refused}")[:MAX_NAME]
+        return _first_clause(visible(row.failure or f"refused: {row.refused}"))
     return (
         f"{row.latency_ms:.3g} ms" if row.number == 0 and row.latency_ms else row.verdict.sentence
     )
+
+
+def _first_clause(text: str) -> str:
+    """The beginning of a reason that can stand alone; the table has all of it."""
+    clause = text.partition("; ")[0].partition(", ")[0]
+    if len(clause) <= MAX_NAME:
+        return clause
+    return f"{clause[:MAX_NAME].rpartition(' ')[0]} …"

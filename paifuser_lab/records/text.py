@@ -144,14 +144,14 @@ def html_table(
 ) -> str:
     """An HTML table with captions; all text is escaped."""
     head = "".join(
-        f'<th style="{_style(key, words)}">{html.escape(key)}</th>'
+        f'<th style="{_style(key, words, is_head=True)}">{html.escape(key)}</th>'
         for key in (table[0] if table else ())
     )
     body = "".join(_html_row(row, words, is_bold=is_bold(row)) for row in table)
     caption = "<br>".join(html.escape(line) for line in captions)
     return (
-        f"<table><caption>{caption}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f'<div style="overflow-x:auto"><table><caption>{caption}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -164,9 +164,10 @@ def _html_row(row: Row, words: Collection[str], *, is_bold: bool) -> str:
     return f"<tr>{cells}</tr>"
 
 
-def _style(column: str, words: Collection[str]) -> str:
-    return (
-        "text-align:left;min-width:8em"
-        if column in words
-        else "text-align:right;white-space:nowrap"
-    )
+def _style(column: str, words: Collection[str], *, is_head: bool = False) -> str:
+    """A figure stays on its line; the head over it may take several, so that the table is no wider
+    than the page.
+    """
+    if column in words:
+        return "text-align:left;min-width:8em"
+    return "text-align:right" + ("" if is_head else ";white-space:nowrap")

@@ -42,6 +42,10 @@ QUERIES["faster"] = replace(QUERIES["faster"], find=find)
 for steps in ([], ["fold"], ["fold", "layout"]):
     bench.recipe = lab.Recipe(steps, workload="net")
     bench.wait(60)
+strict = {"output_error": 1e-9}
+steps = ["fold", "layout", {"precision": {"default": "bf16"}}]
+bench.recipe = lab.Recipe(steps, workload="net", limit=strict)
+bench.wait(60)
 row = Candidate(
     label="Less", steps=({"layout": {}},), why="less", status="outside the limits", speedup=2.0,
     latency_ms=1.0, interval=(1.9, 2.1), word="faster", tone="good", relative_error=0.05,
@@ -127,6 +131,36 @@ def test_the_sheet_closes_by_a_click_on_a_tab_and_by_escape_outside_it(
             frame.get_by_role("tab", name=close).click()
         sheet.wait_for(state="hidden")
         assert frame.get_by_role("tab", name="Machine").get_attribute("aria-selected") == "true"
+
+
+def test_what_is_refused_is_not_here_until_it_is_allowed(opened: tuple[Any, Any, Read, Path]):
+    shown, frame, read, _ = opened
+    audit.resize(frame, 1200)
+    frame.focus()
+    shown.page.keyboard.press("3")
+    page = frame.get_by_role("tabpanel", name="Results")
+    current = page.get_by_role("row", selected=True)
+    assert current.get_attribute("data-number") == "2"
+    refused = page.locator("[data-number='3']")
+    assert "the output differs" in refused.inner_text() and "here now" not in refused.inner_text()
+    page.get_by_text("What the search measured").wait_for()
+    page.get_by_text("1. Best").wait_for()
+    notice = frame.get_by_role("status").filter(has_text="Refused: ")
+    assert "channels last is here again" in notice.inner_text()
+    for theme in reversed(audit.THEMES):
+        audit.dress(shown.page, theme)
+        for width in (720, 1100, 1740):
+            audit.resize(frame, width)
+            keep(shown, f"results-refused-{width}-{theme.split()[-1].lower()}")
+            assert audit.cut_text(frame) + audit.faint_text(frame) == []
+    audit.resize(frame, 1200)
+    notice.get_by_role("button", name="Allow").click()
+    refused.get_by_text("here now").wait_for()
+    assert read() == {"recipe": ["fold", "layout", "precision"], "error": None}
+    assert notice.count() == 0
+    frame.focus()
+    shown.page.keyboard.press("u")
+    page.locator("[data-number='2']").get_by_text("here now").wait_for()
 
 
 def test_two_results_are_compared_gone_back_to_and_saved_as_a_folder(

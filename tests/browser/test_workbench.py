@@ -40,6 +40,12 @@ OUTSIDE = """(frame) => {
     .filter((element) => element.getBoundingClientRect().right > edge.right + 1)
     .map((element) => element.className);
 }"""
+TAKE_CELL = """() => {
+  const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel;
+  const { source } = cells.getCell(1);
+  cells.deleteCell(1);
+  return source;
+}"""
 READ = """
 state = bench.wait(60)
 report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected}
@@ -96,6 +102,11 @@ def test_a_click_makes_a_variant_and_undo_withdraws_it(opened, served):
     panel.get_by_role("menuitem", name="Save recipe").click()
     panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
     assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])
+    panel.get_by_role("button", name="Export").click()
+    panel.get_by_role("menuitem", name="Insert as a cell").click()
+    panel.get_by_text("inserted below").wait_for(timeout=20_000)
+    below = shown.page.evaluate(TAKE_CELL)
+    assert below.startswith("import paifuser_lab as lab") and "{'fold': {}}" in below
     panel.get_by_role("button", name="Undo").click()
     report = read()
     assert report["recipe"] == [] and report["is_original"]
@@ -116,6 +127,14 @@ def test_a_precision_is_chosen_per_row_and_names_are_escaped(opened):
         and report["error"] is None
     )
     assert shown.page.locator("img[src=x]").count() == 0
+    audit.resize(panel.locator(".pf-workbench"), 900)
+    row.click()
+    beside = panel.locator(".pf-detail-format select")
+    assert beside.input_value() == "bf16" and beside.bounding_box()["height"] > 16
+    assert row.locator("select").count() == 0, "the table has no room for its column"
+    keep(shown, "workbench-format-900")
+    beside.select_option("")
+    assert read()["recipe"] == []
 
 
 def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(opened):

@@ -105,6 +105,8 @@ def test_it_is_a_table_a_frame_and_a_file(results, tmp_path):
 def test_text_from_a_model_is_escaped():
     rows = (ResultRow(number=0, label="<script>alert(1)</script>"),)
     html = Results(workload="net", machine="here", rows=rows)._repr_html_()
+    assert html.startswith('<div style="overflow-x:auto">'), "a wide table scrolls in its own box"
+    assert '<th style="text-align:right">speed-up' in html and "nowrap" in html
     assert "<script>" not in html and "&lt;script&gt;" in html
 
 

@@ -7,8 +7,9 @@ import html
 import pytest
 
 import paifuser_lab as lab
+from paifuser_lab.figures import figure
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.records import Origin, ResultRow, Results
+from paifuser_lab.records import Candidate, Candidates, Origin, ResultRow, Results
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.bench import TIMEOUT_S, opened, send
@@ -155,6 +156,35 @@ def test_text_from_a_model_is_escaped_in_the_report():
     page = report_page(results, lab.Recipe(["fold"]))
     assert "<img" not in page and "&lt;img" in page
     assert "default-src 'none'" in html.unescape(page) and "prefers-color-scheme: dark" in page
+
+
+def test_what_the_search_measured_is_beside_what_was_tried_and_in_the_report(tried):
+    assert tried.views["results"]["search"] == []
+    best = Candidate(
+        label=NAME, steps=({"fold": {}},), why="less", status="measured", rank=1, latency_ms=1.25
+    )
+    tried.candidates = Candidates(
+        workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
+        machine="this one", planned=1, is_done=True, rows=(best,),
+    )  # fmt: skip
+    (row,) = tried.views["results"]["search"]
+    assert (row["change"], row["ms"], row["status"]) == (f"1. {NAME}", "1.25", "measured")
+    page = report_page(tried.results, tried.recipe, tried.candidates)
+    assert "What the search measured" in page and html.escape(f"1. {NAME}") in page
+    assert "What the search measured" not in report_page(tried.results, tried.recipe)
+    words = html.unescape(page)
+    assert words.count(tried.results.title) == 1, "its title is said once"
+
+
+def test_a_reason_in_the_figure_is_a_clause_that_stands_alone():
+    why = "accuracy falls by 0.8167, from 0.9833 to 0.1667, and 0.01 is allowed; most of it is 'a'"
+    refused = row(1, 5.0, (1.9, 2.1), refused=why)
+    failed = ResultRow(number=2, label="x", failure="a word " * 30)
+    first = ResultRow(number=0, label="As it came", latency_ms=10.0)
+    results = Results(workload="net", machine="m", rows=(first, refused, failed))
+    texts = [text.get_text() for text in figure(results).axes[0].texts]
+    assert "refused: accuracy falls by 0.8167" in texts
+    assert any(text.startswith("a word") and text.endswith((" a …", " word …")) for text in texts)
 
 
 def test_the_record_has_a_widget_of_its_own():

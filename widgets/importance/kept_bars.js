@@ -5,6 +5,7 @@ import { fresh, h, set } from "../shared/dom.js";
 import { readablePercent } from "../shared/format.js";
 import { keptText, thresholdText } from "./layout.js";
 import { canLose, keptByOne, thresholdKeeping } from "./table.js";
+import { afterRest } from "../shared/pause.js";
 import { scrolledTo } from "../shared/row_window.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
@@ -25,6 +26,8 @@ export class KeptBars {
     this.kept = [];
     this.selected = "";
     this.isMoving = false;
+    this.isByKey = false;
+    this.rest = afterRest(() => this.settle());
     this.waiting = 0;
     this.id = freshId("kept");
     /** @type {{ element: HTMLElement, bar: HTMLElement, count: HTMLElement, shown: number }[]} */
@@ -88,13 +91,17 @@ export class KeptBars {
 
   destroy() {
     cancelAnimationFrame(this.waiting);
+    this.rest.drop();
   }
 
   // Private to this list.
 
   listen() {
     this.slider.addEventListener("input", () => this.move());
-    this.slider.addEventListener("change", () => this.settle());
+    this.slider.addEventListener("pointerdown", () => (this.isByKey = false));
+    this.slider.addEventListener("keydown", () => (this.isByKey = true));
+    this.slider.addEventListener("change", () => (this.isByKey ? this.rest.wait() : this.settle()));
+    this.slider.addEventListener("blur", () => this.rest.now());
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => {
       const element = /** @type {HTMLElement} */ (event.target).closest("li");
@@ -201,6 +208,7 @@ export class KeptBars {
   }
 
   settle() {
+    this.rest.drop();
     if (!this.table) return;
     const { threshold } = this;
     this.kept = keptByOne(this.table, threshold);

@@ -18,6 +18,7 @@ import {
   whiskerPath,
 } from "./layout.js";
 import { canLose, countAbove, keptAbove, thresholdKeeping } from "./table.js";
+import { afterRest } from "../shared/pause.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
 
@@ -92,6 +93,7 @@ export class ThresholdChart {
       this.handle,
     );
     this.listen();
+    this.rest = afterRest(() => this.settle());
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
 
@@ -121,6 +123,7 @@ export class ThresholdChart {
   destroy() {
     this.release();
     cancelAnimationFrame(this.waiting);
+    this.rest.drop();
   }
 
   get sorted() {
@@ -146,7 +149,7 @@ export class ThresholdChart {
       onpointerup: () => this.settle(),
       onpointercancel: () => this.settle(),
       onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
-      onkeyup: () => this.gesture?.pointer === null && this.settle(),
+      onkeyup: () => this.gesture?.pointer === null && this.rest.wait(),
       onblur: () => this.settle(),
     });
   }
@@ -245,6 +248,7 @@ export class ThresholdChart {
     event.preventDefault();
     this.drawing.focus({ preventScroll: true });
     this.drawing.setPointerCapture(event.pointerId);
+    this.rest.drop();
     this.gesture = { threshold: this.threshold, pointer: event.pointerId };
     this.move(valueAt(this.frame, y));
   }
@@ -266,8 +270,8 @@ export class ThresholdChart {
   }
 
   settle() {
-    const { gesture } = this;
-    if (!gesture) return;
+    this.rest.drop();
+    if (!this.gesture) return;
     this.gesture = null;
     this.place();
     this.handlers.onSettle(this.threshold, this.kept);
@@ -283,6 +287,7 @@ export class ThresholdChart {
     event.preventDefault();
     event.stopPropagation();
     if (event.key === "Escape") return void this.giveUp();
+    this.rest.drop();
     this.gesture ??= { threshold: this.threshold, pointer: null };
     this.move(thresholdKeeping(this.sorted.value, kept));
   }

@@ -5,6 +5,7 @@ import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { showPress } from "../shared/press.js";
 import { askingOf } from "../shared/question.js";
+import { plainTable } from "../shared/plain_table.js";
 import { isInScatter, marksAfter, marksWith, pairFigures } from "./rows.js";
 import { resultsScatter } from "./scatter.js";
 import { capitalised, replaceTable, resultsTable } from "./table.js";
@@ -13,6 +14,8 @@ import { capitalised, replaceTable, resultsTable } from "./table.js";
 /** @typedef {import("./rows.js").Result} Result */
 
 const SAVE_FOLDER = { query: "save_folder", request: "save_folder" };
+const SEARCHED = "What the search measured, each from the model as it came";
+const SEARCH_WORDS = ["change", "effect", "status"];
 const FOLLOWS = ["state", "requests", "served"];
 /** What a chosen recipe can be taken along as. */
 const TAKE = [
@@ -49,6 +52,7 @@ class ResultsView {
     this.empty = h("div", { class: "pf-empty pf-results-empty" });
     this.table = h("div", { class: "pf-results-rows" });
     this.pair = h("div", { class: "pf-results-pair", role: "status" });
+    this.search = h("div", { class: "pf-results-search" });
     this.plot = h("div", { class: "pf-plot" });
     this.taking = h("p", { class: "pf-note" });
     this.taken = h("p", { class: "pf-note", role: "status" });
@@ -63,7 +67,7 @@ class ResultsView {
     this.whole = h(
       "div",
       { class: "pf-results-both" },
-      h("div", { class: "pf-results-left" }, this.table, this.pair),
+      h("div", { class: "pf-results-left" }, this.table, this.pair, this.search),
       h(
         "aside",
         { class: "pf-results-right", "aria-label": "speed and accuracy" },
@@ -136,6 +140,8 @@ class ResultsView {
       }),
     );
     this.drawPair(isInBench);
+    const search = this.data.search ?? [];
+    fresh(this.search, search.length > 0 && plainTable(SEARCHED, search, SEARCH_WORDS));
     this.take.hidden = !isInBench;
   }
 

@@ -15,7 +15,8 @@ import { linearScale, linearTicks, logScale, logTicks, tickText } from "../share
  * @typedef {{ first: number, second: number, word: string, tone: string, effect: string,
  *   difference: string, layers: boolean }} ResultPair
  * @typedef {{ title: string, metric: string, current: number | null, frontier: number[],
- *   rows: Result[], pair: ResultPair | null }} ResultsData
+ *   rows: Result[], pair: ResultPair | null,
+ *   search?: Record<string, string>[] }} ResultsData
  * @typedef {{ x: number, y: number, row: Result, label: { x: number, y: number } }} ResultDot
  */
 

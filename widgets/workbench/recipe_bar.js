@@ -7,7 +7,7 @@ import { benchNotices, copyBox } from "./notices.js";
 import { statusLine } from "./status_line.js";
 
 /** @typedef {import("./expected.js").Expected} Expected */
-/** @typedef {{ ask: string, label: string, hint: string, sign?: string, isExport?: boolean,
+/** @typedef {{ ask: string, name?: string, label: string, hint: string, sign?: string, isExport?: boolean,
  * can: (state: Expected) => boolean }} Action */
 
 /** The buttons: label, request, and when they are enabled. @type {Action[]} */
@@ -41,7 +41,8 @@ const ACTIONS = [
     can: (state) => state.recipe.length > 0,
   },
   {
-    ask: "cell",
+    ask: "code",
+    name: "cell",
     label: "Insert as a cell",
     hint: "the same Python in a new cell below this one",
     isExport: true,
@@ -71,11 +72,14 @@ export function recipeBar(ask, insert) {
   );
   const copying = copyBox((text) => status.say(text));
   const buttons = new Map(
-    ACTIONS.map((action) => [action.ask, actionButton(action, () => press(action.ask))]),
+    ACTIONS.map((action) => [
+      nameOf(action),
+      actionButton(action, () => press(nameOf(action))),
+    ]),
   );
   const ofKind = (/** @type {boolean} */ isExport) =>
     ACTIONS.filter((action) => Boolean(action.isExport) === isExport).map(
-      (action) => /** @type {HTMLElement} */ (buttons.get(action.ask)),
+      (action) => /** @type {HTMLElement} */ (buttons.get(nameOf(action))),
     );
   const exports = menu("Export", ofKind(true));
   let shown = /** @type {Expected | null} */ (null);
@@ -83,11 +87,10 @@ export function recipeBar(ask, insert) {
 
   /** @param {string} name */
   function press(name) {
-    const action = ACTIONS.find((action) => action.ask === name);
+    const action = ACTIONS.find((action) => nameOf(action) === name);
     if (!action || !shown || !action.can(shown)) return;
-    const isCode = name === "code" || name === "cell";
-    if (isCode) wanted = name;
-    ask({ do: isCode ? "code" : name });
+    if (action.ask === "code") wanted = name;
+    ask({ do: action.ask });
   }
 
   /** Copy or insert once Python has answered. @param {Expected} state */
@@ -117,11 +120,16 @@ export function recipeBar(ask, insert) {
       status.show(state); // before the chips, which fit into what is left of the line
       chips.show(state.recipe);
       for (const action of ACTIONS)
-        showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
+        showAction(/** @type {HTMLElement} */ (buttons.get(nameOf(action))), action, state);
       notices.show(state.error, isUnanswered, state.refused, state.allowable);
       hand(state);
     },
   };
+}
+
+/** What a button is known by: two may ask for the same. @param {Action} action */
+function nameOf(action) {
+  return action.name ?? action.ask;
 }
 
 /** @param {Action} action @param {() => void} onclick */

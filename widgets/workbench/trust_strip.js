@@ -91,7 +91,7 @@ const EXACT = {
 function drawReason([name, value]) {
   if (!value) return null;
   const parts = [name && `${name} `, name ? h("b", {}, value) : value];
-  return h("li", { title: EXACT[name] ?? null }, ...parts);
+  return h("li", { title: EXACT[name] ?? value }, ...parts); // it may be cut
 }
 
 /** @param {string} text @param {string} title @param {() => void} onclick */

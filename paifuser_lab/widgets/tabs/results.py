@@ -13,9 +13,9 @@ from ...figures import figure
 from ...figures.page import offline_page
 from ...profiler import side_by_side
 from ...recipe import Recipe
-from ...records import ResultPair, ResultRow, Results
+from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
-from ...records.text import readable_ms, readable_ratio
+from ...records.text import html_table, readable_ms, readable_ratio
 from ...session.queries import SAVE_FOLDER
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
@@ -25,8 +25,12 @@ LAYERS = "side_by_side"  # their profiles, layer by layer
 TAKEN = "taken_result"  # what was written last: a folder or a report
 
 
-def packed_results(results: Results | None, marked: Any = None) -> dict[str, Any] | None:
-    """The rows with their verdicts, the line of the best, and the two rows that are compared."""
+def packed_results(
+    results: Results | None, marked: Any = None, candidates: Candidates | None = None
+) -> dict[str, Any] | None:
+    """The rows with their verdicts, the line of the best, the two rows that are compared, and what
+    the search measured.
+    """
     if results is None:
         return None
     has_metric = bool(results.measured) and results.trade_off.unit != "closeness"
@@ -37,7 +41,15 @@ def packed_results(results: Results | None, marked: Any = None) -> dict[str, Any
         "frontier": list(results.frontier),
         "rows": [_packed_row(results, row) for row in results.rows],
         "pair": None if marked is None else _packed_pair(results.pair(*marked)),
+        "search": _packed_search(candidates) if candidates is not None and candidates.rows else [],
     }
+
+
+def _packed_search(candidates: Candidates) -> list[dict[str, str]]:
+    """The rows of the search, as text, without what none of them has; the sheet has the reasons."""
+    rows = candidates.table()
+    shown = [key for key in rows[0] if key != "why" and any(row[key] != "–" for row in rows)]
+    return [{key: row[key] for key in shown} for row in rows]
 
 
 def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
@@ -126,21 +138,33 @@ def save_report(bench: Bench, request: Request) -> None:
     if state.results is None:
         raise MeasureError("Nothing was measured yet; write the report once it is.")
     path = Path(f"{_file_name(state)}-results.html")
-    write_text(path, report_page(state.results, state.recipe))
+    write_text(path, report_page(state.results, state.recipe, state.record("candidates")))
     bench.session.show(TAKEN, f"saved: {path.name}")
 
 
-def report_page(results: Results, recipe: Recipe) -> str:
-    """Everything tried as an HTML page: the figure, the table, the recipe and its code."""
-    parts = [
-        f"<h1>{html.escape(results.title)}</h1>",
-        f"<figure>{figure(results).svg()}</figure>",
-        results._repr_html_(),
+def report_page(results: Results, recipe: Recipe, candidates: Candidates | None = None) -> str:
+    """Everything tried as an HTML page: the figure, the recipe and its code, the tables."""
+    drawing = figure(results)
+    drawing.suptitle("")  # the page's heading says it
+    drawing.set_label("everything tried: latency, and accuracy by latency")
+    chosen = [
         f"<h2>The chosen recipe: {html.escape(recipe.label)}</h2>",
         f"<pre>{html.escape(recipe.to_text())}</pre>",
+        "<h2>The same in Python</h2>",
         f"<pre>{html.escape(recipe.as_code())}</pre>",
     ]
-    return offline_page(results.title, "".join(parts))
+    parts = [
+        f"<h1>{html.escape(results.title)}</h1>",
+        f'<div class="pair"><figure>{drawing.svg()}</figure><div>{"".join(chosen)}</div></div>',
+        _section("Everything tried", results),
+        _section("What the search measured", candidates) if candidates else "",
+    ]
+    return offline_page(f"{results.workload} · results", "".join(parts))
+
+
+def _section(heading: str, record: Results | Candidates) -> str:
+    table = html_table((), record.table(), record.text_columns, record.is_bold)
+    return f'<h2>{heading}</h2><div class="table">{table}</div>'
 
 
 def _file_name(state: State) -> str:
@@ -160,7 +184,7 @@ SECTION = Section(
     tab="results",
     is_wide=True,
     is_always_shown=True,
-    sources=lambda state: (state.results, state.record(MARKED)),
+    sources=lambda state: (state.results, state.record(MARKED), state.record("candidates")),
     state=_state,
     requests={
         "compare_results": compare_results,
