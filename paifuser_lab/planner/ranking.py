@@ -83,7 +83,7 @@ def _loss(row: Candidate) -> float:
 
 def _why_lost(row: Candidate, goal: SearchGoal, baseline: Measurement | None) -> str | None:
     if goal in ("latency", "throughput"):
-        return f"slower: {row.sentence.partition(' · ')[2]}" if row.word == "slower" else None
+        return f"slower: {row.effect}" if row.word == "slower" else None
     field = "size_bytes" if goal == "size" else "peak_bytes"
     before, now = getattr(baseline, field, None), getattr(row, field)
     if now is None:

@@ -288,7 +288,7 @@ class _Search:
     def _record(self, *, is_done: bool = False) -> Candidates:
         base = self.measured[self.measured.baseline] if self.measured else None
         options = self.options
-        return Candidates(
+        record = Candidates(
             workload=self.work.name,
             goal=options.goal,
             metric_drop=options.metric_drop,
@@ -308,6 +308,7 @@ class _Search:
             baseline_peak_bytes=base.peak_bytes if base else None,
             rows=self._ranked(),
         )
+        return record.with_baseline(base.latency_ms) if base and base.latency_ms else record
 
     def _note(self) -> str:
         """What the seconds did not suffice for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from .quality import Quality
+from .quality import Quality, times
 from .record import Record
 from .table import TableRecord
 from .text import counted, readable_bytes, readable_ms
@@ -45,6 +45,25 @@ class Candidate(Record):
     size_bytes: int | None = None
     peak_bytes: int | None = None
     rounds: int = 0
+
+    def with_baseline(self, latency_ms: float) -> Candidate:
+        """The candidate with this latency of the unchanged model, its own by its speed-up."""
+        if self.speedup is None or self.before_ms == latency_ms:
+            return self
+        now, rate = latency_ms / self.speedup, self.per_second
+        return self.model_copy(
+            update={
+                "before_ms": latency_ms,
+                "latency_ms": now,
+                "per_second": rate and rate * (self.latency_ms or now) / now,
+                "sentence": f"{times(latency_ms, self.speedup)} · {self.effect}",
+            }
+        )
+
+    @property
+    def effect(self) -> str:
+        """The speed-up in words, without the latencies that it was measured from."""
+        return self.sentence.partition(" · ")[2]
 
     def value(self, goal: SearchGoal) -> float | None:
         """What the goal minimises; None where it is not known."""
@@ -92,6 +111,17 @@ class Candidates(TableRecord):
         """The first of the ranked; None while nothing is ranked."""
         return self.ranked[0] if self.ranked else None
 
+    def with_baseline(self, latency_ms: float) -> Candidates:
+        """The candidates with one latency of the unchanged model: each was timed in turn with it,
+        so that its speed-up is known, and the machine drifts between them. Itself if that is so
+        already.
+        """
+        rows = tuple(row.with_baseline(latency_ms) for row in self.rows)
+        is_same = all(new is old for new, old in zip(rows, self.rows, strict=True))
+        if is_same and self.baseline_ms == latency_ms:
+            return self
+        return self.model_copy(update={"rows": rows, "baseline_ms": latency_ms})
+
     def __getitem__(self, label: str) -> Candidate:
         for row in self.rows:
             if row.label == label:
@@ -124,7 +154,7 @@ class Candidates(TableRecord):
             {
                 "change": row.label if row.rank is None else f"{row.rank}. {row.label}",
                 "ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
-                "effect": row.sentence.partition(" · ")[2] or "–",
+                "effect": row.effect or "–",
                 "output error": "–" if row.relative_error is None else f"{row.relative_error:.1e}",
                 self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
                 "size": readable_bytes(row.size_bytes),

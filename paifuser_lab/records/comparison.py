@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field
 
@@ -58,6 +59,19 @@ class Measurement(Record):
     )
     failure: str | None = None
 
+    def taking(self, latency_ms: float) -> Measurement:
+        """The row with all its times scaled to a latency."""
+        if self.latency_ms is None or math.isclose(self.latency_ms, latency_ms):
+            return self
+        scale = latency_ms / self.latency_ms
+        times: dict[str, Any] = {"latency_ms": latency_ms}
+        if self.spread_ms is not None:
+            times["spread_ms"] = tuple(ms * scale for ms in self.spread_ms)
+        for name in ("best_ms", "cpu_ms"):
+            if (ms := getattr(self, name)) is not None:
+                times[name] = ms * scale
+        return self.model_copy(update=times)
+
 
 class Comparison(Record):
     """A baseline and its variants, timed in turn on one machine."""
@@ -85,6 +99,14 @@ class Comparison(Record):
             return verdict(None, row.latency_ms, None, None)
         before = self[self.baseline].latency_ms
         return verdict(before, row.latency_ms, row.speedup, row.speedup_interval, self.quality)
+
+    def with_baseline(self, latency_ms: float) -> Comparison:
+        """The comparison with this latency of the baseline; each other row's is that over its
+        speed-up, which was measured in turn. Itself if that is so already.
+        """
+        rows = tuple(row.taking(latency_ms / (row.speedup or 1.0)) for row in self.rows)
+        is_same = all(new is old for new, old in zip(rows, self.rows, strict=True))
+        return self if is_same else self.model_copy(update={"rows": rows})
 
     @property
     def best(self) -> Measurement:

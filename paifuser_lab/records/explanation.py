@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     import pandas
 
 Basis = Literal["measured", "mostly measured", "estimated"]
+# a saving is measured on layers that run alone; in the model only a comparison measures it
+WORDS: dict[Basis, str] = {
+    "measured": "timed alone",
+    "mostly measured": "mostly timed alone",
+    "estimated": "estimated",
+}
 
 
 class Reason(Record):
@@ -43,14 +49,19 @@ class Reason(Record):
             return label
         word = "saves" if self.saves_ms >= 0 else "costs"
         around = f" ± {self.error_ms:.2g}" if self.error_ms is not None else ""
-        return f"{label} {word} about {abs(self.saves_ms):.3g}{around} ms ({self.basis})"
+        return f"{label} {word} about {abs(self.saves_ms):.3g}{around} ms ({self.known})"
 
     @property
     def certainty(self) -> str:
         """How the saving is known, and how far it is usually off: 'estimated ± 30 %'."""
         if not self.error_ms or not self.saves_ms:
-            return self.basis or ""
-        return f"{self.basis} ± {readable_share(self.error_ms / abs(self.saves_ms))}"
+            return self.known
+        return f"{self.known} ± {readable_share(self.error_ms / abs(self.saves_ms))}"
+
+    @property
+    def known(self) -> str:
+        """How the saving is known, in words; '' if it is not."""
+        return WORDS[self.basis] if self.basis else ""
 
     @property
     def without_step(self) -> Reason:

@@ -88,6 +88,20 @@ class LayerProfile(Record):
         default={}, description="why a figure is not known, by its name: self_ms, peak_bytes …"
     )
 
+    def scaled(self, scale: float) -> LayerProfile:
+        """The row with its times scaled; what the machine could do at best stays."""
+        names = ("self_ms", "total_ms", "overhead_ms", "backward_self_ms", "backward_total_ms")
+        times = {name: ms * scale for name in names if (ms := getattr(self, name)) is not None}
+        spans = {
+            name: tuple(ms * scale for ms in getattr(self, name))
+            for name in ("self_spread_ms", "total_spread_ms")
+        }
+        parts = {
+            name: tuple(part.model_copy(update={"ms": part.ms * scale}) for part in inside)
+            for name, inside in (("operators", self.operators), ("kernels", self.kernels))
+        }
+        return self.model_copy(update={**times, **spans, **parts})
+
     @property
     def depth(self) -> int:
         """The depth in the module tree; 0 is the model itself."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -44,6 +45,10 @@ class ProfileTree(Record):
     )
     failure: str | None = None
     failed_layer: str | None = None
+    rows_share: float | None = Field(
+        default=None,
+        description="the sum of the rows over the latency, before both were scaled to another one",
+    )
 
     def __getitem__(self, layer: str) -> LayerProfile:
         if layer not in self._by_name:
@@ -84,7 +89,29 @@ class ProfileTree(Record):
         """The sum of all rows over the unprofiled model's latency: 1 if nothing is lost or counted
         twice.
         """
+        if self.rows_share is not None:
+            return self.rows_share
         return self.total_ms / self.latency_ms if self.latency_ms else 1.0
+
+    def taking(self, latency_ms: float) -> Self:
+        """The profile of a latency that was measured elsewhere, such as by a comparison: each layer
+        keeps its share of it. Itself if it has that latency already.
+        """
+        if not self.total_ms or math.isclose(self.total_ms, latency_ms):
+            return self
+        rows, whole = latency_ms / self.total_ms, latency_ms / (self.latency_ms or latency_ms)
+        low, high = self.latency_spread_ms
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(
+            **fields
+            | {
+                "latency_ms": latency_ms,
+                "latency_spread_ms": (low * whole, high * whole),
+                "rounds_ms": tuple(ms * whole for ms in self.rounds_ms),
+                "layers": tuple(row.scaled(rows) for row in self.layers),
+                "rows_share": self.rows_to_latency,
+            }
+        )
 
     def costliest(self, count: int = 3) -> tuple[LayerProfile, ...]:
         """The layers with the largest self time."""
@@ -139,15 +166,24 @@ class ProfileTree(Record):
         )
         if self.engine and len(self.layers) > 1:
             return (
-                f"rows add up to {self.rows_to_latency:.1%} of the untouched model's "
-                f"{self.latency_ms:.3g} ms; they are from {self.engine}'s own profile of a second "
+                f"{self._sum}; they are from {self.engine}'s own profile of a second "
                 f"session, which took {slower}, and {self.watching_us:.3g} µs a node were taken "
                 f"out{self._caution}"
             )
         return (
-            f"rows add up to {self.rows_to_latency:.1%} of the untouched model's "
-            f"{self.latency_ms:.3g} ms; while profiling it took "
-            f"{slower}, and {self.watching_us:.2g} µs a call were taken out{self._caution}"
+            f"{self._sum}; while profiling it took {slower}, and {self.watching_us:.2g} µs a call "
+            f"were taken out{self._caution}"
+        )
+
+    @property
+    def _sum(self) -> str:
+        """How well the rows add up; where they were scaled, to what."""
+        if self.rows_share is None:
+            of = f"{self.latency_ms:.3g} ms"
+            return f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {of}"
+        return (
+            f"rows are shares of the {self.latency_ms:.3g} ms that were measured without watching "
+            f"layers; as profiled they added up to {self.rows_share:.1%} of the untouched model"
         )
 
     @property

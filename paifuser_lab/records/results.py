@@ -32,6 +32,10 @@ class ResultRow(Record):
     before_ms: float | None = Field(default=None, description="the baseline, timed in turn with it")
     speedup: float | None = None
     speedup_interval: Range | None = None
+    drift_ms: Range | None = Field(
+        default=None,
+        description="of the unchanged model: its fastest and slowest timing, where they lie apart",
+    )
     metric: float | None = None
     relative_error: float | None = None
     size_bytes: int | None = None
@@ -45,14 +49,22 @@ class ResultRow(Record):
     def verdict(self) -> Verdict:
         """Whether it is faster than the unchanged model, if that can be told."""
         if not self.number:
-            return verdict(None, self.latency_ms, None, None)
+            known = verdict(None, self.latency_ms, None, None)
+            if self.drift_ms is None:
+                return known
+            low, high = map(readable_ms, self.drift_ms)
+            return known._replace(sentence=f"{known.sentence} · drifted from {low} to {high}")
         return verdict(
             self.before_ms, self.latency_ms, self.speedup, self.speedup_interval, self.quality
         )
 
     @property
     def likely_ms(self) -> Range | None:
-        """The latencies that the interval of the speed-up allows; None of an unusable one."""
+        """The latencies that the interval of the speed-up allows, None of an unusable one; of the
+        unchanged model, those between which it drifted.
+        """
+        if self.drift_ms is not None:
+            return self.drift_ms
         if self.latency_ms is None or not self.speedup or self.speedup_interval is None:
             return None
         low, high = self.speedup_interval

@@ -76,7 +76,7 @@ class SideBySide(Record):
         if self.predicted is None or self.predicted.saves_ms is None:
             return ""
         return (
-            f"predicted {_change(self.predicted.saves_ms)} ms ({self.predicted.basis}), achieved "
+            f"predicted {_change(self.predicted.saves_ms)} ms ({self.predicted.known}), achieved "
             f"{_change(self.achieved_ms)} ms"
         )
 

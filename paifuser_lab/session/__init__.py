@@ -2,6 +2,8 @@
 
 session   what a caller does: choose, undo, query, measure again
 jobs      what the worker does: apply, measure and profile recipes, run queries
+kept      the records that are kept, all with one latency of the unchanged model
+baseline  that latency, of all comparisons that timed it
 history   undo, redo, and the cached records of each recipe
 tried     a row for each recipe that was measured or failed
 queries   what a view can request: sensitivity, importance, coupling, allocation and others

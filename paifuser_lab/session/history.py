@@ -5,6 +5,7 @@ records.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ..recipe import Recipe
@@ -100,6 +101,15 @@ class RecordCache(Generic[T]):
         records.move_to_end(recipe.digest)
         while len(records) > MAX_RECORDS:
             del records[next(digest for digest in records if digest != first)]
+
+    def restate(self, change: Callable[[str, T], T]) -> None:
+        """Replace each record by what `change` makes of it and of its recipe's digest."""
+        for digest, record in self._records.items():
+            self._records[digest] = change(digest, record)
+
+    def of_digest(self, digest: str) -> T | None:
+        """The record of the recipe with this digest; None if it is not cached."""
+        return self._records.get(digest)
 
     def drop(self, recipe: Recipe) -> None:
         """Remove the record of a recipe."""

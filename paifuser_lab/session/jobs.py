@@ -18,16 +18,16 @@ from ..measure import faster_threads
 from ..profiler import profile
 from ..profiler.recording import wake_profiler
 from ..recipe import Recipe
-from ..records import Comparison, Profile
+from ..records import Comparison
 from ..variant import Variant, apply, kept_variant
 from ..workload import Workload, workload_of
-from .first_profile import keep_profile, kept_profile
-from .history import History, RecordCache
+from .first_profile import keep_profile
+from .kept import SessionRecords
 from .queries import QUERIES, QueryContext
 from .quiet import QUIET_SAMPLES, wait_until_quiet
-from .state import RECORDS, Refused, State, known_records
-from .tried import Tried, measured_row
-from .worker import StateWorker, each_second, error_message
+from .state import Refused, State, known_records
+from .tried import measured_row
+from .worker import each_second, error_message
 
 ROUNDS = 30
 SECONDS = 10.0
@@ -39,27 +39,20 @@ NEVER_QUIET = (
 )
 
 
-class SessionJobs(StateWorker):
-    """A session's recipe, records and jobs, without the methods that a caller uses."""
+class SessionJobs(SessionRecords):
+    """A session's recipe and jobs, without the methods that a caller uses."""
 
     def __init__(self, work: Workload, *, rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
         self.work = work = workload_of(work)
         self._own = work.copied()  # what the worker runs: the original may be trained in a cell
         self.rounds, self.seconds = rounds, seconds
-        self._history = History(Recipe(workload=work.loaded_as))
-        self._comparisons = RecordCache[Comparison](self._history)
-        self._profiles = RecordCache[Profile](self._history)
-        self.tried = Tried(self._history.first, self._profiles)
         self._version = 0  # of the last choice; work on an older version stops
         self._is_again = False  # to be measured though it was; the known figures stay until then
         self._is_waiting = False  # for a quiet machine, to measure again
         self._has_choice = True  # to apply and measure; the unchanged model comes first
         # the queries to run: seconds and options of each
         self._queries: dict[str, tuple[float, dict[str, Any]]] = {}
-        self._records: dict[str, Any] = dict.fromkeys(RECORDS)
-        self._kept = kept = kept_profile(work)
-        first = State(self._history.first, baseline=kept, profile=kept, status="applying")
-        super().__init__(first, name=f"session of {work.name}")
+        super().__init__(work)
         wake_profiler()
         with self._lock:
             self._start()
@@ -82,7 +75,7 @@ class SessionJobs(StateWorker):
                 self._kept_variant(recipe),
                 known,
                 self._baseline,
-                self._profiles.get(recipe) if len(recipe) else self._baseline,
+                self._current_profile,
                 **known_records(self._records),
                 status="waiting" if self._is_waiting else "applying",  # as the worker will
                 others=self._load.shares,
@@ -92,10 +85,9 @@ class SessionJobs(StateWorker):
         )
         self._start()
 
-    @property
-    def _baseline(self) -> Profile | None:
-        """The profile of the unchanged model; that of an earlier session until there is one."""
-        return self._profiles.get(self._history.first) or self._kept
+    def _set(self, state: State) -> None:
+        """Set a state with all that waits in it."""
+        super()._set(replace(state, queued=tuple(self._queries)))
 
     def _kept_variant(self, recipe: Recipe) -> Variant | None:
         """The recipe's variant, if its model is still in the cache (the only place that keeps
@@ -103,16 +95,6 @@ class SessionJobs(StateWorker):
         """
         variant = kept_variant(self._own, recipe)
         return None if variant is None else replace(variant, work=self.work)
-
-    def _set(self, state: State) -> None:
-        """Set a state with everything tried so far and all that waits in it."""
-        results = self.tried.results(self.work.name, state.recipe)
-        super()._set(replace(state, results=results, queued=tuple(self._queries)))
-
-    def _show(self, name: str, record: Any) -> None:
-        with self._lock:
-            self._records[name] = record
-            self._set(self._state.with_record(name, record))
 
     def _update(self, version: int, **changes: Any) -> bool:
         """Change the state; False if this version is no longer the current one."""
@@ -182,15 +164,14 @@ class SessionJobs(StateWorker):
             known = self._comparisons.get(recipe)
             is_current = self._update(version, status="measuring", variant=shown, total=self.rounds)
             if is_current and (known is None or again):
-                known = self._measure(variant, version) or known
-            # a stopped measurement is kept, one superseded by a newer choice is not
-            if known is not None and not (known.is_interrupted and self._has_choice):
-                with self._lock:
-                    self._comparisons.put(recipe, known)
-                    self.tried.put(recipe, known)
-                    if self._is_withdrawn(recipe, known):
+                measured = self._measure(variant, version)
+                # a stopped measurement is kept, one superseded by a newer choice is not
+                if not (measured.is_interrupted and self._has_choice):
+                    self._keep(recipe, measured)
+                    if self._is_withdrawn(recipe, measured):
                         return
-                self._update(version, comparison=known)
+            known = self._comparisons.get(recipe)
+            self._update(version, comparison=known)
             self._profile(recipe, version, variant if len(recipe) else self._own)
             self._profile(self._history.first, version, self._own)
             self._finish(version, variant=shown, **({"comparison": known} if known else {}))
@@ -207,11 +188,11 @@ class SessionJobs(StateWorker):
         if record is None:
             self._update(version, status="profiling", done=0, total=0)
             record = profile(subject, seconds=PROFILE_S)
-            with self._lock:
-                self._profiles.put(recipe, record)
-                self.tried.update()
             if not len(recipe):
                 keep_profile(self._own, record)
+            with self._lock:
+                self._profiles.put(recipe, self._in_proportion(recipe.digest, record))
+                self.tried.update()
         shown = self._profiles.get(self._history.current)
         self._update(version, profile=shown, baseline=self._baseline)
 
@@ -227,12 +208,15 @@ class SessionJobs(StateWorker):
             should_stop=lambda: version != self._version,
             on_round=partial(self._show_round, version),
         )
+        with self._lock:
+            self.baseline.add(quick, is_rough=True)
+            self._restate()
         self._update(version, comparison=quick)
 
     def _show_round(self, version: int, done: int, so_far: Comparison) -> None:
         self._update(version, done=done, comparison=so_far)
 
-    def _measure(self, variant: Variant, version: int) -> Comparison | None:
+    def _measure(self, variant: Variant, version: int) -> Comparison:
         """Time the variant against the baseline; a newer choice ends it and discards what was
         measured.
         """

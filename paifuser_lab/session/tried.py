@@ -9,6 +9,7 @@ from ..errors import PaifuserError
 from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Comparison, Limit, Measurement, Profile, ResultRow, Results
+from .baseline import Baseline
 from .history import RecordCache
 
 
@@ -24,9 +25,10 @@ class Trial:
 class Tried:
     """The trials in their order; one that is measured again keeps its number."""
 
-    def __init__(self, first: Recipe, profiles: RecordCache[Profile]) -> None:
+    def __init__(self, first: Recipe, profiles: RecordCache[Profile], baseline: Baseline) -> None:
         self._trials = {first.digest: Trial(first)}
         self._profiles = profiles
+        self._baseline = baseline
         self._record: Results | None = None
 
     def put(self, recipe: Recipe, comparison: Comparison) -> None:
@@ -96,16 +98,14 @@ class Tried:
         numbers = {digest: number for number, digest in enumerate(self._trials)}
         chosen = numbers.get(current.digest)
         if self._record is None or self._record.current != chosen:
-            known = self._first_comparison
-            newest = trials[chosen].comparison if chosen is not None else None
-            first = newest or trials[0].comparison or known
+            known = next(iter(self._comparisons), None)
             self._record = Results(
                 workload=workload,
                 machine=known.machine if known else machine_label(),
                 metric_name=known.metric_name if known else None,
                 current=chosen,
                 rows=tuple(
-                    self._row(number, trial, trial.comparison if number else first)
+                    self._row(number, trial) if number else self._first_row(trial)
                     for number, trial in enumerate(trials)
                 ),
             )
@@ -116,15 +116,37 @@ class Tried:
         self._record = None
 
     @property
-    def _first_comparison(self) -> Comparison | None:
-        return next((trial.comparison for trial in self._trials.values() if trial.comparison), None)
+    def _comparisons(self) -> list[Comparison]:
+        return [trial.comparison for trial in self._trials.values() if trial.comparison]
 
-    def _row(self, number: int, trial: Trial, comparison: Comparison | None) -> ResultRow:
-        """A row; that of the unchanged model is from the comparison that the headline shows, since
-        every comparison times it too.
-        """
+    def _first_row(self, trial: Trial) -> ResultRow:
+        """The row of the unchanged model: as the comparison timed it whose latency is shown."""
+        row, compared = self._named(0, trial), self._baseline.comparison
+        if compared is None:
+            return row
+        measured = compared[compared.baseline]
+        metrics = (one[one.baseline].metric for one in self._comparisons)
+        return row.model_copy(
+            update=_figures(measured, compared)
+            | {
+                "speedup": 1.0,
+                "speedup_interval": None,
+                "relative_error": 0.0,
+                "drift_ms": self._baseline.drift_ms,
+                "metric": next((value for value in metrics if value is not None), None),
+            }
+        )
+
+    def _row(self, number: int, trial: Trial) -> ResultRow:
+        row, compared = self._named(number, trial), trial.comparison
+        if compared is None:
+            return row
+        compared = self._baseline.stated(compared)
+        return row.model_copy(update=_figures(measured_row(compared), compared))
+
+    def _named(self, number: int, trial: Trial) -> ResultRow:
         recipe = trial.recipe
-        row = ResultRow(
+        return ResultRow(
             number=number,
             label=recipe.label if number else "As it came",
             steps=tuple({step.kind: step.options} for step in recipe),
@@ -132,11 +154,6 @@ class Tried:
             failure=trial.failure,
             has_profile=recipe in self._profiles,
         )
-        if comparison is None:
-            return row
-        baseline = comparison[comparison.baseline]
-        measured = measured_row(comparison) if number else baseline
-        return row.model_copy(update=_figures(measured, baseline, comparison))
 
 
 def _rounded_up(value: float) -> float:
@@ -149,21 +166,18 @@ def measured_row(comparison: Comparison) -> Measurement:
     return next((row for row in comparison.rows if row.steps), comparison[comparison.baseline])
 
 
-def _figures(
-    measured: Measurement, baseline: Measurement, comparison: Comparison
-) -> dict[str, object]:
+def _figures(measured: Measurement, compared: Comparison) -> dict[str, object]:
     """The fields of a result that a comparison's row has."""
-    is_first = measured is baseline
     return {
         "latency_ms": measured.latency_ms,
-        "before_ms": baseline.latency_ms,
-        "speedup": 1.0 if is_first else measured.speedup,
-        "speedup_interval": None if is_first else measured.speedup_interval,
+        "before_ms": compared[compared.baseline].latency_ms,
+        "speedup": measured.speedup,
+        "speedup_interval": measured.speedup_interval,
         "metric": measured.metric,
-        "relative_error": 0.0 if is_first else measured.relative_error,
+        "relative_error": measured.relative_error,
         "size_bytes": measured.size_bytes,
         "peak_bytes": measured.peak_bytes,
-        "quality": comparison.quality,
+        "quality": compared.quality,
         "refused": measured.refused,
         "failure": measured.failure,
     }

@@ -7,6 +7,7 @@ from typing import Any
 from ..profiler import explain
 from ..recipe import Recipe
 from ..records import (
+    Candidate,
     Candidates,
     Comparison,
     LayerProfile,
@@ -16,13 +17,18 @@ from ..records import (
     readable_bytes,
     readable_count,
 )
+from ..records.text import readable_ratio
 from ..session.state import State
 
 MAX_OFFERS = 4
 
 
-def layer_details(profile: Profile, layer: str, baseline: Profile | None) -> dict[str, Any]:
-    """Facts and reasons of a layer, or of the whole model if none is selected."""
+def layer_details(
+    profile: Profile, layer: str, baseline: Profile | None, candidates: Candidates | None = None
+) -> dict[str, Any]:
+    """Facts and reasons of a layer, or of the whole model if none is selected; of a step that a
+    search has measured, what it measured.
+    """
     row = profile.get(layer) or (baseline.get(layer) if baseline else None)
     if row is None:
         return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
@@ -38,8 +44,7 @@ def layer_details(profile: Profile, layer: str, baseline: Profile | None) -> dic
         "title": explanation.title,
         "facts": _facts(row),
         "reasons": [
-            {"sentence": reason.sentence, "advice": _advice(reason), "step": reason.step}
-            for reason in explanation.reasons
+            _shown(reason, candidates, is_whole=not layer) for reason in explanation.reasons
         ],
         "point": {
             "intensity": row.intensity,
@@ -61,7 +66,7 @@ def offers(state: State) -> list[dict[str, Any]]:
         return []
     candidates = state.record("candidates")
     if candidates is not None and candidates.ranked:
-        return _ranked_offers(candidates, profile, state)
+        return _searched_offers(candidates, state.recipe)
     if len(profile) == 1:
         return []
     return [
@@ -78,66 +83,59 @@ def offers(state: State) -> list[dict[str, Any]]:
     ]
 
 
-def _ranked_offers(candidates: Candidates, profile: Profile, state: State) -> list[dict[str, Any]]:
-    """The candidates that one step makes (besides folding, which engines do themselves), with what
-    they save of the current profile.
+def _searched_offers(candidates: Candidates, recipe: Recipe) -> list[dict[str, Any]]:
+    """The candidates that one step makes and that are faster, with the speed-up that the search
+    measured.
     """
-    before = state.baseline or profile
-    shown = []
-    for row in candidates.ranked:
-        main = [step for step in row.steps if "fold" not in step] or list(row.steps)
-        saves = profile.total_ms - before.total_ms / row.speedup if row.speedup else 0.0
-        is_taken = _is_taken(main[0], state.recipe)
-        if len(main) > 1 or (saves <= 0 and not is_taken):
-            continue
-        shown.append(
-            {
-                "label": row.label,
-                "step": main[0],
-                "saves_ms": saves,
-                # the click adds the step to a recipe that it was not measured with
-                "basis": "measured alone" if len(state.recipe) else "measured",
-                "why": f"{row.why}: {row.sentence}",
-                "is_taken": is_taken,
-            }
-        )
-    return shown[:MAX_OFFERS]
-
-
-def as_measured(offers: list[dict[str, Any]], state: State) -> list[dict[str, Any]]:
-    """Scale the offers' savings to the measured latency: a profile taken on a busy machine would
-    overstate them.
-    """
-    compared, profile = state.comparison, state.profile or state.baseline
-    now = (
-        None
-        if compared is None
-        else current(compared)
-        if len(state.recipe)
-        else compared[compared.baseline]
-    )
-    if (
-        state.is_busy
-        or profile is None
-        or now is None
-        or not now.latency_ms
-        or now.latency_ms >= profile.total_ms
-    ):
-        return offers
-    share = now.latency_ms / profile.total_ms
     return [
-        offer | {"saves_ms": offer["saves_ms"] and offer["saves_ms"] * share} for offer in offers
-    ]
+        {
+            "label": row.label,
+            "step": step,
+            "effect": f"{readable_ratio(row.speedup or 1.0)} × {row.word}",
+            # the click adds the step to a recipe that it was not measured with
+            "basis": "as the only step" if len(recipe) else "measured",
+            "why": f"{row.why}: {row.sentence}",
+            "is_taken": _is_taken(step, recipe),
+        }
+        for row in candidates.ranked
+        if row.word == "faster" and (step := _only_step(row)) is not None
+    ][:MAX_OFFERS]
+
+
+def _only_step(row: Candidate) -> dict[str, dict[str, Any]] | None:
+    """The step of a candidate that has one, besides folding, which engines do themselves."""
+    main = [step for step in row.steps if "fold" not in step] or list(row.steps)
+    return main[0] if len(main) == 1 else None
+
+
+def _searched(step: dict[str, dict[str, Any]], candidates: Candidates | None) -> Candidate | None:
+    """What a search measured of a step; None if it did not measure it."""
+    rows = candidates.rows if candidates is not None else ()
+    return next((row for row in rows if row.speedup and _only_step(row) == step), None)
+
+
+def _shown(reason: Reason, candidates: Candidates | None, *, is_whole: bool) -> dict[str, Any]:
+    """A reason with its step, and what that is expected to save; where a search has measured the
+    step in the model, what it measured, and no offer of one that is not faster.
+    """
+    shown = {"sentence": reason.sentence, "advice": "", "step": reason.step}
+    if reason.step is None:
+        return shown
+    label, row = Recipe([reason.step])[0].label, _searched(reason.step, candidates)
+    if row is None:
+        return shown | {"advice": reason.advised(label)}
+    if is_whole:
+        shown["sentence"] = f"{row.why[:1].upper()}{row.why[1:]}."
+    is_offered = row.word == "faster"
+    return shown | {
+        "advice": f"{label}: {row.effect} in the whole model",
+        "step": reason.step if is_offered else None,
+    }
 
 
 def current(compared: Comparison) -> Measurement | None:
     """The measurement of the recipe; None if only the baseline was measured."""
     return next((row for row in compared.rows if row.steps), None)
-
-
-def _advice(reason: Reason) -> str:
-    """The step's label and its estimated saving."""
-    return reason.advised(Recipe([reason.step])[0].label) if reason.step else ""
 
 
 def _is_taken(offered: dict[str, dict[str, Any]], recipe: Recipe) -> bool:

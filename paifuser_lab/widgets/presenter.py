@@ -11,10 +11,11 @@ from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Measurement, Profile
 from ..records.quality import ADVICE
+from ..records.text import readable_ms
 from ..session.queries import QUERIES, subject_of
 from ..session.state import State
 from ..workload import Workload
-from .details import as_measured, current, layer_details, offers
+from .details import current, layer_details, offers
 from .panel import Panel
 from .section import Section, packed, sections
 from .tabs.layers import times_before
@@ -95,7 +96,9 @@ class Presenter:
     def detail(self, state: State, layer: str) -> dict[str, Any]:
         """Facts and reasons of a layer, or of the whole model if none is selected."""
         profile = state.profile or state.baseline
-        return layer_details(profile, layer, state.baseline) if profile is not None else {}
+        if profile is None:
+            return {}
+        return layer_details(profile, layer, state.baseline, state.record("candidates"))
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """The cached result of `make`, computed again only when one of its sources is another
@@ -140,7 +143,7 @@ class Presenter:
             else None,
             "can_undo": state.can_undo,
             "can_redo": state.can_redo,
-            "offers": as_measured(self.once("offers", lambda: offers(state), *sources), state),
+            "offers": self.once("offers", lambda: offers(state), *sources),
         }
 
     def _packed(self, section: Section, *sources: Any) -> dict[str, Any] | None:
@@ -209,21 +212,29 @@ def story(state: State) -> dict[str, Any] | None:
 def quality(state: State) -> dict[str, Any] | None:
     """How quiet the machine was during the measurement that is shown, in words."""
     known = state.comparison.quality if state.comparison else None
-    rows_share = state.profile.rows_to_latency if state.profile else None
     if known is None:
         return None
-    shown = known if rows_share is None else known.model_copy(update={"rows_share": rows_share})
     layers = state.profile.quality if state.profile else None
     rough = layers.disturbances if known.is_quiet and layers is not None else ()
     return {
         "state": known.state,
         "label": "Quiet, layers are rough" if rough else known.label,
-        "reasons": [list(reason) for reason in shown.reasons]
-        + [["while layers were timed", phrase] for phrase in rough],
+        "reasons": [list(reason) for reason in known.reasons]
+        + [["while layers were timed", phrase] for phrase in rough]
+        + drift(state),
         "sentence": known.sentence,
         "advice": "" if known.is_quiet else ADVICE,
         "busiest": [[process.name, process.cores] for process in known.busiest],
     }
+
+
+def drift(state: State) -> list[list[str]]:
+    """Between which latencies the unchanged model was timed, where they lie apart."""
+    known = state.results[0].drift_ms if state.results else None
+    if known is None:
+        return []
+    low, high = map(readable_ms, known)
+    return [["as it came it drifted", f"from {low} to {high} ms"]]
 
 
 def queries(state: State) -> dict[str, dict[str, Any]]:

@@ -226,6 +226,7 @@ class Workbench(Panel):
         views = self.presenter.views(state)
         if views is not None:
             self.views = views
+            self._on_selected()  # a search replaces what was expected
         notes = ("code", "saved") if state.recipe == self._noted_of else ()
         kept = {key: self.state[key] for key in notes if key in self.state}
         self.state = self.presenter.state(state) | kept

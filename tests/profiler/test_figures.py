@@ -241,7 +241,7 @@ def test_labels_never_lie_on_each_other_where_there_is_room(dots):
 def test_side_by_side_shows_changes_with_their_sign_and_the_promise():
     shown = words(figure(PAIR))
     assert {"−4.000", "+1.000", "–"} <= set(shown)
-    assert "predicted −2.500 ms (measured), achieved −3.000 ms" in shown
+    assert "predicted −2.500 ms (timed alone), achieved −3.000 ms" in shown
     assert "same" not in shown and "1 more, together" in shown
     assert any("folded away" in tooltip for tooltip in figure(PAIR).hover.values())
 

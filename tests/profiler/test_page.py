@@ -176,7 +176,7 @@ def test_the_header_says_what_was_measured():
 
 def test_explanations_are_on_the_page_with_their_advice_and_only_if_there_are_any():
     text = html_report(PROFILE, [explained("a", "It is slow because.")])
-    assert "It is slow because." in text and "→ layout saves about 2 ms (measured)" in text
+    assert "It is slow because." in text and "→ layout saves about 2 ms (timed alone)" in text
     assert "would help" not in html_report(PROFILE)
 
 

@@ -489,7 +489,7 @@ def test_an_explanation_reads_well_everywhere_and_lets_no_html_through() -> None
     )
     assert str(explanation).startswith(
         "<b> (Conv<2d>): 1 ms, 10.0% of the time\n· "
-    ) and "→ layout saves about 0.5 ms (measured)" in str(explanation)
+    ) and "→ layout saves about 0.5 ms (timed alone)" in str(explanation)
     assert (
         "<b>: 2" in repr(explanation) and "&lt;b&gt; (Conv&lt;2d&gt;)" in explanation._repr_html_()
     )

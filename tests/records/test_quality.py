@@ -56,12 +56,12 @@ def test_a_busy_machine_says_why_and_who_and_what_to_do():
 @pytest.mark.parametrize(
     ("figures", "sentence"),
     [
-        ((4.5, 0.9, 4.9, (4.3, 5.4)), "4.50 → 0.900 ms · 4.9 × faster · likely 4.3–5.4"),
+        ((4.5, 0.9, 5.0, (4.3, 5.4)), "4.50 → 0.900 ms · 5.0 × faster · likely 4.3–5.4"),
         ((4.0, 8.0, 0.5, (0.4, 0.625)), "4.00 → 8.00 ms · 2.0 × slower · likely 1.6–2.5"),
         ((4.0, 4.0, 1.0, (0.95, 1.04)), "4.00 → 4.00 ms · no difference · likely 0.95–1.04 ×"),
         (
-            (4.0, 3.0, 1.3, (0.4, 2.2)),
-            "4.00 → 3.00 ms · cannot be told: 0.40–2.20 ×, too uncertain",
+            (4.0, 3.0, 1.25, (0.4, 2.2)),
+            "4.00 → 3.20 ms · cannot be told: 0.40–2.20 ×, too uncertain",
         ),
         ((None, 3.0, None, None), "3.00 ms"),
         ((4.0, None, None, None), "not measured"),

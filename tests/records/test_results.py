@@ -41,8 +41,8 @@ def test_a_verdict_is_given_only_where_interval_and_machine_allow_it(results):
     assert words == [
         "", "no difference", "faster", "faster", "faster", "faster", "", "faster"
     ]  # fmt: skip
-    assert results[2].verdict.sentence == "10.0 → 5.00 ms · 2.00 × faster · likely 1.90–2.10"
-    assert results[7].verdict.sentence == "10.0 → 5.00 ms · ≈ 2.00 × faster · likely 1.90–2.10"
+    assert results[2].verdict.sentence == "10.0 → 5.01 ms · 2.00 × faster · likely 1.90–2.10"
+    assert results[7].verdict.sentence == "10.0 → 5.01 ms · ≈ 2.00 × faster · likely 1.90–2.10"
     low, high = results[2].likely_ms
     assert low < 5.0 < high and results[0].likely_ms is None
 

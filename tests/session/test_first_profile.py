@@ -30,7 +30,10 @@ def test_the_next_session_of_the_same_model_begins_with_its_profile(monkeypatch)
     work = small()
     monkeypatch.setattr(Session, "_start", lambda self: None)
     second = Session(work, rounds=1, seconds=0.1)
-    assert second.state.profile == known == second.state.baseline
+    assert second.state.profile is second.state.baseline
+    assert [row.share for row in second.state.profile] == pytest.approx(
+        [row.share for row in known]
+    )
     assert second.state.profile.workload is work.name
     second.close()
 
@@ -77,5 +80,6 @@ def test_the_kept_profile_stays_when_a_recipe_is_chosen_at_once(monkeypatch):
     monkeypatch.setattr(Session, "_start", lambda self: None)
     second = Session(small(), rounds=1, seconds=0.1)
     second.choose("fold")
-    assert second.state.baseline == known and second.state.profile is None
+    assert second.state.baseline["head"].share == pytest.approx(known["head"].share)
+    assert second.state.profile is None
     second.close()

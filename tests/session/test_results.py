@@ -7,6 +7,7 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.session import Session
+from paifuser_lab.session.baseline import Baseline
 from paifuser_lab.session.tried import Tried
 from tests.support.models import Small, images
 
@@ -43,7 +44,9 @@ def test_the_unchanged_model_is_row_0_and_each_recipe_is_a_row(session):
 
 def test_the_unchanged_model_has_the_figures_of_the_first_comparison_it_was_in(session):
     comparison = session.state.comparison
-    tried = Tried(lab.Recipe([]), session._profiles)
+    baseline = Baseline()
+    baseline.add(comparison)
+    tried = Tried(lab.Recipe([]), session._profiles, baseline)
     tried.put(lab.Recipe(["fold"]), comparison)
     first = tried.results("small", lab.Recipe(["fold"]))[0]
     assert first.latency_ms == comparison[comparison.baseline].latency_ms and first.speedup == 1

@@ -1,5 +1,6 @@
 /** Why a layer, or a model, is not faster, and the steps that would help. */
 
+import { basisText } from "../shared/basis.js";
 import { fresh, h } from "../shared/dom.js";
 import { stepCode, stepText, untopical, worthText } from "./steps.js";
 
@@ -76,7 +77,7 @@ function advice(reason, step, wholeMs, choose) {
     { class: saves < 0 ? "pf-worth pf-is-bad" : "pf-worth pf-is-good" },
     worthText(reason.saves_ms, share),
   );
-  const basis = reason.basis ? h("small", { class: "pf-note" }, reason.basis) : null;
+  const basis = reason.basis ? h("small", { class: "pf-note" }, basisText(reason.basis)) : null;
   return h(
     "div",
     { class: "pf-suggestion" },

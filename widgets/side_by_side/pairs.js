@@ -1,5 +1,7 @@
 /** The layers of two profiles side by side, the largest changes first. No DOM. */
 
+import { basisText } from "../shared/basis.js";
+
 /**
  * @typedef {{ layer: string, kind_before?: string | null, kind_after?: string | null, before_ms:
  * number | null,
@@ -56,7 +58,7 @@ export function promiseOf(data) {
   return {
     predicted,
     achieved: data.before_ms - data.after_ms,
-    basis: data.predicted?.basis ?? "",
+    basis: basisText(data.predicted?.basis ?? ""),
   };
 }
 

@@ -84,8 +84,12 @@ export function offerText(offer) {
   return offer.is_taken && !offer.isPending ? "in use" : savingText(offer);
 }
 
-/** The saving of an offer: "−0.9 ms, estimated". @param {Offer} offer */
+/**
+ * The saving of an offer, "−0.9 ms, estimated", or what a search measured: "1.9 × faster, measured".
+ * @param {Offer} offer
+ */
 export function savingText(offer) {
+  if (offer.effect) return `${offer.effect}, ${offer.basis}`;
   if (offer.saves_ms === null || offer.saves_ms === undefined) return "";
   const size = `${offer.saves_ms < 0 ? "+" : "−"}${threeFigures(Math.abs(offer.saves_ms))} ms`;
   return offer.basis ? `${size}, ${offer.basis}` : size;

@@ -11,7 +11,8 @@
  *   advice: string, busiest: [string, number][] }} Quality
  * @typedef {{ label: string, kind?: string, why?: string, note?: string, error?: string | null,
  * isPending?: boolean, isLeaving?: boolean }} Chip
- * @typedef {{ label: string, step: any, saves_ms?: number | null, basis?: string, why?: string,
+ * @typedef {{ label: string, step: any, saves_ms?: number | null, effect?: string,
+ * basis?: string, why?: string,
  * is_taken?: boolean, isPending?: boolean }} Offer
  * @typedef {{ id: number, do: string, [key: string]: any }} Request
  * @typedef {{

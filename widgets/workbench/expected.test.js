@@ -100,6 +100,10 @@ test("an offer says what it saves and how that is known", () => {
   );
   assert.equal(savingText({ label: "", step: {}, saves_ms: -0.25 }), "+0.25 ms");
   assert.equal(savingText({ label: "", step: {}, saves_ms: null }), "");
+  assert.equal(
+    savingText({ label: "", step: {}, effect: "1.9 × faster", basis: "measured" }),
+    "1.9 × faster, measured",
+  );
 });
 
 test("a request that lies while nothing is done is overdue", () => {

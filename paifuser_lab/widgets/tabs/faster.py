@@ -70,7 +70,7 @@ def _limit(allowed: float, row: Candidate) -> Limit:
 
 
 def _why(row: Candidate) -> str:
-    return f"{row.why}; {row.sentence}" if row.sentence else row.why
+    return f"{row.why}; {row.effect}" if row.effect else row.why
 
 
 def _search(bench: Bench, request: Request) -> None:
