@@ -235,8 +235,7 @@ class Workbench(Panel):
         """Whether the page has these very profiles, of the variant and of the unchanged model: the
         table's times before and the selected layer's reasons are from the same two.
         """
-        pairs = zip(profiles, self._shown_profiles, strict=True)
-        return all(profile is shown for profile, shown in pairs)
+        return all(a is b for a, b in zip(profiles, self._shown_profiles, strict=True))
 
     @traitlets.observe("selected")
     def _on_selected(self, change: Any = None) -> None:
