@@ -54,8 +54,7 @@ class Options:
     metric_drop: Any = 0.01
     may_train: Any = False
     seconds: Any = 60.0
-    can_train: bool = False
-    """Whether the workload has data to train with."""
+    can_train: bool = False  # the workload has data to train with
 
     def check(self, work: Workload) -> None:
         """Raise unless a search of this workload can use them."""
