@@ -7,8 +7,10 @@ what is recorded. Built on TorchDispatchMode.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .tensors import tensors_in
 from .watch import watching
+
+# methods of a tensor that give Python its values without an operator
+READS_MEMORY = ("tolist", "numpy")
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
     )
     weights = {name: recorder.number(tensor) for name, tensor in named}
     recorder.fixed.update(weights.values())
-    with watching(model, enter, leave), torch.no_grad(), recorder:
+    with watching(model, enter, leave), torch.no_grad(), recorder, recorder.seeing_reads():
         output = run()
     outputs = frozenset(map(recorder.number, tensors_in(output)))
     return Graph(
@@ -145,6 +150,25 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
         return result
+
+    @contextmanager
+    def seeing_reads(self) -> Iterator[None]:
+        """Note where Python reads values that depend on the inputs from memory. A function mode
+        would see that too, but switch off the fast path of nn.TransformerEncoder.
+        """
+
+        def see(_frame: Any, event: str, called: Any) -> None:
+            if event == "c_call" and called.__name__ in READS_MEMORY:
+                tensor = called.__self__
+                if isinstance(tensor, Tensor) and self.number(tensor) not in self.fixed:
+                    self.branches = True
+
+        before = sys.getprofile()
+        sys.setprofile(see)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
 
 
 def _gives_values(func: Any, reads: list[Tensor]) -> bool:

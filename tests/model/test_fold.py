@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -432,8 +433,11 @@ class Skips(nn.Module):
         lambda self, x: not torch.equal(x, x.abs() - 1),
         lambda self, x: x[x > 0].numel() > 4,
         lambda self, x: len(x.flatten().gt(0).nonzero()) > 4,
+        lambda self, x: x.mean().tolist() > 0,
+        lambda self, x: x.detach().numpy().mean() > 0,
+        lambda self, x: np.asarray(x).mean() > 0,
     ],
-    ids=["value", "comparison", "mask", "nonzero"],
+    ids=["value", "comparison", "mask", "nonzero", "list", "numpy", "array"],
 )
 def test_a_norm_that_another_input_may_skip_stays(condition: Any) -> None:
     model, x = Skips(condition), torch.rand(2, 3, 6, 6) + 0.1
@@ -447,8 +451,13 @@ def test_a_norm_that_another_input_may_skip_stays(condition: Any) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    [lambda self, x: self.limit > 0, lambda self, x: x[torch.tensor([0])].shape[0] == 1],
-    ids=["a weight's value", "a shape that indices give"],
+    [
+        lambda self, x: self.limit > 0,
+        lambda self, x: self.limit.tolist() > 0,
+        lambda self, x: np.ones(2).tolist() == [1, 1],
+        lambda self, x: x[torch.tensor([0])].shape[0] == 1,
+    ],
+    ids=["a weight's value", "a weight's in a list", "an array's", "a shape that indices give"],
 )
 def test_a_branch_that_no_input_changes_does_not_hinder_folding(condition: Any) -> None:
     assert not folded(Skips(condition), images()).module.get_submodule("norm")._buffers
