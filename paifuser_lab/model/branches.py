@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from .graph import Graph
 from .watch import TRACING
 
 
@@ -41,21 +42,22 @@ class BlockTracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
 
-def always_follows(model: nn.Module, layer: str, after: str) -> bool:
+def always_follows(model: nn.Module, graph: Graph, layer: str, after: str) -> bool:
     """Whether the block around two layers gives the output of `layer` to `after` alone. A block
-    that branches on its input cannot be traced, and proves nothing.
+    that branches on its input cannot be traced, and one whose layers are called without it is not
+    run: neither proves anything.
     """
     block = _block_around(layer, after)
     module = model.get_submodule(block)
-    if "forward" in vars(module):
+    if "forward" in vars(module) or not graph.entries[block]:
         return False
     try:
         with TRACING:
-            graph = BlockTracer().trace(copy.copy(module))
+            traced = BlockTracer().trace(copy.copy(module))
     except Exception:  # a forward may raise anything where it gets fx's proxies
         return False
     start = len(block) + 1 if block else 0
-    makers, users = (_calls(graph, name[start:]) for name in (layer, after))
+    makers, users = (_calls(traced, name[start:]) for name in (layer, after))
     return len(makers) == 1 and len(users) == 1 and list(makers[0].users) == users
 
 

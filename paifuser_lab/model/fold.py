@@ -140,7 +140,7 @@ def _obstacle(
         return f"weights of '{layer}' or '{norm}' are shared"
     if len(graph.readers.get(operation.reads[0], ())) != 1 or operation.reads[0] in graph.outputs:
         return f"the output of '{layer}' is used elsewhere too"
-    if graph.branches and not always_follows(model, layer, norm):
+    if graph.branches and not always_follows(model, graph, layer, norm):
         return f"the model branches on values of its inputs, and one may use '{layer}' without it"
     return _shape_obstacle(model, graph, layer, operation)
 

@@ -480,6 +480,19 @@ def test_a_block_whose_forward_was_replaced_proves_nothing() -> None:
     assert "block.1" in planned(model, torch.rand(1, 3, 6, 6)).kept
 
 
+def test_a_block_whose_layers_are_called_without_it_proves_nothing() -> None:
+    class Indexes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.block[0](x)
+            return self.block[1](y) if x.mean() > 0 else y
+
+    assert "block.1" in planned(Indexes(), torch.rand(1, 3, 6, 6)).kept
+
+
 def test_an_output_that_the_block_uses_again_on_another_branch_stays() -> None:
     class Residual(nn.Module):
         def __init__(self) -> None:
