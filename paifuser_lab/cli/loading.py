@@ -52,6 +52,7 @@ def named(model: str, *, trust: bool, shapes: str = "") -> str:
     """The model's name with the shapes of its inputs; functions that the user names or trusts may
     be in the current folder.
     """
+    from ..loading.python_names import CodeName
     from ..loading.trust import names_function
 
     if trust or names_function(model):
@@ -62,7 +63,7 @@ def named(model: str, *, trust: bool, shapes: str = "") -> str:
         raise PaifuserError(
             f"{model} has inputs of its own; --input is for code of yours, as net.py:Net."
         )
-    return f"{model.partition('@')[0]}@{shapes}"
+    return CodeName.of(model).with_shapes(shapes)
 
 
 def model_of(recipe: Recipe, file: Path, *, trust: bool) -> str:

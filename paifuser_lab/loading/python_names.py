@@ -34,9 +34,13 @@ class CodeName(NamedTuple):
     @classmethod
     def of(cls, name: str) -> CodeName:
         """The parts of a name of code."""
-        whole, _, shapes = name.partition("@")
-        module, _, attribute = whole.rpartition(":")
+        module, _, rest = name.rpartition(":")
+        attribute, _, shapes = rest.partition("@")  # a folder's name may have one too
         return cls(module, attribute, shapes)
+
+    def with_shapes(self, shapes: str) -> str:
+        """The name with these shapes."""
+        return f"{self.module}:{self.attribute}@{shapes}"
 
     @property
     def file(self) -> Path | None:

@@ -38,8 +38,10 @@ def inferred_inputs(model: nn.Module) -> tuple[Inputs, str] | None:
 
 def _first_layer(model: nn.Module) -> tuple[str, nn.Module] | None:
     """The first module with weights of its own, and its name."""
-    own = ((name, module) for name, module in model.named_modules() if module._parameters)
-    return next(own, None)
+    for name, module in model.named_modules():
+        if next(module.parameters(False), None) is not None:  # a norm's weights may be None
+            return name, module
+    return None
 
 
 def _takes_one(forward: Callable[..., object]) -> bool:
@@ -87,8 +89,11 @@ def inputs_of_shapes(model: nn.Module, shapes: Sequence[tuple[int, ...]], seed: 
     random = torch.Generator().manual_seed(seed)
     first = _first_layer(model)
     layer = first[1] if first is not None else None
-    dtype = torch.float32 if layer is None else next(layer.parameters(False)).dtype
-    examples: list[Tensor] = [torch.randn(shape, generator=random).to(dtype) for shape in shapes]
+    like = torch.empty(()) if layer is None else next(layer.parameters(False))
+    examples: list[Tensor] = [
+        torch.randn(shape, generator=random).to(like.device, like.dtype) for shape in shapes
+    ]
     if isinstance(layer, nn.Embedding):
-        examples[0] = torch.randint(layer.num_embeddings, shapes[0], generator=random)
+        tokens = torch.randint(layer.num_embeddings, shapes[0], generator=random)
+        examples[0] = tokens.to(like.device)
     return Inputs(tuple(examples))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import paifuser_lab as lab
+from paifuser_lab.cli.loading import named
 from paifuser_lab.errors import FileError, MissingExtraError, UnknownModelError, WorkloadError
 from paifuser_lab.model.weights import save_weights, weights_hash
 
@@ -131,6 +132,15 @@ def test_a_file_is_named_with_what_in_it_makes_the_model(
     again = lab.load(f"../{here}.py:pair")
     assert type(again.model) is type(work.model) and again.inputs.tensors[0].shape == (1, 4)
     assert lab.load(str(folder / f"{here}.py:work")).name == "mine"
+
+
+def test_a_folder_s_name_may_have_an_at_sign(here: str) -> None:
+    folder = Path("me@home")
+    folder.mkdir()
+    Path(f"{here}.py").rename(folder / f"{here}.py")
+    name = named(f"{folder}/{here}.py:model", trust=False, shapes="5x3")
+    assert lab.load(name).inputs.tensors[0].shape == (5, 3)
+    assert named(name, trust=False, shapes="2x3") == f"{folder}/{here}.py:model@2x3"
 
 
 @pytest.mark.parametrize(

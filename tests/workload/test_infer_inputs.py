@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from paifuser_lab import Workload
 from paifuser_lab.errors import MissingInputsError, WorkloadError
+from paifuser_lab.workload import inputs_of_shapes
 
 
 class Digits(nn.Module):
@@ -46,6 +47,8 @@ class Two(nn.Module):
         (nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), None),
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(8)), (1, 8, 6)),
         (nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2)), (1, 512)),
+        (nn.Sequential(nn.BatchNorm2d(3, affine=False), nn.Conv2d(3, 2, 3)), (1, 3, 224, 224)),
+        (nn.BatchNorm2d(3, affine=False), None),
         (Two(), None),
         (nn.ReLU(), None),
         (nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2)), None),
@@ -77,6 +80,20 @@ def test_a_model_is_as_it_was_after_its_inputs_were_inferred() -> None:
     assert all(module.training for module in model.modules())
     norm = model[1]
     assert isinstance(norm, nn.BatchNorm2d) and norm.num_batches_tracked == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [
+        (nn.Linear(3, 2).double(), torch.float64),
+        (nn.BatchNorm1d(3, affine=False), torch.float32),
+        (nn.Embedding(9, 2), torch.int64),
+    ],
+)
+def test_inputs_of_shapes_are_where_the_model_is(model: nn.Module, dtype: torch.dtype) -> None:
+    (example,) = inputs_of_shapes(model.to("meta"), [(2, 3)], seed=0).tensors
+    device = "meta" if [*model.parameters()] else "cpu"
+    assert (example.dtype, example.device.type, example.shape) == (dtype, device, (2, 3))
 
 
 IMAGES = torch.rand(1, 3, 8, 6)
