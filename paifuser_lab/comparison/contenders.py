@@ -103,6 +103,13 @@ def baselines_of(work: Workload, choices: tuple[int, ...]) -> list[Contender]:
     ]
 
 
+def _is_of(own: Workload, work: Workload) -> bool:
+    """Whether a variant's workload is this one, also as a copy that states the preprocessing of a
+    saved folder.
+    """
+    return own.model is work.model and own.inputs is work.inputs
+
+
 def contenders_of(
     work: Workload, requested: Iterable[tuple[str, Variant | Recipe]], counts: tuple[int, ...]
 ) -> tuple[list[Contender], list[Measurement]]:
@@ -110,7 +117,7 @@ def contenders_of(
     contenders: list[Contender] = []
     failed: list[Measurement] = []
     for name, subject in requested:
-        if isinstance(subject, Variant) and subject.work is not work:
+        if isinstance(subject, Variant) and not _is_of(subject.work, work):
             raise MeasureError(
                 f"variant '{name}' was made from workload {subject.work.name!r}; compare it with "
                 "that one."

@@ -742,6 +742,8 @@ def test_a_folder_keeps_how_a_picture_becomes_the_input(tmp_path: Path) -> None:
     loaded = lab.load(tmp_path / "mine", work=original)
     assert loaded.preprocessing == given.preprocessing is not None
     assert original.preprocessing is None, "what the user gave stays as it is"
+    again = Variant.load(tmp_path / "mine", original)
+    assert not lab.compare(original, again, rounds=1, seconds=0.1).rows[-1].failure
     given.preprocessing = {"mean": 0.1}
     own = lab.load(tmp_path / "mine", work=given).preprocessing
     assert own is not None and own.mean == (0.1,)
