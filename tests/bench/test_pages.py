@@ -23,7 +23,7 @@ from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
 from paifuser_lab.bench.memory_peak import MemoryPeakBench, PeakRow
 from paifuser_lab.bench.models import HandRatio, ModelsBench
 from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render, rewrite
-from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS
+from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS, records_of
 from paifuser_lab.bench.pages.changed import ROOMS
 from paifuser_lab.bench.pages.text import number
 from paifuser_lab.bench.precision import PrecisionBench, PrecisionModel, PrecisionRow
@@ -272,6 +272,23 @@ def test_a_block_says_how_many_commits_have_changed_what_it_measures(tmp_path):
     assert sentence in page.read_text(), "without git it stays"
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_training_of_both_processors_is_dated_and_followed(tmp_path):
+    measured = tmp_path / "docs" / "measured"
+    measured.mkdir(parents=True)
+    commits = {name: commit(tmp_path, "accelerate") for name in ("train", "train-avx2")}
+    for name, since in commits.items():
+        Record.load(MEASURED / "train.json").save(measured / f"{name}.json")
+        content = json.loads((measured / f"{name}.json").read_text())
+        content["measured"] = header().model_dump(mode="json") | {"commit": since}
+        (measured / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    commit(tmp_path, "accelerate")
+    text = "<!-- measured:train -->\n<!-- /measured -->\n"
+    rendered = " ".join(render(text, measured, tmp_path).split())
+    assert "_Measured before 2 commits to `accelerate`._" in rendered
+    assert all(f"at {since} with" in rendered for since in commits.values())
+
+
 def commit(root: Path, *rooms: str) -> str:
     """Commit a change of these rooms; returns the commit."""
     for room in rooms:
@@ -285,7 +302,10 @@ def commit(root: Path, *rooms: str) -> str:
 
 
 def test_every_record_names_rooms_that_it_measures():
-    assert ROOMS.keys() == COMMANDS.keys()
+    assert ROOMS.keys() == {
+        *COMMANDS,
+        *(name for block in BLOCKS for name in records_of(block)),
+    } - {"missing"}
     missing = {room for rooms in ROOMS.values() for room in rooms} - {
         path.relative_to(ROOT / "paifuser_lab").as_posix()
         for path in (ROOT / "paifuser_lab").rglob("*")

@@ -81,7 +81,8 @@ RECORD_OF = {
 
 def records_of(block: str) -> tuple[str, ...]:
     """The records that a block shows, the first of them its own."""
-    return summary.RECORDS if block == "summary" else (RECORD_OF.get(block, block),)
+    several = {"summary": summary.RECORDS, "train": training.RECORDS}
+    return several.get(block, (RECORD_OF.get(block, block),))
 
 
 def not_measured(block: str) -> str:

@@ -40,6 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "int4": ("quantization", "training"),
     "attention": ("attention",),
     "train": ("accelerate",),
+    "train-avx2": ("accelerate",),
     "detector": ("accelerate",),
     "formats": ("planner/training", "training"),
     "checkpoints": ("planner/training", "training"),

@@ -29,11 +29,12 @@ HEADER = (
     "its name",
     "loss, plain → `enable()`",
 )
+RECORDS = ("train", "train-avx2")  # of any processor, and of one with AVX2 alone
 
 
 def train(records: Records) -> str:
     """A table for each kind of processor."""
-    measured = (records.get(name, TrainBench) for name in ("train", "train-avx2"))
+    measured = (records.get(name, TrainBench) for name in RECORDS)
     return "\n\n".join(_trained(bench) for bench in measured if bench is not None and bench.rows)
 
 
