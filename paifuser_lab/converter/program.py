@@ -18,6 +18,7 @@ from ..model.silence import compilers_silenced
 from ..model.watch import describe, has_nan
 from ..quantization.float_formats import autocast_as_casts
 from ..workload import Inputs, running
+from ..workload.checks import check_plain
 from ..workload.eval_mode import is_equal
 from ..workload.seeding import preserve_rng
 
@@ -52,6 +53,7 @@ def check_repeatable(name: str, function: FlatModel, tensors: list[Tensor]) -> N
     with preserve_rng(device), running(function.model):
         before = {key: value.detach().clone() for key, value in function.named_buffers()}
         first = _called(function, tensors)
+        check_plain(name, first)
         changed = [
             key.removeprefix(f"{ROOT}.")
             for key, value in function.named_buffers()

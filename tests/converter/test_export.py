@@ -227,6 +227,15 @@ def test_the_inputs_of_a_bare_model_are_inferred_from_its_first_layer_and_the_no
     assert [dim.dim_value for dim in graph.input[0].type.tensor_type.shape.dim] == [1, 3, 224, 224]
 
 
+def test_a_model_with_a_sparse_output_is_refused_in_one_sentence(tmp_path):
+    class Sparse(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).to_sparse()
+
+    with pytest.raises(lab.PaifuserError, match=r"Sparse outputs a sparse tensor .*to_dense"):
+        lab.export(lab.Workload(Sparse(3, 2), torch.rand(2, 3)), "onnx", tmp_path, seconds=0)
+
+
 def test_an_onnx_file_keeps_the_preprocessing_and_gives_it_back(tmp_path):
     stated = {"mean": 0.4, "std": (0.1, 0.2, 0.3), "order": "BGR", "classes": ("a", "b")}
     work = lab.Workload(nn.Conv2d(3, 2, 3).eval(), torch.rand(1, 3, 8, 8), preprocessing=stated)
