@@ -34,6 +34,11 @@ class Achieved(Record):
     loss_error: float | None = None
     metric: float | None = None
 
+    def with_baseline(self, latency_ms: float) -> Achieved:
+        """The point with this latency of the unchanged model, its own by its speed-up."""
+        own = latency_ms * self.latency_ms / self.baseline_ms
+        return self.model_copy(update={"latency_ms": own, "baseline_ms": latency_ms})
+
 
 class Agreement(Record):
     """How well predictions agree with measurements: the median ratio, and the rank correlation."""
@@ -59,6 +64,11 @@ class AllocationPoint(Record):
     size_bytes: int
     recipe_steps: tuple[dict[str, Any], ...]
     achieved: Achieved | None = None
+
+    def with_baseline(self, latency_ms: float, scale: float) -> AllocationPoint:
+        """The point with its predicted latency scaled to this one of the unchanged model."""
+        achieved = self.achieved and self.achieved.with_baseline(latency_ms)
+        return self.model_copy(update={"latency_ms": scale * self.latency_ms, "achieved": achieved})
 
     @property
     def words(self) -> str:
@@ -96,6 +106,31 @@ class Allocation(TableRecord):
     latency_agreement: Agreement | None = None
     loss_agreement: Agreement | None = None
     notes: tuple[str, ...] = ()
+
+    def with_baseline(self, latency_ms: float) -> Allocation:
+        """The plan with this latency of the unchanged model: predictions, budget and what was
+        achieved keep their share of it. Itself if that is so already.
+        """
+        known = [point.achieved.baseline_ms for point in self.everything if point.achieved]
+        if {self.baseline_ms, *known} == {latency_ms}:
+            return self
+        scale = latency_ms / self.baseline_ms
+        limits = {
+            name: scale * limit if name == "latency_ms" else limit
+            for name, limit in self.limits.items()
+        }
+        points, uniform = (
+            tuple(point.with_baseline(latency_ms, scale) for point in group)
+            for group in (self.points, self.uniform)
+        )
+        return self.model_copy(
+            update={
+                "baseline_ms": latency_ms,
+                "limits": limits,
+                "points": points,
+                "uniform": uniform,
+            }
+        )
 
     @property
     def best(self) -> AllocationPoint:

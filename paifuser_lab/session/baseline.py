@@ -7,7 +7,7 @@ from statistics import median_low
 from typing import Any
 
 from ..machine import machine_label
-from ..records import Candidates, Comparison, Measurement
+from ..records import Allocation, Candidates, Comparison, Measurement
 
 Range = tuple[float, float]
 STATES = ("quiet", "busy", "unusable")  # of a machine, the best first
@@ -78,10 +78,11 @@ class Baseline:
         """A record with this latency of the unchanged model, in place of the one that was measured
         along with it; itself if that is not a latency of this model here.
         """
-        is_elsewhere = isinstance(record, Candidates) and (
-            record.batch is not None or record.machine != machine_label()
-        )
-        if self.ms is None or is_elsewhere or not isinstance(record, Comparison | Candidates):
+        if self.ms is None or not isinstance(record, Allocation | Candidates | Comparison):
+            return record
+        is_at_another_batch = isinstance(record, Candidates) and record.batch is not None
+        is_found = isinstance(record, Allocation | Candidates)  # perhaps on another machine
+        if is_at_another_batch or (is_found and record.machine != machine_label()):
             return record
         return record.with_baseline(self.ms)
 

@@ -108,7 +108,12 @@ def test_allow_searches_again_with_what_it_lets_in_and_stop_ends_it(
     chips = frame.locator(".pf-chip:not(.pf-over-edge)")
     assert chips.count() == 2 and frame.get_by_role("button", name="Undo").is_visible()
     assert audit.cut_text(frame) == []
-    sheet.get_by_role("button", name="Stop").click()
+    sheet.get_by_role("button", name="close").click()
+    frame.get_by_role("button", name="Stop").click()
+    status = frame.locator(".pf-faster-status").filter(has_text="measured in 2 s, stopped")
+    status.wait_for(state="attached")  # a closed sheet keeps up, too
+    frame.focus()
+    shown.page.keyboard.press("f")
     sheet.get_by_role("button", name="Search again").wait_for()
     sheet.get_by_text("measured in 2 s, stopped").wait_for()
     assert read() == {"recipe": ["fold", "layout"], "error": None}

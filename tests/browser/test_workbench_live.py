@@ -27,6 +27,14 @@ work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 """.strip()
 MODEL = OFFER_FOLD + MODEL
 BENCH = "bench = lab.Workbench(work, rounds=1, seconds=0.1)\nbench.wait(60)\nbench"
+BAR = """
+import os
+from paifuser_lab.progress import progress
+
+os.environ["PAIFUSER_PROGRESS"] = "bar"
+with progress("counting", 2) as counting:
+    counting.advance()
+""".strip()
 READ_BENCH = (
     "bench.wait(60)\n"
     "write_report(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
@@ -88,7 +96,7 @@ def fold(shown, read):
 
 
 def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
-    with living(served, "reload", [MODEL, BENCH, READ_BENCH]) as (shown, read):
+    with living(served, "reload", [MODEL, BAR, BENCH, READ_BENCH]) as (shown, read):
         row(shown, 1).click()
         wait_for_report(read, {"selected": "0", "recipe": []})
         shown.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
@@ -99,6 +107,8 @@ def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
         fold(shown, read)
         row(shown, 4).click()
         wait_for_report(read, {"selected": "3", "recipe": ["fold batch-norm"]})
+        texts = shown.page.locator(".jp-OutputArea").all_inner_texts()
+        assert len(texts) >= 2 and "Error displaying widget" not in "".join(texts)
 
 
 def test_two_notebooks_at_once_do_not_disturb_each_other(served):

@@ -9,7 +9,16 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.machine import machine_label
 from paifuser_lab.measure import timing
-from paifuser_lab.records import Candidate, Candidates, Comparison, Measurement, Quality
+from paifuser_lab.records import (
+    Achieved,
+    Allocation,
+    AllocationPoint,
+    Candidate,
+    Candidates,
+    Comparison,
+    Measurement,
+    Quality,
+)
 from paifuser_lab.records.text import readable_ms
 from paifuser_lab.session.baseline import Baseline
 from tests.support.bench import TIMEOUT_S, opened
@@ -64,6 +73,36 @@ def test_a_search_at_another_batch_or_machine_has_a_baseline_of_its_own():
     assert baseline.stated(found).baseline_ms == 5.0
     for other in ({"batch": 16}, {"machine": "elsewhere"}):
         assert baseline.stated(found.model_copy(update=other)).baseline_ms == 6.2
+
+
+def test_a_plan_of_formats_has_its_times_as_shares_of_the_one_baseline():
+    baseline = Baseline()
+    baseline.add(compared(5.0))
+    stated = baseline.stated(planned())
+    point, other = stated.everything
+    assert stated.baseline_ms == 5.0 and stated.limits == {"latency_ms": 3.5, "loss": 0.1}
+    assert (point.latency_ms, other.latency_ms) == (2.5, 5.0) and other.achieved is None
+    assert (point.achieved.baseline_ms, point.achieved.latency_ms) == (5.0, 3.0)
+    assert stated.chosen == 0 and baseline.stated(stated) is stated
+    elsewhere = planned().model_copy(update={"machine": "elsewhere"})
+    assert baseline.stated(elsewhere) is elsewhere
+
+
+def planned():
+    """A plan that was made while the model took 10 ms, with a point measured while it took 8."""
+    done = Achieved(latency_ms=4.8, baseline_ms=8.0, size_bytes=10)
+    points = [
+        AllocationPoint(
+            name=name, formats={"a": name}, around="fp32", loss=0.0, loss_error=0.0, latency_ms=ms,
+            size_bytes=10, recipe_steps=(), achieved=achieved,
+        )
+        for name, ms, achieved in (("int8", 5.0, done), ("fp32", 10.0, None))
+    ]  # fmt: skip
+    return Allocation(
+        workload="small", machine=machine_label(), threads=1, unit="loss", axis="latency_ms",
+        limits={"latency_ms": 7.0, "loss": 0.1}, baseline_ms=10.0, baseline_bytes=20,
+        points=points[:1], uniform=points[1:], chosen=0, reason="the best",
+    )  # fmt: skip
 
 
 def searched():

@@ -16,11 +16,11 @@ import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError
 from paifuser_lab.planner import search
 from paifuser_lab.planner.candidates import Change
-from paifuser_lab.records import Candidate, Candidates, Limit
+from paifuser_lab.records import Candidate, Candidates, Limit, Origin
 from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed, sections
 from paifuser_lab.widgets.tabs.faster import recipe_of
-from tests.support.bench import TIMEOUT_S, opened
+from tests.support.bench import TIMEOUT_S, opened, send
 
 FOLD: dict[str, Any] = {"fold": {}}
 LAYOUT: dict[str, Any] = {"layout": {}}
@@ -79,6 +79,13 @@ def test_two_requests_of_the_page_search_and_apply_in_one_undo_step(bench):
     assert bench.comparison is not None and bench.state["error"] is None
     assert bench.session.undo()
     assert len(bench.recipe) == 0
+
+
+def test_an_applied_candidate_names_what_its_model_is_loaded_by(bench):
+    bench.session.work.origin = Origin(name="mymodel.py:make")
+    bench.candidates = candidates(candidate("Fold", FOLD))
+    send(bench, do="apply_candidate", label="Fold")
+    assert bench.recipe.workload == "mymodel.py:make"
 
 
 def test_options_that_cannot_be_used_start_nothing(bench):

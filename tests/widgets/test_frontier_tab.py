@@ -22,6 +22,7 @@ from paifuser_lab.records import (
     Importance,
     LayerImportance,
     LayerSensitivity,
+    Limit,
     Sensitivity,
 )
 from paifuser_lab.session import queries
@@ -420,6 +421,7 @@ def test_unchanged_views_keep_their_stamp_when_views_are_sent_again(bench):
 
 def test_a_cut_is_sent_in_its_order_with_its_measured_effect(bench):
     bench.importance = IMPORTANCE
+    bench.recipe = lab.Recipe([], limit=Limit(output_error=10.0))  # whatever is cut is kept
     send(bench, do="prune", layer="conv", ratio=0.5, kept=4)
     state = bench.wait(TIMEOUT_S)
     cut = bench.state["cut"]

@@ -13,7 +13,7 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab.figures import importance as drawing
-from paifuser_lab.records import Importance, LayerImportance, LayerProfile
+from paifuser_lab.records import Importance, LayerImportance, LayerProfile, Limit
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.importance import with_pruning
 from paifuser_lab.widgets.tabs.layers import output_width
@@ -48,6 +48,7 @@ HEAD = layer(
     note="its channels are the model's answer: none of them can go",
 )
 IMPORTANCE = importance_of(CONV, HEAD)
+WIDE = Limit(output_error=10.0)  # nothing that is cut is refused
 
 
 def send(panel, **request):
@@ -252,6 +253,7 @@ def test_two_queries_run_one_after_the_other(bench, monkeypatch):
 
 def test_the_end_of_a_drag_chooses_a_step_and_keeping_all_removes_it(bench):
     bench.importance = IMPORTANCE
+    bench.recipe = lab.Recipe([], limit=WIDE)
     send(bench, do="prune", layer="conv", ratio=0.5, kept=4)
     assert bench.recipe == lab.Recipe(
         [{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}]
@@ -306,6 +308,7 @@ def test_one_threshold_prunes_all_layers_except_the_output_layer(bench):
     send(bench, do="prune", layer="", threshold=0.8, kept=10)
     assert "find the importance first" in bench.state["error"] and len(bench.recipe) == 0
     bench.importance = IMPORTANCE
+    bench.recipe = lab.Recipe([], limit=WIDE)
     send(bench, do="prune", layer="", threshold=0.8, kept=10)
     assert bench.state["pruned"] == {"conv": 0.375}
     send(bench, do="prune", layer="", threshold=0.0, kept=13)

@@ -9,7 +9,7 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.figures import figure
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.records import Candidate, Candidates, Origin, ResultRow, Results
+from paifuser_lab.records import Candidate, Candidates, Limit, Origin, ResultRow, Results
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.bench import TIMEOUT_S, opened, send
@@ -148,6 +148,19 @@ def test_no_folder_is_saved_of_a_recipe_that_is_not_applied_yet(tried, tmp_path,
     monkeypatch.setattr(tried.session, "_start", lambda: None)  # the worker is busy elsewhere
     tried.session.choose({"precision": {"default": "bf16"}})
     assert "is not applied yet" in send(tried, do="save_folder").error
+    assert not tried.session.state.queued and not (tmp_path / "small-faster").exists()
+
+
+def test_no_folder_is_saved_of_what_is_not_measured_yet_or_refused(tried, tmp_path, monkeypatch):
+    steps = [{"precision": {"default": "bf16"}}]
+    refused = lab.Recipe(["fold", *steps], limit=Limit(output_error=1e-9))
+    tried.recipe = refused
+    assert tried.wait(TIMEOUT_S).refused
+    lab.apply(tried.session._own, lab.Recipe(steps))
+    monkeypatch.setattr(tried.session, "_start", lambda: None)  # the worker is busy elsewhere
+    for recipe, why in ((lab.Recipe(steps), "not measured yet"), (refused, "allow it first")):
+        tried.recipe = recipe
+        assert tried.variant.recipe == recipe and why in send(tried, do="save_folder").error
     assert not tried.session.state.queued and not (tmp_path / "small-faster").exists()
 
 

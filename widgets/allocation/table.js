@@ -109,15 +109,13 @@ export function layerCount(count) {
  */
 export function pointFigures(table, point) {
   const achieved = point.achieved;
+  const reached = achieved ? achieved.baselineMs / achieved.latencyMs : NaN;
   /** @type {([string, string] | null | false)[]} */
   const figures = [
     [`${threeFigures(point.latencyMs)} ms`, "predicted"],
-    achieved && [
-      `${threeFigures(achieved.latencyMs)} ms`,
-      `achieved (baseline then ${threeFigures(achieved.baselineMs)})`,
-    ],
+    achieved && [`${threeFigures(table.baselineMs / reached)} ms`, "achieved"],
     [speedText(table.baselineMs / point.latencyMs), "speed-up, predicted"],
-    achieved && [speedText(achieved.baselineMs / achieved.latencyMs), "speed-up, achieved"],
+    achieved && [speedText(reached), "speed-up, achieved"],
     [estimateText(point.loss, errorOf(point)), `${lostQuantity(table)}, predicted`],
     achieved &&
       !Number.isNaN(achieved.loss) && [

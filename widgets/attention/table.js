@@ -3,19 +3,19 @@
  * layers. No DOM.
  */
 
-import { readableMs, threeFigures } from "../shared/format.js";
+import { threeFigures } from "../shared/format.js";
 import { heatScale, heatText } from "../shared/heat_scale.js";
 import { float32s, float64s, int32s } from "../shared/unpack.js";
 
 export const WIDEST_ERRORS = 1e3; // from the least that is shown to the most
 
 /**
- * @typedef {{ index: number, keep: number, error: number, latencyMs: number, speedup: number,
+ * @typedef {{ index: number, keep: number, error: number, speedup: number,
  * value: number }} AttentionStop NaN is what was not measured
  * @typedef {{ layer: string, size: string, errors: number[], share: number, reason: string }}
  * AttendingLayer
- * @typedef {{ isKnown: boolean, title: string, kind: string, note: string, metric: string, denseMs:
- * number, denseValue: number,
+ * @typedef {{ isKnown: boolean, title: string, kind: string, note: string, metric: string,
+ * denseValue: number,
  *   stops: AttentionStop[], layers: AttendingLayer[], able: string[], scale:
  *   import("../shared/heat_scale.js").HeatScale | null }} AttentionTable
  */
@@ -34,7 +34,6 @@ export function unpackedAttention(data) {
     kind: data?.kind ?? "",
     note: data?.note ?? "",
     metric: data?.metric ?? "",
-    denseMs: data?.dense_ms ?? NaN,
     denseValue: data?.dense_value ?? NaN,
     stops,
     layers,
@@ -58,13 +57,11 @@ function attentionStops(data) {
     float64s,
   );
   return Array.from(keeps, (keep, index) => {
-    const latencyMs = ms[index] ?? NaN;
     return {
       index,
       keep,
       error: errors[index] ?? NaN,
-      latencyMs,
-      speedup: (data.dense_ms ?? NaN) / latencyMs,
+      speedup: (data.dense_ms ?? NaN) / (ms[index] ?? NaN),
       value: values[index] ?? NaN,
     };
   });
@@ -126,9 +123,6 @@ export function paceOf(speedup) {
  */
 export function stopFigures(table, stop) {
   const pace = paceOf(stop.speedup);
-  const times = Number.isFinite(stop.speedup)
-    ? `${readableMs(table.denseMs)} → ${readableMs(stop.latencyMs)} ms, timed in turn`
-    : "";
   const figures = [
     {
       value: heatText(stop.error),
@@ -139,7 +133,7 @@ export function stopFigures(table, stop) {
     {
       value: pace.value,
       name: pace.word,
-      note: times,
+      note: Number.isFinite(stop.speedup) ? "timed in turn with all keys" : "",
       look: pace.isGood ? "pf-is-good" : pace.isBad ? "pf-is-bad" : "",
     },
   ];

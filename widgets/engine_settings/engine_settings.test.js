@@ -5,7 +5,6 @@ import { actionOf, nameOf, speedUpText, toneOf } from "./rows.js";
 const row = (/** @type {any} */ more = {}) => ({
   name: "no arena",
   threads: 2,
-  latency_ms: 4.5,
   speedup: 1.5,
   likely: "1.40–1.62",
   failure: null,
@@ -31,7 +30,7 @@ test("an option has its threads, its speed-up with the likely range, and a verdi
 test("an option is used with a click, once; the model in torch and what failed are not", () => {
   assert.equal(actionOf(row()), "use");
   assert.equal(actionOf(row({ is_used: true })), "in the recipe");
-  assert.equal(actionOf(row({ failure: "no session", latency_ms: null, speedup: null })), "");
+  assert.equal(actionOf(row({ failure: "no session", speedup: null })), "");
   const torch = row({ name: "baseline · 1 thread", threads: 1, is_option: false });
   assert.deepEqual(
     [nameOf(torch), speedUpText(torch), actionOf(torch), toneOf(torch)],

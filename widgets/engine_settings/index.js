@@ -1,7 +1,6 @@
 /** The view of ONNX Runtime's session options: a row each, with a button that puts it into the recipe. */
 
 import { fresh, h } from "../shared/dom.js";
-import { threeDigits } from "../shared/format.js";
 import { Question } from "../shared/question.js";
 import { actionOf, nameOf, speedUpText, toneOf } from "./rows.js";
 
@@ -40,7 +39,6 @@ export function engineSettings(root, host, model) {
       "tr",
       {},
       h("th", { scope: "row", class: "pf-names" }, nameOf(row)),
-      h("td", {}, row.latency_ms === null ? "–" : threeDigits(row.latency_ms)),
       h("td", { class: toneOf(row) }, speedUpText(row)),
       h("td", { class: `pf-names ${toneOf(row)}` }, row.failure ?? row.word),
       h(
@@ -57,9 +55,9 @@ export function engineSettings(root, host, model) {
     show(data) {
       isKnown = Boolean(data && "rows" in data);
       for (const part of [title, table]) part.hidden = !isKnown;
-      const names = ["option", "ms", "× torch", "verdict", ""];
+      const names = ["option", "× torch", "verdict", ""];
       const cells = names.map((name, at) =>
-        h("th", { scope: "col", class: [0, 3, 4].includes(at) && "pf-names" }, name),
+        h("th", { scope: "col", class: [0, 2, 3].includes(at) && "pf-names" }, name),
       );
       /** @type {Setting[]} */
       const rows = isKnown ? data.rows : [];

@@ -1,7 +1,7 @@
 /** The rows of ONNX Runtime's session options as texts. No DOM. */
 
 /**
- * @typedef {{ name: string, threads: number, latency_ms: number | null, speedup: number | null,
+ * @typedef {{ name: string, threads: number, speedup: number | null,
  *   likely: string | null, failure: string | null, word: string, tone: string,
  *   is_option: boolean, is_used: boolean }} Setting
  */

@@ -4,12 +4,12 @@ import {
   askedTargets,
   errorText,
   folderAddress,
-  latencyText,
   noteOf,
   obstacleOf,
   opsetOf,
   probeRows,
   sizeText,
+  speedText,
   verdictOf,
 } from "./layout.js";
 
@@ -72,7 +72,7 @@ test("an opset is a whole number, or nothing for the latest", () => {
 test("a row says whether it ran, how far it is off and what it refused", () => {
   assert.deepEqual(verdictOf(row()), ["same outputs", "pf-is-good"]);
   assert.equal(errorText(row()), "3.2e-4 of 1.0e-2");
-  assert.equal(latencyText(row()), "4.57 (9.10)");
+  assert.equal(speedText(row()), "1.99 ×");
   assert.equal(sizeText(row()), "2.5 MB");
   assert.equal(noteOf(row({ notes: ["2 nodes in fp32"] })), "fp16, opset 17 · 2 nodes in fp32");
   const open = row({ error: null, not_verified: "it needs macOS" });
@@ -81,7 +81,7 @@ test("a row says whether it ran, how far it is off and what it refused", () => {
   const refused = { target: "hls", title: "HLS", refused: "layer 'x' is no layer of hls4ml" };
   assert.deepEqual(verdictOf(refused), ["refused", "pf-is-bad"]);
   assert.equal(noteOf(refused), "layer 'x' is no layer of hls4ml");
-  assert.deepEqual([errorText(refused), latencyText(refused), sizeText(refused)], ["–", "–", "–"]);
+  assert.deepEqual([errorText(refused), speedText(refused), sizeText(refused)], ["–", "–", "–"]);
 });
 
 test("an error of exactly zero is a number, and one that is none is past every tolerance", () => {

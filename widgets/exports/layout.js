@@ -64,10 +64,9 @@ export function errorText({ error, tolerance }) {
   return `${error ? exponent(error) : "0"}${allowed}`;
 }
 
-/** The latency beside the live model's. @param {Row} row */
-export function latencyText({ latency_ms: ms, live_ms: live }) {
-  if (ms === null || ms === undefined) return "–";
-  return live ? `${threeDigits(ms)} (${threeDigits(live)})` : threeDigits(ms);
+/** How many times as fast as the live model. @param {Row} row */
+export function speedText({ latency_ms: ms, live_ms: live }) {
+  return ms && live ? `${threeDigits(live / ms)} ×` : "–";
 }
 
 /** What is written and noted of a target, in a line. @param {Row} row */

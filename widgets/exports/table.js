@@ -2,7 +2,7 @@
 
 import { fresh, h } from "../shared/dom.js";
 import { readableBytes } from "../shared/format.js";
-import { errorText, latencyText, noteOf, sizeText, verdictOf } from "./layout.js";
+import { errorText, noteOf, sizeText, speedText, verdictOf } from "./layout.js";
 
 /** @typedef {import("./layout.js").Row} Row */
 /** @typedef {import("./layout.js").File} File */
@@ -18,7 +18,7 @@ function head(names, words) {
 
 /** @param {HTMLElement} table @param {Row[]} rows */
 export function drawTargets(table, rows) {
-  const names = ["target", "checked", "size", "error", "ms (live)", "note"];
+  const names = ["target", "checked", "size", "error", "× live", "note"];
   const body = rows.map((row) => {
     const [word, tone] = verdictOf(row);
     return h(
@@ -28,7 +28,7 @@ export function drawTargets(table, rows) {
       h("td", { class: `pf-names ${tone}`, title: (row.compared ?? []).join(", ") }, word),
       h("td", {}, sizeText(row)),
       h("td", { title: "relative L2 error of the outputs, of what is allowed" }, errorText(row)),
-      h("td", { title: "a call there, and of the live model, in turn" }, latencyText(row)),
+      h("td", { title: "as fast as the live model, timed in turn" }, speedText(row)),
       h("td", { class: "pf-names pf-export-note" }, noteOf(row)),
     );
   });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  isOtherSearch,
   allowText,
   barOf,
   barReach,
@@ -129,4 +130,10 @@ test("arrow keys move by a row and stay within the list", () => {
   );
   assert.equal(rowAfter("ArrowDown", 2, 3), 2);
   assert.equal(rowAfter("ArrowUp", 0, 0), null);
+});
+
+test("the same search with another baseline leaves the form as it is", () => {
+  const found = data([]);
+  assert.ok(isOtherSearch(null, found) && isOtherSearch(found, data([], { goal: "size" })));
+  assert.ok(!isOtherSearch(found, data([row({ before_ms: 9 })])));
 });

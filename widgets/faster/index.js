@@ -2,7 +2,7 @@
 
 import { SearchForm } from "./form.js";
 import { candidateTable } from "./list.js";
-import { rowAfter, sheetStatus } from "./layout.js";
+import { isOtherSearch, optionsOf, rowAfter, sheetStatus } from "./layout.js";
 import { fresh, h, set } from "../shared/dom.js";
 import { askingOf } from "../shared/question.js";
 
@@ -46,8 +46,10 @@ class FasterView {
 
   /** @param {any} data packed candidates; {} before there are any */
   show(data) {
+    const before = this.data;
     this.data = data?.rows ? data : null;
-    if (this.data && this.asking === "idle") this.form.set(chosen(this.data));
+    if (this.data && this.asking === "idle" && isOtherSearch(before, this.data))
+      this.form.set(optionsOf(this.data));
     this.drawState();
     this.drawRows();
     const isNew = !this.data && !this.wasAsked && this.asking === "idle";
@@ -147,11 +149,6 @@ class FasterView {
     event.preventDefault();
     event.stopPropagation();
   }
-}
-
-/** The options that a search had. @param {import("./layout.js").CandidatesData} data */
-function chosen({ goal, metric_drop, may_train, seconds }) {
-  return { goal, metric_drop, may_train, seconds };
 }
 
 /** @param {EventTarget | null} target @returns {HTMLElement | null} */

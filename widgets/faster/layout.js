@@ -149,3 +149,17 @@ export function rowAfter(key, place, count) {
 function quotient(part, whole) {
   return part === null || !whole ? null : part / whole;
 }
+
+/** The options that a search had. @param {CandidatesData} data */
+export function optionsOf({ goal, metric_drop, may_train, seconds }) {
+  return { goal, metric_drop, may_train, seconds };
+}
+
+/**
+ * Whether the rows are those of another search: a new baseline restates the same ones, and leaves
+ * what a person has chosen in the form meanwhile.
+ * @param {CandidatesData | null} before @param {CandidatesData} data
+ */
+export function isOtherSearch(before, data) {
+  return !before || JSON.stringify(optionsOf(before)) !== JSON.stringify(optionsOf(data));
+}

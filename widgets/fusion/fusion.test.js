@@ -14,7 +14,6 @@ import {
   savedText,
   sharedPath,
   standingWords,
-  timesText,
   unpackedFusion,
 } from "./table.js";
 import { partedPath } from "../shared/tree.js";
@@ -131,8 +130,8 @@ test("a slower place says so, and one that is off is slower where it was timed s
 
 test("a place tells its numbers, and nothing of what was not measured", () => {
   assert.deepEqual(
-    [timesText(stem), savedText(stem), timesText(apart), savedText(apart)],
-    ["0.400 → 0.200", "2 MB", "", ""],
+    [fusionSpeedText(stem), savedText(stem), fusionSpeedText(apart), savedText(apart)],
+    ["2.00 ×", "2 MB", "", ""],
   );
   assert.equal(
     placeSentence(apart, false),
@@ -157,11 +156,11 @@ test("the summary counts the sites that are fused, could be, would be slower and
     "1 of 5 places run as one, which saves 0.200 ms, each timed by itself" +
       " · 1 more could · 2 would be slower · 1 cannot be one",
   );
-  const timed = unpackedFusion({ ...packed, whole: "9 → 8 ms" });
+  const timed = unpackedFusion({ ...packed, whole: "1.12 × as fast" });
   const asTimed = new Set(
     timed.places.filter((one) => one.standing === "fused").map((one) => one.place),
   );
-  assert.ok(fusionSummary(timed, asTimed).includes(" · the whole model 9 → 8 ms · "));
+  assert.ok(fusionSummary(timed, asTimed).includes(" · the whole model 1.12 × as fast · "));
   assert.ok(
     !fusionSummary(timed, new Set(["body.0.conv"])).includes("whole model"),
     "it was timed otherwise",
@@ -192,7 +191,7 @@ test("narrow widths drop columns, the speed last; without a fused site `runs` is
   assert.deepEqual(fittingFusionColumns(1400, true), FUSION_COLUMNS);
   assert.deepEqual(
     fittingFusionColumns(1400, false).map((one) => one.name),
-    ["bars", "ms", "speed", "saved", "error"],
+    ["bars", "speed", "saved", "error"],
   );
   assert.deepEqual(
     fittingFusionColumns(420, true).map((one) => one.name),

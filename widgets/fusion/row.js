@@ -8,7 +8,6 @@ import {
   reasonText,
   savedText,
   standingWords,
-  timesText,
 } from "./table.js";
 import { partedPath } from "../shared/tree.js";
 
@@ -29,20 +28,12 @@ export const FUSION_COLUMNS = [
   },
   { name: "bars", label: "", hint: "", width: 100, rank: 4 },
   {
-    name: "ms",
-    label: "ms apart → one",
-    hint: "a call of the separate layers and of the fused one, timed in turn: sort by the first",
-    width: 118,
-    isNumber: true,
-    rank: 5,
-  },
-  {
     name: "speed",
     label: "times as fast",
-    hint: "as one against apart: sort by it",
+    hint: "as one against apart, timed in turn without the rest of the model: sort by it",
     width: 108,
     isNumber: true,
-    rank: 6,
+    rank: 5,
   },
   {
     name: "saved",
@@ -63,7 +54,6 @@ export const FUSION_COLUMNS = [
 ];
 /** @type {Record<string, (one: FusedPlace) => string>} */
 const FUSION_TEXTS = {
-  ms: timesText,
   speed: fusionSpeedText,
   saved: savedText,
   error: fusionErrorText,

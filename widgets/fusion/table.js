@@ -96,12 +96,6 @@ export function fusionSpeedText(site) {
   return `${site.speedup.toFixed(2)} ×${site.speedup < 0.995 ? ", slower" : ""}`;
 }
 
-/** "0.412 → 0.301": the time of the separate and of the fused layers. @param {FusedPlace} site */
-export function timesText(site) {
-  if (Number.isNaN(site.apartMs) && Number.isNaN(site.fusedMs)) return "";
-  return `${readableMs(site.apartMs)} → ${readableMs(site.fusedMs)}`;
-}
-
 /** @param {FusedPlace} site */
 export function savedText(site) {
   return Number.isNaN(site.savedBytes) ? "" : readableBytes(site.savedBytes);
@@ -121,7 +115,6 @@ export function fusionValue(site, column) {
   const values = {
     layer: site.place,
     runs: site.runs,
-    ms: site.apartMs,
     speed: site.speedup,
     saved: site.savedBytes,
     error: site.error,
@@ -166,7 +159,6 @@ export function placeSentence(site, isOn) {
   const facts = [
     site.pattern,
     site.runs,
-    timesText(site) && `${timesText(site)} ms`,
     fusionSpeedText(site),
     savedText(site) && `${savedText(site)} less through memory at each call`,
     fusionErrorText(site) && `error ${fusionErrorText(site)}`,

@@ -22,8 +22,7 @@ export class DetailFormat {
   /** @param {LayerTable} table @param {string} layer the chosen one, or "" */
   show(table, layer) {
     const row = layer ? table.place.get(layer) : undefined;
-    const choice =
-      row !== undefined && precisionOf(this.state(), layer, !isBranch(table.end, row));
+    const choice = row !== undefined && precisionOf(this.state(), layer, !isBranch(table.end, row));
     this.element.hidden = !choice || Boolean(choice.reason); // the facts have what it computes in
     if (!this.element.hidden) this.column.draw(this.cell, table, /** @type {number} */ (row));
   }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { savingText } from "./chips.js";
+import { offerText, savingText } from "./chips.js";
 import { expected, stepName } from "./expected.js";
 import { precisionOf } from "./precision_column.js";
 import { overdue, watchUnanswered } from "./unanswered.js";
@@ -104,6 +104,13 @@ test("an offer says what it saves and how that is known", () => {
     savingText({ label: "", step: {}, effect: "1.9 × faster", basis: "measured" }),
     "1.9 × faster, measured",
   );
+});
+
+test("an offer that is taken saves nothing more: it is in use", () => {
+  const offer = { label: "", step: {}, saves_ms: -3.49, basis: "estimated" };
+  assert.equal(offerText({ ...offer, is_taken: true }), "in use");
+  assert.equal(offerText({ ...offer, is_taken: true, isPending: true }), "+3.49 ms, estimated");
+  assert.equal(offerText(offer), "+3.49 ms, estimated");
 });
 
 test("a request that lies while nothing is done is overdue", () => {

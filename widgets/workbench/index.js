@@ -241,12 +241,7 @@ class Bench {
     const channels = this.hasChannels
       ? [channelsColumn(() => ({ channels: this.state.channels, chosen: this.channels.chosen }))]
       : [];
-    return [
-      ...heat,
-      ...channels,
-      this.formats,
-      ...(this.hasChanges ? [this.change] : []),
-    ];
+    return [...heat, ...channels, this.formats, ...(this.hasChanges ? [this.change] : [])];
   }
 
   /** @param {string} name @param {boolean} hasDetails */

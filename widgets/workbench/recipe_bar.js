@@ -72,10 +72,7 @@ export function recipeBar(ask, insert) {
   );
   const copying = copyBox((text) => status.say(text));
   const buttons = new Map(
-    ACTIONS.map((action) => [
-      nameOf(action),
-      actionButton(action, () => press(nameOf(action))),
-    ]),
+    ACTIONS.map((action) => [nameOf(action), actionButton(action, () => press(nameOf(action)))]),
   );
   const ofKind = (/** @type {boolean} */ isExport) =>
     ACTIONS.filter((action) => Boolean(action.isExport) === isExport).map(

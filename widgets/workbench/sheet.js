@@ -75,7 +75,7 @@ export class Sheet {
   /** @param {any} data of the section; undefined before there is any */
   show(data) {
     this.data = data;
-    if (this.isOpen) this.fill();
+    if (this.isOpen || (this.view && data)) this.fill(); // what is closed keeps no old figures
   }
 
   /** @param {string} layer */

@@ -16,7 +16,7 @@ from ...session.state import State
 from ..recipe_edits import with_options
 from ..section import Bench, Context, Request, Section
 
-FIGURES = ("name", "threads", "latency_ms", "speedup", "failure")
+FIGURES = ("name", "threads", "speedup", "failure")
 
 
 def packed_settings(comparison: Comparison | None, recipe: Recipe) -> dict[str, Any] | None:

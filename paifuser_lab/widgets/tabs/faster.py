@@ -85,7 +85,7 @@ def _search(bench: Bench, request: Request) -> None:
 
 def _apply(bench: Bench, request: Request) -> None:
     candidates = bench.session.state.record("candidates")
-    bench.recipe = recipe_of(candidates, str(request["label"]), bench.session.work.name)
+    bench.recipe = recipe_of(candidates, str(request["label"]), bench.session.work.loaded_as)
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:
