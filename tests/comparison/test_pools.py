@@ -83,7 +83,8 @@ def test_the_pool_is_in_force_in_the_turns_of_its_variant_alone(timed):
         ),
         (1.0, QUIET, "the memory pool costs time: leave it out (0.50 ×"),
         (2.0, QUIET, "the memory pool makes no difference: leave it out (1.00 ×"),
-        (4.0, BUSY, "the memory pool may help or not, which a busy machine does not show (2.00 ×"),
+        (4.0, BUSY, "the memory pool helps (2.00 ×"),
+        (2.2, BUSY, "the memory pool may help or not, which a busy machine does not show (1.10 ×"),
     ],
 )
 def test_the_row_says_whether_the_pool_helps_the_same_variant(timed, without_ms, quality, note):

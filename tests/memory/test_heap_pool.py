@@ -365,7 +365,7 @@ def test_a_pool_shows_its_figures(library):
         text, html = repr(pool), pool._repr_html_()
     assert "on cpu · in force" in text and "Keeps 2 MB for the next request" in text
     assert "with a limit of 10.5 MB." in text and "page faults" in text and "0 times" in text
-    assert html.startswith("<table>") and "3 MB" in html
+    assert "<table>" in html and "3 MB" in html
 
 
 @real

@@ -148,7 +148,7 @@ def test_a_handful_of_tiny_operators_is_no_slow_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "words"), [(0.5, "2.0 × faster"), (1.0, "no help"), (2.0, "slower")]
+    ("there", "words"), [(0.5, "2.0 × faster"), (1.0, "no faster"), (2.0, "slower")]
 )
 def test_alternatives_measured_on_a_layer_are_reported(there: float, words: str) -> None:
     tried = row(
@@ -289,7 +289,7 @@ def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
 def test_what_was_tried_is_not_estimated_too() -> None:
     tried = row("conv", alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=1.0),))
     assert (
-        "no help" in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "precision").sentence
+        "no faster" in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "precision").sentence
     )
 
 

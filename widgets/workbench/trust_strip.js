@@ -82,6 +82,7 @@ const EXACT = {
   "calls waited": "share of a call in which the process had less than one core",
   "rounds agree within": "half of the middle 90% of the rounds, over their median",
   "each call slept": "context switches of a call, beside the OpenMP threads of another thread",
+  "layers add up to": "the sum of the layers' times over the model's, where they were timed",
   "as it came it drifted": "the fastest and the slowest of its timings, one in each comparison",
   "the clock ran at": "clock frequency over the processor's highest",
   "while layers were timed": "the profile was taken at another moment than the comparison",
