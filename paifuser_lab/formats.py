@@ -81,7 +81,7 @@ def saturates() -> bool:
     return float(output.min()) < MAX_INPUT * MAX_WEIGHT * width
 
 
-def saturate(values: Tensor) -> bool:
+def may_saturate(values: Tensor) -> bool:
     """Whether products of these int8 weights may saturate on this processor."""
     return saturates() and not is_reduced(values)
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from ..errors import StepError
-from ..formats import Range, is_reduced, saturate
+from ..formats import Range, is_reduced, may_saturate
 from ..model.fold import fold, plan_fold
 from ..model.graph import Graph, observe
 from ..model.layers import owners_of_weights
@@ -255,7 +255,7 @@ def range_notes(model: nn.Module) -> list[str]:
     be.
     """
     values = [layer.values for layer in model.modules() if isinstance(layer, Int8Layer)]
-    if any(saturate(each) for each in values):
+    if any(may_saturate(each) for each in values):
         return [UNREDUCED]
     return [REDUCED] if values and all(is_reduced(each) for each in values) else []
 

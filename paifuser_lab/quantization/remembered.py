@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import StepError
-from ..formats import Quantized, Range, integer_bits, quantize, saturate
+from ..formats import Quantized, Range, integer_bits, may_saturate, quantize
 from ..model.layers import BATCH_NORMS
 from ..model.replace import replace_layer
 from ..records import counted
@@ -58,7 +58,7 @@ def reduce_ranges(model: nn.Module) -> list[str]:
     layers = [
         layer
         for layer in model.modules()
-        if isinstance(layer, Int8Layer) and saturate(layer.values)
+        if isinstance(layer, Int8Layer) and may_saturate(layer.values)
     ]
     for layer in layers:
         weight = Quantized(layer.values, layer.scales, layer.channel).dequantized()

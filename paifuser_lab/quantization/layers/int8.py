@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
-from ...formats import Quantized, Range, quantize, saturate
+from ...formats import Quantized, Range, may_saturate, quantize
 from ...model.layers import is_transposed_linear
 from ..conversion import dequantize_values, fake_quantize, quantize_values
 from . import on_gpu
@@ -125,7 +125,7 @@ class Int8Layer(QuantizedLayer):
         was quantized for other processors.
         """
         if self._packed is None:
-            self._packed = () if saturate(self.values) else pack()
+            self._packed = () if may_saturate(self.values) else pack()
         packed: tuple[Any, ...] = self._packed
         return packed
 
