@@ -126,10 +126,10 @@ def save_folder(bench: Bench, request: Request) -> None:
     state = bench.session.state
     if state.variant is None or state.variant.recipe != state.recipe:
         raise MeasureError("The recipe is not applied yet; save the folder once it is.")
-    here = state.results and state.results.current
-    if state.results is None or here is None:
+    results = state.results
+    if results is None or results.current is None:
         raise MeasureError("The recipe is not measured yet; save the folder once it is.")
-    if state.results[here].refused:
+    if results[results.current].refused:
         raise MeasureError("The recipe is refused; allow it first, then save the folder.")
     folder = f"{_file_name(state)}-faster"
     bench.session.query(SAVE_FOLDER.name, recipe=state.recipe, folder=folder)
