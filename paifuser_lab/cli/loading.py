@@ -52,13 +52,15 @@ def named(model: str, *, trust: bool, shapes: str = "") -> str:
     """The model's name with the shapes of its inputs; functions that the user names or trusts may
     be in the current folder.
     """
-    from ..loading.python_names import CodeName
+    from ..loading.python_names import CodeName, is_python_file, named_in
     from ..loading.trust import names_function
 
     if trust or names_function(model):
         sys.path.insert(0, os.getcwd())
     if not shapes:
         return model
+    if is_python_file(model):
+        model = named_in(model, trust=trust)
     if not names_function(model):
         raise PaifuserError(
             f"{model} has inputs of its own; --input is for code of yours, as net.py:Net."

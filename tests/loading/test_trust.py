@@ -286,6 +286,9 @@ def test_a_planned_recipe_is_run_by_the_name_that_its_workload_was_loaded_by(
     lab.Recipe(["fold"], workload="pair").save("rec.yaml")
     code, error = command("run", "rec.yaml", "--out", "out")
     assert code == 2 and "rec.yaml is for 'pair', which is no name to load a model by" in error
+    alone = ("plan", "evil_net.py", "--input", "1x3", "--seconds", 0)
+    assert "name what in it makes the model, such as evil_net.py:make" in command(*alone)[1]
+    assert command(*alone, "--trust")[0] == 0
     code, error = command("plan", "resnet18-tiny", "--input", "1x3")
     assert code == 2 and "resnet18-tiny has inputs of its own" in error
 
