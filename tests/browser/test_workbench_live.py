@@ -100,6 +100,8 @@ def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
         row(shown, 1).click()
         wait_for_report(read, {"selected": "0", "recipe": []})
         shown.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        saved = (served[0].folder / "reload" / "live.ipynb").read_text()
+        assert saved.count("widget-view+json") == 1, "a bar that is over would be an error"
         shown.page.reload()
         shown.wait_until_ready()
         shown.page.locator(".jp-OutputArea .pf-rows .pf-chosen").wait_for(timeout=30_000)
@@ -107,8 +109,6 @@ def test_a_reloaded_page_shows_the_current_workbench_and_keeps_working(served):
         fold(shown, read)
         row(shown, 4).click()
         wait_for_report(read, {"selected": "3", "recipe": ["fold batch-norm"]})
-        texts = shown.page.locator(".jp-OutputArea").all_inner_texts()
-        assert len(texts) >= 2 and "Error displaying widget" not in "".join(texts)
 
 
 def test_two_notebooks_at_once_do_not_disturb_each_other(served):

@@ -9,7 +9,7 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.figures import figure
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.records import Candidate, Candidates, Limit, Origin, ResultRow, Results
+from paifuser_lab.records import Candidate, Candidates, Limit, Origin, Quality, ResultRow, Results
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.bench import TIMEOUT_S, opened, send
@@ -41,7 +41,14 @@ def row(number, ms, interval, **more):
 
 def test_a_row_is_packed_with_pythons_verdict():
     rows = (
-        ResultRow(number=0, label="As it came", latency_ms=10.0, metric=0.9),
+        ResultRow(
+            number=0,
+            label="As it came",
+            latency_ms=10.0,
+            metric=0.9,
+            speedup=1.0,
+            quality=Quality(others_share=0.5),
+        ),
         row(1, 5.0, (1.9, 2.1), metric=0.9),
         row(2, 9.9, (0.9, 1.1), metric=0.8),
     )
@@ -50,6 +57,7 @@ def test_a_row_is_packed_with_pythons_verdict():
     assert [(row["word"], row["tone"]) for row in data["rows"]] == [
         ("", "even"), ("faster", "good"), ("no difference", "even"),
     ]  # fmt: skip
+    assert data["rows"][0]["speedup_text"] == "1.00 ×", "of itself nothing is rough"
     assert data["frontier"] == [1] and data["metric"] == "top-1" and data["pair"] is None
     pair = packed_results(results, (2, 1))["pair"]
     assert (pair["word"], pair["layers"]) == ("faster", False)

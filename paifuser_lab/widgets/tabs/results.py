@@ -79,7 +79,8 @@ def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
 def _speedup_text(row: ResultRow) -> str:
     if row.speedup is None:
         return "–"
-    return f"{sign(row.verdict.word, row.quality)}{readable_ratio(row.speedup)} ×"
+    rough = sign(row.verdict.word, row.quality) if row.number else ""
+    return f"{rough}{readable_ratio(row.speedup)} ×"
 
 
 def _packed_pair(pair: ResultPair) -> dict[str, Any]:
