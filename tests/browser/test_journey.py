@@ -75,10 +75,12 @@ def test_from_opening_to_a_saved_recipe_that_runs_in_batch_by_keyboard_alone(
         page.keyboard.press("3")
         table = frame.get_by_role("tabpanel", name="Results")
         table.get_by_text("here now", exact=True).wait_for()
-        rows = table.get_by_role("row").filter(has_text=chosen.split()[-1].lower())
-        assert applied["rows"] == 2 and rows.count() == 1
+        rows = table.get_by_role("grid").get_by_role("row")
+        chosen_rows = rows.filter(has_text=chosen.split()[-1].lower())
+        assert applied["rows"] == 2 and chosen_rows.count() == 1
         tab_to(page, ".pf-recipe-bar [aria-haspopup]")
         page.keyboard.press("Enter")
+        page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         frame.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)

@@ -289,7 +289,8 @@ def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
 def test_what_was_tried_is_not_estimated_too() -> None:
     tried = row("conv", alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=1.0),))
     assert (
-        "no faster" in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "precision").sentence
+        "no faster"
+        in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "precision").sentence
     )
 
 

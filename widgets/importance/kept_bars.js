@@ -101,7 +101,6 @@ export class KeptBars {
     this.slider.addEventListener("pointerdown", () => (this.isByKey = false));
     this.slider.addEventListener("keydown", () => (this.isByKey = true));
     this.slider.addEventListener("change", () => (this.isByKey ? this.rest.wait() : this.settle()));
-    this.slider.addEventListener("blur", () => this.rest.now());
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => {
       const element = /** @type {HTMLElement} */ (event.target).closest("li");

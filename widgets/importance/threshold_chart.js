@@ -150,7 +150,8 @@ export class ThresholdChart {
       onpointercancel: () => this.settle(),
       onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
       onkeyup: () => this.gesture?.pointer === null && this.rest.wait(),
-      onblur: () => this.settle(),
+      // A choice by keys waits on: settling draws anew, and would take the click that ends the focus.
+      onblur: () => (this.gesture?.pointer === null ? this.rest.wait() : this.settle()),
     });
   }
 

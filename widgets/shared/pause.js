@@ -18,12 +18,6 @@ export function afterRest(act, ms = REST_MS) {
         act();
       }, ms);
     },
-    /** Act at once if something waits. */
-    now() {
-      if (timer === undefined) return;
-      drop();
-      act();
-    },
     drop,
   };
 }
