@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.formats import rounded
-from paifuser_lab.quantization import Int8Layer
+from paifuser_lab.formats import Range, is_reduced, rounded
+from paifuser_lab.quantization import Int8Layer, Requantization, quantized_layer
 from paifuser_lab.quantization.quantize import REDUCED, UNREDUCED
 from tests.support.models import Small, images
 from tests.support.processor import Processor
@@ -89,6 +89,34 @@ def test_weights_of_eight_bits_compute_in_fp32_where_their_products_would_satura
     variant = lab.apply(work, recipe)
     assert max(largest(variant.module)) == 127 and UNREDUCED in variant.notes
     assert difference(variant.model(work.inputs.args[0]), work.output()) < 0.02
+    layers = [layer for layer in variant.module.modules() if isinstance(layer, Int8Layer)]
+    assert all(layer._packed == () for layer in layers), "nothing for oneDNN"
+
+
+@pytest.mark.parametrize("next_range", [None, Range(-1.0, 2.0)], ids=["fp32", "int8"])
+@pytest.mark.parametrize("clamp", [None, (0.0, None), (-0.2, 0.31)])
+@pytest.mark.parametrize("layer", [nn.Linear(9, 5), nn.Conv2d(4, 6, 3, padding=1, groups=2)])
+def test_they_compute_the_numbers_of_the_integer_product(
+    layer: nn.Module, clamp: tuple[float, float | None] | None, next_range: Range | None
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 9) if isinstance(layer, nn.Linear) else torch.randn(2, 4, 7, 7)
+    quantized = quantized_layer(layer, "int8", Range(-3.0, 2.0), reduced_range=True)
+    assert isinstance(quantized, Int8Layer)
+    quantized.requantization = Requantization(next_range, clamp)
+    by_integers = quantized(x)
+    quantized._packed = ()  # as where 8 bits would saturate
+    by_floats = quantized(x)
+    if next_range is None:
+        assert torch.allclose(by_floats, by_integers, atol=1e-5)
+        return
+    steps_apart = by_floats.quantized.int() - by_integers.quantized.int()
+    assert steps_apart.abs().max() <= 1 and steps_apart.ne(0).float().mean() < 0.02, "but for ties"
+
+
+def test_the_sum_of_two_products_in_reduced_range_fits_16_bits() -> None:
+    most = max(weight for weight in range(128) if is_reduced(torch.tensor([weight, -weight])))
+    assert 2 * 255 * most < 2**15 <= 2 * 255 * (most + 1)
 
 
 def test_an_engine_of_eight_bits_is_refused_with_the_reason(
