@@ -78,12 +78,14 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 
 @pytest.fixture(scope="session", autouse=True)
-def the_mask_of_an_older_processor_is_whole() -> None:
+def the_mask_of_an_older_processor_is_whole(tmp_path_factory: pytest.TempPathFactory) -> None:
     """ONEDNN_MAX_CPU_ISA, ATEN_CPU_CAPABILITY and PAIFUSER_CPU make this processor an older one for
     torch and this package. OpenVINO's own oneDNN would follow the first by halves, and crash: it
-    starts without. Inductor follows none, and mixes vectors of 512 bits with torch's of 256.
+    starts without. Inductor follows none, and mixes vectors of 512 bits with torch's of 256; its
+    cache does not ask for which a kernel is, and one for the other corrupts memory.
     """
     if os.environ.get("PAIFUSER_CPU") == "avx2":
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
         from torch._inductor import config
 
         config.cpp.simdlen = 256
