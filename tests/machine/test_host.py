@@ -46,6 +46,8 @@ def test_what_others_use_of_the_cores_is_what_was_busy_without_this_process() ->
     beside = {(7, "a cell"): 1.5}, {(7, "a cell"): 2.0, (8, "a new one"): 0.5}
     first, last = before._replace(other_threads_s=beside[0]), (2.0, 7.0, 53.0, 4, beside[1])
     assert host.others_share(first, host.CoreUse(*last)) == pytest.approx(0.5)
+    served, last = before._replace(serving_s={8: 1.0}), (2.0, 7.0, 53.0, 4, {}, {8: 1.5, 9: 0.25})
+    assert host.others_share(served, host.CoreUse(*last)) == pytest.approx(0.25 / 4), "not others"
 
 
 def test_only_the_cores_of_this_process_count_and_only_while_they_are_busy(

@@ -4,6 +4,7 @@ each step.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
+from paifuser_lab.cli.compare import plan as plan_command
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.machine.datasheets import DEVICES
 from paifuser_lab.memory.pools import PoolGain
 from paifuser_lab.planner import candidates, hardware_plan
-from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement
+from paifuser_lab.planner.ranking import EXACT
+from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement, Origin
 from tests.support.models import Mapped, Small, ids, images
 from tests.support.processor import Processor
 
@@ -172,6 +175,13 @@ def test_the_fastest_is_taken_with_a_sentence_for_each_step(plan: Any) -> None:
     assert recipe.steps[0].why.startswith("1 batch-norm layers follow")
     assert recipe.evidence is not None and len(recipe.evidence.rows) == len(stub.labels) + 2
     assert Recipe.from_text(recipe.to_text()).explain() == recipe.explain()
+
+
+@pytest.mark.parametrize("ms", [{"openvino · 2": 2.0}, {"baseline": 1.0}], ids=["steps", "none"])
+def test_a_plan_names_its_workload_as_it_was_loaded(ms: dict[str, float], plan: Any) -> None:
+    work = small()
+    work.origin = Origin(name="net.py:make", batch=1, seed=0)
+    assert plan(work, ms=ms)[0].workload == plan(work, seconds=0)[0].workload == "net.py:make"
 
 
 def test_the_reason_for_a_layout_has_the_number_of_candidates(plan: Any) -> None:
@@ -422,5 +432,6 @@ def test_a_plan_is_exact_unless_an_error_is_allowed(plan: Any) -> None:
     assert not any(name in label for label in stub.labels for name in ("int8", "bf16", "fp16"))
     assert all(step.kind != "precision" for step in recipe)
     assert any("openvino" in label for label in stub.labels), "engines in fp32 are exact"
+    assert signature(plan_command).parameters["max_error"].default == EXACT
     allowed, _ = plan(lab.load("resnet18-tiny"), on=fast, ms={"int8": 1.0}, max_error=0.02)
     assert any(step.kind == "precision" for step in allowed)
