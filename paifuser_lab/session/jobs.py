@@ -66,9 +66,7 @@ class SessionJobs(SessionRecords):
         recipe = self._history.current
         self._version += 1
         self._has_choice, self._is_again, self._is_waiting = True, again, when_quiet
-        if self.tried.has_other_limit(recipe):
-            self._comparisons.drop(recipe)  # it says whether the recipe keeps its limit
-        known = self._comparisons.get(recipe)
+        known = self._measured_within(recipe)
         self._set(
             State(
                 recipe,
@@ -84,6 +82,14 @@ class SessionJobs(SessionRecords):
             )
         )
         self._start()
+
+    def _measured_within(self, recipe: Recipe) -> Comparison | None:
+        """What is known of a recipe; what was measured within another limit is dropped, since it
+        says whether the recipe keeps that one.
+        """
+        if self.tried.has_other_limit(recipe):
+            self._comparisons.drop(recipe)
+        return self._comparisons.get(recipe)
 
     def _set(self, state: State) -> None:
         """Set a state with all that waits in it."""
@@ -113,6 +119,7 @@ class SessionJobs(SessionRecords):
         if self._has_choice:
             is_again, is_waiting = self._is_again, self._is_waiting
             self._has_choice = self._is_again = self._is_waiting = False
+            self._measured_within(recipe)  # another limit's may have come since it was chosen
             if is_waiting:
                 return lambda: self._wait_and_measure(recipe, version)
             return lambda: self._apply_and_measure(recipe, version, again=is_again)

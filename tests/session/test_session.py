@@ -334,6 +334,31 @@ def test_the_same_steps_within_another_limit_are_measured_again(sessions):
     assert len(state.results.rows) == 2
 
 
+def test_what_is_allowed_while_its_refusal_is_measured_is_not_withdrawn(sessions, monkeypatch):
+    session = sessions()
+    session.wait(TIMEOUT_S)
+    real, wide = session_module.compare, lab.Recipe(STRICT.steps, limit=Limit(output_error=1.0))
+
+    def allowed_meanwhile(work, *variants, **options):
+        compared = real(work, *variants, **options)
+        session.set_recipe(wide)
+        return compared
+
+    monkeypatch.setattr(session_module, "compare", allowed_meanwhile)
+    session.set_recipe(STRICT)
+    state = session.wait(TIMEOUT_S)
+    assert state.recipe == wide and state.recipe.limit == wide.limit and state.refused is None
+
+
+def test_what_a_stopped_measurement_timed_of_the_unchanged_model_is_rough(sessions):
+    session = sessions()
+    known = session.wait(TIMEOUT_S).comparison
+    ms = session.baseline.ms
+    stopped = known.with_baseline(ms / 2).model_copy(update={"is_interrupted": True})
+    session._keep(session.recipe, stopped)
+    assert session.baseline.ms == ms
+
+
 def test_the_reason_of_a_failed_step_stays_while_a_query_runs(sessions):
     session = sessions()
     with session.paused():
