@@ -4,7 +4,6 @@ errors and runs in quantized layers.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -65,8 +64,6 @@ def saturates() -> bool:
     """Whether this processor adds pairs of int8 products in 16 bits, where large ones saturate: so
     do x86 processors without VNNI, in oneDNN as in ONNX Runtime and OpenVINO.
     """
-    if os.environ.get("PAIFUSER_CPU") == "avx2":  # as in `machine.host`
-        return True
     if not torch._C._has_mkldnn:
         return False
     width = 64

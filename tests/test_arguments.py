@@ -75,7 +75,7 @@ def test_counts_are_integers_of_one_or_more(
     tool: Callable[[Any], Any], name: str, value: Any
 ) -> None:
     with pytest.raises(
-        PaifuserError, match=f"^{name}={value!r} is not possible; give an integer of 1 "
+        PaifuserError, match=f"^{name}={value!r} is not possible; give an integer of 1 or more"
     ):
         tool(value)
 

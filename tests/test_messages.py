@@ -296,8 +296,6 @@ def test_a_sparse_tensor_as_output_is_refused() -> None:
 def test_a_batch_that_does_not_fit_into_memory_is_refused(name: str) -> None:
     with pytest.raises(WorkloadError, match=rf"'{name}' does not fit into memory with batch="):
         lab.load(name, batch=2**40)
-    with pytest.raises(WorkloadError, match="give an integer of 1 to"):
-        lab.load(name, batch=2**70)
 
 
 def test_explaining_something_else_than_a_profile_says_how_to_make_one() -> None:

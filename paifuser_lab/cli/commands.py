@@ -11,7 +11,6 @@ from .terminal import print_table
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
 
-
 bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
 
 

@@ -44,8 +44,6 @@ from .model_files import (
 from .python_names import CodeName, shapes_of
 from .trust import followed, imported, names_function
 
-MAX_BATCH = 2**40  # a tensor's sizes are 64-bit integers
-
 
 def load(
     name: str,
@@ -68,7 +66,7 @@ def load(
     Options are passed to the function, or to the transformers config (`load("hf:bert",
     num_hidden_layers=2)`).
     """
-    check_count("batch", batch, most=MAX_BATCH, error=WorkloadError)
+    check_count("batch", batch, error=WorkloadError)
     target = device_of(device)
     with _fits_memory(name, batch):
         if is_model_file(name):

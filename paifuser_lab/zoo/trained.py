@@ -75,31 +75,21 @@ _MAPS = TrainingSetup(
     preprocessing=data.MAPS,
 )
 
+_DIGITS = TrainingSetup(
+    partial(_digit_resnet, 16),
+    data.digits,
+    accuracy,
+    epochs=7,
+    learning_rate=3e-3,
+    preprocessing=data.DIGITS,
+)
+
 SETUPS = {
-    "resnet18-digits": TrainingSetup(
-        partial(_digit_resnet, 16),
-        data.digits,
-        accuracy,
-        epochs=7,
-        learning_rate=3e-3,
-        preprocessing=data.DIGITS,
+    "resnet18-digits": _DIGITS,
+    "resnet18-digits-tiny": replace(
+        _DIGITS, model=partial(_digit_resnet, 8), epochs=4, learning_rate=5e-3
     ),
-    "resnet18-digits-tiny": TrainingSetup(
-        partial(_digit_resnet, 8),
-        data.digits,
-        accuracy,
-        epochs=4,
-        learning_rate=5e-3,
-        preprocessing=data.DIGITS,
-    ),
-    "resnet18-hard-digits": TrainingSetup(
-        partial(_digit_resnet, 16),
-        data.hard_digits,
-        accuracy,
-        epochs=12,
-        learning_rate=3e-3,
-        preprocessing=data.DIGITS,
-    ),
+    "resnet18-hard-digits": replace(_DIGITS, data=data.hard_digits, epochs=12),
     "segnet-streets": TrainingSetup(
         partial(SegNet, width=24, depth=3, classes=6),
         data.streets,
