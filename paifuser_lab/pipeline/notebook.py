@@ -113,7 +113,8 @@ def _execute(
                 cwd=folder,
                 store_widget_state=False,
                 progress_bar=on_stage is None and sys.stderr.isatty(),
-                extra_arguments=["--log-level=ERROR"],
+                # its end interrupts the kernel, which logs that as an error
+                extra_arguments=["--log-level=CRITICAL"],
             )
     except PapermillExecutionError as error:
         raise PaifuserError(

@@ -30,7 +30,8 @@ HELD = {
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_a_folder_saved_before_the_package_was_rearranged_loads_to_the_bit(name):
+def test_a_folder_saved_before_the_package_was_rearranged_loads_to_the_bit(name, processor):
+    processor.counts_as_with_vnni()  # as where they were saved; on another they are rounded again
     held, kinds = HELD[name]
     variant = lab.Variant.load(SAVED / name)
     assert weights_hash(variant.module) == held
