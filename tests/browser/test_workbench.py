@@ -38,6 +38,7 @@ OUTSIDE = """(frame) => {
   return seen
     .filter((element) => element.getBoundingClientRect().width)
     .filter((element) => element.getBoundingClientRect().right > edge.right + 1)
+    .filter((element) => getComputedStyle(element.parentElement).textOverflow !== "ellipsis")
     .map((element) => element.className);
 }"""
 TAKE_CELL = """() => {

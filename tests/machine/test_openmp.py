@@ -70,7 +70,7 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libgomp is Linux's")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads need two cores")
-@pytest.mark.parametrize(("code", "least"), [(SWITCHES, 1), (QUALITY, MAX_SLEEPS)])
+@pytest.mark.parametrize(("code", "least"), [(SWITCHES, 0.2), (QUALITY, MAX_SLEEPS)])
 def test_a_thread_sleeps_in_each_operator_while_another_thread_keeps_its_pool(code, least):
     kept, released = (
         float(
