@@ -87,10 +87,10 @@ refresh: install
 
 # What README.md and docs/ show: figures from docs/measured, pictures of the workbench, the map in CONTRIBUTING.md.
 figures: install
-	$(BIN)/paifuser-lab bench pages $(ARGS)
+	$(BIN)/python -m benchmarks pages $(ARGS)
 
 pictures: install
-	$(BIN)/paifuser-lab bench pictures $(ARGS)
+	$(BIN)/python -m benchmarks pictures $(ARGS)
 
 map: install
 	$(BIN)/python -m tests.support.draw_map

@@ -15,6 +15,7 @@ import typer
 from torch import nn
 
 import paifuser_lab as lab
+from benchmarks.commands import bench as benches
 from paifuser_lab.cli import program
 from paifuser_lab.model.weights import weights_hash
 from tests.support.clips import clip
@@ -51,6 +52,9 @@ SMALL = {
     'formats=("bf16",))': 'formats=("bf16",), seconds=0.5)',
     'kind="topk")': 'kind="topk", seconds=1.0)',
 }
+
+COMMAND = "(?:paifuser-lab|python -m benchmarks)"
+BENCH = "(?:paifuser-lab bench|python -m benchmarks)"
 
 
 class ReadersModel(nn.Module):
@@ -202,18 +206,19 @@ def test_every_block_of_a_page_runs_after_those_before_it(
 
 
 def command_lines() -> list[str]:
-    """Every paifuser-lab command: in shell blocks, in comments of code, and in sentences."""
+    """Every command of ours: in shell blocks, in comments of code, and in sentences."""
     lines = []
     for text in TEXTS.values():
-        lines += re.findall(r"^(?:.*# )?(paifuser-lab [^\n`]+)$", text, re.MULTILINE)
-        lines += re.findall(r"`(paifuser-lab [^`]+)`", text)
+        lines += re.findall(rf"^(?:.*# )?({COMMAND} [^\n`]+)$", text, re.MULTILINE)
+        lines += re.findall(rf"`({COMMAND} [^`]+)`", text)
     return list(dict.fromkeys(lines))
 
 
 @pytest.mark.parametrize("line", command_lines())
 def test_every_command_of_a_page_exists(line: str) -> None:
-    command: Any = typer.main.get_command(program.app)
-    name, *words = shlex.split(line, comments=True)
+    is_ours = line.startswith("python -m benchmarks")
+    command: Any = typer.main.get_command(benches if is_ours else program.app)
+    name, *words = shlex.split(line.removeprefix("python -m "), comments=True)
     context = command.make_context(name, list(words))
     while hasattr(command, "commands"):
         assert words, f"{line} names no subcommand"
@@ -222,9 +227,9 @@ def test_every_command_of_a_page_exists(line: str) -> None:
 
 
 def test_the_page_of_benches_lists_every_bench() -> None:
-    benches: Any = typer.main.get_command(program.bench)
-    listed = set(re.findall(r"^paifuser-lab bench ([a-z0-9-]+)", TEXTS["benches.md"], re.MULTILINE))
-    assert listed == set(benches.commands)
+    commands: Any = [typer.main.get_command(app) for app in (program.bench, benches)]
+    listed = re.findall(rf"^{BENCH} ([a-z0-9-]+)", TEXTS["benches.md"], re.MULTILINE)
+    assert set(listed) == {name for command in commands for name in command.commands}
 
 
 def test_a_command_that_does_not_exist_is_seen() -> None:
@@ -232,7 +237,7 @@ def test_a_command_that_does_not_exist_is_seen() -> None:
     for line in (
         "paifuser-lab profil resnet18",
         "paifuser-lab profile resnet18 --htm x",
-        "paifuser-lab bench nothing",
+        "python -m benchmarks nothing",
     ):
         with pytest.raises(Exception, match=r"No such|no such"):
             test_every_command_of_a_page_exists(line)

@@ -255,8 +255,6 @@ TABLES_OF_CONTENTS = (
     "memory/pools",
     "bench",
     "bench/kernels",
-    "bench/prune_zoo",
-    "bench/recipes",
     "memory/predict",
     "planner/training",
     "training",
@@ -303,7 +301,7 @@ def test_no_notebook_brings_a_widget_s_state():
 def test_each_folder_of_tests_is_a_room_or_holds_what_crosses_rooms():
     rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
     folders = {path.name for path in TESTS.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert folders - rooms == {"browser", "notebooks", "support"}
+    assert folders - rooms == {"benchmarks", "browser", "notebooks", "support"}
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.stem)

@@ -16,7 +16,6 @@ from paifuser_lab.stopping import keep_when_stopped, stop_if_asked, terminated_l
 
 PACKAGE = Path(lab.__file__).parent
 EDGES = {
-    "bench/stream_faults.py",  # ends the process in which a fault is measured
     "cli/program.py",  # Ctrl-C ends the JupyterLab that it started
     "pipeline/sweep/run.py",  # stops the processes of a sweep
     "pipeline/sweep/worker.py",  # one of these processes

@@ -17,7 +17,7 @@ from ..machine.host import host_facts
 from ..records import Record
 
 ROOT = Path(__file__).parent.parent.parent  # a checkout, or a folder of installed packages
-CODE = ("paifuser_lab", "kernels", "runners")
+CODE = ("paifuser_lab", "benchmarks", "kernels", "runners")
 DIRTY = "+"  # behind a commit whose code was changed
 KEY = "measured"
 # What benches compare with: module → distribution.

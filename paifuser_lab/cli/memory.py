@@ -1,6 +1,4 @@
-"""`paifuser-lab memory`: the predicted peak of a model, or who held memory in a run or a snapshot;
-`bench memory-peak`: how right the predictions are. Built on typer.
-"""
+"""`paifuser-lab memory`: the predicted peak of a model, or who held memory. Built on typer."""
 
 from __future__ import annotations
 
@@ -11,9 +9,8 @@ import typer
 
 from ..errors import FileError
 from ..records import MemorySnapshot
-from .commands import Json, bench
+from .bench import Json
 from .loading import Shapes, Trust, load_model
-from .terminal import print_table
 
 SNAPSHOTS = (".pickle", ".pkl")
 
@@ -98,20 +95,3 @@ def _report(record: MemorySnapshot, html: Path) -> None:
     typer.echo(str(record))
     write_text(html, snapshot_report(record))
     typer.echo(f"report in {html}")
-
-
-@bench.command("memory-peak")
-def bench_memory_peak(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Models; the whole zoo where none is named.")
-    ] = None,
-    json: Json = None,
-) -> None:
-    """Compare predicted peaks of memory with measured ones."""
-    from ..bench.memory_peak import bench as measure
-
-    measured = measure(tuple(names or ()))
-    print_table(measured.title, measured.table())
-    typer.echo(measured.summary)
-    if json is not None:
-        measured.save(json)

@@ -13,8 +13,8 @@ import typer
 from .._files import asset, notebook_file
 from ..errors import PaifuserError
 from ..stopping import terminated_like_ctrl_c
+from .bench import bench
 from .compare import compare, plan
-from .documents import bench
 from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
 from .loading import Name, Shapes, Trust, load_model, model_of
@@ -36,11 +36,11 @@ Force = Annotated[
 ]
 
 
-def main() -> None:
+def main(command: typer.Typer | None = None) -> None:
     """The command's entry point; errors of this package print their message, not a traceback."""
     try:
         with terminated_like_ctrl_c():
-            app()
+            (command or app)()
     except PaifuserError as error:
         console(stderr=True).print(
             f"[bold red]paifuser-lab:[/] {escaped(str(error))}", highlight=False, soft_wrap=True

@@ -2,7 +2,7 @@
 
 A step has a few terms, each in milliseconds of the profile: what calls cost, what products and the
 passes between them take, what the arithmetic takes at the machine's ceilings. Its coefficients say
-how much of each is left. `paifuser-lab bench advice --fit` fits them to speed-ups measured on the
+how much of each is left. `python -m benchmarks advice --fit` fits them to speed-ups measured on the
 zoo's models and writes them, with their error, to `expected.json`.
 """
 

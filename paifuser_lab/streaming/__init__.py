@@ -1,6 +1,6 @@
 """Streams: frames through stages on several workers, each once and in order.
 
-    from paifuser_lab.streaming import Stream
+    from . import Stream
 
     stream = Stream(source, decode, infer, sink=sink)    # threads; engine="ray" on a cluster
     stream.run()                                         # StreamReport

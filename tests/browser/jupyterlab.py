@@ -1,5 +1,5 @@
 """What the browser tests share: when they run, and notebooks of ours that take little time. The
-driving is `paifuser_lab.bench.jupyterlab`.
+driving is `tests.support.jupyterlab`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import nbformat
 import pytest
 
 from paifuser_lab._files import asset
-from paifuser_lab.bench.jupyterlab import (
+from tests.support.jupyterlab import (
     Lab,
     Page,
     browsing,
@@ -24,7 +24,7 @@ from paifuser_lab.bench.jupyterlab import (
     serving,
     write_notebook,
 )
-from paifuser_lab.bench.jupyterlab import showing as showing_page
+from tests.support.jupyterlab import showing as showing_page
 
 __all__ = [
     "Lab",

@@ -4,7 +4,7 @@ asserted.
 
 from __future__ import annotations
 
-from paifuser_lab.bench.widgets import bench
+from benchmarks.widgets import bench
 from tests.browser import jupyterlab
 
 pytestmark = jupyterlab.marks()

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.jupyterlab import browsing
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.linker import front_end
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
 from tests.browser import jupyterlab
 from tests.support.advised import profile, row
+from tests.support.jupyterlab import browsing
 
 pytestmark = jupyterlab.marks()
 

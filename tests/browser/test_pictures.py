@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 from PIL import Image
 
-from paifuser_lab.bench.pictures import take_pictures
+from benchmarks.pictures import take_pictures
 from tests.browser import jupyterlab
 
 pytestmark = jupyterlab.marks()

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.tricky_exports import tricky_row
 from paifuser_lab.converter import Exportable, export
 from paifuser_lab.converter.narrow import to_bf16, to_fp16
 from paifuser_lab.converter.opset import lower_opset, opset_of
 from paifuser_lab.errors import ExportError
+from tests.support.tricky_exports import tricky_row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

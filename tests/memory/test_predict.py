@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 import paifuser_lab as lab
-from paifuser_lab.bench.memory_peak import measured_bytes
+from benchmarks.memory_peak import measured_bytes
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.memory import Predictor, predicted_peak
 from paifuser_lab.memory.predict import predictor as predicting

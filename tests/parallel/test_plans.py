@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from paifuser_lab.bench.parallel_models import MODELS
+from benchmarks.parallel_models import MODELS
 from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import ColumnParallelLinear, pipeline, plan, plans, tensor_plan
 from paifuser_lab.parallel import tensor_parallel as divide

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import paifuser_lab as lab
+from benchmarks.parallel_kills import kill_ranks
 from paifuser_lab import parallel
-from paifuser_lab.bench.parallel_kills import kill_ranks
 from paifuser_lab.errors import FileError, ParallelError
 from paifuser_lab.parallel import DataParallel
 from paifuser_lab.parallel.exchange import Traffic, mean_bytes

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.masking import gap
-from paifuser_lab.bench.prune_zoo import architectures
-from paifuser_lab.bench.prune_zoo.architecture import scattered
 from paifuser_lab.errors import RecipeError, StepError, StoppedError
 from paifuser_lab.measure import output_error
 from paifuser_lab.pruning.blocks import find_blocks
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.steps import Draft
 from paifuser_lab.workload import Inputs
+from tests.support.masking import gap
 from tests.support.models import enliven, images
+from tests.support.prune_zoo import architectures
+from tests.support.prune_zoo.architecture import scattered
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),

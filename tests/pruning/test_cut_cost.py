@@ -20,12 +20,12 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab._files import asset
-from paifuser_lab.bench.prune_zoo import architectures
 from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
 from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member, Record
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.coupling import packed_cut_cost
 from tests.support.models import Small, images
+from tests.support.prune_zoo import architectures
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paifuser_lab.bench.prune_zoo import architectures
 from paifuser_lab.pruning.groups import channel_groups, couple, cut
 from paifuser_lab.records import ChannelGroup, Coupling, Record
 from paifuser_lab.workload import Inputs
+from tests.support.prune_zoo import architectures
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.masking import gap, masked
-from paifuser_lab.bench.prune_zoo.architecture import scattered
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
@@ -22,7 +20,9 @@ from paifuser_lab.pruning.refit.context import RefitContext
 from paifuser_lab.pruning.refit.normal_equations import Sums, fit
 from paifuser_lab.pruning.refit.techniques import reestimate_statistics
 from paifuser_lab.workload.data import samples_of
+from tests.support.masking import gap, masked
 from tests.support.models import enliven, images
+from tests.support.prune_zoo.architecture import scattered
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.prune_zoo.architecture import scattered
 from paifuser_lab.errors import RecipeError
 from tests.support.models import Small, images
+from tests.support.prune_zoo.architecture import scattered
 
 
 def options(recipe: lab.Recipe, kind: str = "prune") -> list[dict]:

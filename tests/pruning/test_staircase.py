@@ -12,10 +12,6 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.masking import gap, masked
-from paifuser_lab.bench.prune_zoo import architectures
-from paifuser_lab.bench.prune_zoo.architecture import scattered
-from paifuser_lab.bench.prune_zoo.convolutional import plain
 from paifuser_lab.errors import StepError, WorkloadError
 from paifuser_lab.measure import FEWEST, WARM, in_turn, own_ms
 from paifuser_lab.pruning.groups import couple
@@ -24,7 +20,11 @@ from paifuser_lab.pruning.targets.latency import families_of, latency_cost
 from paifuser_lab.pruning.targets.layer_families import MOST_WIDTHS, full_width, spaced
 from paifuser_lab.pruning.targets.measure import kept_table, key_of, staircases
 from paifuser_lab.records import Staircase, StaircaseTable, WholeLatency
+from tests.support.masking import gap, masked
 from tests.support.models import images
+from tests.support.prune_zoo import architectures
+from tests.support.prune_zoo.architecture import scattered
+from tests.support.prune_zoo.convolutional import plain
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),

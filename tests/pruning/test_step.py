@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.masking import gap, masked
-from paifuser_lab.bench.prune_zoo import architectures
-from paifuser_lab.bench.prune_zoo.architecture import scattered
-from paifuser_lab.bench.prune_zoo.convolutional import plain, residual
 from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.pruning.groups import channel_groups
 from paifuser_lab.pruning.groups.select import kept_units
 from paifuser_lab.workload import Inputs
+from tests.support.masking import gap, masked
 from tests.support.models import images
+from tests.support.prune_zoo import architectures
+from tests.support.prune_zoo.architecture import scattered
+from tests.support.prune_zoo.convolutional import plain, residual
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),

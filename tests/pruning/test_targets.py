@@ -12,10 +12,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.bench.masking import gap, masked
-from paifuser_lab.bench.prune_zoo import architectures
-from paifuser_lab.bench.prune_zoo.architecture import scattered
-from paifuser_lab.bench.prune_zoo.convolutional import plain, residual
 from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.measure import flops as flops_of_torch
 from paifuser_lab.pruning.groups import couple, solve
@@ -24,7 +20,11 @@ from paifuser_lab.pruning.groups.select import allowed_widths
 from paifuser_lab.pruning.groups.solve import loss_by_kept, solve_widths, take_narrowest
 from paifuser_lab.records import ChannelGroup
 from paifuser_lab.steps.prune import Prune
+from tests.support.masking import gap, masked
 from tests.support.models import images
+from tests.support.prune_zoo import architectures
+from tests.support.prune_zoo.architecture import scattered
+from tests.support.prune_zoo.convolutional import plain, residual
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*:UserWarning"),

@@ -20,7 +20,7 @@ FILES = {"light": ROOT / "docs" / "house-light.svg", "dark": ROOT / "docs" / "ho
 
 ABOUT = {
     "cli": "the command line",
-    "bench": "benchmarks, pages, pictures",
+    "bench": "benchmarks of this machine",
     "__init__": "the public names of lab",
     "widgets": "panels in a notebook",
     "session": "what a workbench computes",

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from paifuser_lab.bench.parallel_models import MODELS
+from benchmarks.parallel_models import MODELS
 from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import pipeline, tensor_parallel
 from paifuser_lab.parallel.simulated_link import simulated_link

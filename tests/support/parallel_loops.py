@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from paifuser_lab.bench.parallel_equal import compared
-from paifuser_lab.bench.parallel_rows import EqualRow
+from benchmarks.parallel_equal import compared
+from benchmarks.parallel_rows import EqualRow
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.parallel import DataParallel, join
 from paifuser_lab.parallel.exchange import LEVELS, CompressedMean, Exchange, Traffic
@@ -281,8 +281,8 @@ def on_four(folder: str) -> list[EqualRow]:
 
 def everything(folder: str) -> dict[str, Any]:
     """All checks of one of two ranks."""
-    from paifuser_lab.bench import parallel_kill_rank
-    from paifuser_lab.bench.parallel_kills import STEPS_A_KILL
+    from benchmarks import parallel_kill_rank
+    from benchmarks.parallel_kills import STEPS_A_KILL
     from tests.support.parallel_checkpoints import checkpoints
 
     alone = Path(folder, "alone")

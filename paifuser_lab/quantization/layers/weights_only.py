@@ -20,7 +20,7 @@ from .layer import QuantizedLayer, with_weights, without_weights
 
 # Up to this many rows are multiplied by integers in bf16; for more, building the float weights is
 # cheap beside the product. The limits are fixed, not timed at run time, so that a model's outputs
-# do not depend on the machine; `paifuser-lab bench int4` measures both.
+# do not depend on the machine; `python -m benchmarks int4` measures both.
 FEW_ROWS = {4: 32, 8: 16}
 # torch's int8 operator reads this many at once, past the end of rows that are not a multiple of it
 COLUMNS = 16

@@ -1,0 +1,156 @@
+"""Traces of the Hessian's diagonal blocks of layers, by ours and by PyHessian on one batch: seconds
+to the same standard error.
+
+PyHessian estimates the trace over all parameters with gradients, so that a layer's is computed with
+the gradients of all others switched off. It runs a few probes per layer, whose variance gives the
+number of probes that it would need for the error that ours has reached.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from statistics import fmean, variance
+from typing import Any
+
+from torch import nn
+
+from paifuser_lab.errors import MeasureError, MissingExtraError
+from paifuser_lab.loading.load import load
+from paifuser_lab.machine import machine_label
+from paifuser_lab.progress import progress
+from paifuser_lab.records import LayerSensitivity, Record
+from paifuser_lab.saliency import sensitivity
+from paifuser_lab.workload import Workload
+
+MODELS = ("resnet18-digits-tiny", "resnet18-digits")
+PROBES = 8
+ERROR = 0.1
+
+
+class TracedModel(Record):
+    """One model's layers: our cost, and the peer's for the same errors."""
+
+    workload: str
+    layers: int
+    our_seconds: float
+    quadratic_seconds: float
+    peer_seconds: float
+    peer_probes: int
+    furthest: float  # the largest difference of the two means, in standard errors of the difference
+
+    @property
+    def ratio(self) -> float:
+        """The peer's time over ours."""
+        return self.peer_seconds / self.our_seconds
+
+
+class HessianBench(Record):
+    """The result of `python -m benchmarks sensitivity --peer pyhessian`."""
+
+    machine: str
+    models: tuple[TracedModel, ...]
+
+    @property
+    def title(self) -> str:
+        """The title of the table."""
+        return (
+            f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {self.machine}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each model."""
+        return [
+            {
+                "model": model.workload,
+                "layers": str(model.layers),
+                "ours": f"{model.our_seconds:.2f}",
+                "PyHessian, layer by layer": (
+                    f"{model.peer_seconds:.2f} ({model.peer_probes} probes)"
+                ),
+                "ratio": f"{model.ratio:.1f} ×",
+                "quadratic form instead": f"{model.quadratic_seconds:.2f}",
+                "means differ at most by": f"{model.furthest:.1f} standard errors",
+            }
+            for model in self.models
+        ] or [{"model": "nothing was measured"}]
+
+
+def bench(names: tuple[str, ...]) -> HessianBench:
+    """Measure models one after another."""
+    traced = []
+    with progress("models", len(names or MODELS)) as shown:
+        for name in names or MODELS:
+            traced.append(_measured(load(name)))
+            shown.advance(doing=name)
+    return HessianBench(machine=machine_label(), models=tuple(traced))
+
+
+def _measured(work: Workload) -> TracedModel:
+    if not work.train or work.loss is None:
+        raise MeasureError(
+            f"{work.name} has no loss and data, which the Hessian needs; name a trained model."
+        )
+    ours = sensitivity(work, methods=("trace",), formats=("int4-weights",), batches=1, error=ERROR)
+    quadratic = sensitivity(work, methods=("quadratic",), formats=("int4-weights",), batches=1)
+    rows = [
+        row
+        for row in ours.rows
+        if row.curvature and row.curvature.trace and row.curvature.trace.error
+    ]
+    batch = _batch_of(work, ours.seed)
+    model = copy.deepcopy(work.model).eval()
+    peers = [_peer(model, work, batch, row) for row in rows]
+    return TracedModel(
+        workload=work.name,
+        layers=len(rows),
+        our_seconds=ours.methods[0].seconds,
+        quadratic_seconds=quadratic.methods[0].seconds,
+        peer_seconds=sum(seconds for seconds, _, _ in peers),
+        peer_probes=round(sum(probes for _, probes, _ in peers)),
+        furthest=max(distance for _, _, distance in peers),
+    )
+
+
+def _batch_of(work: Workload, seed: int) -> tuple[Any, Any]:
+    """The batch that our estimate used."""
+    from paifuser_lab.workload.data import sampled_batches
+
+    first = sampled_batches(work, 1, seed)[0]
+    return first.inputs.args[0], first.target
+
+
+def _peer(
+    model: nn.Module, work: Workload, batch: tuple[Any, Any], row: LayerSensitivity
+) -> tuple[float, float, float]:
+    """The seconds and probes that the peer needs for a layer, and the distance of its mean from
+    ours in standard errors.
+    """
+    estimate = row.curvature.trace if row.curvature else None
+    if estimate is None or not estimate.error:
+        raise MeasureError(f"'{row.layer}' has no trace to compare with.")
+    model.requires_grad_(False)
+    model.zero_grad(set_to_none=True)
+    model.get_submodule(row.layer).weight.requires_grad_(True)
+    start = time.perf_counter()
+    peer = _pyhessian()(model, work.loss, data=batch, cuda=False)
+    prepared = time.perf_counter()
+    # with its own tolerance it ends at any negative trace
+    values = peer.trace(maxIter=PROBES, tol=float("-inf"))
+    probe_seconds = (time.perf_counter() - prepared) / len(values)
+    probes = max(2.0, variance(values) / estimate.error**2)
+    distance = (
+        abs(fmean(values) - estimate.value)
+        / (variance(values) / len(values) + estimate.error**2) ** 0.5
+    )
+    return prepared - start + probes * probe_seconds, probes, distance
+
+
+def _pyhessian() -> Any:
+    try:
+        from pyhessian import hessian
+    except ImportError as error:
+        raise MissingExtraError(
+            "pyhessian", extra="peers", needed_for="the comparison of traces"
+        ) from error
+    return hessian

@@ -1,0 +1,115 @@
+"""Recorded memory snapshots replayed under their own settings: how near the simulated allocator
+comes to what was reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from paifuser_lab.bench.each import measure_each
+from paifuser_lab.memory.snapshots import read_snapshot, replay
+from paifuser_lab.memory.snapshots.segments import reserved_bytes
+from paifuser_lab.memory.snapshots.snapshot import Snapshot
+from paifuser_lab.records import Record, readable_bytes
+
+
+class ReplayedSnapshot(Record):
+    """A snapshot's recorded peak of reserved bytes, and the simulated one."""
+
+    name: str
+    settings: str
+    requests: int
+    recorded_bytes: int
+    replayed_bytes: int
+    grown_bytes: int = 0  # by how much the reserved bytes grew while it was recorded
+
+    @property
+    def ratio(self) -> float:
+        """Simulated over recorded."""
+        return self.replayed_bytes / max(1, self.recorded_bytes)
+
+    @property
+    def has_growth(self) -> bool:
+        """Whether segments were taken while it was recorded; else they are from earlier requests,
+        which cannot be replayed.
+        """
+        return self.grown_bytes > 0
+
+
+class ReplayBench(Record):
+    """The result of `python -m benchmarks memory-replay`."""
+
+    rows: tuple[ReplayedSnapshot, ...]
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """The title of the table."""
+        return "peak reserved bytes: simulated / recorded"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each snapshot."""
+        rows = [
+            {
+                "snapshot": row.name,
+                "settings": row.settings,
+                "requests": f"{row.requests:,}",
+                "recorded": readable_bytes(row.recorded_bytes),
+                "simulated": readable_bytes(row.replayed_bytes),
+                "ratio": f"{row.ratio:.4f}",
+                "grown": readable_bytes(row.grown_bytes),
+            }
+            for row in self.rows
+        ]
+        return rows or [{"snapshot": "nothing was replayed"}]
+
+    @property
+    def summary(self) -> str:
+        """How near the simulator is, and the failures, a line each."""
+        lines = [f"{name}: {why}" for name, why in self.failures.items()]
+        if late := [row for row in self.rows if not row.has_growth]:
+            lines.insert(0, f"recorded after all segments were taken: {_ratios(late)}")
+        if grown := [row for row in self.rows if row.has_growth]:
+            lines.insert(0, _ratios(grown))
+        return "\n".join(lines)
+
+
+def _ratios(rows: Sequence[ReplayedSnapshot]) -> str:
+    ratios = sorted(row.ratio for row in rows)
+    equal = sum(row.replayed_bytes == row.recorded_bytes for row in rows)
+    return (
+        f"{equal} of {len(ratios)} equal to the byte; ratios from {ratios[0]:.4f} to "
+        f"{ratios[-1]:.4f}, median {median(ratios):.4f}"
+    )
+
+
+def bench(paths: Sequence[Path]) -> ReplayBench:
+    """Replay each file; those that cannot be read are recorded."""
+    rows: list[ReplayedSnapshot] = []
+
+    def measure(path: str) -> None:
+        snapshot = read_snapshot(path)
+        replayed = replay(snapshot, ())
+        own = replayed.rows[0]
+        rows.append(
+            ReplayedSnapshot(
+                name=Path(path).name,
+                settings=own.settings,
+                requests=replayed.requests,
+                recorded_bytes=replayed.recorded_peak_reserved_bytes,
+                replayed_bytes=own.peak_reserved_bytes,
+                grown_bytes=_grown_bytes(snapshot),
+            )
+        )
+
+    failures = measure_each([str(path) for path in paths], measure, "snapshots")
+    return ReplayBench(rows=tuple(rows), failures=failures)
+
+
+def _grown_bytes(snapshot: Snapshot) -> int:
+    """The peak of the reserved bytes beyond those after the first event."""
+    device = snapshot.device()
+    reserved = reserved_bytes(snapshot.trace(device), snapshot.segments_of(device))
+    return int(reserved.max() - reserved[0]) if len(reserved) else 0

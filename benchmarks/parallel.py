@@ -1,0 +1,294 @@
+"""Every way to train on several processes: bytes and steps a second, loss after equal samples,
+simulated links against the simulation, pipelines' bubbles predicted and measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean, median
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.machine import machine_label
+from paifuser_lab.measure.timing import median_interval
+from paifuser_lab.parallel import DataParallel, pipeline, run, tell
+from paifuser_lab.parallel.plans import power_bytes
+from paifuser_lab.parallel.simulated_link import simulated_link
+from paifuser_lab.parallel.simulation import Communication, Compute, buckets_of, simulate_steps
+from paifuser_lab.records import Link, PipelineSchedule
+from paifuser_lab.stopping import keep_when_stopped
+
+from .parallel_models import MODELS
+from .parallel_rows import LinkStep, ParallelBench, ParallelWay
+
+WAYS: dict[str, dict[str, Any]] = {
+    "DDP": {"sync_frequency": 1, "gradient_compression": False},
+    "DDP, bf16": {"sync_frequency": 1, "gradient_compression": True},
+    "DDP, PowerSGD": {"sync_frequency": 1, "gradient_compression": "powersgd"},
+    "local 8": {"sync_frequency": 8, "gradient_compression": False},
+    "local 32": {"sync_frequency": 32, "gradient_compression": False},
+    "local 128": {"sync_frequency": 128, "gradient_compression": False},
+    "local 32, int8 differences": {"sync_frequency": 32, "gradient_compression": True},
+    "FSDP2": {"shard": "full", "gradient_compression": False},
+}
+REFERENCE = "DDP"
+SIZE = {"width": 128, "depth": 4, "batch": 8, "batches": 64}
+STEPS, ROUND = 384, 128  # of a training whose loss is compared, and of a round of a race
+LINKS = (1.0, 10.0, 100.0)  # Gbit/s
+RANKS = (2, 4, 8, 16)
+REAL = (2, 4)  # of these as processes of this machine
+LATENCY_US = 20.0
+
+
+def bench(
+    model: str = "gpt-like",
+    *,
+    processes: int = 2,
+    seeds: int = 3,
+    rounds: int = 5,
+    steps: int = STEPS,
+    links: Sequence[float] = LINKS,
+    size: dict[str, int] | None = None,
+    on_part: Callable[[ParallelBench], object] = lambda record: None,
+) -> ParallelBench:
+    """Race every way in turn, train with each from several seeds, and check the simulation.
+
+    `on_part` is called with the record so far: after the race, each seed, the pipelines, and each
+    link. Stopped after the race, it returns what there is.
+    """
+    if model not in MODELS:
+        raise MeasureError(f"{model!r} is not trained here; there are {', '.join(MODELS)}.")
+    options = SIZE if size is None else size
+    work = MODELS[model](**options)
+    known = ParallelBench(
+        machine=machine_label(),
+        model=work.name,
+        parameters=sum(weight.numel() for weight in work.model.parameters()),
+        processes=processes,
+        steps=steps,
+    )
+
+    def told(rank: int, part: tuple[str, Any]) -> None:
+        nonlocal known
+        if rank == 0:
+            known = known.model_copy(update=PARTS[part[0]](known, part[1]))
+            on_part(known)
+
+    with keep_when_stopped(lambda: bool(known.ways)):
+        run(on_each, model, options, seeds, rounds, steps,
+            processes=processes, threads=1, on_told=told)  # fmt: skip
+        for rows in _links(model, options, links, steps):
+            told(0, ("links", rows))
+    return known
+
+
+def _with_race(known: ParallelBench, raced: dict[str, Any]) -> dict[str, Any]:
+    reference = raced[REFERENCE]["seconds"]
+    ways = []
+    for way, result in raced.items():
+        ratios = [a / b for a, b in zip(reference, result["seconds"], strict=True)]
+        middle, interval = median_interval(numpy.asarray(ratios))
+        ways.append(
+            ParallelWay(
+                way=way,
+                steps_per_s=result["steps"] * len(ratios) / sum(result["seconds"]),
+                ratio=middle,
+                interval=interval,
+                **{name: result[name] for name in _KEPT},
+            )
+        )
+    return {"ways": tuple(ways)}
+
+
+def _with_losses(known: ParallelBench, losses: dict[str, float]) -> dict[str, Any]:
+    ways = (row.model_copy(update={"losses": (*row.losses, losses[row.way])}) for row in known.ways)
+    return {"ways": tuple(ways), "alone": (*known.alone, losses["one process"])}
+
+
+PARTS: dict[str, Callable[[ParallelBench, Any], dict[str, Any]]] = {
+    "race": _with_race,
+    "losses": _with_losses,
+    "pipelines": lambda known, pipelines: {"pipelines": pipelines},
+    "links": lambda known, rows: {"links": (*known.links, *rows)},
+}
+_KEPT = ("sent_bytes", "wait_share", "weights_bytes", "optimizer_bytes")
+
+
+class Trainee:
+    """A model that is trained in one way."""
+
+    def __init__(self, model: str, options: dict[str, int], way: str, seed: int = 0) -> None:
+        work = MODELS[model](**options, seed=seed)
+        assert work.loss is not None and work.train is not None
+        self.loss, self.batches = work.loss, work.train
+        self.strategy = DataParallel(**WAYS[way]) if way in WAYS else None
+        optimizer = torch.optim.AdamW(work.model.parameters(), lr=1e-3)
+        self.model, self.optimizer = work.model.train(), optimizer
+        if self.strategy is not None:
+            self.model, self.optimizer = self.strategy.prepare(work.model.train(), optimizer)
+        self.done = 0
+
+    def learn(self, steps: int) -> list[float]:
+        """Take steps on this process's share of the batches; the losses."""
+        losses = []
+        ranks, rank = (1, 0)
+        if self.strategy is not None and dist.is_initialized():
+            ranks, rank = dist.get_world_size(), dist.get_rank()
+        for _ in range(steps):
+            inputs, target = self.batches[self.done % len(self.batches)]
+            loss = self.loss(self.model(inputs.chunk(ranks)[rank]), target.chunk(ranks)[rank])
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.done += 1
+            losses.append(loss.item())
+        return losses
+
+
+def race(
+    model: str,
+    options: dict[str, int],
+    rounds: int,
+    steps: int,
+    gbit_per_s: float = 0.0,
+    names: Sequence[str] = tuple(WAYS),
+) -> dict[str, Any]:
+    """Seconds of each round of each way, in turn; on a simulated link where one is given."""
+    link = Link(latency_us=LATENCY_US, gbit_per_s=gbit_per_s) if gbit_per_s else None
+    trainees = {way: Trainee(model, options, way) for way in names}
+    seconds: dict[str, list[float]] = {way: [] for way in trainees}
+    for trainee in trainees.values():
+        trainee.learn(min(steps, 24))
+    for _ in range(rounds):
+        for way, trainee in trainees.items():
+            with simulated_link(link):
+                dist.barrier()
+                begin = time.perf_counter()
+                trainee.learn(steps)
+                dist.barrier()
+                seconds[way].append(time.perf_counter() - begin)
+    results = {}
+    for way, trainee in trainees.items():
+        assert trainee.strategy is not None
+        report = trainee.strategy.report()
+        own = slice(min(steps, 24), None)
+        results[way] = {
+            "seconds": seconds[way],
+            "steps": steps,
+            "computed_ms": median(report.computed_ms[own]),
+            "sent_bytes": fmean(report.sent_bytes[own]),
+            "wait_share": report.wait_share,
+            "weights_bytes": report.weights_bytes,
+            "optimizer_bytes": report.optimizer_bytes,
+        }
+        trainee.strategy.finish()
+    return results
+
+
+def on_each(model: str, options: dict[str, int], seeds: int, rounds: int, steps: int) -> None:
+    """What each process of one launch takes part in; each part is told as soon as it is over."""
+    tell(("race", race(model, options, rounds, min(ROUND, steps))))
+    for seed in range(seeds):
+        tell(("losses", losses_of(model, options, steps, seed)))
+    pipelines = tuple(
+        piped(model, options, schedule, begins)
+        for schedule in ("gpipe", "1f1b")
+        for begins in (None, "equal")
+    )
+    tell(("pipelines", pipelines))
+
+
+def losses_of(model: str, options: dict[str, int], steps: int, seed: int) -> dict[str, float]:
+    """The mean loss of each way's last steps, over all processes, after the same examples."""
+    results = {}
+    for way in WAYS:
+        trainee = Trainee(model, options, way, seed)
+        last = torch.tensor(fmean(trainee.learn(steps)[-16:]))
+        assert trainee.strategy is not None
+        trainee.strategy.finish()
+        dist.all_reduce(last)
+        results[way] = last.item() / dist.get_world_size()
+    results["one process"] = fmean(Trainee(model, options, "one process", seed).learn(steps)[-16:])
+    return results
+
+
+CHECKED = ("DDP", "DDP, bf16", "DDP, PowerSGD", "local 32", "FSDP2")
+
+
+def _links(
+    model: str, options: dict[str, int], links: Sequence[float], steps: int
+) -> Iterator[list[LinkStep]]:
+    """Steps over each simulated link: two and four real processes against the simulation, up to
+    16.
+    """
+    work = MODELS[model](**options)
+    weights = work.model.parameters()
+    size = float(sum(weight.numel() * weight.element_size() for weight in weights))
+    communications = {
+        "DDP": Communication(buckets_of(size)),
+        "DDP, bf16": Communication(buckets_of(size / 2)),
+        "DDP, PowerSGD": Communication(
+            (float(sum(power_bytes(weight.shape) for weight in work.model.parameters())),),
+            is_overlapped=False,
+        ),
+        "local 32": Communication((size,), every=32, is_overlapped=False),
+        "FSDP2": Communication(buckets_of(size), passes=3),
+    }
+    count = min(32, steps)
+
+    def raced(ranks: int, gbit_per_s: float) -> dict[str, Any]:
+        given = (race, model, options, 3, count, gbit_per_s, CHECKED)
+        results: dict[str, Any] = run(*given, processes=ranks, threads=1)[0]
+        return results
+
+    # Over the loopback interface, where what remains is not the link's.
+    bare = {ranks: raced(ranks, 0.0) for ranks in REAL}
+    for gbit_per_s in links:
+        link = Link(latency_us=LATENCY_US, gbit_per_s=gbit_per_s)
+        linked = {ranks: raced(ranks, gbit_per_s) for ranks in REAL}
+        rows: list[LinkStep] = []
+        for ranks in RANKS:
+            # Processes beyond the cores of this machine share them; those of others do not.
+            here = bare[ranks if ranks in bare else REAL[0]]
+            own = here["local 32"]["computed_ms"]
+            compute = Compute(0.3 * own, 0.6 * own, 0.1 * own)
+            for way, communication in communications.items():
+                rest = max(0.0, step_ms(here[way]) - own) * communication.every
+                exchange = replace(communication, least_ms=rest)
+                rows.append(
+                    LinkStep(
+                        way=way,
+                        ranks=ranks,
+                        gbit_per_s=gbit_per_s,
+                        simulated_ms=simulate_steps(compute, exchange, link, ranks).step_ms,
+                        measured_ms=step_ms(linked[ranks][way]) if ranks in linked else None,
+                    )
+                )
+        yield rows
+
+
+def step_ms(raced: dict[str, Any]) -> float:
+    """The time of a step of one way of a race."""
+    seconds: list[float] = raced["seconds"]
+    return 1e3 * median(seconds) / int(raced["steps"])
+
+
+def piped(
+    model: str, options: dict[str, int], schedule: str, begins: str | None, steps: int = 6
+) -> PipelineSchedule:
+    """The step of a pipeline whose time is in the middle of several."""
+    work = MODELS[model](**options)
+    assert work.train is not None
+    stage = pipeline(work, schedule=schedule, microbatches=4, begins=begins)
+    records = []
+    for step in range(steps):
+        stage.step(*work.train[step % len(work.train)])
+        records.append(stage.record())
+    records = sorted(records[1:], key=lambda record: record.measured_ms or 0.0)
+    return records[len(records) // 2]

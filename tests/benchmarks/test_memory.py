@@ -1,0 +1,80 @@
+"""The bench of memory pools: its rows, its table, its page."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import memory
+from benchmarks.memory import MemoryBench, PoolRow, bench
+from benchmarks.pages import blocks_of, render
+from paifuser_lab.memory.pools import heap_obstacle
+from paifuser_lab.records import Quality
+
+ROW = PoolRow(
+    model="mobilenetv2",
+    batch=8,
+    is_training=False,
+    without_ms=340.0,
+    with_ms=200.0,
+    ratio=1.7,
+    interval=(1.6, 1.8),
+    cpu_ratio=1.7,
+    rounds=30,
+    without_faults=45000.0,
+    with_faults=0.0,
+    tensors_bytes=90_000_000,
+    without_bytes=100_000_000,
+    with_bytes=None,
+    quality=Quality(others_share=0.5),
+)
+
+
+@pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
+def test_each_model_and_batch_is_measured_in_inference_and_training(monkeypatch):
+    monkeypatch.setattr(memory, "ROUNDS", 2)
+    measured = bench(("resnet18-tiny",), batches=(1, 2), trained=(2,), seconds=0.05)
+    assert not measured.failures
+    assert [(row.batch, row.kind) for row in measured.rows] == [
+        (1, "inference"),
+        (2, "inference"),
+        (2, "training"),
+    ]
+    assert all(row.with_ms > 0 and row.without_faults is not None for row in measured.rows)
+    assert measured.rows[2].tensors_bytes > measured.rows[1].tensors_bytes > 0, "gradients, too"
+    assert all(row.without_bytes is not None for row in measured.rows)
+
+
+def test_a_model_that_cannot_be_loaded_is_a_failure():
+    measured = bench(("nothing",), batches=(1,), trained=(), seconds=0.05)
+    assert list(measured.failures) == ["nothing, batch 1"] and measured.rows == ()
+    assert measured.table() == [{"model": "nothing was measured"}]
+
+
+def test_the_table_and_the_summary_say_what_helped_and_what_was_busy():
+    measured = MemoryBench(
+        machine="here", threads=1, rows=(ROW, ROW.model_copy(update={"interval": (0.9, 1.1)}))
+    )
+    assert measured.table()[0] == {
+        "model": "mobilenetv2",
+        "batch": "8, inference",
+        "ms": "340 → 200",
+        "×": "1.70 (1.60–1.80)",
+        "page faults": "45,000 → 0",
+        "resident": "100 MB → –",
+        "tensors": "90 MB",
+        "machine": "busy",
+    }
+    assert measured.summary == ("1 of 2 are faster with a pool; 2 were measured on a busy machine.")
+    assert "here, one thread" in measured.title
+
+
+def test_the_page_shows_the_record(tmp_path):
+    text = "<!-- measured:memory -->\n<!-- /measured -->"
+    assert "bench memory` measures it" in blocks_of(render(text, tmp_path))["memory"]
+    MemoryBench(machine="here", threads=1, rows=(ROW,)).save(tmp_path / "memory.json")
+    shown = " ".join(blocks_of(render(text, tmp_path))["memory"].split())
+    assert "1 of 1 are faster with it. 1 of them were measured on a busy machine." in shown
+    assert (
+        "| mobilenetv2 | 8, inference | 340 → 200 | 1.70 (1.60–1.80) | 45,000 → 0 | 100 → – |"
+        in shown
+    )

@@ -1,0 +1,139 @@
+"""The benchmark of pruning detects wrong results and returns a record."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+import torch
+
+from benchmarks import prune, prune_peer
+from benchmarks.prune import PruneBench, bench
+from benchmarks.prune_rows import PruneRow
+from paifuser_lab.errors import MeasureError, MissingExtraError
+from tests.support.prune_zoo import Architecture, architectures
+from tests.support.prune_zoo.convolutional import plain
+
+
+def test_each_architecture_gets_a_verdict(monkeypatch, tmp_path):
+    narrow = Architecture("narrow", lambda: torch.nn.Linear(4, 3), lambda: torch.randn(2, 4))
+    zoo = (Architecture("plain", plain, lambda: torch.randn(1, 3, 8, 8)), narrow)
+    monkeypatch.setattr(prune, "architectures", lambda: zoo)
+    measured = bench(depths=(10,))
+    exact, refused = measured.rows
+    assert exact.verdict == "exact" and exact.removed_channels > 0.4 and exact.removed_weights > 0.6
+    assert refused.verdict == "refused" and "no channel of it can be removed" in refused.note
+    assert (
+        measured.summary.startswith("1 exact, 1 refused, 0 wrong of 2")
+        and "10 layers" in measured.summary
+    )
+    assert measured.table()[0]["model"] == "plain"
+    assert PruneBench.load(measured.save(tmp_path / "bench.json")) == measured
+
+
+def test_a_wrong_result_is_detected(monkeypatch):
+    original_apply = prune.apply
+
+    def wrong(work, recipe):
+        variant = original_apply(work, recipe)
+        with torch.no_grad():
+            variant.module.head.weight[0] = variant.module.head.weight[1]
+        return variant
+
+    monkeypatch.setattr(prune, "apply", wrong)
+    monkeypatch.setattr(
+        prune,
+        "architectures",
+        lambda: (Architecture("plain", plain, lambda: torch.randn(1, 3, 8, 8)),),
+    )
+    (row,) = bench(depths=()).rows
+    assert row.verdict == "wrong"
+
+
+def test_a_missing_or_unknown_peer_is_refused_before_anything_is_pruned(monkeypatch):
+    monkeypatch.setattr(prune_peer, "import_module", missing)
+    monkeypatch.setattr(prune, "_row", lambda *_: pytest.fail("something was pruned"))
+    with pytest.raises(MissingExtraError, match=r"pip install 'paifuser-lab\[peers\]'"):
+        bench(["plain"], depths=(), peer="torch-pruning")
+    with pytest.raises(
+        MeasureError, match="'depgraph' is not a peer in pruning; there is torch-pruning"
+    ):
+        bench(["plain"], depths=(), peer="depgraph")
+
+
+def missing(name):
+    raise ImportError(name)
+
+
+def returns_row(pipe, name, ratio):
+    pipe.send("ready")
+    pipe.send(PruneRow(name=name, verdict="exact", seconds=0.0))
+
+
+def hangs(pipe, name, ratio):
+    pipe.send("ready")
+    time.sleep(60)
+
+
+def crashes(pipe, name, ratio):
+    pipe.send("ready")
+    os._exit(1)
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(),
+    reason="a process begins from nothing here",
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("work", "limit_s", "verdict", "note"),
+    [
+        (returns_row, 60.0, "exact", ""),
+        (hangs, 0.1, "timed out", "it had not returned after 0.1 s"),
+        (crashes, 60.0, "failed", "its process ended without a result"),
+    ],
+)
+def test_the_outcome_of_a_process_is_reported_whatever_it_does(
+    monkeypatch, work, limit_s, verdict, note
+):
+    monkeypatch.setattr(prune_peer, "_work", work)
+    monkeypatch.setattr(prune_peer, "get_all_start_methods", list)
+    monkeypatch.setattr(prune_peer, "get_context", lambda _: multiprocessing.get_context("fork"))
+    row = prune_peer._run_with_timeout("plain", 0.5, limit_s)
+    assert (row.verdict, row.note) == (verdict, note)
+
+
+def test_peers_rows_are_shown_beside_ours():
+    ours = PruneRow(name="net", verdict="exact", removed_weights=0.7, seconds=1.0)
+    theirs = PruneRow(name="net", verdict="timed out", seconds=30.0, note="late")
+    record = PruneBench(
+        machine="here",
+        ratio=0.5,
+        rows=(ours,),
+        layers_to_seconds={},
+        peer="torch-pruning",
+        peer_rows=(theirs,),
+    )
+    assert (
+        record.table()[0]["torch-pruning"] == "timed out"
+        and record.table()[0]["its weights removed"] == "–"
+    )
+    assert (
+        record.summary.splitlines()[1]
+        == "torch-pruning: 0 exact, 0 refused, 0 wrong, 0 failed, 1 timed out of 1"
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_peer_prunes_the_architectures_that_it_supports():
+    pytest.importorskip("torch_pruning", reason="the extra 'peers' is not installed")
+    rows = list(
+        prune_peer.peer_rows(
+            [known for known in architectures() if known.name in ("plain", "GPT-2")], 0.5
+        )
+    )
+    verdicts = {row.name: row.verdict for row in rows}
+    assert verdicts["plain"] == "exact" and rows[0].removed_weights > 0.6
+    assert verdicts["GPT-2"] != "exact"

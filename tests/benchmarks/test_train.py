@@ -1,0 +1,71 @@
+"""`bench train` on a small model: every way is raced, refusals are left out, absent peers named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from benchmarks import train, train_peers
+from benchmarks.train_models import MODELS, Trained
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.records import Record
+from tests.support.training_loops import Digits, batch
+
+
+@pytest.fixture
+def small(monkeypatch):
+    adam = lambda weights: torch.optim.AdamW(weights, lr=0.01)
+    monkeypatch.setattr(train, "MODELS", {"digits": Trained(Digits, batch, F.cross_entropy, adam)})
+    monkeypatch.setattr(train, "STEPS", 12)
+    monkeypatch.setattr(train, "MOST_STEPS", 30)
+
+    def absent(name):
+        raise ImportError(name, name=name)
+
+    monkeypatch.setattr(train_peers, "import_module", absent)
+
+
+def test_every_way_is_raced_and_the_losses_are_compared_over_seeds(small, tmp_path):
+    measured = train.bench(("digits",), seconds=0.1, seeds=2)
+    ways = [row.way for row in measured.rows]
+    assert ways[0] == "eager" and {"precision", "channels_last", "enable()"} <= set(ways)
+    assert "torch.autocast" in ways and "torch.compile" not in ways
+    assert measured.rows[0].ratio == 1 and all(row.ratio > 0 for row in measured.rows)
+    assert all(row.peak_bytes > 0 for row in measured.rows)
+    assert measured.absent == {
+        "HF Accelerate": "not installed (accelerate); the extra 'peers' has it",
+        "Lightning Fabric": "not installed (lightning.fabric); the extra 'peers' has it",
+    }
+    (loss,) = measured.losses
+    assert len(loss.plain) == len(loss.accelerated) == 2
+    assert loss.judged_steps > 12  # its first run went on
+    assert "digits: enable() has" in measured.summary and "not installed" in measured.summary
+    assert Record.load(measured.save(tmp_path / "train.json")) == measured
+    assert len(measured.table()) == len(measured.rows)
+
+
+def test_what_a_model_cannot_have_is_not_raced(small, monkeypatch):
+    line = Trained(lambda: torch.nn.Linear(4, 3), lambda step: (torch.randn(2, 4), batch(0, 2)[1]))
+    monkeypatch.setattr(train, "MODELS", {"line": line})
+    measured = train.bench(("line",), seconds=0.1, seeds=0)
+    assert not [
+        row.way for row in measured.rows if "channels_last" in row.way or "enable" in row.way
+    ]
+
+
+def test_a_model_that_is_not_trained_here_is_refused_with_the_names():
+    with pytest.raises(MeasureError, match="'resnet99' is not trained here; there are seed-cnn, "):
+        train.bench(("resnet99",))
+
+
+@pytest.mark.parametrize("name", ["seed-cnn", "vit-s", "bert-small", "gpt-like", "yolo-streets"])
+def test_each_model_takes_a_step_on_its_batches(name):
+    trained = MODELS[name]
+    inputs, labels = trained.batch(3)
+    again, _ = trained.batch(3)
+    assert torch.equal(inputs, again) and not torch.equal(inputs, trained.batch(4)[0])
+    torch.manual_seed(0)
+    with torch.no_grad():
+        loss = trained.loss(trained.make()(inputs[:2]), labels[:2])
+    assert torch.isfinite(loss)
