@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,14 +20,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import ParallelError
-from ..machine.host import usable_cores
 from ..model.copying import copied
 from ..records import PipelineSchedule, PipelineSlot, Profile
 from ..records.pipeline_schedule import bubble
 from ..workload import Inputs, Workload
 from .chain import Chain, PartCost
-from .partition import equal_split, partition
-from .schedules import predicted_schedule, simulate, tasks_of
+from .schedules import equal_split, partition, predicted_schedule, simulate, tasks_of
 
 
 def pipeline(
@@ -95,15 +94,8 @@ def _agreed(chain: Chain, work: Workload, target: Any, profile: Profile | None) 
     times = torch.tensor([[cost.forward_ms, cost.backward_ms] for cost in costs])
     dist.broadcast(times, 0)
     return [
-        PartCost(
-            cost.first_layer,
-            cost.last_layer,
-            float(forward),
-            float(backward),
-            cost.parameter_bytes,
-            cost.entry_bytes,
-        )
-        for cost, (forward, backward) in zip(costs, times, strict=True)
+        replace(cost, forward_ms=forward, backward_ms=backward)
+        for cost, (forward, backward) in zip(costs, times.tolist(), strict=True)
     ]
 
 
@@ -151,7 +143,7 @@ class Pipeline:
         self.work, self.chain, self.starts = work, chain, starts
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.predicted = predicted_schedule(
-            work.name, costs, starts, schedule, microbatches, split=split, cores=self._cores()
+            work.name, costs, starts, schedule, microbatches, split=split
         )
         self.slots: list[PipelineSlot] = []
         self.core_wait_ms: float | None = None  # of the last step
@@ -190,17 +182,8 @@ class Pipeline:
     def record(self) -> PipelineSchedule:
         """The last step as a record: the predicted slots and the measured ones of all stages."""
         gathered: list[Any] = [None] * self.world
-        own = [
-            (slot.microbatch, slot.is_backward, slot.begin_ms, slot.end_ms) for slot in self.slots
-        ]
-        dist.all_gather_object(gathered, (own, self.core_wait_ms))
-        slots = [
-            PipelineSlot(
-                stage=stage, microbatch=index, is_backward=backward, begin_ms=begin, end_ms=end
-            )
-            for stage, (rows, _) in enumerate(gathered)
-            for index, backward, begin, end in rows
-        ]
+        dist.all_gather_object(gathered, (self.slots, self.core_wait_ms))
+        slots = [slot for of_stage, _ in gathered for slot in of_stage]
         slots.sort(key=lambda slot: (slot.begin_ms, slot.stage))
         waits = [wait for _, wait in gathered if wait is not None]
         update = {"measured": tuple(slots), "core_wait_ms": tuple(waits)}
@@ -218,12 +201,6 @@ class Pipeline:
                     if name in state:
                         state[name].copy_(value)
         return model
-
-    def _cores(self) -> int | None:
-        """How many stages can compute at once, where all are on this machine's cores."""
-        if self.work.device.type != "cpu":
-            return None
-        return max(1, usable_cores()[0] // torch.get_num_threads())
 
     def _shared_weights(self) -> list[tuple[list[nn.Parameter], dist.ProcessGroup | None]]:
         """This stage's copies of each weight that is tied or in several stages, with the group of

@@ -7,11 +7,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ..errors import ParallelError, StepError
@@ -22,14 +24,15 @@ from ..model.copying import copied
 from ..records import Link, ParallelOption, ParallelPlan, TensorPlan, readable_bytes
 from ..workload import Inputs, Workload
 from .chain import Chain
-from .link import measure_link
-from .partition import partition
+from .launch import run
 from .pipelines import batch_of, part_of
-from .schedules import predicted_schedule
+from .schedules import partition, predicted_schedule
 from .simulation import Communication, Compute, buckets_of, simulate_steps
 from .tensor import tensor_plan
 
-ROUNDS = 7
+ROUNDS = 7  # of a step
+SMALL, LARGE, LINK_ROUNDS = 1, 1 << 21, 20  # floats that are exchanged to measure a link
+SIDE = 256  # of the matrices that are multiplied meanwhile
 STATES = 4  # weights, gradients and two moments of Adam, each of the weights' size
 POWER_RANK, AVERAGE_EVERY, MICROBATCHES = 4, 32, 4
 
@@ -296,3 +299,47 @@ def _rows(inputs: Inputs) -> int:
 
 def _bytes(model: nn.Module) -> int:
     return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+
+
+def measure_link(processes: int = 2) -> tuple[Link, float]:
+    """The link between processes of this machine, and how much slower each computes while the
+    others do, too. Starts them, which takes seconds.
+    """
+    results: list[Any] = run(probe, processes=processes, threads=1)
+    small_s, large_s, slowdown = results[0]
+    return link_of(small_s, large_s, processes), slowdown
+
+
+def link_of(small_s: float, large_s: float, processes: int) -> Link:
+    """The link on which all-reduces of a small and of a large tensor take these seconds."""
+    passes = 2 * (processes - 1)
+    latency_s = small_s / passes
+    transfer_s = max(large_s - small_s, 1e-9)
+    sent_bits = passes * 32 * LARGE / processes
+    return Link(
+        latency_us=1e6 * latency_s,
+        gbit_per_s=sent_bits / transfer_s / 1e9,
+        source=f"measured between {processes} processes",
+    )
+
+
+def probe() -> tuple[float, float, float]:
+    """Seconds of a small and of a large all-reduce, and the slowdown by the other processes."""
+    small, large = (
+        _median_s(partial(dist.all_reduce, torch.zeros(count))) for count in (SMALL, LARGE)
+    )
+    matrix = torch.ones(SIDE, SIDE) / SIDE
+    dist.barrier()
+    alone = _median_s(lambda: matrix @ matrix) if dist.get_rank() == 0 else 0.0
+    dist.barrier()
+    together = _median_s(lambda: matrix @ matrix)
+    return small, large, max(1.0, together / alone) if alone else 1.0
+
+
+def _median_s(call: Callable[[], Any]) -> float:
+    seconds = []
+    for _ in range(LINK_ROUNDS):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return median(seconds)

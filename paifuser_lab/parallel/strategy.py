@@ -20,14 +20,11 @@ from torch.utils.data import DataLoader
 
 from ..errors import ParallelError
 from ..records import ParallelReport
-from .agreement import agree, facts_of
-from .every_step import EveryStep
+from .averaging import EveryStep, LocalSteps
 from .exchange import Exchange, Traffic
-from .group import TIMEOUT_S, Group, join
-from .local_steps import LocalSteps
-from .sampler import divided_loader
+from .group import TIMEOUT_S, Group, agree, facts_of, join
+from .loaders import SharedExamples, divided_loader, shared_loader
 from .sharded import Sharded
-from .shared_examples import SharedExamples, shared_loader
 
 Compression = Literal["bf16", "int8", "powersgd"]
 FITTING: dict[str, tuple[Compression, ...]] = {  # the first is what True means

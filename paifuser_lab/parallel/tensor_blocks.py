@@ -18,7 +18,6 @@ from ..model.copying import copied
 from ..model.graph import Graph, Operation, observe
 from ..model.watch import watching
 from ..workload import Inputs
-from .tensor_layers import own_rows
 
 EXACT = 1e-4  # the relative L2 error up to which the parts add up to the whole
 BARRIERS = ("norm", "convolution", "embedding")  # in a name: they mix what would be divided
@@ -315,7 +314,16 @@ def _narrow(layer: nn.Module, rank: int, world: int, parts: int) -> None:
     for name in ("weight", "bias"):
         value = getattr(layer, name)
         if value is not None:
-            setattr(layer, name, nn.Parameter(own_rows(value, rank, world, parts)))
+            rows = in_rank_order(value, parts, world).chunk(world)[rank]
+            setattr(layer, name, nn.Parameter(rows))
+
+
+def in_rank_order(rows: Tensor, outer: int, inner: int) -> Tensor:
+    """Rows that lie as `outer` parts of `inner` shares each, as `inner` parts of `outer` shares: so
+    that a process's shares of each projection lie together, and back.
+    """
+    shares = rows.detach().unflatten(0, (outer, inner, -1))
+    return shares.transpose(0, 1).flatten(0, 2)
 
 
 def relative(layer: str, owner: str) -> str:

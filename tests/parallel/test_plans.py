@@ -13,8 +13,7 @@ from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import ColumnParallelLinear, pipeline, plan, plans, tensor_plan
 from paifuser_lab.parallel import tensor_parallel as divide
 from paifuser_lab.parallel.chain import Chain
-from paifuser_lab.parallel.link import LARGE, link_of
-from paifuser_lab.parallel.plans import Measured, power_bytes
+from paifuser_lab.parallel.plans import LARGE, Measured, link_of, power_bytes
 from paifuser_lab.parallel.simulation import Communication, Compute, buckets_of, simulate_steps
 from paifuser_lab.records import Ceiling, LayerProfile, Link, Profile
 from paifuser_lab.workload import Inputs, Workload

@@ -12,7 +12,7 @@ from benchmarks.parallel_models import MODELS
 from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import pipeline, tensor_parallel
 from paifuser_lab.parallel.simulated_link import simulated_link
-from paifuser_lab.parallel.tensor_layers import ColumnParallelLinear, RowParallelLinear
+from paifuser_lab.parallel.tensor import ColumnParallelLinear, RowParallelLinear
 from paifuser_lab.records import Link
 from paifuser_lab.workload import Workload
 
