@@ -18,12 +18,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import MissingExtraError, StreamError, first_line
-from .pool import JOIN_S, Answered, Asked, Inbox, Joined, Lost, Returned, default_workers
+from .pool import ATTEMPTS, JOIN_S, Answered, Asked, Inbox, Joined, Lost, Returned, default_workers
 from .source import Group
 from .stage import FrameError, Stage
 from .worker import Answer, Worker
 
-ATTEMPTS = 6  # deaths in a row, a worker, before no other is started
 RETRY_S = 0.2
 DEFAULTS = {"num_cpus": 1.0, "scheduling_strategy": "SPREAD"}
 LOCAL = (None, "local")

@@ -1,4 +1,6 @@
-"""Runs a stream: a thread that feeds the dispatcher with what happens, and does what it decides."""
+"""Runs a stream: a thread that feeds the dispatcher with what happens, and does what it decides;
+another reads the source.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from ..errors import PaifuserError, StreamError, first_line
 from ..records import StreamReport
@@ -24,16 +28,20 @@ from .pool import (
     Returned,
     SourceFailed,
 )
-from .reader import Reader
-from .result import Result
-from .source import Source
+from .source import Group, Source
+from .stage import FrameError, Result
 from .statistics import Statistics
-from .work import Work
+from .worker import Answer
 
 TICK_S = 0.5
 LOOK_S = 1.0
 HOPELESS_GROUPS, HOPELESS_FRAMES = 3, 8  # that many from the first on, all failed, end it
 START_S = 120.0
+POLL_S = 0.1
+# Workers that die on a group before its frames are sent one at a time, and then on a frame: the
+# first answer of a worker that dies may be lost with it, so one death proves nothing.
+DEATHS = 2
+CORRUPT = 3  # arrivals with a wrong checksum before its frames are set aside
 
 
 @dataclass(frozen=True)
@@ -328,3 +336,161 @@ HANDLERS: dict[type, Callable[..., None]] = {
     SourceFailed: Driver._on_source_failed,
     Asked: Driver._on_asked,
 }
+
+
+class Reader:
+    """Puts groups into the driver's inbox; each takes one permit.
+
+    A source that can be opened again (`can_reopen`) and raises after it has made progress is opened
+    behind the last group read.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        inbox: Inbox,
+        *,
+        start: int,
+        on_restart: Callable[[BaseException], None],
+    ) -> None:
+        self.granted = 0
+        self._source, self._inbox, self._next = source, inbox, start
+        self._on_restart = on_restart
+        self._permits = threading.Semaphore(0)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-reader")
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def grant(self, room: int) -> None:
+        """Let it read as many groups as there is room for, those granted before included."""
+        if room > self.granted:
+            self._permits.release(room - self.granted)
+            self.granted = room
+
+    def close(self) -> None:
+        """End; a source that blocks is left behind on its thread."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while True:
+            begun_at = self._next
+            try:
+                self._read()
+            except BaseException as error:
+                can_reopen = getattr(self._source, "can_reopen", False)
+                is_ours = isinstance(error, PaifuserError)
+                if is_ours or not can_reopen or self._next == begun_at:
+                    self._inbox.put(SourceFailed(error))
+                    return
+                self._permits.release()  # the one of the group that did not come
+                self._inbox.put(Asked(partial(self._on_restart, error)))
+                continue
+            self._inbox.put(Ended())
+            return
+
+    def _read(self) -> None:
+        groups = self._source.groups(self._next)
+        try:
+            while self._may_read():
+                group = next(groups, None)
+                if group is None:
+                    return
+                self._inbox.put(Read(group, time.monotonic()))
+                self._next += 1
+        finally:
+            close = getattr(groups, "close", None)
+            if close is not None:
+                close()
+
+    def _may_read(self) -> bool:
+        while not self._is_over.is_set():
+            if self._permits.acquire(timeout=POLL_S):
+                return True
+        return False
+
+
+@dataclass
+class Work:
+    """One group between reading and delivering.
+
+    `parts` is None while the group is sent whole. After two workers have died on it, its frames are
+    sent one at a time, so that only the one that kills is set aside; before them, if the first
+    stage decodes, comes an empty part that only decodes.
+    """
+
+    group: Group
+    read_at: float
+    decodes: bool = False
+    sent_at: float = 0.0
+    deaths: int = 0
+    part_deaths: int = 0
+    arrived_corrupt: int = 0
+    parts: list[tuple[int, ...]] | None = None
+    values: dict[int, Any] = field(default_factory=dict)
+    node: str = ""
+
+    @property
+    def next_part(self) -> tuple[int, ...] | None:
+        """The frames to ask a worker for; None for all."""
+        return self.parts[0] if self.parts else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every frame has a value or an error."""
+        return len(self.values) == self.group.count
+
+    def take(self, node: str, offsets: tuple[int, ...] | None, answer: Answer) -> bool:
+        """Keep an answer; returns whether it brought anything new."""
+        if self.is_complete or (offsets is not None and offsets not in (self.parts or ())):
+            return False
+        self.node = node
+        frames = range(self.group.count) if offsets is None else offsets
+        for offset, value in zip(frames, answer.values, strict=True):
+            self.values.setdefault(offset, value)
+        if self.parts and offsets is not None:
+            self.parts.remove(offsets)
+            self.part_deaths = 0
+        return True
+
+    def death(self, reason: str) -> None:
+        """A worker died or hung while it had the group."""
+        self.deaths += 1
+        if self.parts:
+            self.part_deaths += 1
+            if self.part_deaths < DEATHS:
+                return
+            self.part_deaths = 0
+            part = self.parts.pop(0)
+            self._fail(part if part else range(self.group.count), reason)
+        elif self.deaths >= DEATHS and self.group.count == 1 and not self.decodes:
+            self._fail((0,), reason)
+        elif self.deaths >= DEATHS:
+            singles = [(offset,) for offset in range(self.group.count)]
+            self.parts = [(), *singles] if self.decodes else [*singles]
+
+    def corrupt(self) -> None:
+        """It arrived with another checksum."""
+        self.arrived_corrupt += 1
+        if self.arrived_corrupt >= CORRUPT:
+            self._fail(
+                range(self.group.count), f"its bytes arrived changed {CORRUPT} times in a row"
+            )
+
+    def results(self, now: float) -> tuple[Result, ...]:
+        """The results of its frames, in order."""
+        latency_ms = 1e3 * (now - self.read_at)
+        return tuple(
+            Result(self.group.first + offset, None, latency_ms, self.node, value)
+            if isinstance(value := self.values[offset], FrameError)
+            else Result(self.group.first + offset, value, latency_ms, self.node)
+            for offset in range(self.group.count)
+        )
+
+    def _fail(self, offsets: Any, reason: str) -> None:
+        for offset in offsets:
+            self.values.setdefault(offset, FrameError("worker", reason))

@@ -1,4 +1,6 @@
-"""What a stream does with frames: stages, called on a worker with a list, one answer an item."""
+"""What a stream does with frames: stages, called on a worker with a list, one answer an item; and
+what comes out for each frame.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,26 @@ class FrameError:
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer to one frame, in the order of the frames.
+
+    `latency_ms` is the time from reading the frame's group to delivering it. A frame that a stage
+    could not answer has `error`, and no value.
+    """
+
+    index: int
+    value: Any
+    latency_ms: float
+    node: str = ""
+    error: FrameError | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every stage answered."""
+        return self.error is None
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import Any
 from ..records import Latency, SetAside, StreamEvent, StreamNode, StreamReport
 from ..records.stream import EventKind, NodeState
 from .dispatcher import Dispatcher
-from .result import Result
+from .stage import Result
 
 KEPT = 4096  # durations of each kind, from the latest frames
 MARKS = 200  # events, frames set aside, and workers that are gone

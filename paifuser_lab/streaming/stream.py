@@ -14,11 +14,10 @@ from ..records import StreamReport
 from .dispatcher import Dispatcher
 from .driver import Delivered, Driver
 from .journal import Journal, Position
-from .pool import Inbox, Pool
-from .result import Result
+from .pool import Inbox, Pool, ThreadPool
 from .sink import Callback, Sink
 from .source import Items, Source
-from .stage import Stage, as_stage
+from .stage import Result, Stage, as_stage
 from .statistics import Statistics
 
 Engine = Literal["threads", "ray"]
@@ -292,8 +291,6 @@ class Stream:
 
     def _new_pool(self, inbox: Inbox) -> Pool:
         if self.engine == "threads":
-            from .threads import ThreadPool
-
             return ThreadPool(inbox, self.stages, self.workers)
         from .actors import ActorPool
 

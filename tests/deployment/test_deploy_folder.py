@@ -416,9 +416,10 @@ def loaded(path, name, monkeypatch):
     import importlib
 
     monkeypatch.syspath_prepend(str(path))
-    for module in ("run", "batch"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    scripts = ("run", "batch", "serve", "ray_serve")
+    for script in scripts:
+        monkeypatch.delitem(sys.modules, script, raising=False)
     module = importlib.import_module(name)
-    for imported in ("run", name):
+    for imported in scripts:
         monkeypatch.delitem(sys.modules, imported, raising=False)
     return module

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paifuser_lab.errors import StreamError
-from paifuser_lab.streaming.dispatcher import Dispatcher
-from paifuser_lab.streaming.nodes import Flight, Node
+from paifuser_lab.streaming.dispatcher import Dispatcher, Flight, Node
 from tests.support.simulated_workers import Fault, simulate
 
 FAULTS = st.builds(

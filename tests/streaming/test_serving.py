@@ -21,10 +21,10 @@ from tornado.httpclient import AsyncHTTPClient
 
 import paifuser_lab as lab
 from paifuser_lab.errors import DataError, StreamError
+from paifuser_lab.parallel.group import is_loopback
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.serving import Limits, Predictor, Server
 from paifuser_lab.streaming.serving.inputs import _tensor
-from paifuser_lab.streaming.serving.run import is_loopback
 from tests.support.clips import encoded, pictures
 from tests.support.served import npy, workload
 

@@ -16,10 +16,10 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import StreamError
-from paifuser_lab.streaming.answers import Boxes, Classes, Mask, as_json
 from paifuser_lab.streaming.frame import Frame, checked_image
 from paifuser_lab.streaming.model import split
 from paifuser_lab.streaming.stages import Encode, Infer, Overlay, Postprocess, Preprocess, Preview
+from paifuser_lab.streaming.stages.answer import Boxes, Classes, Mask, as_json
 from tests.support.clips import pictures
 
 SIDES = st.integers(1, 90)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from paifuser_lab.errors import FileError, MissingExtraError, StreamError
 from paifuser_lab.records import Record, StreamReport
 from paifuser_lab.streaming import FrameError, Group, Items, Map, Opened, Stream
-from paifuser_lab.streaming.threads import ThreadPool
+from paifuser_lab.streaming.pool import ThreadPool
 
 
 def double(frame):

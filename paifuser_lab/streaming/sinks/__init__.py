@@ -2,7 +2,6 @@
 
 video        a video of the frames
 parquet      a table of the answers
-atomic       a file that appears once it is complete
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from typing import Any
 
 from ..._files import cannot_write, checked_path
 from ...errors import StreamError
-from ..answers import as_json
 from ..frame import Frame
 from ..optional import pyarrow
-from ..result import Result
-from .atomic import AtomicFile
+from ..sink import AtomicFile
+from ..stage import Result
+from ..stages.answer import as_json
 
 ROWS = 1024
 """Of a row group."""

@@ -12,9 +12,9 @@ from ..._files import DISK_FULL, cannot_write, checked_path
 from ...errors import FileError, StreamError, first_line
 from ..frame import Frame
 from ..optional import pyav
-from ..result import Result
-from ..video_writer import Encoded, FrameEncoder, configure
-from .atomic import AtomicFile
+from ..sink import AtomicFile
+from ..stage import Result
+from ..stages.encode import Encoded, FrameEncoder, configure
 
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..._files import check_size, checked_path, folder_exists
 from ...errors import FileError, StreamError
-from ..frame import Frame, frame_of
-from ..payloads import Photos
+from ..frame import Frame, Photos, frame_of
 from ..source import Group, Items
 
 SUFFIXES = (".jpg", ".jpeg", ".png")

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..._files import checked_path, size_of
 from ...errors import FileError, first_line
+from ..frame import Photos
 from ..optional import pyarrow
-from ..payloads import Photos
 from ..source import Group
 from .images import _base, _checked_group
 

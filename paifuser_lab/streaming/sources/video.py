@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from ..._files import checked_path, size_of
 from ...errors import FileError, first_line
-from ..frame import Frame
+from ..frame import Frame, Payload, Pictures
 from ..optional import pyav
-from ..payloads import Payload, Pictures
 from ..source import Group
 from ..stages.decode import frames_of, turned
 
