@@ -21,7 +21,7 @@ chain            a model as parts that run one after another, and what each cost
 schedules        the split into stages; GPipe and 1F1B, simulated
 plans            `plan`: which strategy would be fastest here, over the measured link
 simulation       steps on many processes, simulated
-simulated_link   exchanges counted, and delayed as a slower link would
+simulated_link   exchanges delayed as by a slower link
 """
 
 from __future__ import annotations

@@ -15,19 +15,7 @@ from typing import Any
 from ..errors import PaifuserError, StreamError, first_line
 from ..records import StreamReport
 from .dispatcher import Dispatcher
-from .pool import (
-    Answered,
-    Asked,
-    Ended,
-    Event,
-    Inbox,
-    Joined,
-    Lost,
-    Pool,
-    Read,
-    Returned,
-    SourceFailed,
-)
+from .pool import Answered, Asked, Ended, Event, Inbox, Joined, Lost, Pool, Read, Returned
 from .source import Group, Source
 from .stage import FrameError, Result
 from .statistics import Statistics
@@ -42,14 +30,6 @@ POLL_S = 0.1
 # first answer of a worker that dies may be lost with it, so one death proves nothing.
 DEATHS = 2
 CORRUPT = 3  # arrivals with a wrong checksum before its frames are set aside
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """The results of a group."""
-
-    sequence: int
-    results: tuple[Result, ...]
 
 
 class Driver:
@@ -73,7 +53,7 @@ class Driver:
         self._start_timeout_s = start_timeout_s
         self._reader = Reader(source, inbox, start=start, on_restart=self._on_restart)
         self._works: dict[int, Work] = {}
-        self._outbox: queue.SimpleQueue[Delivered | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Result, ...] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._looked_at = self._waiting_since = time.monotonic()
@@ -86,12 +66,12 @@ class Driver:
         """Begin."""
         self._thread.start()
 
-    def take(self) -> Delivered | None:
+    def take(self) -> tuple[Result, ...] | None:
         """The next group's results; None after the last. Raises what ended the stream."""
-        delivered = self._outbox.get()
-        if delivered is None and self._error is not None:
+        results = self._outbox.get()
+        if results is None and self._error is not None:
             raise self._error
-        return delivered
+        return results
 
     def consumed(self) -> None:
         """The reader of the results is done with a group."""
@@ -135,10 +115,6 @@ class Driver:
         if self.state in ("waiting", "running", "paused", "draining"):
             self.stop()
         self._thread.join()
-
-    def remove(self, node: str) -> None:
-        """Let a worker finish what it holds, and end it."""
-        self.ask(lambda: self.dispatcher.leave(node))
 
     def report(self) -> StreamReport:
         """The statistics now."""
@@ -185,7 +161,7 @@ class Driver:
             pass
         with self._lock:
             for event in events:
-                HANDLERS[type(event)](self, event)
+                self._handle(event)
             self._step(time.monotonic())
 
     def _step(self, now: float) -> None:
@@ -204,7 +180,6 @@ class Driver:
                 self.statistics.hedge(send.node, send.group)
             elif send.why == "again":
                 self.statistics.mark("sent again", node=send.node, group=send.group)
-            work.sent_at = now
             self.pool.send(send.node, work.group, work.next_part)
         self._release(now)
         self._reader.grant(self.dispatcher.room)
@@ -217,11 +192,11 @@ class Driver:
         for sequence in self.dispatcher.release():
             results = self._works.pop(sequence).results(now)
             self.statistics.deliver(results)
-            self._outbox.put(Delivered(sequence, results))
+            self._outbox.put(results)
         failed, statistics = self.statistics.failed_in, self.statistics
         is_begun = statistics.groups >= HOPELESS_GROUPS and statistics.frames >= HOPELESS_FRAMES
         if is_begun and failed.total() == statistics.frames:
-            last = statistics.report(self.dispatcher, self.state).failures[-1]
+            last = statistics.set_aside[-1]
             raise StreamError(
                 f"Each of the first {statistics.frames} frames failed, the last in '{last.stage}': "
                 f"{last.message}; the stream was ended."
@@ -246,15 +221,29 @@ class Driver:
 
     # events
 
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Joined():
+                self._on_joined(event)
+            case Lost():
+                self._reason = event.reason
+                self._lose(event.node, event.reason)
+            case Answered():
+                self._on_answered(event)
+            case Returned():
+                self.dispatcher.give_back(event.node, event.group, time.monotonic())
+            case Read():
+                self._on_read(event)
+            case Ended():
+                self._on_ended(event.error)
+            case Asked():
+                event.action()
+
     def _on_joined(self, event: Joined) -> None:
         self.dispatcher.join(event.node)
         self.statistics.join(event.node, event.host)
         if self.state == "waiting":
             self.state = "paused" if self.dispatcher.is_paused else "running"
-
-    def _on_lost(self, event: Lost) -> None:
-        self._reason = event.reason
-        self._lose(event.node, event.reason)
 
     def _lose(self, node: str, reason: str) -> None:
         known = self.dispatcher.nodes.get(node)
@@ -296,9 +285,6 @@ class Driver:
         if work.is_complete:
             self.dispatcher.answer("", work.group.sequence, time.monotonic())
 
-    def _on_returned(self, event: Returned) -> None:
-        self.dispatcher.give_back(event.node, event.group, time.monotonic())
-
     def _on_read(self, event: Read) -> None:
         self._reader.granted -= 1
         if self.dispatcher.is_ended:
@@ -308,34 +294,19 @@ class Driver:
         self.dispatcher.accept(group.sequence, float(max(group.count, 1)))
         self._settle(work)  # a group may be empty
 
-    def _on_ended(self, event: Ended) -> None:
-        self.dispatcher.end()
-
-    def _on_source_failed(self, event: SourceFailed) -> None:
-        if isinstance(event.error, PaifuserError):
-            raise event.error
-        raise StreamError(
-            f"The source failed after group {self.dispatcher.accepted - 1}: "
-            f"{type(event.error).__name__}: {first_line(event.error)}"
-        ) from event.error
+    def _on_ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self.dispatcher.end()
+        elif isinstance(error, PaifuserError):
+            raise error
+        else:
+            raise StreamError(
+                f"The source failed after group {self.dispatcher.accepted - 1}: "
+                f"{type(error).__name__}: {first_line(error)}"
+            ) from error
 
     def _on_restart(self, error: BaseException) -> None:
         self.statistics.mark("source", text=f"opened again after {first_line(error)}")
-
-    def _on_asked(self, event: Asked) -> None:
-        event.action()
-
-
-HANDLERS: dict[type, Callable[..., None]] = {
-    Joined: Driver._on_joined,
-    Lost: Driver._on_lost,
-    Answered: Driver._on_answered,
-    Returned: Driver._on_returned,
-    Read: Driver._on_read,
-    Ended: Driver._on_ended,
-    SourceFailed: Driver._on_source_failed,
-    Asked: Driver._on_asked,
-}
 
 
 class Reader:
@@ -385,7 +356,7 @@ class Reader:
                 can_reopen = getattr(self._source, "can_reopen", False)
                 is_ours = isinstance(error, PaifuserError)
                 if is_ours or not can_reopen or self._next == begun_at:
-                    self._inbox.put(SourceFailed(error))
+                    self._inbox.put(Ended(error))
                     return
                 self._permits.release()  # the one of the group that did not come
                 self._inbox.put(Asked(partial(self._on_restart, error)))
@@ -426,7 +397,6 @@ class Work:
     group: Group
     read_at: float
     decodes: bool = False
-    sent_at: float = 0.0
     deaths: int = 0
     part_deaths: int = 0
     arrived_corrupt: int = 0

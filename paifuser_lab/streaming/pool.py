@@ -74,14 +74,9 @@ class Read:
 
 @dataclass(frozen=True)
 class Ended:
-    """The source has no more groups."""
+    """The source has no more groups, or has raised."""
 
-
-@dataclass(frozen=True)
-class SourceFailed:
-    """The source raised."""
-
-    error: BaseException
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Asked:
     action: Callable[[], Any]
 
 
-Event = Joined | Lost | Answered | Returned | Read | Ended | SourceFailed | Asked
+Event = Joined | Lost | Answered | Returned | Read | Ended | Asked
 Inbox = queue.SimpleQueue[Event]
 
 
@@ -104,39 +99,30 @@ class Pool(Protocol):
     @property
     def starting(self) -> int:
         """How many workers have started and are neither joined nor lost."""
-        ...
 
     def start(self) -> None:
         """Start the first workers."""
-        ...
 
     def send(self, node: str, group: Group, offsets: tuple[int, ...] | None) -> None:
         """Send a group to a worker."""
-        ...
 
     def kill(self, node: str) -> None:
         """End a worker that hangs, and start another; the driver has forgotten it."""
-        ...
 
     def add(self) -> None:
         """Start one more worker."""
-        ...
 
     def remove(self, node: str) -> None:
         """End a worker that holds nothing."""
-        ...
 
     def look(self, now: float) -> None:
         """Notice machines that have come; called a few times a second."""
-        ...
 
     def missing(self) -> str:
         """What the workers that have not started wait for."""
-        ...
 
     def close(self) -> None:
         """End every worker."""
-        ...
 
 
 Order = tuple[Group, tuple[int, ...] | None] | None  # None ends the thread

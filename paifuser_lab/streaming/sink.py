@@ -23,30 +23,24 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """What reports and errors call it."""
-        ...
 
     @property
     def is_resumable(self) -> bool:
         """Whether it can go on behind the last committed group."""
-        ...
 
     def open(self, token: str | None) -> None:
         """Begin; with a token, behind the group whose `write` returned it."""
-        ...
 
     def write(self, results: Sequence[Result]) -> str | None:
         """Take the results of one group; those of frames set aside have an `error`."""
-        ...
 
     def close(self) -> None:
         """Finish, after the last group."""
-        ...
 
     def abort(self) -> None:
         """Leave nothing half-written: the stream failed or was stopped (a resumable sink under a
         journal keeps what is committed).
         """
-        ...
 
 
 class Watched:

@@ -48,16 +48,13 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """What the report and the journal call it."""
-        ...
 
     @property
     def frames(self) -> int | None:
         """How many frames there will be, if that is known."""
-        ...
 
     def groups(self, start: int = 0) -> Iterator[Group]:
         """The groups from number `start` on; a generator, closed when the stream ends early."""
-        ...
 
 
 def checksum(payload: Any) -> int | None:

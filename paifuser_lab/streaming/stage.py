@@ -57,24 +57,19 @@ class Stage(Protocol):
     @property
     def name(self) -> str:
         """What reports and errors call it."""
-        ...
 
     @property
     def takes_group(self) -> bool:
         """Whether it is called with an encoded payload instead of a list of frames."""
-        ...
 
     def open(self) -> None:
         """Load what it needs, on the worker."""
-        ...
 
     def __call__(self, items: Any) -> list[Any]:
         """One answer for each item, in the same order."""
-        ...
 
     def close(self) -> None:
         """Let go of what `open` loaded."""
-        ...
 
 
 class Opened:

@@ -57,8 +57,8 @@ def run(pool, source=None):
     driver.start()
     indices = []
     try:
-        while (delivered := driver.take()) is not None:
-            indices += [result.index for result in delivered.results]
+        while (results := driver.take()) is not None:
+            indices += [result.index for result in results]
             driver.consumed()
     finally:
         driver.close()
