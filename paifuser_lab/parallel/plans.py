@@ -5,8 +5,8 @@ its measured compute and the measured link.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -76,8 +76,15 @@ def plan(
         if threads != torch.get_num_threads():
             whole = measure_step(work, inputs, target, rounds)
         pipelined = _pipeline(work, inputs, target, processes, link, slowdown or 1.0)
-    context = _Context(work, processes, link, slowdown or 1.0, alone, own, whole)
-    options = [strategy(context) for strategy in STRATEGIES] + [pipelined]
+    context = _Context(work, processes, link, slowdown or 1.0, own, whole)
+    one = ParallelOption(
+        strategy="one process",
+        step_ms=alone.compute.total_ms,
+        compute_ms=alone.compute.total_ms,
+        state_bytes=STATES * context.weights_bytes,
+        reason="all threads on the whole batch, and nothing is exchanged",
+    )
+    options = [one, *_on_shares(context), _tensor(context), pipelined]
     options.sort(key=lambda option: (not option.is_possible, option.step_ms or 0.0))
     return ParallelPlan(
         workload=work.name,
@@ -121,7 +128,6 @@ class _Context:
     processes: int
     link: Link
     slowdown: float
-    alone: Measured  # the whole batch on all threads
     own: Measured  # a process's share of the batch on its share of the threads
     whole: Measured  # the whole batch on a process's share of the threads
 
@@ -154,33 +160,27 @@ class _Context:
         )
 
 
-def _one_process(context: _Context) -> ParallelOption:
-    return ParallelOption(
-        strategy="one process",
-        step_ms=context.alone.compute.total_ms,
-        compute_ms=context.alone.compute.total_ms,
-        state_bytes=STATES * context.weights_bytes,
-        reason="all threads on the whole batch, and nothing is exchanged",
-    )
-
-
-def _all_reduce(strategy: str, share: float, reason: str) -> Callable[[_Context], ParallelOption]:
-    def predict(context: _Context) -> ParallelOption:
-        size = share * context.weights_bytes
-        communication = Communication(buckets_of(size))
-        why = f"{readable_bytes(round(size))} of gradients a step, {reason}"
-        state = STATES * context.weights_bytes
-        return context.option(strategy, context.own.compute, communication, state, why)
-
-    return predict
-
-
-def _power_sgd(context: _Context) -> ParallelOption:
-    size = sum(power_bytes(weight.shape) for weight in context.work.model.parameters())
-    why = f"factors of rank {POWER_RANK}, {readable_bytes(size)} a step, after the backward pass"
-    communication = Communication((float(size),), is_overlapped=False)
-    state = (STATES + 1) * context.weights_bytes
-    return context.option("DDP, PowerSGD", context.own.compute, communication, state, why)
+def _on_shares(context: _Context) -> Iterator[ParallelOption]:
+    """The strategies in which each process has a share of the batch."""
+    own, size, processes = context.own.compute, context.weights_bytes, context.processes
+    state = STATES * size
+    for name, share, how in (
+        ("DDP", 1.0, "during the backward pass"),
+        ("DDP, bf16", 0.5, "in bf16"),
+    ):
+        why = f"{readable_bytes(round(share * size))} of gradients a step, {how}"
+        yield context.option(name, own, Communication(buckets_of(share * size)), state, why)
+    sent = sum(power_bytes(weight.shape) for weight in context.work.model.parameters())
+    why = f"factors of rank {POWER_RANK}, {readable_bytes(sent)} a step, after the backward pass"
+    factors = Communication((float(sent),), is_overlapped=False)
+    yield context.option("DDP, PowerSGD", own, factors, state + size, why)
+    why = f"weights are averaged every {AVERAGE_EVERY} steps, which trains otherwise than one does"
+    weights = Communication((float(size),), every=AVERAGE_EVERY, is_overlapped=False)
+    yield context.option(f"local {AVERAGE_EVERY}", own, weights, state, why)
+    why = "weights are gathered twice and gradients scattered; the state is divided"
+    compute = replace(own, update_ms=own.update_ms / processes)
+    gathered = Communication(buckets_of(size), passes=3)
+    yield context.option("FSDP2", compute, gathered, state / processes, why)
 
 
 def power_bytes(shape: torch.Size, rank: int = POWER_RANK) -> int:
@@ -192,25 +192,6 @@ def power_bytes(shape: torch.Size, rank: int = POWER_RANK) -> int:
     return 4 * min(shape.numel(), rank * (rows + columns))
 
 
-def _local(context: _Context) -> ParallelOption:
-    communication = Communication(
-        (float(context.weights_bytes),), every=AVERAGE_EVERY, is_overlapped=False
-    )
-    why = f"weights are averaged every {AVERAGE_EVERY} steps, which trains otherwise than one does"
-    state = STATES * context.weights_bytes
-    name = f"local {AVERAGE_EVERY}"
-    return context.option(name, context.own.compute, communication, state, why)
-
-
-def _sharded(context: _Context) -> ParallelOption:
-    communication = Communication(buckets_of(context.weights_bytes), passes=3)
-    own = context.own.compute
-    compute = Compute(own.forward_ms, own.backward_ms, own.update_ms / context.processes)
-    state = STATES * context.weights_bytes / context.processes
-    why = "weights are gathered twice and gradients scattered; the state is divided"
-    return context.option("FSDP2", compute, communication, state, why)
-
-
 def _tensor(context: _Context) -> ParallelOption:
     divided = tensor_plan(context.work, context.processes)
     if not divided.divided:
@@ -218,9 +199,7 @@ def _tensor(context: _Context) -> ParallelOption:
     share = _flops_share(context.work, divided)
     factor = 1 - share + share / context.processes
     whole = context.whole.compute
-    compute = Compute(
-        factor * whole.forward_ms, factor * whole.backward_ms, factor * whole.update_ms
-    )
+    compute = whole.scaled(factor)
     examples = _rows(batch_of(context.work)[0]) / _rows(context.work.inputs)
     sizes = [examples * size for block in divided.divided for size in block.exchanged_bytes]
     state = STATES * context.weights_bytes * divided.own_parameters / max(divided.parameters, 1)
@@ -230,17 +209,6 @@ def _tensor(context: _Context) -> ParallelOption:
     )
     communication = Communication(tuple(sizes), is_overlapped=False)
     return context.option("tensor parallel", compute, communication, state, why)
-
-
-STRATEGIES: tuple[Callable[[_Context], ParallelOption], ...] = (
-    _one_process,
-    _all_reduce("DDP", 1.0, "during the backward pass"),
-    _all_reduce("DDP, bf16", 0.5, "in bf16"),
-    _power_sgd,
-    _local,
-    _sharded,
-    _tensor,
-)
 
 
 def _pipeline(

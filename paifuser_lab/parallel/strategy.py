@@ -74,11 +74,7 @@ class DataParallel:
         if shard not in (None, "full"):
             raise ParallelError(f"shard={shard!r} is unknown; give 'full', or leave it out.")
         self.sync_frequency, self.shard, self.seed = sync_frequency, shard, seed
-        self.zero_redundancy_optimizer, self.shared_memory = (
-            zero_redundancy_optimizer,
-            shared_memory,
-        )
-        self.recipe, self.timeout_s = recipe, timeout_s
+        self.shared_memory, self.recipe, self.timeout_s = shared_memory, recipe, timeout_s
         is_sharded = shard is not None or zero_redundancy_optimizer
         self.kind = "sharded" if is_sharded else "every" if sync_frequency == 1 else "local"
         self.compression = _compression(self.kind, gradient_compression)
@@ -132,8 +128,7 @@ class DataParallel:
             loader = self._prepared_loader(loader)
         prepared = model if self.group.is_alone else self._started(model)
         self.model = model
-        for weight in model.parameters():
-            self._own.add(id(weight))
+        self._own = {id(weight) for weight in model.parameters()}
         if optimizer is not None:
             self._adopt(optimizer)
         self._handles = [
@@ -265,22 +260,20 @@ class DataParallel:
         self.traffic.end_step()
 
     def _notes(self) -> tuple[str, ...]:
-        notes = []
         if self.group.is_alone:
-            notes.append("there is one process, so that nothing is exchanged")
-        elif self.kind == "sharded" and self.sync_frequency > 1:
-            notes.append("what is divided is exchanged in every step, not every sync_frequency")
-        return tuple(notes)
+            return ("there is one process, so that nothing is exchanged",)
+        if self.kind == "sharded" and self.sync_frequency > 1:
+            return ("what is divided is exchanged in every step, not every sync_frequency",)
+        return ()
 
 
 def _compression(kind: str, asked: bool | str) -> Compression | None:
     """How values are sent."""
-    if isinstance(asked, bool):
-        return FITTING[kind][0] if asked else None
-    for known in FITTING[kind]:
-        if asked == known:
-            return known
-    fitting = " or ".join(repr(name) for name in FITTING[kind])
+    known: dict[Any, Compression | None] = {name: name for name in FITTING[kind]}
+    known |= {True: FITTING[kind][0], False: None}
+    if asked in known:
+        return known[asked]
+    fitting = " or ".join(map(repr, FITTING[kind]))
     raise ParallelError(
         f"gradient_compression={asked!r} does not fit here: {_WHEN[kind]} it is {fitting}, True or "
         "False."

@@ -43,32 +43,6 @@ class Sink(Protocol):
         """
 
 
-class Watched:
-    """A sink, or none, and a function that sees what it has taken."""
-
-    def __init__(self, sink: Sink | None, see: Callable[[Sequence[Result]], Any]) -> None:
-        self.sink, self.see = sink, see
-        self.name = sink.name if sink is not None else ""
-        self.is_resumable = sink is None or sink.is_resumable
-
-    def open(self, token: str | None) -> None:
-        if self.sink is not None:
-            self.sink.open(token)
-
-    def write(self, results: Sequence[Result]) -> str | None:
-        token = None if self.sink is None else self.sink.write(results)
-        self.see(results)
-        return token
-
-    def close(self) -> None:
-        if self.sink is not None:
-            self.sink.close()
-
-    def abort(self) -> None:
-        if self.sink is not None:
-            self.sink.abort()
-
-
 class Callback:
     """A sink that calls a function with each result."""
 
@@ -91,6 +65,20 @@ class Callback:
 
     def abort(self) -> None:
         return
+
+
+class Watched:
+    """A sink, or none, and a function that sees what it has taken."""
+
+    def __init__(self, sink: Sink | None, see: Callable[[Sequence[Result]], Any]) -> None:
+        self.sink, self.see = sink or Callback(lambda _: None, name=""), see
+        self.name, self.is_resumable = self.sink.name, self.sink.is_resumable
+        self.open, self.close, self.abort = self.sink.open, self.sink.close, self.sink.abort
+
+    def write(self, results: Sequence[Result]) -> str | None:
+        token = self.sink.write(results)
+        self.see(results)
+        return token
 
 
 class _DiscardedError(Exception):

@@ -85,23 +85,13 @@ class Opened:
 
 
 class Map(Opened):
-    """A stage that calls a function with each item, or with the whole list."""
+    """A stage that calls a function with each item."""
 
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        *,
-        name: str | None = None,
-        is_batched: bool = False,
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], *, name: str | None = None) -> None:
         self.function = function
-        self.is_batched = is_batched
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
 
     def __call__(self, items: Any) -> list[Any]:
-        if self.is_batched:
-            answers: list[Any] = self.function(items)
-            return answers
         return [self.function(item) for item in items]
 
 

@@ -220,8 +220,6 @@ def test_an_output_of_no_known_form_needs_a_function():
         Postprocess().answered(Frame(None, output=torch.zeros(2, 2)))
     with pytest.raises(StreamError, match="put Infer before"):
         Postprocess().answered(Frame(None))
-    with pytest.raises(StreamError, match="kind 'words'"):
-        Postprocess("words")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from ..stage import Opened
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 NOT_FINITE = "the output has values that are not finite"
+MOST_OVERLAP = 0.5  # of two boxes, before the better one alone remains
 MOST_MASKED = 256  # classes of a pixel, which has a byte
 
 
@@ -143,29 +144,21 @@ class Postprocess(Opened):
     `boxes` of a dict with boxes and scores, `mask` of scores for every pixel.
 
     Of classes the `top` best remain; of boxes those above `least_score`, and of those that overlap
-    more than `most_overlap` the best.
+    the best.
     """
 
     name = "postprocess"
 
     def __init__(
         self,
-        kind: str = "auto",
         *,
         names: tuple[str, ...] | list[str] = (),
         top: int = 5,
         least_score: float = 0.3,
-        most_overlap: float = 0.5,
     ) -> None:
-        if kind != "auto" and kind not in KINDS:
-            raise StreamError(
-                f"There are no answers of kind {kind!r}; choose auto, {', '.join(KINDS)}, or give "
-                "a function as a stage."
-            )
         if top < 1:
             raise StreamError(f"The {top} best classes are none; give 1 or more.")
-        self.kind, self.names, self.top = kind, tuple(names), top
-        self.least_score, self.most_overlap = least_score, most_overlap
+        self.names, self.top, self.least_score = tuple(names), top, least_score
 
     def __call__(self, items: Any) -> list[Frame]:
         """The frames with their answers, without the outputs."""
@@ -179,7 +172,7 @@ class Postprocess(Opened):
 
     def answer(self, output: Any, frame: Frame) -> Answer:
         """The answer of an output for one image."""
-        kind = kind_of(output) if self.kind == "auto" else self.kind
+        kind = kind_of(output)
         if not kind:
             raise StreamError(
                 f"An output of {described(output)} is neither classes, boxes nor a mask; give a "
@@ -228,7 +221,7 @@ def _boxes(stage: Postprocess, output: Mapping[str, Tensor], frame: Frame) -> Bo
         found.float(),
         rated.float(),
         least_score=stage.least_score,
-        most_overlap=stage.most_overlap,
+        most_overlap=MOST_OVERLAP,
     )
     width, height = frame.size or (1, 1)
     fit = frame.fit or Fit(width, height)
