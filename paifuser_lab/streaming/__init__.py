@@ -9,7 +9,7 @@
 stream       a source, stages on several workers, a sink
 source       the protocol of sources; `Group`; any iterable as a source
 stage        the protocol of stages; a function as a stage; `FrameError`; the `Result` of a frame
-sink         the protocol of sinks; a function as a sink; a file that appears once it is complete
+sink         the protocol of sinks; a function as a sink
 batching     dynamic batching: a batch closes when full or overdue
 dispatcher   which worker gets which group, what is sent twice: a state machine without threads
 driver       runs a stream: reads, feeds the dispatcher, and does what it decides
@@ -21,7 +21,7 @@ statistics   counts and durations, and the report of them
 
 sources      video files, folders of images, Parquet, a camera
 stages       decode, preprocess, infer, postprocess, overlay, encode
-sinks        videos and Parquet files
+sinks        videos and Parquet files, which appear once they are complete
 serving      a model behind HTTP
 frame        an image with its time, on its way through a stream; encoded groups as bytes
 model        a model opened for calls on batches
