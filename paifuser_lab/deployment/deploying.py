@@ -179,7 +179,7 @@ def _completed(
     report = so_far.rows[0].report
     assert report is not None
     preprocessing = preprocessing.model_copy(update={"tolerance": report.tolerance})
-    _write_json(stage / "preprocessing.json", preprocessing)
+    write_text(stage / "preprocessing.json", preprocessing.model_dump_json(indent=1) + "\n")
     if preprocessing.labels:
         write_text(stage / "labels.json", json.dumps(preprocessing.labels, indent=1) + "\n")
     _write_arrays(stage / "example.npz", exportable.input_names, exportable.tensors)
@@ -210,10 +210,6 @@ def _write_image(stage: Path, exportable: Exportable, model_bytes: int) -> None:
     (stage / "kubernetes").mkdir()
     for file, text in manifests(name, image, batch_image, model_bytes).items():
         write_text(stage / "kubernetes" / file, text)
-
-
-def _write_json(path: Path, preprocessing: Preprocessing) -> None:
-    write_text(path, preprocessing.model_dump_json(indent=1) + "\n")
 
 
 def _write_arrays(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -> None:

@@ -37,6 +37,15 @@ class Traffic:
         rows = sum(sent for sent, *_ in self.rows)
         return self.start_bytes + rows + self.end_bytes + self._sent
 
+    def steps(self) -> dict[str, Any]:
+        """What a report says of each step."""
+        return {
+            "sent_bytes": tuple(sent for sent, *_ in self.rows),
+            "waited_ms": tuple(1e3 * waited for _, waited, _ in self.rows),
+            "computed_ms": tuple(1e3 * computed for *_, computed in self.rows),
+            "exchanges": self.exchanges,
+        }
+
     def note(self, sent: float, waited_s: float = 0.0) -> None:
         """Count what was sent and waited for in this step."""
         self._sent, self._waited = self._sent + round(sent), self._waited + waited_s

@@ -61,7 +61,8 @@ def pipeline(
     chain = Chain(work.model, part_of(inputs, microbatches, work.name), name=work.name)
     costs = _agreed(chain, work, target[: len(target) // microbatches], profile)
     split, starts = _begins(costs, stages, profile, limit, begins)
-    return Pipeline(work, chain, costs, starts, schedule, microbatches, split)
+    predicted = predicted_schedule(work.name, costs, starts, schedule, microbatches, split=split)
+    return Pipeline(work, chain, starts, predicted)
 
 
 def batch_of(work: Workload) -> tuple[Inputs, Any]:
@@ -131,20 +132,10 @@ class Pipeline:
     """
 
     def __init__(
-        self,
-        work: Workload,
-        chain: Chain,
-        costs: list[PartCost],
-        starts: tuple[int, ...],
-        schedule: str,
-        microbatches: int,
-        split: str,
+        self, work: Workload, chain: Chain, starts: tuple[int, ...], predicted: PipelineSchedule
     ) -> None:
-        self.work, self.chain, self.starts = work, chain, starts
+        self.work, self.chain, self.starts, self.predicted = work, chain, starts, predicted
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.predicted = predicted_schedule(
-            work.name, costs, starts, schedule, microbatches, split=split
-        )
         self.slots: list[PipelineSlot] = []
         self.core_wait_ms: float | None = None  # of the last step
         ends = [*starts[1:], len(chain)]
@@ -152,7 +143,7 @@ class Pipeline:
         self.module = nn.Sequential(*self._parts[self.rank])
         self.shared = self._shared_weights()
         self._first_buffers = [(value, value.clone()) for value in self.module.buffers()]
-        self._schedule = self._scheduled(schedule, microbatches)
+        self._schedule = self._scheduled()
 
     def parameters(self) -> list[nn.Parameter]:
         """The weights of this stage, for an optimizer."""
@@ -234,14 +225,16 @@ class Pipeline:
             for weight in weights:
                 weight.grad = total.clone()
 
-    def _scheduled(self, schedule: str, microbatches: int) -> Any:
+    def _scheduled(self) -> Any:
         from torch.distributed import pipelining
 
         stage = pipelining.PipelineStage(self.module, self.rank, self.world, self.work.device)
         stage.forward_one_chunk = self._noting(stage.forward_one_chunk, is_backward=False)  # type: ignore[method-assign]
         stage.backward_one_chunk = self._noting(stage.backward_one_chunk, is_backward=True)  # type: ignore[method-assign]
         kinds = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
-        return kinds[schedule](stage, n_microbatches=microbatches, loss_fn=self.work.loss)
+        count = self.predicted.microbatches
+        kind = kinds[self.predicted.schedule]
+        return kind(stage, n_microbatches=count, loss_fn=self.work.loss)
 
     def _noting(self, compute: Callable[..., Any], *, is_backward: bool) -> Callable[..., Any]:
         """The same, and when it ran."""

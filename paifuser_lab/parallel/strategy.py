@@ -158,18 +158,14 @@ class DataParallel:
 
     def report(self) -> ParallelReport:
         """What this rank has sent, waited for and computed so far."""
-        model, rows = self._prepared(), self.traffic.rows
-        examples = self.examples
+        model, examples = self._prepared(), self.examples
         return ParallelReport(
             strategy=self.name,
             rank=self.group.rank,
             world=self.group.world,
             start_bytes=self.traffic.start_bytes,
             end_bytes=self.traffic.end_bytes,
-            sent_bytes=tuple(sent for sent, *_ in rows),
-            waited_ms=tuple(1e3 * waited for _, waited, _ in rows),
-            computed_ms=tuple(1e3 * computed for *_, computed in rows),
-            exchanges=self.traffic.exchanges,
+            **self.traffic.steps(),
             weights_bytes=sum(_local(weight).nbytes for weight in model.parameters()),
             optimizer_bytes=sum(map(_state_bytes, self.optimizers)),
             mapped_bytes=0 if examples is None else examples.mapped_bytes,

@@ -157,17 +157,17 @@ def divide(
     sum has to be the whole's output.
     """
     model = copied(model).train(False)
-    modules = dict(model.named_modules())
+    modules: dict[str, Any] = dict(model.named_modules())
     calls = _calls(model, inputs, {block.owner for block in blocks})
     return [_divided(model, modules, block, calls[block.owner], world) for block in blocks]
 
 
 def _divided(
-    model: nn.Module, modules: dict[str, nn.Module], block: Block, call: Call, world: int
+    model: nn.Module, modules: dict[str, Any], block: Block, call: Call, world: int
 ) -> Division | str:
     if problem := _tied(model, block):
         return problem
-    heads, inner = _heads(block), _width(modules[block.row], "in_features")
+    heads, inner = _heads(block), modules[block.row].in_features
     if inner % world:
         return f"{inner} inputs of '{block.row}' cannot be divided by {world}"
     if heads is not None and heads % world:
@@ -211,34 +211,24 @@ def _heads(block: Block) -> int | None:
     return None
 
 
-def _width(layer: nn.Module, name: str) -> int:
-    width = getattr(layer, name)
-    assert isinstance(width, int)
-    return width
-
-
 def _divisions(
-    modules: dict[str, nn.Module], block: Block, heads: int | None, inner: int, world: int
+    modules: dict[str, Any], block: Block, heads: int | None, inner: int, world: int
 ) -> Iterator[Division]:
     """Ways to divide a block: how many projections its columns hold, and which integers in its
     modules are numbers of heads or widths.
     """
-    outputs = _width(modules[block.columns[0]], "out_features")
+    outputs = modules[block.columns[0]].out_features
     projections = {1} | ({outputs // inner} if outputs % inner == 0 else set())
     choices: list[set[int]] = [set()]
     if heads is not None:
         choices = [{heads}, {heads, inner}, {inner}, set()]
     for parts in sorted(projections, reverse=True):
-        if all(
-            _width(modules[name], "out_features") % (parts * world) == 0 for name in block.columns
-        ):
+        if all(modules[name].out_features % (parts * world) == 0 for name in block.columns):
             for values in choices:
                 yield Division(block, parts, _integers(modules, block, values, world))
 
 
-def _integers(
-    modules: dict[str, nn.Module], block: Block, values: set[int], world: int
-) -> Attributes:
+def _integers(modules: dict[str, Any], block: Block, values: set[int], world: int) -> Attributes:
     """The integers with these values in the modules between the block's layers, divided."""
     layers = {block.owner, *(operation.layer for operation in block.operators)}
     return {

@@ -170,13 +170,9 @@ def _train_rank(
 
 def report_of(shares: BatchShares) -> ParallelReport:
     """What this rank has sent, waited for and computed so far."""
-    rows = shares.traffic.rows
     return ParallelReport(
         strategy="rows of each batch divided, gradients averaged in fp32",
         rank=shares.group.rank,
         world=shares.group.world,
-        sent_bytes=tuple(sent for sent, *_ in rows),
-        waited_ms=tuple(1e3 * waited for _, waited, _ in rows),
-        computed_ms=tuple(1e3 * computed for *_, computed in rows),
-        exchanges=shares.traffic.exchanges,
+        **shares.traffic.steps(),
     )

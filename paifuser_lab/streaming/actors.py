@@ -262,7 +262,7 @@ class ActorPool:
             self._deaths = 0
             self._inbox.put(Answered(name, group.sequence, offsets, value))
         elif isinstance(value, ray_module().exceptions.ActorUnavailableError):
-            event = Returned(name, group.sequence, first_line(value))
+            event = Returned(name, group.sequence)
             threading.Timer(RETRY_S, self._inbox.put, (event,)).start()
         elif _is_lost(value):
             self._lose(name, _reason(value), may_replace=True)

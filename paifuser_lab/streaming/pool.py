@@ -61,7 +61,6 @@ class Returned:
 
     node: str
     group: int
-    reason: str
 
 
 @dataclass(frozen=True)
