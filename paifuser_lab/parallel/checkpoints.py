@@ -199,7 +199,8 @@ class Checkpoints:
 
     def _wanted(self, metadata: Metadata, world: int) -> dict[str, Any]:
         """A tensor to fill for each that this rank needs, like the one that is there now."""
-        known, is_same = metadata.state_dict_metadata, world == self.group.world
+        known: dict[str, Any] = dict(metadata.state_dict_metadata)
+        is_same = world == self.group.world
         for name, entry in known.items():
             if not isinstance(entry, TensorStorageMetadata):
                 raise FileError(f"the checkpoint has {name}, which is no tensor; it was refused.")

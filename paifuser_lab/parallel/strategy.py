@@ -79,7 +79,7 @@ class DataParallel:
         self.kind = "sharded" if is_sharded else "every" if sync_frequency == 1 else "local"
         self.compression = _compression(self.kind, gradient_compression)
         self.group, self.traffic = Group(), Traffic()
-        self.way: LocalSteps | EveryStep | Sharded | None = None  # alone it stays None
+        self.method: LocalSteps | EveryStep | Sharded | None = None  # alone it stays None
         self.model: nn.Module | None = None
         self.optimizers: list[Optimizer] = []  # the first one's steps are counted
         self.examples: SharedExamples | None = None
@@ -146,12 +146,12 @@ class DataParallel:
         for handle in self._handles:
             handle.remove()
         if self._handles and not self.group.is_alone:
-            if isinstance(self.way, LocalSteps):
-                self.way.average(is_exact=True)
-            elif isinstance(self.way, EveryStep):
-                self.way.average_statistics()
-            elif isinstance(self.way, Sharded):
-                self.model = model = self.way.whole()
+            if isinstance(self.method, LocalSteps):
+                self.method.average(is_exact=True)
+            elif isinstance(self.method, EveryStep):
+                self.method.average_statistics()
+            elif isinstance(self.method, Sharded):
+                self.model = model = self.method.whole()
             self.traffic.end()
         self._handles = []
         return model
@@ -175,17 +175,17 @@ class DataParallel:
 
     def state(self) -> dict[str, Tensor]:
         """What the next steps depend on besides model and optimizer."""
-        return self.way.state() if isinstance(self.way, LocalSteps) else {}
+        return self.method.state() if isinstance(self.method, LocalSteps) else {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from an earlier `state` of as many ranks."""
-        if isinstance(self.way, LocalSteps):
-            self.way.restore(dict(state))
+        if isinstance(self.method, LocalSteps):
+            self.method.restore(dict(state))
 
     def rebase(self, steps: int) -> None:
         """Go on after so many steps from weights that another number of ranks had."""
-        if isinstance(self.way, LocalSteps):
-            self.way.rebase(steps)
+        if isinstance(self.method, LocalSteps):
+            self.method.rebase(steps)
 
     def _prepared(self) -> nn.Module:
         if self.model is None:
@@ -213,23 +213,25 @@ class DataParallel:
     def _started(self, model: nn.Module) -> nn.Module:
         exchange, is_compressed = Exchange(self.group, self.traffic), self.compression is not None
         if self.kind == "local":
-            self.way = LocalSteps(model, exchange, self.sync_frequency, is_compressed=is_compressed)
+            self.method = LocalSteps(
+                model, exchange, self.sync_frequency, is_compressed=is_compressed
+            )
             return model
         if self.kind == "every":
-            self.way = EveryStep(model, exchange, self.compression)
-            return self.way.wrapped
-        self.way = Sharded(
+            self.method = EveryStep(model, exchange, self.compression)
+            return self.method.wrapped
+        self.method = Sharded(
             model, exchange, is_full=self.shard == "full", is_compressed=is_compressed
         )
         return model
 
     def _adopt(self, optimizer: Optimizer) -> None:
-        if isinstance(self.way, Sharded):
+        if isinstance(self.method, Sharded):
             if optimizer.state:
                 raise ParallelError(
                     "The optimizer has taken steps already; prepare() it before its first."
                 )
-            self.way.adopt(optimizer)
+            self.method.adopt(optimizer)
         self.optimizers.append(optimizer)
 
     def _is_ours(self, optimizer: Optimizer) -> bool:
@@ -237,22 +239,22 @@ class DataParallel:
         if optimizer in self.optimizers:
             return True
         weights = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        if isinstance(self.way, Sharded):
-            self.way.check_optimizer(optimizer)
+        if isinstance(self.method, Sharded):
+            self.method.check_optimizer(optimizer)
         if not weights & self._own:
             return False
         self.optimizers.append(optimizer)
         return True
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_ours(optimizer) and isinstance(self.way, EveryStep | Sharded):
-            self.way.before_step(optimizer)
+        if self._is_ours(optimizer) and isinstance(self.method, EveryStep | Sharded):
+            self.method.before_step(optimizer)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if not self.optimizers or optimizer is not self.optimizers[0]:
             return
-        if isinstance(self.way, LocalSteps):
-            self.way.after_step()
+        if isinstance(self.method, LocalSteps):
+            self.method.after_step()
         self.traffic.end_step()
 
     def _notes(self) -> tuple[str, ...]:

@@ -199,6 +199,7 @@ class ColumnParallelLinear(_Parallel):
         """This process's outputs, or with `gather_output` all."""
         whole = DTensor.from_local(x, self.mesh, [Replicate()], run_check=False)
         output = F.linear(whole, self.weight, self.bias)
+        assert isinstance(output, DTensor)
         return output.full_tensor() if self.gather_output else output.to_local()
 
     def whole(self) -> nn.Linear:
@@ -236,8 +237,10 @@ class RowParallelLinear(_Parallel):
         part = DTensor.from_local(x, self.mesh, given, run_check=False).redistribute(
             placements=columns
         )
-        output = F.linear(part, self.weight).full_tensor()
-        return output if self.bias is None else output + self.bias
+        output = F.linear(part, self.weight)
+        assert isinstance(output, DTensor)
+        total = output.full_tensor()
+        return total if self.bias is None else total + self.bias
 
     def whole(self) -> nn.Linear:
         """The linear layer with the weights of all processes."""
