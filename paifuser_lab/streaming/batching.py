@@ -1,7 +1,5 @@
-"""Dynamic batching: a batch closes when it is full or when its first item has waited long enough.
-
-`Batches` is the rule alone, over a clock that is passed in; `Batcher` runs it on a thread, and
-answers each item through a future.
+"""Dynamic batching: a batch closes when it is full or when its first item has waited long enough;
+each item is answered through a future.
 """
 
 from __future__ import annotations
@@ -12,11 +10,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ..errors import StreamError
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -35,34 +31,6 @@ class BatchRule:
             raise StreamError(
                 f"A delay of {self.delay_ms!r} ms is not possible; give 0 or more, or None."
             )
-
-
-class Batches(Generic[Item]):
-    """The items of the next batch, and when it is due."""
-
-    def __init__(self, rule: BatchRule) -> None:
-        self.rule = rule
-        self._items: list[Item] = []
-        self.due_at: float | None = None
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def add(self, item: Item, now: float) -> list[Item] | None:
-        """Take an item in; returns the batch if that fills it."""
-        if not self._items and self.rule.delay_ms is not None:
-            self.due_at = now + self.rule.delay_ms / 1e3
-        self._items.append(item)
-        return self.take() if len(self._items) >= self.rule.count else None
-
-    def overdue(self, now: float) -> list[Item] | None:
-        """The batch if its first item has waited for the delay."""
-        return self.take() if self.due_at is not None and now >= self.due_at else None
-
-    def take(self) -> list[Item] | None:
-        """The batch as it is; None if there is nothing in it."""
-        items, self._items, self.due_at = self._items, [], None
-        return items or None
 
 
 class Batcher:
