@@ -29,6 +29,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from .._files import checked_path
 from ..errors import FileError, first_line
 from ..records import counted
+from .averaging import LocalSteps
 from .group import Group
 from .manifest import SafeReader, first_problem, read_manifest, write_manifest
 from .strategy import DataParallel
@@ -194,7 +195,8 @@ class Checkpoints:
                 for key, value in state.items():
                     if isinstance(value, Tensor) and id(weight) in names:
                         tensors[f"{shared}optimizer/{index}/{key}/{names[id(weight)]}"] = value
-        state = self.strategy.state()
+        local = self.strategy.method
+        state = local.state() if isinstance(local, LocalSteps) else {}
         return tensors | {f"{own}strategy/{name}": value for name, value in state.items()}
 
     def _wanted(self, metadata: Metadata, world: int) -> dict[str, Any]:
@@ -260,13 +262,12 @@ class Checkpoints:
                 if name.startswith(begin):
                     key, _, weight = name.removeprefix(begin).partition("/")
                     optimizer.state[weights[weight]][key] = value
-        begin = f"{own}strategy/"
-        state = {
-            name.removeprefix(begin): value
-            for name, value in loaded.items()
-            if name.startswith(begin)
-        }
-        self.strategy.restore(state) if state else self.strategy.rebase(int(body["step"]))
+        local = self.strategy.method
+        if isinstance(local, LocalSteps):
+            begin = f"{own}strategy/"
+            saved = {name: value for name, value in loaded.items() if name.startswith(begin)}
+            state = {name.removeprefix(begin): value for name, value in saved.items()}
+            local.restore(state) if state else local.rebase(int(body["step"]))
 
     def _tidy(self) -> None:
         found = sorted(path for path in self.folder.iterdir() if NAME.fullmatch(path.name))

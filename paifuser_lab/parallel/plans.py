@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from ..errors import ParallelError, StepError
 from ..machine import machine_label
@@ -75,8 +74,8 @@ def plan(
         whole = alone
         if threads != torch.get_num_threads():
             whole = measure_step(work, inputs, target, rounds)
-        pipelined = _pipeline(work, inputs, target, processes, link, slowdown or 1.0)
-    context = _Context(work, processes, link, slowdown or 1.0, own, whole)
+        context = _Context(work, processes, link, slowdown or 1.0, own, whole)
+        pipelined = _pipeline(context, inputs, target)
     one = ParallelOption(
         strategy="one process",
         step_ms=alone.compute.total_ms,
@@ -134,7 +133,7 @@ class _Context:
     @property
     def weights_bytes(self) -> int:
         """The bytes of the model's weights."""
-        return _bytes(self.work.model)
+        return sum(weight.nbytes for weight in self.work.model.parameters())
 
     def option(
         self,
@@ -211,17 +210,15 @@ def _tensor(context: _Context) -> ParallelOption:
     return context.option("tensor parallel", compute, communication, state, why)
 
 
-def _pipeline(
-    work: Workload, inputs: Inputs, target: Any, processes: int, link: Link, slowdown: float
-) -> ParallelOption:
-    name = "pipeline, 1f1b"
+def _pipeline(context: _Context, inputs: Inputs, target: Any) -> ParallelOption:
+    name, work, slowdown = "pipeline, 1f1b", context.work, context.slowdown
     try:
         part = part_of(inputs, MICROBATCHES, work.name)
         chain = Chain(work.model, part, name=work.name)
         assert work.loss is not None
         costs = chain.costs(work.loss, target[: len(target) // MICROBATCHES])
         times = [slowdown * (cost.forward_ms + cost.backward_ms) for cost in costs]
-        starts = partition(times, processes)
+        starts = partition(times, context.processes)
     except (ParallelError, StepError) as error:
         return ParallelOption(strategy=name, reason=str(error).rstrip("."))
     entries = [costs[start].entry_bytes for start in starts[1:]]
@@ -232,7 +229,7 @@ def _pipeline(
         "1f1b",
         MICROBATCHES,
         split="measured times",
-        transfer_ms=1e3 * link.transfer_s(max(entries)),
+        transfer_ms=1e3 * context.link.transfer_s(max(entries)),
     )
     busy = slowdown * max(stage.forward_ms + stage.backward_ms for stage in record.stages)
     step = slowdown * record.predicted_ms
@@ -263,10 +260,6 @@ def _flops_share(work: Workload, divided: TensorPlan) -> float:
 
 def _rows(inputs: Inputs) -> int:
     return inputs.tensors[0].shape[0]
-
-
-def _bytes(model: nn.Module) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
 
 
 def measure_link(processes: int = 2) -> tuple[Link, float]:

@@ -5,7 +5,7 @@ Steps are seen by torch's hooks of optimizers, so that optimizer and loader may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Sized
 from typing import Any, Literal
 
 import torch
@@ -172,20 +172,6 @@ class DataParallel:
             copied_bytes=0 if examples is None else examples.copied_bytes,
             notes=self._notes(),
         )
-
-    def state(self) -> dict[str, Tensor]:
-        """What the next steps depend on besides model and optimizer."""
-        return self.method.state() if isinstance(self.method, LocalSteps) else {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from an earlier `state` of as many ranks."""
-        if isinstance(self.method, LocalSteps):
-            self.method.restore(dict(state))
-
-    def rebase(self, steps: int) -> None:
-        """Go on after so many steps from weights that another number of ranks had."""
-        if isinstance(self.method, LocalSteps):
-            self.method.rebase(steps)
 
     def _prepared(self) -> nn.Module:
         if self.model is None:

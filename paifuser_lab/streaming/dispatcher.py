@@ -34,7 +34,6 @@ class Flight:
     group: int
     weight: float
     sent_at: float
-    why: Why
 
 
 @dataclass
@@ -57,10 +56,9 @@ class Node:
         """When the worker could begin with the group: it was sent, and the one before answered."""
         return max(flight.sent_at, self.last_answer)
 
-    def cost(self, weight: float, unknown: float = 0.0) -> float:
+    def cost(self, weight: float) -> float:
         """Expected seconds until it would answer another group of this weight."""
-        estimate = unknown if self.estimate is None else self.estimate
-        return (self.outstanding + weight) * estimate
+        return (self.outstanding + weight) * (self.estimate or 0.0)
 
     def remaining(self, flight: Flight, now: float) -> float:
         """Expected seconds until it answers a group that it holds."""
@@ -355,7 +353,7 @@ class Dispatcher:
     # who holds what
 
     def _send(self, node: Node, group: int, now: float, why: Why) -> Send:
-        flight = Flight(group, self._weights[group], now, why)
+        flight = Flight(group, self._weights[group], now)
         node.flights[group] = flight
         self._holders.setdefault(group, {})[node.name] = flight
         return Send(node.name, group, why)
