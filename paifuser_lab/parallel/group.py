@@ -28,6 +28,7 @@ from torch._C._distributed_c10d import FileStore, Store, TCPStore
 from ..errors import ParallelError, first_line
 
 ASKED_EVERY_S = 0.5
+MOST_PROCESSES = 1024
 TIMEOUT_S = 120.0  # how long a rank waits for the others; torch's own is 30 minutes
 STORE = "PAIFUSER_STORE"  # the file of a launcher of ours, in the environment
 MISSING = "nothing"

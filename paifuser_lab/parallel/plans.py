@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..arguments import check_count
 from ..errors import ParallelError, StepError
 from ..machine import machine_label
 from ..machine import threads as with_threads
@@ -58,8 +59,7 @@ def plan(
     share of the threads. Without a `link` processes of this machine measure theirs, and how much
     they slow each other down; a link that is given connects machines that do not.
     """
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 2:
-        raise ParallelError(f"processes={processes!r} leaves nothing to plan; give 2 or more.")
+    check_count("processes", processes, least=2, error=ParallelError)
     inputs, target = batch_of(work)
     share = part_of(inputs, processes, work.name)
     if link is None:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
+from ..arguments import check_count
 from ..errors import StepError
 from ..machine import machine_label
 from ..records import PipelineSchedule, PipelineSlot, PipelineStageLayers
@@ -111,8 +112,7 @@ def tasks_of(schedule: str, stages: int, microbatches: int) -> list[list[Task]]:
     """The tasks of each stage, in order."""
     if schedule not in SCHEDULES:
         raise StepError(f"schedule={schedule!r} is unknown; there are {', '.join(SCHEDULES)}.")
-    if microbatches < 1:
-        raise StepError(f"microbatches={microbatches} is not possible; give 1 or more.")
+    check_count("microbatches", microbatches, error=StepError)
     return [SCHEDULES[schedule](stage, stages, microbatches) for stage in range(stages)]
 
 

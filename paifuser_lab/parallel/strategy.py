@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import DataLoader
 
+from ..arguments import check_count
 from ..errors import ParallelError
 from ..records import ParallelReport
 from .averaging import EveryStep, LocalSteps
@@ -66,11 +67,7 @@ class DataParallel:
         recipe: Any = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        is_whole = isinstance(sync_frequency, int) and not isinstance(sync_frequency, bool)
-        if not is_whole or sync_frequency < 1:
-            raise ParallelError(
-                f"sync_frequency={sync_frequency!r} is no number of steps; give 1 or more."
-            )
+        check_count("sync_frequency", sync_frequency, error=ParallelError)
         if shard not in (None, "full"):
             raise ParallelError(f"shard={shard!r} is unknown; give 'full', or leave it out.")
         self.sync_frequency, self.shard, self.seed = sync_frequency, shard, seed

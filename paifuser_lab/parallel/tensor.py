@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from ..arguments import check_count
 from ..errors import ParallelError
 from ..model.copying import copied
 from ..records import TensorBlock, TensorPlan
@@ -85,8 +86,7 @@ class TensorParallel:
 def _divisions(
     model: nn.Module, inputs: Inputs, world: int, name: str
 ) -> tuple[TensorPlan, list[Division]]:
-    if world < 1:
-        raise ParallelError(f"processes={world} is not possible; give 1 or more.")
+    check_count("processes", world, error=ParallelError)
     rows, divisions = [], []
     blocks = blocks_of(model, inputs)
     for block, division in zip(blocks, divide(model, inputs, blocks, world), strict=True):

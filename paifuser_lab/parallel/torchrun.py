@@ -19,8 +19,9 @@ from typing import Any
 import yaml
 
 from .._files import write_text
+from ..arguments import check_count
 from ..errors import ParallelError
-from .group import STORE, loopback_name
+from .group import MOST_PROCESSES, STORE, loopback_name
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # what Kubernetes takes, in words and as a pattern
@@ -40,10 +41,8 @@ def torchrun_command(
     """The command line that runs a script in so many processes, and its environment; `folder` is
     for the files through which they find each other.
     """
-    if not 1 <= processes <= 1024:
-        raise ParallelError(f"{processes} is no number of processes; give 1 or more.")
-    if restarts < 0:
-        raise ParallelError(f"{restarts} is no number of restarts; give 0 or more.")
+    check_count("processes", processes, most=MOST_PROCESSES, error=ParallelError)
+    check_count("restarts", restarts, least=0, error=ParallelError)
     if not Path(script).is_file():
         raise ParallelError(f"There is no file {script}.")
     options = {
@@ -108,9 +107,8 @@ def train_job(
     _check("memory", memory, QUANTITY)
     for variable in variables:
         _check("environment", variable, VARIABLE)
-    for what, count in (("nodes", nodes), ("processes", processes)):
-        if count < 1:
-            raise ParallelError(f"{what}={count} is not possible; give 1 or more.")
+    check_count("nodes", nodes, error=ParallelError)
+    check_count("processes", processes, error=ParallelError)
     metadata = {"name": name}
     if namespace is not None:
         _check("namespace", namespace, NAME)

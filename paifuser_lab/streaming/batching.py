@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from ..arguments import check_count
 from ..errors import StreamError
 
 
@@ -25,8 +26,7 @@ class BatchRule:
     delay_ms: float | None = 5.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
-            raise StreamError(f"A batch of {self.count!r} is not possible; give 1 or more.")
+        check_count("count", self.count, error=StreamError)
         if self.delay_ms is not None and not 0 <= self.delay_ms < float("inf"):
             raise StreamError(
                 f"A delay of {self.delay_ms!r} ms is not possible; give 0 or more, or None."

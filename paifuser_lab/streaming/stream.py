@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+from ..arguments import check_count
 from ..errors import PaifuserError, StreamError, first_line
 from ..records import StreamReport
 from .dispatcher import Dispatcher
@@ -76,9 +77,8 @@ class Stream:
             raise StreamError(f"engine={self.engine!r} is not known; give one of {ENGINES}.")
         for name in ("workers", "in_flight", "window"):
             value = getattr(self, name)
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not is_count and (value is not None or name == "in_flight"):
-                raise StreamError(f"{name}={value!r} is not possible; give 1 or more.")
+            if value is not None or name == "in_flight":
+                check_count(name, value, error=StreamError)
         for name in ("hedge", "timeout_s", "start_timeout_s"):
             value = getattr(self, name)
             if not (value is None and name == "hedge") and not value > 0:

@@ -227,7 +227,7 @@ def test_what_is_impossible_is_in_the_plan_with_its_reason(timed):
 
 
 @pytest.mark.parametrize(
-    ("options", "part"), [({"processes": 1}, "give 2 or more"), ({"processes": 3}, "batch of 16")]
+    ("options", "part"), [({"processes": 1}, "processes=1"), ({"processes": 3}, "batch of 16")]
 )
 def test_a_plan_that_cannot_be_made_says_why(options, part):
     with pytest.raises(ParallelError, match=part):

@@ -102,5 +102,5 @@ def test_one_forward_one_backward_keeps_as_many_microbatches_as_stages_follow():
 
 @pytest.mark.parametrize(("schedule", "microbatches"), [("zigzag", 2), ("gpipe", 0)])
 def test_unknown_schedules_and_no_microbatches_are_refused(schedule, microbatches):
-    with pytest.raises(StepError, match=r"there are gpipe, 1f1b|give 1 or more"):
+    with pytest.raises(StepError, match=r"there are gpipe, 1f1b|microbatches=0"):
         tasks_of(schedule, 2, microbatches)

@@ -88,7 +88,7 @@ def test_an_error_reaches_all_items_of_its_batch_and_no_others():
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ((0, 1.0), "A batch of 0"),
+        ((0, 1.0), "count=0"),
         ((True, 1.0), "True"),
         ((1, -1.0), r"-1\.0 ms"),
         ((1, float("inf")), "inf"),

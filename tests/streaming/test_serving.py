@@ -406,7 +406,7 @@ def test_a_port_in_use_and_impossible_limits_are_refused():
     asyncio.run(run())
     with pytest.raises(StreamError, match="max_bytes=0"):
         Limits(max_bytes=0)
-    with pytest.raises(StreamError, match="batch of 0"):
+    with pytest.raises(StreamError, match="count=0"):
         Limits(max_batch=0)
 
 

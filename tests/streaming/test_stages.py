@@ -168,7 +168,7 @@ def test_what_cannot_be_joined_to_a_batch_is_refused():
         Infer(lab.Workload(Whole(), torch.rand(2, 3)))([torch.rand(3)])
     with pytest.raises(StreamError, match="put Preprocess before Infer"):
         Infer(work())([Frame(pictures(1)[0])])
-    with pytest.raises(StreamError, match="batch of 0"):
+    with pytest.raises(StreamError, match="batch=0"):
         Infer(work(), batch=0)
     with pytest.raises(StreamError, match="Every std"):
         Preprocess(8, std=(0.0,))

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...arguments import check_count
 from ...errors import MissingExtraError, StreamError, first_line
 from ...variant import Variant
 from ..actors import connect, ray_module
@@ -76,8 +77,7 @@ def serve_on_ray(
     `on_start` is told where the model answers, `on_wait` what is missing until it does. Options are
     those of `Predictor`. A cluster on which Ray Serve runs already keeps that one's host and port.
     """
-    if replicas < 1:
-        raise StreamError(f"{replicas} replicas are not possible; give 1 or more.")
+    check_count("replicas", replicas, error=StreamError)
     serve = ray_serve_module()
     source = _sent(model, trust=options.get("trust", False))
     # what is wrong with the model or the options is said here, before anything is started

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._files import check_size, checked_path, folder_exists, size_of
+from ...arguments import check_count
 from ...errors import FileError, StreamError, first_line
 from ..frame import Frame, Photos, frame_of
 from ..optional import pyarrow
@@ -35,7 +36,8 @@ class ImageFolder:
         )
         if not self.paths:
             raise FileError(f"{self.folder} has no image ({', '.join(SUFFIXES)}).")
-        self.group, self.time_base = _checked_group(group), _base(rate)
+        check_count("group", group, error=StreamError)
+        self.group, self.time_base = group, _base(rate)
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.name}: {len(self.paths)} images)"
@@ -113,7 +115,8 @@ class ParquetImages:
         self.path = checked_path(path)
         self.name = self.path.name
         self.column = column
-        self.group, self.time_base = _checked_group(group), _base(rate)
+        check_count("group", group, error=StreamError)
+        self.group, self.time_base = group, _base(rate)
         with self._opened() as file:
             self.rows = int(file.metadata.num_rows)
             schema = file.schema_arrow
@@ -202,9 +205,3 @@ def _base(rate: float) -> Fraction:
     if not 0 < rate < float("inf"):
         raise StreamError(f"A rate of {rate} images a second is not possible; give more than 0.")
     return 1 / Fraction(rate).limit_denominator(100_000)
-
-
-def _checked_group(count: int) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise StreamError(f"A group of {count!r} images is not possible; give 1 or more.")
-    return count

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...arguments import check_count
 from ...errors import StreamError
 from ...zoo.boxes import suppressed
 from ..frame import Fit, Frame
@@ -156,8 +157,7 @@ class Postprocess(Opened):
         top: int = 5,
         least_score: float = 0.3,
     ) -> None:
-        if top < 1:
-            raise StreamError(f"The {top} best classes are none; give 1 or more.")
+        check_count("top", top, error=StreamError)
         self.names, self.top, self.least_score = tuple(names), top, least_score
 
     def __call__(self, items: Any) -> list[Frame]:
