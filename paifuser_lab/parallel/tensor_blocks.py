@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -43,14 +44,9 @@ class Block:
     @property
     def owner(self) -> str:
         """The innermost module that has all of them."""
-        names = [name.split(".") for name in self.layers]
-        shared = 0
-        while (
-            all(len(name) > shared + 1 for name in names)
-            and len({name[shared] for name in names}) == 1
-        ):
-            shared += 1
-        return ".".join(names[0][:shared])
+        names = [name.split(".")[:-1] for name in self.layers]
+        shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*names, strict=False))
+        return ".".join(parts[0] for parts in shared)
 
 
 @dataclass(frozen=True)
