@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from paifuser_lab.errors import ParallelError
 from paifuser_lab.parallel import Group
-from paifuser_lab.parallel.agreement import disagreement
 from paifuser_lab.parallel.exchange import BLOCK, from_int8, to_int8
-from paifuser_lab.parallel.sampler import EachOnce, divided_loader
+from paifuser_lab.parallel.group import disagreement
+from paifuser_lab.parallel.loaders import EachOnce, divided_loader
 
 
 @given(
