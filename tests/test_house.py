@@ -248,7 +248,6 @@ TABLES_OF_CONTENTS = (
     "importer",
     "importer/onnx",
     "importer/onnx/operators",
-    "importer/pt2",
     "machine",
     "comparison",
     "memory",

@@ -46,7 +46,8 @@ def load(
     them, or have the shapes in the name, `net.py:Net@1x3x32x32`.
 
     A function that a folder names is code that a file chose: it is called with `trust=True`, or if
-    its module is one of yours that is already imported (see the module `trust`).
+    its module is one of yours that is already imported (see the module `trust`). A program of
+    torch.export is unpickled, which may run code, and needs `trust=True` as well.
     """
     if not isinstance(name, str | Path):
         raise WorkloadError(
@@ -66,6 +67,7 @@ def load(
         return load_by_name(
             str(name),
             weights=weights,
+            trust=trust,
             **_without_none(batch=batch, seed=seed, device=device),
             **options,
         )
