@@ -170,7 +170,5 @@ def check_order(steps: tuple[Step, ...]) -> None:
 
 
 def order_of(step: Step) -> int:
-    """The rank of a step: 0 if it changes layers, 1 if it must follow those, 2 if it must be
-    last.
-    """
+    """0 for a step that changes layers, 1 if it must follow those, 2 if it must be last."""
     return 2 if step.is_last else 1 if step.is_late else 0

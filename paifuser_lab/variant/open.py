@@ -92,9 +92,7 @@ def _without_none(**chosen: Any) -> dict[str, Any]:
 
 
 def _means_folder(name: str | Path) -> bool:
-    """Whether a name means a folder: by its type or spelling, or because the folder exists and no
-    model has that name.
-    """
+    """Whether a name means a folder: by type or spelling, or since one exists and no model does."""
     if is_model_file(str(name)) and not folder_exists(name):
         return False
     if isinstance(name, Path):

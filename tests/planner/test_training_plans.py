@@ -27,8 +27,7 @@ from paifuser_lab.planner.training.formats import (
     _default,
     _ways,
 )
-from paifuser_lab.planner.training.layers import Ranges
-from paifuser_lab.planner.training.race import raced_steps
+from paifuser_lab.planner.training.measured import Ranges, raced_steps
 from paifuser_lab.records import (
     CheckpointedBlock,
     StepOptions,

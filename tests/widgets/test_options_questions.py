@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
+from paifuser_lab.jobs import queries
 from paifuser_lab.records import MemoryTimeline
-from paifuser_lab.session import queries
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import sections

@@ -24,7 +24,7 @@ from ...records import Achieved, Agreement, Allocation, AllocationPoint
 from ...variant import Variant, apply
 from ...workload import Inputs, Workload, running, workload_of
 from ...workload.data import first_batches
-from .losses import error_of_output, losses, rise
+from .costs import error_of_output, losses, rise
 from .planning import recipe_of_point
 
 POINTS = 6
