@@ -250,6 +250,8 @@ TABLES_OF_CONTENTS = (
     "importer/onnx/operators",
     "machine",
     "comparison",
+    "jobs",
+    "session",
     "memory",
     "memory/snapshots",
     "memory/pools",

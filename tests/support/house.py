@@ -6,7 +6,7 @@ from __future__ import annotations
 BANDS = {
     "face": ("cli", "__init__", "widgets", "figures", "bench", "pipeline"),
     "loop": (
-        "session", "planner", "comparison", "variant", "recipe", "steps", "loading",
+        "session", "jobs", "planner", "comparison", "variant", "recipe", "steps", "loading",
     ),
     "techniques": (
         "profiler", "saliency", "quantization", "pruning", "fusion", "attention", "memory",

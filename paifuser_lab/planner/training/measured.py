@@ -1,12 +1,15 @@
-"""What the layers of a model show in training: the sizes of their gradients, and their time forward
-and backward in each format.
+"""What a training plan is made from: the sizes of the layers' gradients, their time forward and
+backward in each format, and whole steps timed in turn.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy
@@ -14,16 +17,23 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import MeasureError
-from ...measure import in_turn
+from ...measure import Candidate, Samples, in_turn, rounds_in_turn
+from ...model.copying import copied
 from ...model.layers import channel_of
 from ...model.watch import watching
 from ...quantization.float_formats import autocast_obstacle
 from ...records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
+from ...training import TrainPlan
+from ...training.learner import Learner
 from ...training.observe import ranges_of
-from ...training.precision import LOWER
+from ...training.precision import LOWER, LayerFormats
+from ...training.workloads import loss_of, objective_of
+from ...workload import Workload
 from ...workload.data import Batch
+from ...workload.seeding import preserve_rng
 
 HIGHEST_FP16, LOWEST_FP16 = 16, -13  # exponents of its normal numbers, as frexp has them
+ROUNDS = 40  # of a step
 Ms = dict[str, float]
 
 
@@ -62,9 +72,7 @@ class Ranges:
 def observed_layers(
     model: nn.Module, batches: Sequence[Batch], objective: Callable[..., Tensor]
 ) -> tuple[dict[str, tuple[Tensor, int]], Ranges]:
-    """Each layer's input and number of calls in a step, and its gradient's sizes over all
-    batches.
-    """
+    """Each layer's input and calls in a step, and its gradient's sizes over all batches."""
     layers = {
         name: module
         for name, module in model.named_modules()
@@ -99,9 +107,7 @@ def layer_times(
     formats: Sequence[str],
     seconds: float,
 ) -> dict[str, Ms]:
-    """The ms of each layer forward and backward in each format, by its calls; layers that are alike
-    are timed once.
-    """
+    """The ms of each layer forward and backward in each format; equal layers are timed once."""
     alike: dict[str, list[str]] = {}
     for layer, (first, _) in inputs.items():
         key = f"{model.get_submodule(layer)!r} {tuple(first.shape)} {first.stride()}"
@@ -131,3 +137,36 @@ def _call(module: nn.Module, first: Tensor, name: str) -> Callable[[], None]:
         x.grad = None
 
     return run
+
+
+def raced_steps(
+    work: Workload, batches: Sequence[Batch], plans: Mapping[str, TrainPlan], seconds: float
+) -> dict[str, Samples]:
+    """The times of a step with each plan: forward, backward, and the optimizer at a rate of 0."""
+    objective = objective_of(loss_of(work))
+    model = copied(work.model).train()
+    first = next(iter(plans.values()))  # whose optimizer all have
+    learner = Learner(model, None, first, work.device)
+    source = cycle(batches)
+
+    @contextmanager
+    def in_force(plan: TrainPlan) -> Iterator[None]:
+        learner.plan = plan
+        learner.formats = LayerFormats(model, plan.formats, work.device)
+        with learner.prepared():
+            yield
+
+    def step() -> None:
+        batch = next(source)
+        with torch.enable_grad():
+            loss = learner.loss(partial(objective, model, batch.inputs.clone(), batch.target))
+            learner.take_step(loss, 0.0)
+
+    threads = torch.get_num_threads()
+    candidates = [
+        Candidate(name, step, threads, work.device, partial(in_force, plan))
+        for name, plan in plans.items()
+    ]
+    with preserve_rng(work.device):
+        *_, samples = rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds)
+    return samples

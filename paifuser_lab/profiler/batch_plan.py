@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
-from ...measure import Samples, ratio_of_rounds
-from ...records.batch_sweep import readable_rate
+from ..measure import Samples, ratio_of_rounds
+from ..records.batch_sweep import readable_rate
 
 MIN_GROWTH = 1.03
 FINEST_SHARE = 8
@@ -57,9 +57,7 @@ def finalists(throughputs: Mapping[int, float], knee: int) -> tuple[int, ...]:
 def next_below(
     throughputs: Mapping[int, float], chosen: Collection[int], knee: int
 ) -> tuple[int, ...]:
-    """If the knee is the smallest batch timed in turn, the next to time: those below it, the knee
-    and the best.
-    """
+    """The next to time if the knee is the smallest timed: those below, the knee and the best."""
     smaller = [batch for batch in sorted(throughputs) if batch < min(chosen)]
     if knee != min(chosen) or not smaller:
         return ()

@@ -19,37 +19,23 @@ from ..memory.pools import pool_calls
 from ..recipe import Recipe
 from ..records import Fit, FitRemedy
 from ..stopping import NO_RESULT, stop_if_asked
-from ..variant import Variant, apply
-from ..workload import Workload
-from .queries import QUERIES, Query, QueryContext, Records
+from ..variant import apply
+from .queries import QueryContext, Records, query, without_kinds
 
 REUSE, EAGER = "reuse", "eager"  # a step; the engine that is torch itself, a default
 
 
-def subject_with(context: QueryContext, *, without: tuple[str, ...] = ()) -> Workload | Variant:
-    """The model with the recipe's steps, except those of some kinds."""
-    recipe = without_kinds(context.known["recipe"], *without)
-    if not len(recipe):
-        return context.work
-    return apply(context.work, recipe, should_stop=context.should_stop)
-
-
-def without_kinds(recipe: Recipe, *kinds: str) -> Recipe:
-    """The recipe without its steps of some kinds."""
-    return recipe.of([step for step in recipe if step.kind not in kinds])
-
-
+@query("memory_fit", "fitting", "whether it fits into a memory limit", 5.0)
 def _fit(context: QueryContext) -> Iterator[Records]:
     """Whether a call or a step of training fits; by the recipe's digest and whether it trains."""
     train, limit = context.options["train"], context.options["limit"]
-    _check_engine(context.known["recipe"])
-    subject = subject_with(context, without=("pool",))  # a pool changes no buffer
+    _check_engine(context.recipe)
+    subject = context.subject(without=("pool",))  # a pool changes no buffer
     with stoppable(context.should_stop):
         fit = fits(subject, train=train, limit=limit)
         if not train:
-            fit = with_reuse(fit, subject, context)
-    key = context.known["recipe"].digest, train
-    yield {"memory_fit": {**(context.known.get("memory_fit") or {}), key: fit}}
+            fit = with_reuse(fit, context)
+    yield context.beside_known("memory_fit", (context.recipe.digest, train), fit)
 
 
 def _check_engine(recipe: Recipe) -> None:
@@ -62,9 +48,9 @@ def _check_engine(recipe: Recipe) -> None:
         )
 
 
-def with_reuse(fit: Fit, subject: Workload | Variant, context: QueryContext) -> Fit:
+def with_reuse(fit: Fit, context: QueryContext) -> Fit:
     """The answer with the step `reuse` among what would make more fit, if it lowers the peak."""
-    recipe: Recipe = context.known["recipe"]
+    recipe = context.recipe
     if any(step.kind in (REUSE, "backend") for step in recipe):
         return fit
     recipe = without_kinds(recipe, "pool").with_step({REUSE: {}})
@@ -89,23 +75,21 @@ def with_reuse(fit: Fit, subject: Workload | Variant, context: QueryContext) -> 
     return fit.model_copy(update={"remedies": (*fit.remedies, remedy)})
 
 
+@query("memory_plan", "packing", "how the buffers of a call pack", 3.0)
 def _plan(context: QueryContext) -> Iterator[Records]:
     """The buffers of a call packed into one arena, by the recipe's digest."""
-    subject = subject_with(context, without=("pool",))
     with stoppable(context.should_stop):
-        plan = plan_memory(subject)
-    known = context.known.get("memory_plan") or {}
-    yield {"memory_plan": {**known, context.known["recipe"].digest: plan}}
+        plan = plan_memory(context.subject(without=("pool",)))
+    yield context.beside_known("memory_plan", context.recipe.digest, plan)
 
 
+@query("memory_pool", "pooling", "what a memory pool spares a call", 2.0)
 def _pool(context: QueryContext) -> Iterator[Records]:
     """The page faults of a call with a pool and without it, by the recipe without its pool."""
-    recipe: Recipe = context.known["recipe"]
-    limit = next((step.options.get("limit") for step in recipe if step.kind == "pool"), None)
-    subject = subject_with(context, without=("pool",))
-    counted = pool_calls(subject, limit, should_stop=context.should_stop)
-    known = context.known.get("memory_pool") or {}
-    yield {"memory_pool": {**known, pool_key(recipe): counted}}
+    pools = (step.options.get("limit") for step in context.recipe if step.kind == "pool")
+    subject = context.subject(without=("pool",))
+    counted = pool_calls(subject, next(pools, None), should_stop=context.should_stop)
+    yield context.beside_known("memory_pool", pool_key(context.recipe), counted)
 
 
 def pool_key(recipe: Recipe) -> str:
@@ -134,10 +118,3 @@ def stoppable(should_stop: Callable[[], bool]) -> Iterator[None]:
         raise StoppedError(NO_RESULT) from None
     finally:
         handle.remove()
-
-
-MEMORY_FIT = Query("memory_fit", "fitting", "whether it fits into a memory limit", 5.0, _fit)
-MEMORY_PLAN = Query("memory_plan", "packing", "how the buffers of a call pack", 3.0, _plan)
-MEMORY_POOL = Query("memory_pool", "pooling", "what a memory pool spares a call", 2.0, _pool)
-
-QUERIES |= {query.name: query for query in (MEMORY_FIT, MEMORY_PLAN, MEMORY_POOL)}
