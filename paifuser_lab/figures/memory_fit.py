@@ -1,15 +1,66 @@
-"""The predicted peak by category and that of each change, against a memory limit."""
+"""The predicted peak and that of each change against a memory limit; page faults with and without a
+memory pool.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..records import Fit, readable_bytes
-from .bar_rows import BarRow, Part, draw_bar_rows
+from ..records import Fit, PoolCalls, readable_bytes
 from .memory_snapshot import COLOURS
-from .sheet import visible, wrapped
+from .sheet import visible, without_middle, wrapped
 from .style import Drawing, Theme, blank, legend_beside
+
+HEIGHT = 0.62  # of a bar, of the distance between two
+WIDEST_NAME = 36  # characters
+SMALL = 8  # points
+
+
+class Part(NamedTuple):
+    """A part of a bar."""
+
+    length: float
+    colour: str
+    tooltip: str
+    label: str = ""  # in the legend
+
+
+class BarRow(NamedTuple):
+    """A bar; without parts its name alone."""
+
+    name: str
+    parts: tuple[Part, ...]
+    text: str
+
+
+def draw_bar_rows(drawing: Drawing, axes: Axes, theme: Theme, rows: Sequence[BarRow]) -> None:
+    """Draw the rows, the first at the top."""
+    for place, row in enumerate(rows):
+        end = 0.0
+        for length, colour, tooltip, label in row.parts:
+            (bar,) = axes.barh(
+                place, length, left=end, height=HEIGHT, color=colour, alpha=0.85, label=label
+            )
+            drawing.add_tooltip(bar, tooltip)
+            end += length
+        if row.parts:
+            axes.annotate(
+                row.text,
+                (end, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                color=theme.ink,
+                fontsize=SMALL,
+            )
+    names = [without_middle(visible(row.name), WIDEST_NAME) for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=SMALL, parse_math=False)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+
 
 CATEGORY_COLOURS = COLOURS | {"workspace": "#d55e00"}
 NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther one is named
@@ -62,3 +113,20 @@ def _draw_limit(axes: Axes, fit: Fit, theme: Theme) -> None:
         color=theme.ink,
         fontsize=9,
     )
+
+
+def draw_pool(calls: PoolCalls, *, dark: bool = False) -> Drawing:
+    """A bar for the calls without the pool, and one for those with it."""
+    drawing, axes, theme = blank("\n".join(wrapped(calls.title, 90)), height=1.7, dark=dark)
+    drawing.set_label(visible(calls.title))
+    counts = {"without the pool": calls.faults_without, "with the pool": calls.faults_with}
+    rows = []
+    for name, count in counts.items():
+        text = "" if count is None else f"{count:,.0f}"
+        tooltip = f"{text} page faults a call"
+        parts = () if count is None else (Part(count, theme.main, tooltip),)
+        rows.append(BarRow(name, parts, text))
+    draw_bar_rows(drawing, axes, theme, rows)
+    axes.set_xlim(0, 1.2 * max([1.0, *(count for count in counts.values() if count is not None)]))
+    axes.set_xlabel("page faults a call", color=theme.ink, fontsize=9)
+    return drawing

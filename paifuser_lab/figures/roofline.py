@@ -1,18 +1,81 @@
-"""The roofline plot: layers by FLOP/s and FLOP per byte, both on logarithmic scales."""
+"""A machine's ceilings, and the roofline plot: layers by FLOP/s and FLOP per byte under them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from ..records import Ceiling, Point, Roofline
-from .labels import Room
+from ..records import Ceiling, Hardware, Point, Roofline
 from .sheet import BODY, MARGIN, MARKERS, SMALL, WIDTH, Sheet, visible, without_middle
-from .style import Drawing
+from .style import Drawing, blank, end_label
+
+Spot = tuple[float, float]
+
+RINGS = (0.8, 1.6, 2.6, 3.8, 5.2, 7.0)  # in heights of the label
+ANGLES = 16
+OUTSIDE, OVER_LABEL, CROSSING, OVER_LINE, OVER_DOT = 1000.0, 1000.0, 30.0, 12.0, 6.0
+
+
+class Room:
+    """The free space of a drawing in pixels, reduced by each placed label."""
+
+    def __init__(
+        self, inside: Bbox, labels: Sequence[Bbox], lines: Sequence[Spot], dots: Sequence[Spot]
+    ) -> None:
+        self.inside, self.labels, self.dots = inside, list(labels), dots
+        self.lines = lines  # points on lines that labels should not cover
+        self.leaders: list[tuple[Spot, Spot]] = []
+
+    def place(self, size: Spot, dot: Spot, radius: float) -> Bbox:
+        """Find the best box of this size for a dot's label, and reserve it."""
+        box = min(_boxes(size, dot, radius), key=lambda box: self._cost(box, dot))
+        self.labels.append(box)
+        self.leaders.append((dot, _middle(box)))
+        return box
+
+    def _cost(self, box: Bbox, dot: Spot) -> float:
+        is_outside = not all(self.inside.contains(*corner) for corner in box.corners())
+        leader = _between(dot, _middle(box))
+        return (
+            math.dist(dot, _middle(box)) / box.height
+            + OUTSIDE * is_outside
+            + OVER_LABEL * sum(box.overlaps(other.padded(2)) for other in self.labels)
+            + CROSSING * sum(other.contains(*spot) for other in self.labels for spot in leader)
+            + CROSSING
+            * sum(box.contains(*spot) for line in self.leaders for spot in _between(*line))
+            + OVER_LINE * any(box.contains(*spot) for spot in self.lines)
+            + OVER_DOT * sum(box.padded(3).contains(*spot) for spot in self.dots)
+        )
+
+
+def _between(start: Spot, end: Spot, steps: int = 12) -> list[Spot]:
+    return [
+        (start[0] + (end[0] - start[0]) * k / steps, start[1] + (end[1] - start[1]) * k / steps)
+        for k in range(steps)
+    ]
+
+
+def _middle(box: Bbox) -> Spot:
+    return (float(box.x0 + box.x1) / 2, float(box.y0 + box.y1) / 2)
+
+
+def _boxes(size: Spot, dot: Spot, radius: float) -> list[Bbox]:
+    """Candidate boxes around a dot, ring after ring."""
+    width, height = size
+    boxes = []
+    for ring in RINGS:
+        for step in range(ANGLES):
+            angle = 2 * math.pi * step / ANGLES
+            x = dot[0] + math.cos(angle) * (ring * height + radius + width / 2)
+            y = dot[1] + math.sin(angle) * ((ring + 0.5) * height + radius)
+            boxes.append(Bbox.from_bounds(x - width / 2, y - height / 2, width, height))
+    return boxes
+
 
 HEIGHT = 4.3  # inches under the title
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.15, 0.34, 0.5  # of the drawing around the axes
@@ -271,3 +334,28 @@ def _inches(sheet: Sheet, x: float, y: float) -> tuple[float, float]:
 def _pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:
     across, up = axes.transData.transform((x, y))
     return float(across), float(up)
+
+
+def draw_hardware(hardware: Hardware, *, dark: bool = False) -> Drawing:
+    """A bar per dtype for the device that models run on."""
+    ceiling = hardware.target
+    rates = {
+        "fp32": ceiling.fp32_gflops,
+        "bf16": ceiling.bf16_gflops,
+        "fp16": ceiling.fp16_gflops,
+        "int8": ceiling.int8_gops,
+    }
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    title = (
+        f"{hardware.name} · {ceiling.threads} threads · {ceiling.bandwidth_gbs:.3g} GB/s "
+        f"({hardware.source})"
+    )
+    drawing, axes, theme = blank(title, height=1.0 + 0.32 * len(known), dark=dark)
+    axes.barh(list(known), list(known.values()), height=0.55, color=theme.main)
+    for index, rate in enumerate(known.values()):
+        text = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+        end_label(axes, theme, text, (rate, index))
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(known.values()) * 1.2)
+    axes.set_xlabel("billion operations a second", color=theme.ink, fontsize=9)
+    return drawing

@@ -11,8 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from .style import Drawing, Theme, theme_of
-from .svg import printable
+from .style import Drawing, Theme, printable, theme_of
 
 WIDTH = 7.0
 MARGIN = 0.1

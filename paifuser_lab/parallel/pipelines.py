@@ -22,7 +22,7 @@ from ..errors import ParallelError
 from ..machine.host import usable_cores
 from ..model.copying import copied
 from ..records import PipelineSchedule, PipelineSlot, Profile
-from ..records.pipeline_schedule import bubble
+from ..records.parallel import bubble
 from ..workload import Inputs, Workload
 from .chain import Chain, PartCost
 from .partition import equal_split, partition

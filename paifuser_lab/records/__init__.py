@@ -4,54 +4,33 @@ of torch.
 A record is a pydantic model; `save` and `load` use JSON with the record's name and version in it.
 One module per subject:
 
-record           the base class: frozen, saved and loaded as JSON
-table            the base class of records that are read as a table
+record           the base classes: frozen, saved and loaded as JSON, read as a table
 text             readable numbers, text tables and HTML tables, shared by all
-image_preprocessing  how a picture becomes a model's input; the names of its classes
-workload_name    which workload a record is about: its name, and within a process its key
 hardware         what a machine can do: processor, accelerators, measured ceilings
-profile          a model's time, memory and bytes by layer; its roofline
-layer_profile    one layer of a profile, its operators and kernels
-profile_tree     the layers of a profile as a tree: children, parents, walks
-profile_text     a profile as a text table
-profile_html     a profile as a folding HTML tree
-candidates       what a search for a faster model tried, ranked, each with its reason
-explanation      why a layer is not faster: reasons, steps that would help, savings
-side_by_side     two profiles of one model, matched layer by layer
-memory           the memory that one call holds at each moment, by layer
-memory_snapshot  a snapshot of memory: timeline, segment maps, who held the peak
-replay           recorded requests under other allocator settings; why memory ran out
-memory_plan      buffers packed into one arena, against what torch held
-memory_pool      what a memory pool holds and keeps, and the page faults that it spares
-predicted_peak   the predicted peak of a call or training step by category; whether it fits
-training_plan    a format for each layer of a training; blocks to checkpoint
-training_run     a training step by step: losses, rates, gradients; the curve of a rate finder
-parallel_report  what a rank of a parallel training sent, waited for and computed
-trace            the summary of a trace of torch's profiler
-batch_sweep      latency, throughput and memory by batch size
-checklist        the performance checklist: what passed, what failed, the remedy
-comparison       a baseline and its variants, timed in turn; the limit of their loss of quality
 quality          how quiet the machine was, and the verdict that this allows
+profile          a model's time, memory and bytes by layer, as text and HTML; its roofline
+profile_tree     the layers of a profile as a tree, each with its operators and kernels
+explanation      why a layer is not faster, the performance checklist, two profiles side by side
+trace            the summary of a trace of torch's profiler
+memory           the memory that one call holds at each moment; its buffers in one arena
+memory_pool      what a memory pool holds and keeps, and the page faults that it spares
+memory_snapshot  a snapshot of memory: timeline, segments, replay, why memory ran out
+predicted_peak   the predicted peak of a call or training step by category; whether it fits
+batching         latency, throughput and memory by batch size; dynamic batching
+comparison       a baseline and its variants, timed in turn; metric against latency and size
 results          everything tried in a session: a row per recipe, two of them compared
-trade_off        metric against latency and size of each variant
-sensitivity      the error of each layer in each format: predicted and measured
-importance       a score for each channel of each layer
-allocation       a format for each layer under a budget, and the Pareto frontier
-latency_table    latencies of single layers in each format, kept between runs
-coupling         which channels of which layers are pruned together
-cut_cost         parameters, FLOPs and latency predicted for fewer channels
-staircase        latency by number of channels, on one machine
+candidates       what a search for a faster model tried, ranked, each with its reason
+sweep            the runs of a parameter sweep
+allocation       a format for each layer under a budget; latencies of single layers
+sensitivity      the error of each layer in each format; a score for each channel
+channels         which channels are pruned together, and what fewer of them cost
 fusion_map       which layers run fused, and why others do not
 attention_cost   error and latency of sparse attention
-sweep            the runs of a parameter sweep
-saved_model      the manifest of a saved variant
-parallel_plan    how fast each way to train on several processes would be
-pipeline_schedule  which layers a pipeline's stages have, and when they compute
-tensor_plan      which blocks of a model are divided among processes
-export           what an export wrote, its parity and latency; what each target does here
-deployment       a deploy folder: its targets, files and hashes; the first differing layer
 acceleration     the switches of an accelerated training loop; a function and its faster form
-batching_curve   latency against throughput of dynamic batching
+training_run     a training: formats and checkpoints as planned, losses and gradients by step
+parallel         a training on several processes: plan, ranks, pipeline, divided blocks
+saved_model      the manifest of a saved variant; how a picture becomes a model's input
+export           what an export wrote, what each target does here, a deploy folder
 stream           what a stream did: speed, latency, workers, what went wrong
 """
 
@@ -63,55 +42,90 @@ from .acceleration import (
     SwitchState,
     SwitchStatus,
 )
-from .allocation import Achieved, Agreement, Allocation, AllocationPoint
+from .allocation import (
+    Achieved,
+    Agreement,
+    Allocation,
+    AllocationPoint,
+    ConversionLatency,
+    LatencyTable,
+    LayerLatency,
+)
 from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
-from .batch_sweep import BatchRow, BatchSweep
-from .batching_curve import BatchingCurve, BatchingPoint
+from .batching import BatchingCurve, BatchingPoint, BatchRow, BatchSweep
 from .candidates import Candidate, Candidates, CandidateStatus, SearchGoal
-from .checklist import Check, Checklist
-from .comparison import Comparison, Limit, Measurement, StepReport
-from .coupling import ChannelGroup, Coupling, Member
-from .cut_cost import CutCost, CutLayer, CutWeights, Foretold, Length
-from .deployment import DeployedFile, Deployment, LayerDifference
-from .explanation import Basis, Explanation, Reason
-from .export import ExporterRow, Exporters, ExportReport
+from .channels import (
+    ChannelGroup,
+    Coupling,
+    CutCost,
+    CutLayer,
+    CutWeights,
+    Foretold,
+    Length,
+    Member,
+    Staircase,
+    StaircaseTable,
+    WholeLatency,
+)
+from .comparison import Bargain, Comparison, Limit, Measurement, StepReport, TradeOff
+from .explanation import Basis, Check, Checklist, Explanation, LayerPair, Reason, SideBySide
+from .export import DeployedFile, Deployment, ExporterRow, Exporters, ExportReport, LayerDifference
 from .fusion_map import Fusion, FusionMap
 from .hardware import Accelerator, Ceiling, Hardware
-from .image_preprocessing import ImagePreprocessing
-from .importance import Importance, LayerImportance
-from .latency_table import ConversionLatency, LatencyTable, LayerLatency
-from .layer_profile import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
-from .memory import Held, MemoryTimeline
-from .memory_plan import MemoryPlan, PackedBuffer, PackingMethod
+from .memory import Held, MemoryPlan, MemoryTimeline, PackedBuffer, PackingMethod
 from .memory_pool import MemoryPoolUse, PoolCalls
-from .memory_snapshot import LayerMemory, MemorySnapshot, SiteMemory, SnapshotMap
-from .parallel_plan import Link, ParallelOption, ParallelPlan
-from .parallel_report import ParallelReport
-from .pipeline_schedule import PipelineSchedule, PipelineSlot, PipelineStageLayers
+from .memory_snapshot import (
+    LayerMemory,
+    MemorySnapshot,
+    OutOfMemory,
+    Remedy,
+    Replay,
+    ReplayRow,
+    SiteMemory,
+    SnapshotMap,
+)
+from .parallel import (
+    Link,
+    ParallelOption,
+    ParallelPlan,
+    ParallelReport,
+    PipelineSchedule,
+    PipelineSlot,
+    PipelineStageLayers,
+    TensorBlock,
+    TensorPlan,
+)
 from .predicted_peak import Fit, FitRemedy, PeakBytes, PredictedPeak, StepOptions
 from .profile import Point, Profile, Roofline
+from .profile_tree import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
 from .quality import BusyProcess, Quality, Verdict, verdict
 from .record import Record
-from .replay import OutOfMemory, Remedy, Replay, ReplayRow
 from .results import ResultPair, ResultRow, Results
-from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
-from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
-from .side_by_side import LayerPair, SideBySide
-from .staircase import Staircase, StaircaseTable, WholeLatency
+from .saved_model import ImagePreprocessing, Manifest, Origin, SavedModel, SavedStep, Sketch
+from .sensitivity import (
+    Curvature,
+    Estimate,
+    Importance,
+    LayerImportance,
+    LayerSensitivity,
+    Method,
+    Sensitivity,
+)
 from .stream import Latency, SetAside, StreamEvent, StreamNode, StreamReport
 from .sweep import Sweep, SweepRun, Value
-from .tensor_plan import TensorBlock, TensorPlan
 from .text import counted, readable_bytes, readable_count, readable_share
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
-from .trade_off import Bargain, TradeOff
-from .training_plan import (
+from .training_run import (
     CheckpointedBlock,
     CheckpointPlan,
+    GradientRange,
     LayerTrainingFormat,
+    RateCurve,
+    TrainingEvent,
     TrainingFormats,
+    TrainingRun,
     TrainingStepTime,
 )
-from .training_run import GradientRange, RateCurve, TrainingEvent, TrainingRun
 
 __all__ = [
     "ENGINE_ROW",

@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from .quality import readable_interval
-from .record import Record
-from .table import TableRecord
+from .record import Record, TableRecord
 from .text import counted, readable_bytes, readable_share
 
 if TYPE_CHECKING:

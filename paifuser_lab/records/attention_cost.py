@@ -8,9 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from .record import Record
-from .table import TableRecord
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord
 
 AttentionKind = Literal["window", "topk", "block"]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from .quality import Quality, times
-from .record import Record
-from .table import TableRecord
+from .record import AboutWorkload, Record, TableRecord
 from .text import counted, readable_bytes, readable_ms
-from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from .record import Record
-from .table import TableRecord
+from .record import AboutWorkload, Record, TableRecord
 from .text import counted, readable_bytes
-from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas

@@ -6,9 +6,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from .table import TableRecord
+from .record import AboutWorkload, TableRecord
 from .text import counted, readable_bytes, readable_share
-from .workload_name import AboutWorkload
 
 
 class MemoryPoolUse(TableRecord):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .memory import Held
-from .record import Record
+from .record import AboutWorkload, Record
 from .text import counted, html_table, readable_bytes, readable_share, text_table
-from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas

@@ -1,17 +1,52 @@
-"""The base class of records: frozen, typed results saved and loaded as JSON with their name and
-version. Built on pydantic.
+"""The base classes of records: frozen, typed results saved and loaded as JSON, and those that are
+read as a table. Built on pydantic.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
+from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from .._files import read_text, write_text
 from ..errors import FileError, first_line
+from .text import html_table, text_table
+
+
+class WorkloadName(str):
+    """A name with the key of its workload, since several workloads may share a name, such as
+    `Sequential`; a variant has the key of its workload. Only the name is saved.
+    """
+
+    key: str
+
+    def __new__(cls, name: str, key: str = "") -> WorkloadName:
+        workload_name = super().__new__(cls, name)
+        workload_name.key = key or uuid4().hex
+        return workload_name
+
+
+def _keep_key(value: Any, handler: ValidatorFunctionWrapHandler) -> str:
+    return value if isinstance(value, WorkloadName) else str(handler(value))
+
+
+AboutWorkload = Annotated[str, WrapValidator(_keep_key)]
+
+
+def workload_key(name: str) -> str:
+    """The key of a record's workload; '' if the record was read from a file."""
+    return name.key if isinstance(name, WorkloadName) else ""
+
 
 FORMAT = 1
 
@@ -70,3 +105,43 @@ def _envelope(path: Path) -> tuple[type[Record], Any]:
             f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}."
         )
     return Record.kinds[content["record"]], content.get("data")
+
+
+class TableRecord(Record):
+    """A record with a title and a table, and lines above or below it."""
+
+    text_columns: ClassVar[tuple[str, ...]] = ()  # those of words, not figures
+
+    @property
+    def title(self) -> str:
+        """What the record is about, in a line."""
+        raise NotImplementedError
+
+    @property
+    def captions(self) -> Sequence[str]:
+        """The lines above the table."""
+        return (self.title,)
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """The lines below the table in a terminal; a notebook has them above, with the captions."""
+        return ()
+
+    def table(self) -> list[dict[str, str]]:
+        """The record's rows, as text."""
+        raise NotImplementedError
+
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether a notebook shows this row of the table in bold."""
+        return False
+
+    def __str__(self) -> str:
+        table = text_table(self.table(), self.text_columns)
+        return "\n".join([*self.captions, *table, *self.remarks])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.title})"
+
+    def _repr_html_(self) -> str:
+        lines = (*self.captions, *self.remarks)
+        return html_table(lines, self.table(), self.text_columns, self.is_bold)

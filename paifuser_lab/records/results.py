@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from ..errors import MeasureError
+from .comparison import Bargain, TradeOff
 from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict
-from .record import Record
-from .table import TableRecord
+from .record import AboutWorkload, Record, TableRecord
 from .text import readable_bytes, readable_ms, readable_ratio
-from .trade_off import Bargain, TradeOff
-from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from .record import Record
-from .table import TableRecord
+from .record import Record, TableRecord
 from .text import counted, readable_share
 
 State = Literal["waiting", "running", "paused", "draining", "finished", "stopped", "failed"]

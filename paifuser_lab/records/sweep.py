@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .record import Record
-from .table import TableRecord
+from .record import Record, TableRecord
 from .text import counted, readable_bytes, readable_count
 
 if TYPE_CHECKING:

@@ -49,6 +49,11 @@ def readable_ms(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
+def readable_rate(number: float) -> str:
+    """1234.5 → '1,234'; small numbers keep three digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def readable_ratio(value: float, like: float | None = None) -> str:
     """1.311 → '1.31', 4.87 → '4.9', 11.12 → '11.1': as many decimals as a speed-up deserves, or as
     many as another one, `like`, has.

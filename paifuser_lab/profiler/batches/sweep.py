@@ -23,7 +23,7 @@ from ...memory.limits import is_out_of_memory, release, safe_limit
 from ...model.weights import weights_bytes
 from ...progress import Progress, progress
 from ...records import BatchRow, BatchSweep, readable_bytes
-from ...records.batch_sweep import readable_rate
+from ...records.text import readable_rate
 from ...stopping import keep_when_stopped, stop_if_asked
 from ...workload import Workload, running, workload_of
 from ...workload.batching import example_batch, first_of, repeated

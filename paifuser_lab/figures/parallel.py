@@ -1,4 +1,4 @@
-"""A step of a pipeline: a row for each stage, a box for each microbatch; predicted and measured."""
+"""The predicted step of each way to train on several processes; a pipeline's stages over time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,44 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from ..records import PipelineSchedule, PipelineSlot
+from ..records import ParallelPlan, PipelineSchedule, PipelineSlot, readable_bytes
 from .sheet import visible, without_middle, wrapped
-from .style import Drawing, Theme, blank, legend_beside
+from .style import Drawing, Theme, blank, end_label, legend_beside
+
+
+def draw(plan: ParallelPlan, *, dark: bool = False) -> Drawing:
+    """A bar for each strategy, the fastest first; those that are not possible have none."""
+    height = 1.4 + 0.34 * len(plan.options)
+    drawing, axes, theme = blank("\n".join(wrapped(plan.title, 78)), height=height, dark=dark)
+    longest = max((option.step_ms or 0.0 for option in plan.options), default=1.0)
+    for row, option in enumerate(plan.options):
+        if option.step_ms is None:
+            end_label(axes, theme, "not possible", (0, row))
+            continue
+        axes.barh(row, option.compute_ms, height=0.62, color=theme.compute)
+        waited = max(0.0, option.step_ms - option.compute_ms)
+        axes.barh(row, waited, left=option.compute_ms, height=0.62, color=theme.overhead)
+        sent = readable_bytes(round(option.sent_bytes))
+        text = f"{option.step_ms:.3g} ms" + (f", {sent} sent" if option.sent_bytes else "")
+        end_label(axes, theme, text, (option.compute_ms + waited, row))
+    names = [visible(option.strategy) for option in plan.options]
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 1.35 * longest)
+    axes.set_xlabel("milliseconds of a step, predicted", color=theme.ink, fontsize=9)
+    legend_beside(
+        axes,
+        theme,
+        [Patch(facecolor=theme.compute), Patch(facecolor=theme.overhead)],
+        ["computes", "waits"],
+    )
+    return drawing
+
 
 HEIGHT = 0.8  # of a box; the distance between stages is 1
 
 
-def draw(schedule: PipelineSchedule, *, dark: bool = False) -> Drawing:
+def draw_pipeline(schedule: PipelineSchedule, *, dark: bool = False) -> Drawing:
     """The predicted step above, the measured one below it, on one axis of time."""
     parts = [("predicted", schedule.predicted)]
     if schedule.measured:
