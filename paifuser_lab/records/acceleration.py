@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from .quality import readable_interval
-from .record import Record, TableRecord
-from .text import counted, readable_bytes, readable_share
+from .record import Record, TableRecord, frame_of, row_of
+from .text import counted, readable_bytes, readable_share, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -55,10 +55,7 @@ class AccelerationStatus(TableRecord):
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> SwitchStatus:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"no switch {name!r}; there are {', '.join(row.name for row in self.rows)}")
+        return row_of(self.rows, "name", name, "switch")
 
     @property
     def on(self) -> tuple[str, ...]:
@@ -73,9 +70,7 @@ class AccelerationStatus(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per switch, as plain values."""
-        import pandas
-
-        return pandas.DataFrame([row.model_dump() for row in self.rows])
+        return frame_of(self.rows)
 
     @property
     def title(self) -> str:
@@ -121,7 +116,7 @@ def _readable(row: SwitchStatus) -> dict[str, str]:
 
 
 def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+    return shown(value)
 
 
 def _pair(before: str, after: str) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord
+from .record import AboutWorkload, Record, TableRecord, frame_of
 from .sensitivity import Unit
-from .text import counted, readable_bytes
+from .text import counted, readable_bytes, without_empty
 
 if TYPE_CHECKING:
     import pandas
@@ -223,8 +223,6 @@ class Allocation(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per point, as plain numbers."""
-        import pandas
-
         rows = []
         for point in self.everything:
             row = point.model_dump(
@@ -232,12 +230,12 @@ class Allocation(TableRecord):
             )
             achieved = point.achieved.model_dump() if point.achieved else {}
             rows.append(row | {f"achieved_{key}": value for key, value in achieved.items()})
-        return pandas.DataFrame(rows).set_index("name")
+        return frame_of(rows, "name")
 
     def table(self) -> list[dict[str, str]]:
         """The points as text; empty columns are left out."""
         rows = [_readable(point, is_chosen=point is self.best) for point in self.everything]
-        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+        return without_empty(rows)
 
     def __repr__(self) -> str:
         return (

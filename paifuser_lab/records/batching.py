@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, readable_bytes, readable_rate
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, readable_bytes, readable_range, readable_rate, shown, without_empty
 
 if TYPE_CHECKING:
     import pandas
@@ -45,13 +45,7 @@ class BatchSweep(TableRecord):
     is_interrupted: bool = False
 
     def __getitem__(self, batch: int) -> BatchRow:
-        for row in self.rows:
-            if row.batch == batch:
-                return row
-        raise KeyError(
-            f"no row for a batch of {batch}; there are "
-            f"{', '.join(str(row.batch) for row in self.rows)}"
-        )
+        return row_of(self.rows, "batch", batch, "row for a batch of")
 
     @property
     def ran(self) -> tuple[BatchRow, ...]:
@@ -73,17 +67,12 @@ class BatchSweep(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per batch size, as plain numbers."""
-        import pandas
-
-        return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("batch")
+        return frame_of(self.rows, "batch")
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text; empty columns are left out."""
         rows = [self._readable(row) for row in self.rows]
-        return [
-            {key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)}
-            for row in rows
-        ]
+        return without_empty(rows)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -100,17 +89,13 @@ class BatchSweep(TableRecord):
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
             "batch": str(row.batch),
-            "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
-            "middle half": "–"
-            if row.spread_ms is None
-            else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
-            "per second": "–"
-            if row.throughput_per_s is None
-            else readable_rate(row.throughput_per_s),
+            "latency ms": shown(row.latency_ms),
+            "middle half": readable_range(row.spread_ms),
+            "per second": readable_rate(row.throughput_per_s),
             "in turn": "yes" if row.is_timed_in_turn else "",
             "memory": readable_bytes(row.peak_bytes),
             "predicted": readable_bytes(row.predicted_bytes),
-            "utilisation": "–" if row.utilisation is None else f"{row.utilisation:.0%}",
+            "utilisation": shown(row.utilisation, "{:.0%}"),
             "note": row.failure or self._remark(row),
         }
 

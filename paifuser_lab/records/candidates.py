@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from .quality import Quality, times
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, readable_bytes, readable_ms
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, readable_bytes, readable_ms, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -121,12 +121,7 @@ class Candidates(TableRecord):
         return self.model_copy(update={"rows": rows, "baseline_ms": latency_ms})
 
     def __getitem__(self, label: str) -> Candidate:
-        for row in self.rows:
-            if row.label == label:
-                return row
-        raise KeyError(
-            f"no candidate {label!r}; there are {', '.join(row.label for row in self.rows)}"
-        )
+        return row_of(self.rows, "label", label, "candidate")
 
     @property
     def title(self) -> str:
@@ -140,21 +135,17 @@ class Candidates(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per candidate, as plain numbers."""
-        import pandas
-
-        return pandas.DataFrame(
-            [row.model_dump() for row in self.rows], columns=list(Candidate.model_fields)
-        )
+        return frame_of(self.rows, columns=Candidate.model_fields)
 
     def table(self) -> list[dict[str, str]]:
         """The candidates as text."""
         return [
             {
                 "change": row.label if row.rank is None else f"{row.rank}. {row.label}",
-                "ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+                "ms": readable_ms(row.latency_ms),
                 "effect": row.effect or "–",
-                "output error": "–" if row.relative_error is None else f"{row.relative_error:.1e}",
-                self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+                "output error": shown(row.relative_error, "{:.1e}"),
+                self.metric_name or "metric": shown(row.metric, "{:.4f}"),
                 "size": readable_bytes(row.size_bytes),
                 "status": row.status,
                 "why": row.reason or row.why,

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
 from .quality import Quality, Verdict, readable_interval, sign, verdict
-from .record import AboutWorkload, Record
-from .text import html_table, readable_bytes, readable_count, text_table
+from .record import AboutWorkload, Record, frame_of, row_of
+from .text import html_table, readable_bytes, readable_count, readable_range, shown, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -146,10 +146,7 @@ class Comparison(Record):
     rows: tuple[Measurement, ...] = Field(min_length=1)
 
     def __getitem__(self, name: str) -> Measurement:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"no row {name!r}; there are {', '.join(row.name for row in self.rows)}")
+        return row_of(self.rows, "name", name)
 
     def verdict(self, row: Measurement) -> Verdict:
         """Whether a row is faster than the baseline, if that can be told."""
@@ -201,9 +198,7 @@ class Comparison(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per variant, as plain numbers."""
-        import pandas
-
-        frame = pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
+        frame = frame_of(self.rows, "name")
         return frame.rename(columns={"relative_error": "output_error"})
 
     def table(self) -> list[dict[str, str]]:
@@ -267,12 +262,10 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         "name": row.name,
         "recipe": "" if row.name == (label := " → ".join(row.steps)) else label,
         "threads": str(row.threads),
-        "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
-        "middle half": "–"
-        if row.spread_ms is None
-        else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
+        "latency ms": shown(row.latency_ms),
+        "middle half": readable_range(row.spread_ms),
         "speed-up": _speedup(row, comparison),
-        "cpu ms": "–" if row.cpu_ms is None else f"{row.cpu_ms:.3g}",
+        "cpu ms": shown(row.cpu_ms),
         "peak": readable_bytes(row.peak_bytes),
         "weights": readable_bytes(row.size_bytes),
         "parameters": readable_count(row.parameters),
@@ -282,8 +275,8 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         else f"{row.relative_error:.1e}"
         if row.relative_error
         else "0",
-        comparison.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
-        "build s": "–" if row.build_s is None else f"{row.build_s:.1f}",
+        comparison.metric_name or "metric": shown(row.metric, "{:.4f}"),
+        "build s": shown(row.build_s, "{:.1f}"),
         "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from .quality import readable_interval
-from .record import AboutWorkload, Record
-from .text import html_table, readable_share, text_table
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import readable_share, shown, view
 
 if TYPE_CHECKING:
     import pandas
@@ -110,11 +109,7 @@ class Explanation(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per reason."""
-        import pandas
-
-        return pandas.DataFrame(
-            [reason.model_dump() for reason in self.reasons], columns=list(Reason.model_fields)
-        )
+        return frame_of(self.reasons, columns=Reason.model_fields)
 
     @property
     def title(self) -> str:
@@ -131,13 +126,7 @@ class Explanation(Record):
         return f"Explanation({self.layer or self.workload}: {len(self.reasons)} reasons)"
 
     def _repr_html_(self) -> str:
-        items = "".join(
-            f"<li>{html.escape(reason.sentence)}"
-            + (f" <b>→ {html.escape(reason.advice)}</b>" if reason.step else "")
-            + "</li>"
-            for reason in self.reasons
-        )
-        return f"<div><b>{html.escape(self.title)}</b><ul>{items}</ul></div>"
+        return view("explanation", self)
 
 
 def step_text(step: dict[str, dict[str, Any]]) -> str:
@@ -174,12 +163,7 @@ class Checklist(Record):
     is_interrupted: bool = False
 
     def __getitem__(self, name: str) -> Check:
-        for line in self.lines:
-            if line.name == name:
-                return line
-        raise KeyError(
-            f"no check {name!r}; there are {', '.join(line.name for line in self.lines)}"
-        )
+        return row_of(self.lines, "name", name, "check")
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -194,9 +178,7 @@ class Checklist(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per check, as plain values."""
-        import pandas
-
-        return pandas.DataFrame([line.model_dump() for line in self.lines]).set_index("name")
+        return frame_of(self.lines, "name")
 
     @property
     def title(self) -> str:
@@ -213,8 +195,7 @@ class Checklist(Record):
         return f"Checklist({self.title})"
 
     def _repr_html_(self) -> str:
-        body = "".join(_check_row(line) for line in self.lines)
-        return f"<table><caption>{html.escape(self.title)}</caption><tbody>{body}</tbody></table>"
+        return view("checklist", self, SIGNS)
 
 
 def _readable(line: Check, indent: int) -> str:
@@ -225,16 +206,6 @@ def _readable(line: Check, indent: int) -> str:
     ]
     return f"{SIGNS[line.outcome]} {line.name.ljust(indent - 2)}" + ("\n" + " " * indent).join(
         wrapped
-    )
-
-
-def _check_row(line: Check) -> str:
-    remedy = f"<br><b>→ {html.escape(line.remedy)}</b>" if line.remedy else ""
-    aligned = 'style="text-align:left;vertical-align:top{}"'
-    return (
-        f'<tr><td title="{line.outcome}" {aligned.format("")}>{SIGNS[line.outcome]}</td>'
-        f"<td {aligned.format(';white-space:nowrap')}>{html.escape(line.name)}</td>"
-        f"<td {aligned.format('')}>{html.escape(line.figure)}{remedy}</td></tr>"
     )
 
 
@@ -257,8 +228,10 @@ class LayerPair(Record):
         return (self.before_ms or 0.0) - (self.after_ms or 0.0)
 
 
-class SideBySide(Record):
+class SideBySide(TableRecord):
     """Two profiles, layer by layer; the speed-up is known if both were timed in turn."""
+
+    text_columns = ("layer", "note")
 
     before: str
     after: str
@@ -282,10 +255,8 @@ class SideBySide(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per layer."""
-        import pandas
-
         rows = [row.model_dump() | {"saved_ms": row.saved_ms} for row in self.rows]
-        return pandas.DataFrame(rows).set_index("layer")
+        return frame_of(rows, "layer")
 
     @property
     def title(self) -> str:
@@ -310,32 +281,21 @@ class SideBySide(Record):
         return [
             {
                 "layer": row.layer or self.before,
-                "before ms": "–" if row.before_ms is None else f"{row.before_ms:.3f}",
-                "after ms": "–" if row.after_ms is None else f"{row.after_ms:.3f}",
+                "before ms": shown(row.before_ms, "{:.3f}"),
+                "after ms": shown(row.after_ms, "{:.3f}"),
                 "change ms": _change(row.saved_ms),
                 "note": row.note,
             }
             for row in self.largest[:MAX_ROWS]
         ]
 
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                self.title,
-                *([self.promise] if self.promise else []),
-                *text_table(self.table(), _WORDS),
-            ]
-        )
+    @property
+    def captions(self) -> list[str]:
+        """The title, and the predicted and the achieved saving."""
+        return [line for line in (self.title, self.promise) if line]
 
     def __repr__(self) -> str:
         return f"SideBySide({self.before} | {self.after}: {len(self.rows)} layers)"
-
-    def _repr_html_(self) -> str:
-        promise = f"<p><b>{html.escape(self.promise)}</b></p>" if self.promise else ""
-        return promise + html_table([self.title], self.table(), _WORDS)
-
-
-_WORDS = ("layer", "note")
 
 
 def _change(saved_ms: float) -> str:

@@ -73,9 +73,9 @@ class ExportReport(Record):
             "size": readable_bytes(self.bytes),
             "seconds": f"{self.convert_s:.1f}",
             "error": "not run" if self.error is None else f"{self.error:.1e}",
-            "ms": "–" if self.latency_ms is None else readable_ms(self.latency_ms),
-            "live ms": "–" if self.live_ms is None else readable_ms(self.live_ms),
-            "×": "–" if self.speed_up is None else readable_ratio(self.speed_up),
+            "ms": readable_ms(self.latency_ms),
+            "live ms": readable_ms(self.live_ms),
+            "×": readable_ratio(self.speed_up),
             "note": self.not_verified or "; ".join(self.notes),
         }
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, readable_bytes
+from .record import AboutWorkload, Record, TableRecord, frame_of
+from .text import counted, readable_bytes, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -132,15 +132,9 @@ class FusionMap(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per fusion, as plain numbers."""
-        import pandas
-
-        names = [*Fusion.model_fields, "speedup"]
+        names = ["place", *Fusion.model_fields, "speedup"]
         rows = [{name: getattr(fusion, name) for name in names} for fusion in self.fusions]
-        return pandas.DataFrame(
-            rows,
-            columns=names,
-            index=pandas.Index([fusion.place for fusion in self.fusions], name="place"),
-        )
+        return frame_of(rows, "place", names)
 
     def table(self) -> list[dict[str, str]]:
         """A row per fusion."""
@@ -150,9 +144,9 @@ class FusionMap(TableRecord):
                 "pattern": fusion.pattern,
                 "runs": fusion.runs or "–",
                 "standing": fusion.reason or WORDS[fusion.standing],
-                "saves": "–" if fusion.saved_bytes is None else readable_bytes(fusion.saved_bytes),
-                "times as fast": "–" if fusion.speedup is None else f"{fusion.speedup:.2f} ×",
-                "error": "–" if fusion.error is None else f"{fusion.error:.1e}",
+                "saves": readable_bytes(fusion.saved_bytes),
+                "times as fast": shown(fusion.speedup, "{:.2f} ×"),
+                "error": shown(fusion.error, "{:.1e}"),
             }
             for fusion in self.fusions
         ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .text import counted, html_table, readable_bytes, shown, text_table
 
 COLUMNS = ("fp32 GFLOP/s", "bf16 GFLOP/s", "fp16 GFLOP/s", "int8 GOP/s", "GB/s")  # of RATES
 # What makes one processor faster than another of its name: words of `isa`, and how pages name them.
@@ -34,6 +34,13 @@ class Ceiling(Record):
     int8_gops: float | None = None
     bandwidth_gbs: float
     warnings: tuple[str, ...] = ()
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The known rates of computing by format, in billions of operations a second."""
+        rates = (self.fp32_gflops, self.bf16_gflops, self.fp16_gflops, self.int8_gops)
+        formats = ("fp32", "bf16", "fp16", "int8")
+        return {name: rate for name, rate in zip(formats, rates, strict=True) if rate}
 
     @property
     def caution(self) -> str:
@@ -127,7 +134,7 @@ class Hardware(Record):
         return [
             {f"ceilings, {self.source}": name}
             | {
-                column: "–" if rate is None else f"{rate:,.0f}"
+                column: shown(rate, "{:,.0f}")
                 for column, rate in zip(COLUMNS, measured, strict=True)
             }
             for name, measured in rates

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from .record import AboutWorkload, Record, TableRecord
+from .record import AboutWorkload, Record, TableRecord, frame_of
 from .text import counted, readable_bytes
 
 if TYPE_CHECKING:
@@ -171,11 +171,6 @@ class MemoryTimeline(TableRecord):
             }
             for row in self.at_peak[:MAX_ROWS]
         ] or [{"layer": self.workload, "kind": "nothing", "held": readable_bytes(0), "share": "–"}]
-
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)
 
     def __repr__(self) -> str:
         return f"MemoryTimeline({self.workload}: {readable_bytes(self.peak_bytes)} at the peak)"
@@ -370,11 +365,7 @@ class MemoryPlan(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per buffer."""
-        import pandas
-
-        names = list(PackedBuffer.model_fields)
-        rows = [{name: getattr(buffer, name) for name in names} for buffer in self.buffers]
-        return pandas.DataFrame(rows, columns=names)
+        return frame_of(self.buffers, columns=PackedBuffer.model_fields)
 
     def table(self) -> list[dict[str, str]]:
         """The buffers alive where most is alive, as text."""
@@ -389,11 +380,6 @@ class MemoryPlan(TableRecord):
             }
             for buffer in self.at_fullest[:MAX_ROWS]
         ]
-
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)
 
     def __repr__(self) -> str:
         return f"MemoryPlan({self.workload}: {readable_bytes(self.packed_bytes)})"

@@ -100,11 +100,6 @@ class MemoryPoolUse(TableRecord):
         figures["trimmed"] = counted(self.trims, "time")
         return [{"memory": name, "now": figure} for name, figure in figures.items()]
 
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)
-
 
 COUNTS = ("page faults", "trimmed")  # over all of its calls; those of one call say more
 
@@ -156,8 +151,3 @@ class PoolCalls(TableRecord):
             if count is not None
         ]
         return rows + [row for row in self.use.table() if row["memory"] not in COUNTS]
-
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import model_validator
 
-from .record import Record, TableRecord
+from .record import Record, TableRecord, frame_of
 from .text import counted, html_table, readable_bytes, readable_ratio, readable_share, text_table
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ class Replay(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per set of settings."""
-        import pandas
-
-        return pandas.DataFrame([row.model_dump() | {"overhead": row.overhead}
-                                 for row in self.rows])  # fmt: skip
+        return frame_of(row.model_dump() | {"overhead": row.overhead} for row in self.rows)
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text."""
@@ -99,11 +96,6 @@ class Replay(TableRecord):
             }
             for row in self.rows
         ]
-
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)
 
 
 class Remedy(Record):

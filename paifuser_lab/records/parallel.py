@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, readable_bytes, readable_count, readable_share
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, readable_bytes, readable_count, readable_share, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -67,13 +67,7 @@ class ParallelPlan(TableRecord):
     options: tuple[ParallelOption, ...]
 
     def __getitem__(self, strategy: str) -> ParallelOption:
-        for option in self.options:
-            if option.strategy == strategy:
-                return option
-        raise KeyError(
-            f"no strategy {strategy!r}; there are "
-            f"{', '.join(option.strategy for option in self.options)}"
-        )
+        return row_of(self.options, "strategy", strategy, "strategy")
 
     @property
     def fastest(self) -> ParallelOption:
@@ -97,17 +91,14 @@ class ParallelPlan(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per strategy, as plain numbers."""
-        import pandas
-
-        rows = [option.model_dump() for option in self.options]
-        return pandas.DataFrame(rows).set_index("strategy")
+        return frame_of(self.options, "strategy")
 
     def table(self) -> list[dict[str, str]]:
         """A row per strategy, the fastest first."""
         return [
             {
                 "strategy": option.strategy,
-                "step ms": "–" if option.step_ms is None else f"{option.step_ms:.3g}",
+                "step ms": shown(option.step_ms),
                 "compute ms": f"{option.compute_ms:.3g}" if option.is_possible else "–",
                 "waits ms": f"{option.wait_ms:.3g}" if option.is_possible else "–",
                 "sent": readable_bytes(round(option.sent_bytes)) if option.is_possible else "–",
@@ -116,11 +107,6 @@ class ParallelPlan(TableRecord):
             }
             for option in self.options
         ]
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The sentence on what is fastest."""
-        return (self.sentence,)
 
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether the strategy is the fastest."""
@@ -180,7 +166,7 @@ class ParallelReport(TableRecord):
             "sent a step": readable_bytes(round(self.step_bytes)),
             "computes, ms a step": f"{median(self.computed_ms):.3g}" if self.computed_ms else "–",
             "waits, ms a step": f"{median(self.waited_ms):.3g}" if self.waited_ms else "–",
-            "waited": "–" if self.wait_share is None else readable_share(self.wait_share),
+            "waited": readable_share(self.wait_share),
         }
 
     @property
@@ -344,9 +330,7 @@ class PipelineSchedule(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per stage, as plain numbers."""
-        import pandas
-
-        return pandas.DataFrame([stage.model_dump() for stage in self.stages])
+        return frame_of(self.stages)
 
     def table(self) -> list[dict[str, str]]:
         """A row per stage."""
@@ -432,9 +416,7 @@ class TensorPlan(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per block, as plain numbers."""
-        import pandas
-
-        return pandas.DataFrame([block.model_dump() for block in self.blocks])
+        return frame_of(self.blocks)
 
     def table(self) -> list[dict[str, str]]:
         """A row per block."""

@@ -4,15 +4,14 @@ HTML tree for notebooks, without JavaScript.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .hardware import Ceiling
 from .profile_tree import Bound, LayerProfile, OperatorProfile, ProfileTree
-from .record import AboutWorkload, Record
-from .text import readable_bytes, readable_count, text_table
+from .record import AboutWorkload, Record, frame_of
+from .text import readable_bytes, readable_count, text_table, view
 
 if TYPE_CHECKING:
     import pandas
@@ -179,194 +178,103 @@ KIND = (8, 790)
 RUNS_AS = {"runs as": (11, 620)}  # only where an engine ran the model
 
 
-def profile_html(profile: ProfileTree) -> str:
-    """The tree with bars, costly branches unfolded, with the title above and the accuracy below."""
-    return _titled(profile, profile_tree(profile))
-
-
-def profile_brief(profile: ProfileTree) -> str:
-    """The tree, or of a large model its costliest layers: made and sent in a few milliseconds."""
-    if len(profile) <= BRIEF_ROWS:
-        return profile_html(profile)
+def profile_html(profile: ProfileTree, *, is_brief: bool = False) -> str:
+    """The tree with bars, costly branches unfolded, with the title above and the accuracy below;
+    in brief a large model is its costliest layers, made and sent in a few milliseconds.
+    """
+    notes = [*failure(profile), profile.accuracy]
+    if not is_brief or len(profile) <= BRIEF_ROWS:
+        return view("profile", profile.title, profile_tree(profile), notes)
     rows = profile.costliest(BRIEF_ROWS)
-    inside = "".join(_leaf(row, row.layer or profile.workload, profile, 0) for row in rows)
+    nodes = [_node(row, row.layer or profile.workload, profile) for row in rows]
     rest = f"the {len(rows)} costliest of {len(profile)} layers"
-    return _titled(profile, _tree(profile, inside), rest)
+    return view("profile", profile.title, _tree(profile, nodes), [rest, *notes])
 
 
 def profile_tree(profile: ProfileTree) -> str:
     """The tree alone, for a page that has its own title; it folds by mouse and keyboard."""
-    return _tree(profile, _branch(profile, profile.root, 0))
+    return _tree(profile, [_branch(profile, profile.root)])
 
 
-def _titled(profile: ProfileTree, tree: str, *more: str) -> str:
-    notes = "".join(
-        f'<p class="pf-faint">{html.escape(note)}</p>'
-        for note in [*more, *failure(profile), profile.accuracy]
-    )
-    title = f"<p><b>{html.escape(profile.title)}</b></p>"
-    return f'<div class="pf-profile" data-lm-suppress-shortcuts="true">{title}{tree}{notes}</div>'
+def _tree(profile: ProfileTree, nodes: list[dict[str, Any]]) -> str:
+    columns = (RUNS_AS if profile.engine else {}) | HTML_COLUMNS
+    return view("profile_tree", profile.workload, nodes, list(columns), _rules(columns))
 
 
-def _tree(profile: ProfileTree, inside: str) -> str:
-    """The rows below their heads, with their style."""
-    heads = "".join(
-        f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in _columns(profile)
-    )
-    label = f"layers of {html.escape(profile.workload)}"
-    return (
-        f"<style>{tree_style(_columns(profile))}</style>"
-        f'<div class="pf-tree" role="list" aria-label="{label}">'
-        '<div class="pf-row pf-head" aria-hidden="true">'
-        '<span class="pf-left">layer</span><span class="pf-left pf-kind">kind</span>'
-        f"{heads}</div>{inside}</div>"
-    )
-
-
-def _columns(profile: ProfileTree) -> dict[str, tuple[float, int]]:
-    return (RUNS_AS if profile.engine else {}) | HTML_COLUMNS
-
-
-def tree_style(shown: Mapping[str, tuple[float, int]] = HTML_COLUMNS) -> str:
-    """The tree's CSS; the less important columns are hidden as the tree gets narrower."""
-    columns = {"kind": KIND, **shown}
+def _rules(columns: Mapping[str, tuple[float, int]]) -> str:
+    """The CSS of the columns; the less important ones are hidden as the tree gets narrower."""
+    columns = {"kind": KIND, **columns}
     limits = sorted({limit for _, limit in columns.values()}, reverse=True)
     rules = [f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, limits[0])}; }}"]
     for limit, below in pairwise(limits):
         hidden = ", ".join(
-            f".pf-tree .pf-{_slug(key)}" for key, (_, wide) in columns.items() if wide == limit
+            f".pf-tree .pf-{key.replace(' ', '-').lower()}"
+            for key, (_, wide) in columns.items()
+            if wide == limit
         )
         grid = f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, below)}; }}"
         rules.append(
             f"@container pf-tree (max-width: {limit}px) {{ {hidden} {{ display: none; }} {grid} }}"
         )
-    return STYLE + "\n".join(rules)
+    return "\n".join(rules)
 
 
-def _grid(columns: dict[str, tuple[float, int]], limit: int) -> str:
+def _grid(columns: Mapping[str, tuple[float, int]], limit: int) -> str:
     return "minmax(12em, 1fr) " + " ".join(
         f"{width}em" for width, wide in columns.values() if wide <= limit
     )
 
 
-def _slug(key: str) -> str:
-    return key.replace(" ", "-").lower()
+def _node(row: LayerProfile, name: str, profile: ProfileTree) -> dict[str, Any]:
+    """A layer's row of the tree; its bound is shown by a sign, with the share of the roof."""
+    texts, bound = cells(row, profile), row.verdict
+    tooltip = _tooltip(row, texts, profile)
+    if texts["bound by"] and bound:
+        is_known = bound != "overhead" and row.roof_share is not None
+        texts["bound by"] = f"{bound} {row.roof_share:.0%}" if is_known else bound
+    return {
+        "name": name + (f" ({row.calls} ×)" if row.calls > 1 else ""),
+        "kind": row.kind,
+        "texts": texts,
+        "share": min(1.0, row.share),
+        "bound": bound,
+        "sign": SHAPES.get(bound or "") if texts["bound by"] else None,
+        "tooltip": tooltip,
+    }
 
 
-STYLE = """
-.pf-tree { container: pf-tree / inline-size; font-size: 12px; line-height: 1.5; }
-.pf-tree .pf-row { display: grid; column-gap: 0.7em; white-space: nowrap; padding: 1px 4px; }
-.pf-tree .pf-row > span { overflow: hidden; text-overflow: ellipsis; text-align: right;
-  font-variant-numeric: tabular-nums; }
-.pf-tree .pf-row > .pf-left, .pf-tree .pf-row > .pf-bound-by,
-.pf-tree .pf-row > .pf-runs-as { text-align: left; }
-.pf-tree .pf-head { font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }
-.pf-tree summary { cursor: pointer; list-style: none; }
-.pf-tree summary::-webkit-details-marker { display: none; }
-.pf-tree summary:focus-visible { outline: 2px solid #2b8fd0; outline-offset: -2px; }
-.pf-tree .pf-row:hover { background: rgba(128, 128, 128, 0.12); }
-.pf-tree .pf-name { padding-left: calc(1.1em * var(--pf-depth, 0)); }
-.pf-tree details > summary .pf-name::before { content: "▸ "; }
-.pf-tree details[open] > summary .pf-name::before { content: "▾ "; }
-.pf-tree .pf-leaf .pf-name::before { content: "\\2003"; }
-.pf-tree .pf-row > .pf-total-ms { padding-right: 3px;
-  background: linear-gradient(rgba(50, 140, 205, 0.42) 0 0)
-    no-repeat left / var(--pf-share, 0) 82%; }
-.pf-tree .pf-compute { color: #0f7fc0; } .pf-tree .pf-memory { color: #d55e00; }
-.pf-tree .pf-overhead { color: #c2699a; }
-.pf-tree .pf-kind, .pf-tree .pf-operator, .pf-profile .pf-faint { opacity: 0.7; }
-.pf-tree .pf-operator .pf-kind { opacity: 1; }
-.pf-profile p { margin: 0.3em 0; }
-"""
+def _branch(profile: ProfileTree, row: LayerProfile) -> dict[str, Any]:
+    """A layer with those inside it, and with the operators that it ran itself between them."""
+    inside = [_branch(profile, child) for child in profile.children(row.layer)]
+    inside += [
+        {
+            "name": f"+ {operator.name}",
+            "kind": texts["kind"],
+            "texts": texts,
+            "share": min(1.0, operator.ms / (profile.total_ms or 1.0)),
+        }
+        for operator, texts in container_operators(row, profile)
+    ]
+    is_open = row.share > OPEN_SHARE
+    return _node(row, name_of(row, profile), profile) | {"inside": inside, "is_open": is_open}
 
 
-def _leaf(row: LayerProfile, name: str, profile: ProfileTree, depth: int) -> str:
-    attributes, line = _row(row, name, profile, depth)
-    return f'<div class="pf-row pf-leaf" role="listitem" {attributes}>{line}</div>'
-
-
-def _row(row: LayerProfile, name: str, profile: ProfileTree, depth: int) -> tuple[str, str]:
-    """The attributes of a layer's row, and its cells."""
-    called = name + (f" ({row.calls} ×)" if row.calls > 1 else "")
-    line = _line(called, row.kind, _html_cells(row, profile), _columns(profile))
-    style = f"--pf-depth:{depth};--pf-share:{min(1.0, row.share):.1%}"
-    return f'style="{style}" title="{_tooltip(row, profile)}"', line
-
-
-def _branch(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
-    below, name = profile.children(row.layer), name_of(row, profile)
-    if not below:
-        return _leaf(row, name, profile, depth)
-    attributes, line = _row(row, name, profile, depth)
-    inside = "".join(_branch(profile, child, depth + 1) for child in below)
-    is_open = " open" if row.share > OPEN_SHARE else ""
-    return (
-        f'<div role="listitem"><details{is_open}>'
-        f'<summary class="pf-row" {attributes}>{line}</summary>'
-        f'<div role="list">{inside}{_between(profile, row, depth + 1)}</div></details></div>'
-    )
-
-
-def _between(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
-    """A line for each operator that a container ran itself between its layers."""
-    lines = []
-    for operator, texts in container_operators(row, profile):
-        share = min(1.0, operator.ms / (profile.total_ms or 1.0))
-        style = f"--pf-depth:{depth};--pf-share:{share:.1%}"
-        escaped = {key: html.escape(text) for key, text in texts.items()}
-        line = _line(f"+ {operator.name}", texts["kind"], escaped, _columns(profile))
-        lines.append(
-            f'<div class="pf-row pf-leaf pf-operator" role="listitem" style="{style}">{line}</div>'
-        )
-    return "".join(lines)
-
-
-def _tooltip(row: LayerProfile, profile: ProfileTree) -> str:
+def _tooltip(row: LayerProfile, texts: dict[str, str], profile: ProfileTree) -> str:
     """A row as one line of text, for the tooltip and for screen readers."""
-    texts = cells(row, profile)
-    output = f" gives {texts['output']}" if texts["output"] else ""
     if "self_ms" in row.unknown_why:
-        return html.escape(f"{row.layer}, {row.kind} {row.detail}: {row.unknown_why['self_ms']}")
+        return f"{row.layer}, {row.kind} {row.detail}: {row.unknown_why['self_ms']}"
     facts = [
         f"{texts['total ms']} ms with all layers inside it, {texts['share']} of the time",
         f"{texts['self ms']} ms itself",
+        *(f"{texts[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if texts[key]),
+        *([f"runs as {texts['runs as']}"] if texts["runs as"] else []),
+        *(f"no figure: {why}" for why in row.unknown_why.values()),
+        *([texts["reached"]] if texts["reached"] else []),
+        *([f"bound by {texts['bound by']}"] if texts["bound by"] else []),
     ]
-    facts += [f"{texts[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if texts[key]]
-    facts += [f"runs as {texts['runs as']}"] if texts["runs as"] else []
-    facts += [f"no figure: {why}" for why in row.unknown_why.values()]
-    facts += [texts["reached"]] if texts["reached"] else []
-    facts += [f"bound by {texts['bound by']}"] if texts["bound by"] else []
-    return html.escape(
-        f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip()
-        + f"{output}: {', '.join(facts)}"
-    )
-
-
-def _html_cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
-    """The cells, escaped; the bound is shown by its sign, with the share of the roof."""
-    texts = {key: html.escape(text) for key, text in cells(row, profile).items()}
-    if texts["bound by"] and row.verdict:
-        share = (
-            f" {row.roof_share:.0%}"
-            if row.verdict != "overhead" and row.roof_share is not None
-            else ""
-        )
-        sign = f'<i class="pf-{row.verdict}" aria-hidden="true">{SHAPES[row.verdict]}</i>'
-        texts["bound by"] = f"{sign} {row.verdict}{share}"
-    return texts
-
-
-def _line(name: str, kind: str, texts: dict[str, str], columns: Mapping[str, object]) -> str:
-    """A row's cells; `texts` are escaped already. Spaces separate them where styles are
-    stripped.
-    """
-    first = (
-        f'<span class="pf-left pf-name">{html.escape(name)}</span> '
-        f'<span class="pf-left pf-kind">{html.escape(kind)}</span>'
-    )
-    return first + "".join(
-        f' <span class="pf-{_slug(key)}">{texts.get(key, "")}</span>' for key in columns
-    )
+    output = f" gives {texts['output']}" if texts["output"] else ""
+    name = f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip()
+    return f"{name}{output}: {', '.join(facts)}"
 
 
 class Point(Record):
@@ -398,15 +306,13 @@ class Profile(ProfileTree):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per layer, as plain numbers."""
-        import pandas
-
         skipped = {"operators", "kernels", "alternatives"}
         derived = ("depth", "intensity", "gflops", "gbs", "roof_share")
         rows = [
             row.model_dump(exclude=skipped) | {name: getattr(row, name) for name in derived}
             for row in self.layers
         ]
-        return pandas.DataFrame(rows).set_index("layer")
+        return frame_of(rows, "layer")
 
     @property
     def operators(self) -> pandas.DataFrame:
@@ -458,4 +364,4 @@ class Profile(ProfileTree):
 
     def brief_html(self) -> str:
         """The tree, or of a large model its costliest layers: to be sent along with a widget."""
-        return profile_brief(self)
+        return profile_html(self, is_brief=True)

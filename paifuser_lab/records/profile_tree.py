@@ -12,6 +12,7 @@ from pydantic import Field
 from .hardware import Ceiling
 from .quality import Quality
 from .record import AboutWorkload, Record
+from .text import counted
 
 Bound = Literal["compute", "memory", "overhead"]
 # the last row of a model in an engine: its nodes without a layer, and what lies between its nodes
@@ -267,12 +268,13 @@ class ProfileTree(Record):
     def title(self) -> str:
         """The workload, its latency and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
-        threads = (
-            f"{self.threads} thread{'' if self.threads == 1 else 's'}"
-            if self.device == "cpu"
-            else self.device
-        )
-        return f"{self.workload} · {self.latency_ms:.3g} ms on {self.machine}, {threads}{stopped}"
+        took = f"{self.workload} · {self.latency_ms:.3g} ms"
+        return f"{took} on {self.machine}, {self.threads_text}{stopped}"
+
+    @property
+    def threads_text(self) -> str:
+        """The number of threads; of another device than a CPU its name."""
+        return counted(self.threads, "thread") if self.device == "cpu" else self.device
 
     @property
     def accuracy(self) -> str:

@@ -5,9 +5,9 @@ read as a table. Built on pydantic.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
 from pydantic import (
@@ -21,6 +21,9 @@ from pydantic import (
 from .._files import read_text, write_text
 from ..errors import FileError, first_line
 from .text import html_table, text_table
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class WorkloadName(str):
@@ -107,6 +110,29 @@ def _envelope(path: Path) -> tuple[type[Record], Any]:
     return Record.kinds[content["record"]], content.get("data")
 
 
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def row_of(rows: Sequence[AnyRecord], field: str, value: object, what: str = "row") -> AnyRecord:
+    """The row whose field has this value; the error names those that there are."""
+    for row in rows:
+        if getattr(row, field) == value:
+            return row
+    known = ", ".join(str(getattr(row, field)) for row in rows)
+    raise KeyError(f"no {what} {value!r}; there are {known}")
+
+
+def frame_of(
+    rows: Iterable[Record | dict[str, Any]], index: str = "", columns: Iterable[str] | None = None
+) -> pandas.DataFrame:
+    """A row of plain values for each record; `columns` are those of a frame without rows."""
+    import pandas
+
+    plain = [row.model_dump() if isinstance(row, Record) else row for row in rows]
+    frame = pandas.DataFrame(plain, columns=None if columns is None else list(columns))
+    return frame.set_index(index) if index else frame
+
+
 class TableRecord(Record):
     """A record with a title and a table, and lines above or below it."""
 
@@ -118,9 +144,14 @@ class TableRecord(Record):
         raise NotImplementedError
 
     @property
+    def sentence(self) -> str:
+        """What the record says in a sentence; '' where its table says it all."""
+        return ""
+
+    @property
     def captions(self) -> Sequence[str]:
         """The lines above the table."""
-        return (self.title,)
+        return [line for line in dict.fromkeys((self.title, self.sentence)) if line]
 
     @property
     def remarks(self) -> Sequence[str]:

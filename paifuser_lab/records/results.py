@@ -10,8 +10,8 @@ from pydantic import Field
 from ..errors import MeasureError
 from .comparison import Bargain, TradeOff
 from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict
-from .record import AboutWorkload, Record, TableRecord
-from .text import readable_bytes, readable_ms, readable_ratio
+from .record import AboutWorkload, Record, TableRecord, frame_of
+from .text import readable_bytes, readable_ms, readable_ratio, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -192,8 +192,6 @@ class Results(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per recipe, as plain numbers."""
-        import pandas
-
         left_out = {"steps", "step_labels", "quality"}
         rows = [
             row.model_dump(exclude=left_out)
@@ -202,7 +200,7 @@ class Results(TableRecord):
         ]
         columns = [*ResultRow.model_fields, "verdict", "is_current"]
         kept = [name for name in columns if name not in left_out]
-        return pandas.DataFrame(rows, columns=kept).set_index("number")
+        return frame_of(rows, "number", kept)
 
     @property
     def title(self) -> str:
@@ -218,10 +216,10 @@ class Results(TableRecord):
         return {
             "number": str(row.number),
             "recipe": self.short_label(row),
-            "latency ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+            "latency ms": readable_ms(row.latency_ms),
             "speed-up": _speedup_text(row),
             "verdict": row.verdict.word,
-            self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+            self.metric_name or "metric": shown(row.metric, "{:.4f}"),
             "weights": readable_bytes(row.size_bytes),
             "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
         }

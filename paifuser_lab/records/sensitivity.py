@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy
 from pydantic import Field, model_validator
 
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, readable_count
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, readable_count, without_empty
 
 if TYPE_CHECKING:
     import pandas
@@ -85,13 +85,7 @@ class Sensitivity(TableRecord):
     weights_hash: str | None = None
 
     def __getitem__(self, layer: str) -> LayerSensitivity:
-        for row in self.rows:
-            if row.layer == layer:
-                return row
-        raise KeyError(
-            f"no layer '{layer}' was looked at; there are "
-            f"{', '.join(row.layer for row in self.rows[:8])} …"
-        )
+        return row_of(self.rows, "layer", layer, "layer")
 
     def predicted(self, layer: str, name: str) -> Estimate | None:
         """The predicted score of a layer in a format."""
@@ -104,8 +98,6 @@ class Sensitivity(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per layer, a column per format."""
-        import pandas
-
         rows = []
         for row in self.rows:
             estimates = {name: self.predicted(row.layer, name) for name in self.formats}
@@ -113,7 +105,7 @@ class Sensitivity(TableRecord):
                 {"layer": row.layer, "kind": row.kind, "parameters": row.parameters}
                 | {name: score and score.value for name, score in estimates.items()}
             )
-        return pandas.DataFrame(rows).set_index("layer")
+        return frame_of(rows, "layer")
 
     @property
     def title(self) -> str:
@@ -134,7 +126,7 @@ class Sensitivity(TableRecord):
     def table(self) -> list[dict[str, str]]:
         """A row per layer, as text; predictions beside measurements, if there are any."""
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
-        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+        return without_empty(rows)
 
     def __repr__(self) -> str:
         layers, formats = counted(len(self.rows), "layer"), counted(len(self.formats), "format")
@@ -257,13 +249,7 @@ class Importance(TableRecord):
     cut_by: str = ""
 
     def __getitem__(self, layer: str) -> LayerImportance:
-        for row in self.rows:
-            if row.layer == layer:
-                return row
-        raise KeyError(
-            f"no layer '{layer}' was looked at; there are "
-            f"{', '.join(row.layer for row in self.rows[:8])} …"
-        )
+        return row_of(self.rows, "layer", layer, "layer")
 
     @property
     def channels(self) -> int:
@@ -336,7 +322,7 @@ class Importance(TableRecord):
     def table(self) -> list[dict[str, str]]:
         """A row per layer, as text."""
         rows = [_readable_importance(row) for row in self.rows] or [{"layer": "nothing was judged"}]
-        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+        return without_empty(rows)
 
     def __repr__(self) -> str:
         layers = counted(len(self.rows), "layer")

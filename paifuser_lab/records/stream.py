@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from .record import Record, TableRecord
-from .text import counted, readable_share
+from .text import counted, readable_share, shown
 
 State = Literal["waiting", "running", "paused", "draining", "finished", "stopped", "failed"]
 NodeState = Literal["starting", "up", "left", "lost"]
@@ -137,7 +137,7 @@ class StreamReport(TableRecord):
                 "state": node.state,
                 "frames": str(node.frames),
                 "share": readable_share(node.share),
-                "ms a frame": "–" if node.estimate_ms is None else f"{node.estimate_ms:.3g}",
+                "ms a frame": shown(node.estimate_ms),
                 "in flight": str(node.in_flight),
                 "hedges": str(node.hedges),
                 "failures": str(node.failures),
