@@ -36,237 +36,144 @@ stream           what a stream did: speed, latency, workers, what went wrong
 
 from __future__ import annotations
 
-from .acceleration import (
-    AccelerationStatus,
-    FasterFunctionReport,
-    SwitchState,
-    SwitchStatus,
-)
-from .allocation import (
-    Achieved,
-    Agreement,
-    Allocation,
-    AllocationPoint,
-    ConversionLatency,
-    LatencyTable,
-    LayerLatency,
-)
-from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
-from .batching import BatchingCurve, BatchingPoint, BatchRow, BatchSweep
-from .candidates import Candidate, Candidates, CandidateStatus, SearchGoal
-from .channels import (
-    ChannelGroup,
-    Coupling,
-    CutCost,
-    CutLayer,
-    CutWeights,
-    Foretold,
-    Length,
-    Member,
-    Staircase,
-    StaircaseTable,
-    WholeLatency,
-)
-from .comparison import Bargain, Comparison, Limit, Measurement, StepReport, TradeOff
-from .explanation import Basis, Check, Checklist, Explanation, LayerPair, Reason, SideBySide
-from .export import DeployedFile, Deployment, ExporterRow, Exporters, ExportReport, LayerDifference
-from .fusion_map import Fusion, FusionMap
-from .hardware import Accelerator, Ceiling, Hardware
-from .memory import Held, MemoryPlan, MemoryTimeline, PackedBuffer, PackingMethod
-from .memory_pool import MemoryPoolUse, PoolCalls
-from .memory_snapshot import (
-    LayerMemory,
-    MemorySnapshot,
-    OutOfMemory,
-    Remedy,
-    Replay,
-    ReplayRow,
-    SiteMemory,
-    SnapshotMap,
-)
-from .parallel import (
-    Link,
-    ParallelOption,
-    ParallelPlan,
-    ParallelReport,
-    PipelineSchedule,
-    PipelineSlot,
-    PipelineStageLayers,
-    TensorBlock,
-    TensorPlan,
-)
-from .predicted_peak import Fit, FitRemedy, PeakBytes, PredictedPeak, StepOptions
-from .profile import Point, Profile, Roofline
-from .profile_tree import ENGINE_ROW, Alternative, Kernel, LayerProfile, OperatorProfile
-from .quality import BusyProcess, Quality, Verdict, verdict
-from .record import Record
-from .results import ResultPair, ResultRow, Results
-from .saved_model import ImagePreprocessing, Manifest, Origin, SavedModel, SavedStep, Sketch
-from .sensitivity import (
-    Curvature,
-    Estimate,
-    Importance,
-    LayerImportance,
-    LayerSensitivity,
-    Method,
-    Sensitivity,
-)
-from .stream import Latency, SetAside, StreamEvent, StreamNode, StreamReport
-from .sweep import Sweep, SweepRun, Value
-from .text import counted, readable_bytes, readable_count, readable_share
-from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
-from .training_run import (
-    CheckpointedBlock,
-    CheckpointPlan,
-    GradientRange,
-    LayerTrainingFormat,
-    RateCurve,
-    TrainingEvent,
-    TrainingFormats,
-    TrainingRun,
-    TrainingStepTime,
-)
-
-__all__ = [
-    "ENGINE_ROW",
-    "AccelerationStatus",
-    "Accelerator",
-    "Achieved",
-    "Agreement",
-    "Allocation",
-    "AllocationPoint",
-    "Alternative",
-    "AttentionCost",
-    "AttentionKind",
-    "AttentionLayer",
-    "Bargain",
-    "Basis",
-    "BatchRow",
-    "BatchSweep",
-    "BatchingCurve",
-    "BatchingPoint",
-    "BusyProcess",
-    "Candidate",
-    "CandidateStatus",
-    "Candidates",
-    "Ceiling",
-    "ChannelGroup",
-    "Check",
-    "Checklist",
-    "CheckpointPlan",
-    "CheckpointedBlock",
-    "Comparison",
-    "ConversionLatency",
-    "Coupling",
-    "Curvature",
-    "CutCost",
-    "CutLayer",
-    "CutWeights",
-    "DeployedFile",
-    "Deployment",
-    "Estimate",
-    "Explanation",
-    "ExportReport",
-    "ExporterRow",
-    "Exporters",
-    "FasterFunctionReport",
-    "Fit",
-    "FitRemedy",
-    "Foretold",
-    "Fusion",
-    "FusionMap",
-    "GradientRange",
-    "Hardware",
-    "Held",
-    "ImagePreprocessing",
-    "Importance",
-    "Kernel",
-    "Latency",
-    "LatencyTable",
-    "LayerDifference",
-    "LayerImportance",
-    "LayerLatency",
-    "LayerMemory",
-    "LayerPair",
-    "LayerProfile",
-    "LayerSensitivity",
-    "LayerTrainingFormat",
-    "Length",
-    "Limit",
-    "Link",
-    "Manifest",
-    "Measurement",
-    "Member",
-    "MemoryPlan",
-    "MemoryPoolUse",
-    "MemorySnapshot",
-    "MemoryTimeline",
-    "Method",
-    "OperatorProfile",
-    "Origin",
-    "OutOfMemory",
-    "PackedBuffer",
-    "PackingMethod",
-    "ParallelOption",
-    "ParallelPlan",
-    "ParallelReport",
-    "PeakBytes",
-    "PipelineSchedule",
-    "PipelineSlot",
-    "PipelineStageLayers",
-    "Point",
-    "PoolCalls",
-    "PredictedPeak",
-    "Profile",
-    "Quality",
-    "RateCurve",
-    "Reason",
-    "Record",
-    "Remedy",
-    "Replay",
-    "ReplayRow",
-    "ResultPair",
-    "ResultRow",
-    "Results",
-    "Roofline",
-    "SavedModel",
-    "SavedStep",
-    "SearchGoal",
-    "Sensitivity",
-    "SetAside",
-    "SideBySide",
-    "SiteMemory",
-    "Sketch",
-    "SnapshotMap",
-    "Staircase",
-    "StaircaseTable",
-    "StepOptions",
-    "StepReport",
-    "StreamEvent",
-    "StreamNode",
-    "StreamReport",
-    "Sweep",
-    "SweepRun",
-    "SwitchState",
-    "SwitchStatus",
-    "TensorBlock",
-    "TensorPlan",
-    "TraceSummary",
-    "TracedCopy",
-    "TracedKernel",
-    "TracedLayer",
-    "TracedOperator",
-    "TradeOff",
-    "TrainingEvent",
-    "TrainingFormats",
-    "TrainingRun",
-    "TrainingStepTime",
-    "Value",
-    "Verdict",
-    "WholeLatency",
-    "counted",
-    "readable_bytes",
-    "readable_count",
-    "readable_share",
-    "verdict",
-]
+from .acceleration import AccelerationStatus as AccelerationStatus
+from .acceleration import FasterFunctionReport as FasterFunctionReport
+from .acceleration import SwitchState as SwitchState
+from .acceleration import SwitchStatus as SwitchStatus
+from .allocation import Achieved as Achieved
+from .allocation import Agreement as Agreement
+from .allocation import Allocation as Allocation
+from .allocation import AllocationPoint as AllocationPoint
+from .allocation import ConversionLatency as ConversionLatency
+from .allocation import LatencyTable as LatencyTable
+from .allocation import LayerLatency as LayerLatency
+from .attention_cost import AttentionCost as AttentionCost
+from .attention_cost import AttentionKind as AttentionKind
+from .attention_cost import AttentionLayer as AttentionLayer
+from .batching import BatchingCurve as BatchingCurve
+from .batching import BatchingPoint as BatchingPoint
+from .batching import BatchRow as BatchRow
+from .batching import BatchSweep as BatchSweep
+from .candidates import Candidate as Candidate
+from .candidates import Candidates as Candidates
+from .candidates import CandidateStatus as CandidateStatus
+from .candidates import SearchGoal as SearchGoal
+from .channels import ChannelGroup as ChannelGroup
+from .channels import Coupling as Coupling
+from .channels import CutCost as CutCost
+from .channels import CutLayer as CutLayer
+from .channels import CutWeights as CutWeights
+from .channels import Foretold as Foretold
+from .channels import Length as Length
+from .channels import Member as Member
+from .channels import Staircase as Staircase
+from .channels import StaircaseTable as StaircaseTable
+from .channels import WholeLatency as WholeLatency
+from .comparison import Bargain as Bargain
+from .comparison import Comparison as Comparison
+from .comparison import Limit as Limit
+from .comparison import Measurement as Measurement
+from .comparison import StepReport as StepReport
+from .comparison import TradeOff as TradeOff
+from .explanation import Basis as Basis
+from .explanation import Check as Check
+from .explanation import Checklist as Checklist
+from .explanation import Explanation as Explanation
+from .explanation import LayerPair as LayerPair
+from .explanation import Reason as Reason
+from .explanation import SideBySide as SideBySide
+from .export import DeployedFile as DeployedFile
+from .export import Deployment as Deployment
+from .export import ExporterRow as ExporterRow
+from .export import Exporters as Exporters
+from .export import ExportReport as ExportReport
+from .export import LayerDifference as LayerDifference
+from .fusion_map import Fusion as Fusion
+from .fusion_map import FusionMap as FusionMap
+from .hardware import Accelerator as Accelerator
+from .hardware import Ceiling as Ceiling
+from .hardware import Hardware as Hardware
+from .memory import Held as Held
+from .memory import MemoryPlan as MemoryPlan
+from .memory import MemoryTimeline as MemoryTimeline
+from .memory import PackedBuffer as PackedBuffer
+from .memory import PackingMethod as PackingMethod
+from .memory_pool import MemoryPoolUse as MemoryPoolUse
+from .memory_pool import PoolCalls as PoolCalls
+from .memory_snapshot import LayerMemory as LayerMemory
+from .memory_snapshot import MemorySnapshot as MemorySnapshot
+from .memory_snapshot import OutOfMemory as OutOfMemory
+from .memory_snapshot import Remedy as Remedy
+from .memory_snapshot import Replay as Replay
+from .memory_snapshot import ReplayRow as ReplayRow
+from .memory_snapshot import SiteMemory as SiteMemory
+from .memory_snapshot import SnapshotMap as SnapshotMap
+from .parallel import Link as Link
+from .parallel import ParallelOption as ParallelOption
+from .parallel import ParallelPlan as ParallelPlan
+from .parallel import ParallelReport as ParallelReport
+from .parallel import PipelineSchedule as PipelineSchedule
+from .parallel import PipelineSlot as PipelineSlot
+from .parallel import PipelineStageLayers as PipelineStageLayers
+from .parallel import TensorBlock as TensorBlock
+from .parallel import TensorPlan as TensorPlan
+from .predicted_peak import Fit as Fit
+from .predicted_peak import FitRemedy as FitRemedy
+from .predicted_peak import PeakBytes as PeakBytes
+from .predicted_peak import PredictedPeak as PredictedPeak
+from .predicted_peak import StepOptions as StepOptions
+from .profile import Point as Point
+from .profile import Profile as Profile
+from .profile import Roofline as Roofline
+from .profile_tree import ENGINE_ROW as ENGINE_ROW
+from .profile_tree import Alternative as Alternative
+from .profile_tree import Kernel as Kernel
+from .profile_tree import LayerProfile as LayerProfile
+from .profile_tree import OperatorProfile as OperatorProfile
+from .quality import BusyProcess as BusyProcess
+from .quality import Quality as Quality
+from .quality import Verdict as Verdict
+from .quality import verdict as verdict
+from .record import Record as Record
+from .results import ResultPair as ResultPair
+from .results import ResultRow as ResultRow
+from .results import Results as Results
+from .saved_model import ImagePreprocessing as ImagePreprocessing
+from .saved_model import Manifest as Manifest
+from .saved_model import Origin as Origin
+from .saved_model import SavedModel as SavedModel
+from .saved_model import SavedStep as SavedStep
+from .saved_model import Sketch as Sketch
+from .sensitivity import Curvature as Curvature
+from .sensitivity import Estimate as Estimate
+from .sensitivity import Importance as Importance
+from .sensitivity import LayerImportance as LayerImportance
+from .sensitivity import LayerSensitivity as LayerSensitivity
+from .sensitivity import Method as Method
+from .sensitivity import Sensitivity as Sensitivity
+from .stream import Latency as Latency
+from .stream import SetAside as SetAside
+from .stream import StreamEvent as StreamEvent
+from .stream import StreamNode as StreamNode
+from .stream import StreamReport as StreamReport
+from .sweep import Sweep as Sweep
+from .sweep import SweepRun as SweepRun
+from .sweep import Value as Value
+from .text import counted as counted
+from .text import readable_bytes as readable_bytes
+from .text import readable_count as readable_count
+from .text import readable_share as readable_share
+from .trace import TracedCopy as TracedCopy
+from .trace import TracedKernel as TracedKernel
+from .trace import TracedLayer as TracedLayer
+from .trace import TracedOperator as TracedOperator
+from .trace import TraceSummary as TraceSummary
+from .training_run import CheckpointedBlock as CheckpointedBlock
+from .training_run import CheckpointPlan as CheckpointPlan
+from .training_run import GradientRange as GradientRange
+from .training_run import LayerTrainingFormat as LayerTrainingFormat
+from .training_run import RateCurve as RateCurve
+from .training_run import TrainingEvent as TrainingEvent
+from .training_run import TrainingFormats as TrainingFormats
+from .training_run import TrainingRun as TrainingRun
+from .training_run import TrainingStepTime as TrainingStepTime

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
-from .text import counted, readable_bytes, readable_range, readable_rate, shown, without_empty
+from .text import counted, or_dash, readable_bytes, readable_range, readable_rate, without_empty
 
 if TYPE_CHECKING:
     import pandas
@@ -28,9 +28,7 @@ class BatchRow(Record):
 
 
 class BatchSweep(TableRecord):
-    """Throughput, latency and memory by batch size, and the smallest batch that reaches the
-    plateau.
-    """
+    """Throughput, latency and memory by batch; the smallest batch that reaches the plateau."""
 
     text_columns = ("note",)
 
@@ -89,13 +87,13 @@ class BatchSweep(TableRecord):
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
             "batch": str(row.batch),
-            "latency ms": shown(row.latency_ms),
+            "latency ms": or_dash(row.latency_ms),
             "middle half": readable_range(row.spread_ms),
             "per second": readable_rate(row.throughput_per_s),
             "in turn": "yes" if row.is_timed_in_turn else "",
             "memory": readable_bytes(row.peak_bytes),
             "predicted": readable_bytes(row.predicted_bytes),
-            "utilisation": shown(row.utilisation, "{:.0%}"),
+            "utilisation": or_dash(row.utilisation, "{:.0%}"),
             "note": row.failure or self._remark(row),
         }
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor, inf, prod
 from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord
-from .text import counted, html_table, readable_count
+from .text import counted, readable_count
 
 
 class Member(Record):
@@ -29,9 +29,7 @@ class Member(Record):
 
 
 class ChannelGroup(Record):
-    """Units that are pruned one by one, each from all members at once; a unit is one channel, or
-    the channels of an attention head.
-    """
+    """Units pruned one by one from all members: channels, or those of an attention head."""
 
     name: str
     width: int
@@ -60,8 +58,10 @@ class ChannelGroup(Record):
         )
 
 
-class Coupling(Record):
+class Coupling(TableRecord):
     """Every group of channels of a model."""
+
+    text_columns = ("layer", "note")
 
     workload: AboutWorkload
     groups: tuple[ChannelGroup, ...]
@@ -92,20 +92,12 @@ class Coupling(Record):
     def __str__(self) -> str:
         return "\n".join([self.title, *map(str, self.groups)])
 
-    def __repr__(self) -> str:
-        return f"Coupling({self.title})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title,), self.table(), ("layer", "note"))
-
 
 Widths = Sequence[int]  # the number of units kept in each group
 
 
 class Length(Record):
-    """The length of a dimension: a fixed part, and for some groups a number of elements per kept
-    unit.
-    """
+    """A dimension's length: a fixed part, and for some groups so many elements a kept unit."""
 
     fixed: int
     terms: tuple[tuple[int, int], ...]  # group, elements per unit
@@ -250,24 +242,14 @@ class Staircase(TableRecord):
 
     text_columns = ("side", "note")
 
-    likeness: str = Field(
-        description="the operator, its options and its input shape without channels"
-    )
+    likeness: str  # the operator, its options and its input shape without channels
     machine: str
     threads: int
     torch_version: str
-    reads: tuple[int, ...] = Field(
-        min_length=1,
-        description="rising; just one if the layer has as many input as output channels",
-    )
-    makes: tuple[int, ...] = Field(min_length=1, description="rising")
-    ms: tuple[tuple[float, ...], ...] = Field(description="a row per number of input channels")
-
-    @model_validator(mode="after")
-    def _fits(self) -> Staircase:
-        if len(self.ms) != len(self.reads) or any(len(row) != len(self.makes) for row in self.ms):
-            raise ValueError("there should be a time for each pair of widths")
-        return self
+    # rising; just one if the layer has as many input as output channels
+    reads: tuple[int, ...] = Field(min_length=1)
+    makes: tuple[int, ...] = Field(min_length=1)  # rising
+    ms: tuple[tuple[float, ...], ...]  # a row per number of input channels
 
     @property
     def by_made(self) -> tuple[float, ...]:
@@ -295,9 +277,7 @@ class Staircase(TableRecord):
         return f"{self.likeness} on {self.machine} · {counted(self.threads, 'thread')}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row per number of output channels, the fewest first, then one per number of input
-        channels.
-        """
+        """A row per number of output channels, the fewest first, then of input channels."""
         rows = [
             _row("makes", *step, self.worth_making, self.by_made[-1])
             for step in zip(self.makes, self.by_made, strict=True)
@@ -318,16 +298,12 @@ class Staircase(TableRecord):
 
 
 class WholeLatency(Record):
-    """The latency of a whole model: the original, the current one, and one with every group at its
-    narrowest.
-    """
+    """A whole model's latency: original, current, and with every group at its narrowest."""
 
     likeness: str
     original_ms: float
     ms: float
-    narrow_ms: float | None = Field(
-        default=None, description="None if the narrow model does not run"
-    )
+    narrow_ms: float | None = None  # None if the narrow model does not run
 
 
 class StaircaseTable(Record):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .quality import readable_interval
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
-from .text import readable_share, shown, view
+from .text import or_dash, readable_share, view
 
 if TYPE_CHECKING:
     import pandas
@@ -33,9 +33,7 @@ class Reason(Record):
     step: dict[str, dict[str, Any]] | None = None
     saves_ms: float | None = None
     basis: Basis | None = None
-    error_ms: float | None = Field(
-        default=None, description="the usual error of an estimated saving"
-    )
+    error_ms: float | None = None  # the usual error of an estimated saving
 
     def __str__(self) -> str:
         return self.sentence + (f" → {self.advice}" if self.step else "")
@@ -281,8 +279,8 @@ class SideBySide(TableRecord):
         return [
             {
                 "layer": row.layer or self.before,
-                "before ms": shown(row.before_ms, "{:.3f}"),
-                "after ms": shown(row.after_ms, "{:.3f}"),
+                "before ms": or_dash(row.before_ms, "{:.3f}"),
+                "after ms": or_dash(row.after_ms, "{:.3f}"),
                 "change ms": _change(row.saved_ms),
                 "note": row.note,
             }

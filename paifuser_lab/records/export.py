@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-
 from .record import AboutWorkload, Record, TableRecord
-from .text import counted, readable_bytes, readable_ms, readable_ratio
+from .text import counted, or_dash, readable_bytes, readable_ms, readable_ratio
 
 
 class ExportReport(Record):
@@ -20,28 +18,18 @@ class ExportReport(Record):
     precision: str
     bytes: int
     convert_s: float
-    opset: int | None = Field(default=None, description="of an ONNX file, read back from it")
-    runs_here: bool = Field(description="whether it was run on this machine")
-    error: float | None = Field(
-        default=None, description="relative L2 error against the live model; None if it did not run"
-    )
-    max_error: float | None = Field(default=None, description="largest absolute difference")
+    opset: int | None = None  # of an ONNX file, read back from it
+    runs_here: bool  # whether it was run on this machine
+    error: float | None = None  # relative L2 error against the live model; None if it did not run
+    max_error: float | None = None  # largest absolute difference
     tolerance: float | None = None
-    compared: tuple[str, ...] = Field(
-        default=(), description="the inputs on which the outputs were compared"
-    )
+    compared: tuple[str, ...] = ()  # the inputs on which the outputs were compared
     latency_ms: float | None = None
-    live_ms: float | None = Field(
-        default=None, description="of the live model, timed in turn with it"
-    )
+    live_ms: float | None = None  # of the live model, timed in turn with it
     speed_up: float | None = None
-    interval: tuple[float, float] | None = Field(
-        default=None, description="the 95 % interval of the speed-up"
-    )
+    interval: tuple[float, float] | None = None  # the 95 % interval of the speed-up
     threads: int | None = None
-    not_verified: str = Field(
-        default="", description="why it was not run, if it was not, and what that needs"
-    )
+    not_verified: str = ""  # why it was not run, if it was not, and what that needs
     notes: tuple[str, ...] = ()
     weights_hash: str = ""
     inputs: tuple[str, ...] = ()
@@ -86,8 +74,8 @@ class ExporterRow(Record):
     target: str
     title: str
     extra: str = ""
-    obstacle: str = Field(default="", description="why it cannot convert here; '' where it can")
-    refused: str = Field(default="", description="why it refused this model")
+    obstacle: str = ""  # why it cannot convert here; '' where it can
+    refused: str = ""  # why it refused this model
     report: ExportReport | None = None
 
     @property
@@ -122,17 +110,15 @@ class Exporters(TableRecord):
 
 def _exporter_row(row: ExporterRow) -> dict[str, str]:
     report = row.report
-    ran = report is not None and report.error is not None
+    not_verified = report.not_verified if report else ""
     return {
         "target": row.title,
         "converted here": "yes" if row.converts_here else "no",
         "run here": "yes" if row.runs_here else "no",
-        "error": f"{report.error:.1e}" if report and ran else "–",
-        "size": readable_bytes(report.bytes) if report else "–",
-        "ms": readable_ms(report.latency_ms) if report and report.latency_ms else "–",
-        "refused or not verified": row.obstacle
-        or row.refused
-        or (report.not_verified if report else ""),
+        "error": or_dash(report.error if report else None, "{:.1e}"),
+        "size": readable_bytes(report.bytes if report else None),
+        "ms": readable_ms(report.latency_ms if report else None),
+        "refused or not verified": row.obstacle or row.refused or not_verified,
     }
 
 
@@ -140,18 +126,15 @@ class LayerDifference(Record):
     """The first layer of an exported model whose output is past a tolerance, by bisection."""
 
     target: str
-    layer: str = Field(description="'' if no layer is, and only the output itself")
+    layer: str  # '' if no layer is, and only the output itself
     operator: str = ""
-    error: float | None = Field(
-        default=None, description="relative L2 error of its output; None where it is not finite"
-    )
+    error: float | None = None  # relative L2 error of its output; None where it is not finite
     tolerance: float
-    before: str = Field(default="", description="the compared layer before it, within tolerance")
+    before: str = ""  # the compared layer before it, within tolerance
     before_error: float | None = None
-    compared: int = Field(description="how many layers could be compared")
-    probes: tuple[tuple[str, float | None], ...] = Field(
-        default=(), description="each compared layer of the bisection, and its error"
-    )
+    compared: int  # how many layers could be compared
+    # each compared layer of the bisection, and its error
+    probes: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -175,7 +158,7 @@ class LayerDifference(Record):
 class DeployedFile(Record):
     """A file of a deploy folder."""
 
-    name: str = Field(description="its path in the folder")
+    name: str  # its path in the folder
     bytes: int
     sha256: str
 
@@ -188,7 +171,7 @@ class Deployment(TableRecord):
     workload: AboutWorkload
     recipe: str
     machine: str
-    folder: str = Field(default="", description="'' where none was written")
+    folder: str = ""  # '' where none was written
     rows: tuple[ExporterRow, ...] = ()
     difference: LayerDifference | None = None
     files: tuple[DeployedFile, ...] = ()

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from .record import AboutWorkload, Record, TableRecord, frame_of
 from .text import counted, readable_bytes
@@ -50,19 +50,6 @@ class MemoryTimeline(TableRecord):
     layer_index: tuple[int, ...]
     is_workspace: tuple[bool, ...]
     note: str = ""
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if len(self.layers) != len(self.weights_bytes):
-            raise ValueError(
-                f"{len(self.layers)} layers have {len(self.weights_bytes)} figures of weights"
-            )
-        columns = (self.time_ms, self.change_bytes, self.layer_index, self.is_workspace)
-        if len(set(map(len, columns))) != 1:
-            raise ValueError("the columns of its events differ in length")
-        if not all(0 <= index < len(self.layers) for index in self.layer_index):
-            raise ValueError("an event belongs to a layer that is not listed")
-        return self
 
     @cached_property
     def alive_bytes(self) -> tuple[int, ...]:
@@ -194,9 +181,7 @@ OTHERS = "other layers"
 def layer_groups(
     layers: Sequence[str], sizes: Sequence[float]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The groups in the order of the layers, the merged small ones last, and the index of each
-    layer's group; `sizes` ranks the layers.
-    """
+    """A few groups in the layers' order, small ones merged last; each layer's group's index."""
     depths = _group_depths([layer.split(".") for layer in layers], sizes)
     heads = [
         ".".join(layer.split(".")[:depth]) for layer, depth in zip(layers, depths, strict=True)
@@ -214,9 +199,7 @@ def layer_groups(
 
 
 def _group_depths(paths: list[list[str]], sizes: Sequence[float]) -> list[int]:
-    """How many parts of each layer's path name its group: the largest branch is split while there
-    are few groups.
-    """
+    """How many parts of a path name its group: the largest branch is split while few are."""
     depths = [1] * len(paths)
     closed: set[tuple[str, ...]] = set()
     while True:
@@ -243,9 +226,7 @@ PackingMethod = Literal["best fit by size", "best fit by lifetime", "integer pro
 
 
 class PackedBuffer(Record):
-    """A buffer of the call: the layer and operator that make it, the operators between which it is
-    alive, both included, and its address in the arena.
-    """
+    """A buffer: who makes it, its first and last operator, and its address in the arena."""
 
     layer: str
     operator: str
@@ -270,15 +251,12 @@ class MemoryPlan(TableRecord):
     device: str
     operators: NonNegativeInt
     buffers: tuple[PackedBuffer, ...]
-    method: PackingMethod = Field(description="how the arena was packed")
-    best_fit_bytes: NonNegativeInt = Field(description="the arena by the better best fit alone")
-    is_optimal: bool = Field(description="whether no smaller arena exists, which is proven")
-    referenced_bytes: NonNegativeInt = Field(
-        description="the largest sum of buffers that the model refers to at once"
-    )
-    held_bytes: NonNegativeInt = Field(
-        description="the peak of torch's allocator in a call, with workspace inside operators"
-    )
+    method: PackingMethod  # how the arena was packed
+    best_fit_bytes: NonNegativeInt  # the arena by the better best fit alone
+    is_optimal: bool  # whether no smaller arena exists, which is proven
+    referenced_bytes: NonNegativeInt  # the largest sum of buffers that the model refers to at once
+    # the peak of torch's allocator in a call, with workspace inside operators
+    held_bytes: NonNegativeInt
     note: str = ""
 
     @model_validator(mode="after")

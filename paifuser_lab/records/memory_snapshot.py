@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING
 
 from .record import Record, TableRecord, frame_of
 from .text import counted, html_table, readable_bytes, readable_ratio, readable_share, text_table
@@ -129,9 +127,9 @@ class OutOfMemory(TableRecord):
     def sentence(self) -> str:
         """What was asked for, what there was, and what would have helped."""
         helped = [remedy.what for remedy in self.remedies if remedy.fits]
-        helps = f" It would have fitted {'; or '.join(helped)}." if helped else (
-            " None of the remedies tried here would have made it fit."
-        )  # fmt: skip
+        helps = " None of the remedies tried here would have made it fit."
+        if helped:
+            helps = f" It would have fitted {'; or '.join(helped)}."
         return (
             f"Out of memory at {self.time_ms:.4g} ms: {self.site} asked for "
             f"{readable_bytes(self.requested_bytes)}. The device had "
@@ -204,23 +202,6 @@ class SnapshotMap(Record):
     free_bytes: int = 0
     largest_free_bytes: int = 0
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        segments = (self.segment_bytes, self.segment_allocated_bytes, self.segment_stream,
-                    self.segment_is_large, self.segment_is_expandable)  # fmt: skip
-        blocks = (self.block_segment, self.block_offset_bytes, self.block_bytes,
-                  self.block_site, self.block_category)  # fmt: skip
-        if any(len(set(map(len, columns))) != 1 for columns in (segments, blocks)):
-            raise ValueError("the columns of its segments or blocks differ in length")
-        for column, count in (
-            (self.block_segment, len(self.segment_bytes)),
-            (self.block_site, len(self.sites)),
-            (self.block_category, len(self.categories)),
-        ):
-            if not all(0 <= index < count for index in column):
-                raise ValueError("a block belongs to a segment, site or category not listed")
-        return self
-
     @property
     def reserved_bytes(self) -> int:
         """The bytes of all segments."""
@@ -277,17 +258,6 @@ class MemorySnapshot(Record):
     replay: Replay | None = None
     out_of_memory: OutOfMemory | None = None
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        columns = (self.reserved_bytes, *self.held_bytes)
-        if any(len(column) != len(self.time_ms) for column in columns):
-            raise ValueError("the columns of its timeline differ in length")
-        if len(self.held_bytes) != len(self.categories):
-            raise ValueError(
-                f"{len(self.categories)} categories have {len(self.held_bytes)} columns"
-            )
-        return self
-
     @property
     def unit(self) -> str:
         """The unit of `time_ms`."""
@@ -333,31 +303,22 @@ class MemorySnapshot(Record):
 
     def table(self) -> list[dict[str, str]]:
         """The call sites that hold most at the peak, as text."""
-        whole = max(1, self.peak_bytes)
-        return [
-            {
-                "call site": row.site,
-                "category": row.category,
-                "blocks": str(row.blocks),
-                "held": readable_bytes(row.held_bytes),
-                "share": readable_share(row.held_bytes / whole),
-            }
-            for row in self.at_peak[:MAX_ROWS]
-        ]
+        return [{"call site": row.site, **self._shares(row)} for row in self.at_peak[:MAX_ROWS]]
 
     def layer_table(self) -> list[dict[str, str]]:
         """The layers that hold most at the peak, as text."""
-        whole = max(1, self.peak_bytes)
         return [
-            {
-                "layer": row.layer or "outside of all layers",
-                "category": row.category,
-                "blocks": str(row.blocks),
-                "held": readable_bytes(row.held_bytes),
-                "share": readable_share(row.held_bytes / whole),
-            }
+            {"layer": row.layer or "outside of all layers", **self._shares(row)}
             for row in self.layers[:MAX_ROWS]
         ]
+
+    def _shares(self, row: SiteMemory | LayerMemory) -> dict[str, str]:
+        return {
+            "category": row.category,
+            "blocks": str(row.blocks),
+            "held": readable_bytes(row.held_bytes),
+            "share": readable_share(row.held_bytes / max(1, self.peak_bytes)),
+        }
 
     def __str__(self) -> str:
         parts = [*self.captions, *text_table(self.table(), _WORDS)]

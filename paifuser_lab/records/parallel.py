@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
-from .text import counted, readable_bytes, readable_count, readable_share, shown
+from .text import counted, known, or_dash, readable_bytes, readable_count, readable_share
 
 if TYPE_CHECKING:
     import pandas
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Link(Record):
     """What connects two processes: the time until a message arrives, and bits a second."""
 
-    latency_us: float = Field(ge=0, description="of an empty message")
-    gbit_per_s: float = Field(gt=0, description="10^9 bits a second in one direction")
-    source: str = Field(default="given", description="given, or measured between which processes")
+    latency_us: float = Field(ge=0)  # of an empty message
+    gbit_per_s: float = Field(gt=0)  # 10^9 bits a second in one direction
+    source: str = "given"  # given, or measured between which processes
 
     def transfer_s(self, size_bytes: float) -> float:
         """Seconds until a message of this size has arrived."""
@@ -41,8 +41,8 @@ class ParallelOption(Record):
     step_ms: float | None = None
     compute_ms: float = 0.0
     wait_ms: float = 0.0
-    sent_bytes: float = Field(default=0.0, description="by each process in a step")
-    state_bytes: int = Field(default=0, description="weights, gradients, optimizer, a process")
+    sent_bytes: float = 0.0  # by each process in a step
+    state_bytes: int = 0  # weights, gradients, optimizer, a process
     reason: str = ""
 
     @property
@@ -59,10 +59,8 @@ class ParallelPlan(TableRecord):
     workload: AboutWorkload
     machine: str
     processes: int
-    threads: int = Field(description="of one process; each of several has a share of them")
-    slowdown: float = Field(
-        default=1.0, description="of a process while the others compute on the same machine"
-    )
+    threads: int  # of one process; each of several has a share of them
+    slowdown: float = 1.0  # of a process while the others compute on the same machine
     link: Link
     options: tuple[ParallelOption, ...]
 
@@ -72,10 +70,8 @@ class ParallelPlan(TableRecord):
     @property
     def fastest(self) -> ParallelOption:
         """The possible strategy with the least time of a step."""
-        return min(
-            (option for option in self.options if option.is_possible),
-            key=lambda option: option.step_ms or 0.0,
-        )
+        possible = [option for option in self.options if option.is_possible]
+        return min(possible, key=lambda option: option.step_ms or 0.0)
 
     @property
     def title(self) -> str:
@@ -98,11 +94,11 @@ class ParallelPlan(TableRecord):
         return [
             {
                 "strategy": option.strategy,
-                "step ms": shown(option.step_ms),
-                "compute ms": f"{option.compute_ms:.3g}" if option.is_possible else "–",
-                "waits ms": f"{option.wait_ms:.3g}" if option.is_possible else "–",
-                "sent": readable_bytes(round(option.sent_bytes)) if option.is_possible else "–",
-                "state": readable_bytes(option.state_bytes) if option.is_possible else "–",
+                "step ms": or_dash(option.step_ms),
+                "compute ms": or_dash(option.compute_ms if option.is_possible else None),
+                "waits ms": or_dash(option.wait_ms if option.is_possible else None),
+                "sent": readable_bytes(round(option.sent_bytes) if option.is_possible else None),
+                "state": readable_bytes(option.state_bytes if option.is_possible else None),
                 "why": option.reason,
             }
             for option in self.options
@@ -128,16 +124,16 @@ class ParallelReport(TableRecord):
     strategy: str
     rank: int = Field(default=0, ge=0)
     world: int = Field(default=1, ge=1)
-    start_bytes: int = Field(default=0, description="sent before the first step")
-    end_bytes: int = Field(default=0, description="sent after the last step")
+    start_bytes: int = 0  # sent before the first step
+    end_bytes: int = 0  # sent after the last step
     sent_bytes: tuple[int, ...] = ()
     waited_ms: tuple[float, ...] = ()
     computed_ms: tuple[float, ...] = ()
-    exchanges: int = Field(default=0, description="how often weights or gradients were averaged")
+    exchanges: int = 0  # how often weights or gradients were averaged
     weights_bytes: int = 0
-    optimizer_bytes: int = Field(default=0, description="of this rank's optimizer state")
-    mapped_bytes: int = Field(default=0, description="of batches read in shared memory")
-    copied_bytes: int = Field(default=0, description="of batches copied out of shared memory")
+    optimizer_bytes: int = 0  # of this rank's optimizer state
+    mapped_bytes: int = 0  # of batches read in shared memory
+    copied_bytes: int = 0  # of batches copied out of shared memory
     notes: tuple[str, ...] = ()
 
     @property
@@ -164,8 +160,8 @@ class ParallelReport(TableRecord):
             "steps": str(len(self.sent_bytes)),
             "sent": readable_bytes(self.total_bytes),
             "sent a step": readable_bytes(round(self.step_bytes)),
-            "computes, ms a step": f"{median(self.computed_ms):.3g}" if self.computed_ms else "–",
-            "waits, ms a step": f"{median(self.waited_ms):.3g}" if self.waited_ms else "–",
+            "computes, ms a step": _middle(self.computed_ms),
+            "waits, ms a step": _middle(self.waited_ms),
             "waited": readable_share(self.wait_share),
         }
 
@@ -181,7 +177,7 @@ class ParallelReport(TableRecord):
     def line(self) -> str:
         """What this rank did, in a few words."""
         waited = "" if self.wait_share is None else f" · waited {readable_share(self.wait_share)}"
-        computed = f" · {median(self.computed_ms):.3g} ms a step" if self.computed_ms else ""
+        computed = f" · {_middle(self.computed_ms)} ms a step" if self.computed_ms else ""
         return f"rank {self.rank}: {readable_bytes(self.total_bytes)} sent{computed}{waited}"
 
     @property
@@ -194,25 +190,26 @@ class ParallelReport(TableRecord):
 
     def table(self) -> list[dict[str, str]]:
         """The figures as text."""
-        share = self.wait_share
-        rows = {
+        figures = {
             "sent a step": readable_bytes(round(self.step_bytes)),
             "averaged": f"{self.exchanges} times",
-            "computed a step": f"{median(self.computed_ms):.3g} ms" if self.computed_ms else "",
-            "waited": "" if share is None else readable_share(share),
+            "computed a step": f"{_middle(self.computed_ms)} ms" if self.computed_ms else "",
+            "waited": readable_share(self.wait_share),
             "weights": readable_bytes(self.weights_bytes),
             "optimizer's state here": readable_bytes(self.optimizer_bytes),
-            "batches in shared memory": readable_bytes(self.mapped_bytes)
-            if self.mapped_bytes
-            else "",
-            "copied out of it": readable_bytes(self.copied_bytes) if self.mapped_bytes else "",
+            "batches in shared memory": readable_bytes(self.mapped_bytes or None),
+            "copied out of it": readable_bytes(self.copied_bytes if self.mapped_bytes else None),
         }
-        return [{"what": name, "value": value} for name, value in rows.items() if value]
+        return [{"what": name, "value": value} for name, value in known(figures).items()]
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """The notes."""
         return self.notes
+
+
+def _middle(times: Sequence[float]) -> str:
+    return or_dash(median(times) if times else None)
 
 
 class PipelineSlot(Record):
@@ -233,10 +230,8 @@ class PipelineStageLayers(Record):
     forward_ms: float
     backward_ms: float
     parameter_bytes: int = 0
-    input_bytes: int = Field(default=0, description="of a microbatch, from the stage before")
-    kept_microbatches: int = Field(
-        default=0, description="whose activations are kept at most at once"
-    )
+    input_bytes: int = 0  # of a microbatch, from the stage before
+    kept_microbatches: int = 0  # whose activations are kept at most at once
 
 
 class PipelineSchedule(TableRecord):
@@ -247,27 +242,20 @@ class PipelineSchedule(TableRecord):
     workload: AboutWorkload
     machine: str = ""
     schedule: str
-    split: str = Field(description="what the stages were chosen by: profile, FLOPs, equal, given")
+    split: str  # what the stages were chosen by: profile, FLOPs, equal, given
     microbatches: int
     stages: tuple[PipelineStageLayers, ...]
     predicted: tuple[PipelineSlot, ...]
     measured: tuple[PipelineSlot, ...] = ()
-    cores: int | None = Field(
-        default=None, description="stages that can compute at once; None if each has its own cores"
-    )
-    core_wait_ms: tuple[float, ...] = Field(
-        default=(), description="of each stage in the measured step: ready, and without a core"
-    )
-    explained_bubble: float | None = Field(
-        default=None,
-        description="by the schedule, from the measured times of the passes and hand-overs",
-    )
+    cores: int | None = None  # stages that can compute at once; None if each has its own cores
+    # of each stage in the measured step: ready, and without a core
+    core_wait_ms: tuple[float, ...] = ()
+    # by the schedule, from the measured times of the passes and hand-overs
+    explained_bubble: float | None = None
 
     @property
     def core_wait_share(self) -> float | None:
-        """The share of the stages' time in which they were ready and had no core, because others
-        on the machine used it; None where that was not counted.
-        """
+        """The share of time in which stages were ready without a core; None where not counted."""
         span = (self.measured_ms or 0.0) * len(self.core_wait_ms)
         return min(1.0, sum(self.core_wait_ms) / span) if span else None
 
@@ -361,9 +349,7 @@ def bubble(slots: Sequence[PipelineSlot], stages: int) -> float:
 
 
 class TensorBlock(Record):
-    """An attention or MLP block: its linear layers, what each sum over the processes has, forward
-    and backward, and why it stays whole, if it does.
-    """
+    """An attention or MLP block: its linear layers, the bytes of each sum, why it stays whole."""
 
     kind: str
     layers: tuple[str, ...]

@@ -316,9 +316,7 @@ class Profile(ProfileTree):
 
     @property
     def operators(self) -> pandas.DataFrame:
-        """A row per operator that a layer ran itself, including containers' operators between their
-        layers.
-        """
+        """A row per operator that a layer, or a container between its layers, ran itself."""
         import pandas
 
         rows = [

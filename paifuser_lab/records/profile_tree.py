@@ -40,9 +40,7 @@ class Kernel(Record):
 
 
 class Alternative(Record):
-    """A layer alone on inputs of its shape, timed in turn as it is (`here_ms`) and after a step
-    (`there_ms`).
-    """
+    """A layer alone on inputs of its shape, timed in turn as it is and after a step."""
 
     step: dict[str, dict[str, Any]]
     here_ms: float
@@ -84,15 +82,10 @@ class LayerProfile(Record):
     operators: tuple[OperatorProfile, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
-    runs_as: str = Field(
-        default="", description="in an engine: the operators that its nodes run, joined by +"
-    )
-    joined_into: str | None = Field(
-        default=None, description="in an engine: the layer in whose row this one's time is"
-    )
-    unknown_why: dict[str, str] = Field(
-        default={}, description="why a figure is not known, by its name: self_ms, peak_bytes …"
-    )
+    runs_as: str = ""  # in an engine: the operators that its nodes run, joined by +
+    joined_into: str | None = None  # in an engine: the layer in whose row this one's time is
+    # why a figure is not known, by its name: self_ms, peak_bytes …
+    unknown_why: dict[str, str] = {}
 
     def scaled(self, scale: float) -> LayerProfile:
         """The row with its times scaled; what the machine could do at best stays."""
@@ -145,33 +138,26 @@ class ProfileTree(Record):
     workload: AboutWorkload
     machine: str
     device: str = "cpu"
-    applied: tuple[dict[str, dict[str, Any]], ...] = Field(
-        default=(), description="the steps that changed the model, by a recipe"
-    )
-    engine: str = Field(default="", description="what ran the model, where it was not eager torch")
+    # the steps that changed the model, by a recipe
+    applied: tuple[dict[str, dict[str, Any]], ...] = ()
+    engine: str = ""  # what ran the model, where it was not eager torch
     threads: int
     ceiling: Ceiling
     vector_width: int = 1
     latency_ms: float
     latency_spread_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
-    slowdown_while_profiling: float = Field(description="profiled run ÷ unprofiled run − 1")
-    watching_us: float = Field(
-        description="the overhead of profiling one call of a layer; subtracted from every row"
-    )
+    slowdown_while_profiling: float  # profiled run ÷ unprofiled run − 1
+    watching_us: float  # the overhead of profiling one call of a layer; subtracted from every row
     call_us: float
     operator_us: float
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
     is_interrupted: bool = False
-    quality: Quality | None = Field(
-        default=None, description="how quiet the machine was; None if nobody recorded it"
-    )
+    quality: Quality | None = None  # how quiet the machine was; None if nobody recorded it
     failure: str | None = None
     failed_layer: str | None = None
-    rows_share: float | None = Field(
-        default=None,
-        description="the sum of the rows over the latency, before both were scaled to another one",
-    )
+    # the sum of the rows over the latency, before both were scaled to another one
+    rows_share: float | None = None
 
     def __getitem__(self, layer: str) -> LayerProfile:
         if layer not in self._by_name:
@@ -209,9 +195,7 @@ class ProfileTree(Record):
 
     @property
     def rows_to_latency(self) -> float:
-        """The sum of all rows over the unprofiled model's latency: 1 if nothing is lost or counted
-        twice.
-        """
+        """The sum of all rows over the latency: 1 if nothing is lost or counted twice."""
         if self.rows_share is not None:
             return self.rows_share
         return self.total_ms / self.latency_ms if self.latency_ms else 1.0

@@ -129,6 +129,8 @@ def frame_of(
     import pandas
 
     plain = [row.model_dump() if isinstance(row, Record) else row for row in rows]
+    if columns is None and not plain and index:
+        columns = (index,)
     frame = pandas.DataFrame(plain, columns=None if columns is None else list(columns))
     return frame.set_index(index) if index else frame
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy
-from pydantic import Field, model_validator
 
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
 from .text import counted, readable_count, without_empty
@@ -37,31 +36,23 @@ class Curvature(Record):
 
 
 class LayerSensitivity(Record):
-    """One layer: the score of each method for each format. `scores["int8"]["quadratic"]` is an
-    Estimate.
-    """
+    """One layer: `scores["int8"]["quadratic"]` is an Estimate."""
 
     layer: str
     kind: str
     parameters: int
-    scores: dict[str, dict[str, Estimate]] = Field(
-        default={}, description="format → method → estimate"
-    )
+    scores: dict[str, dict[str, Estimate]] = {}  # format → method → estimate
     curvature: Curvature | None = None
     note: str | None = None  # why a layer has no scores
 
 
 class Method(Record):
-    """One sensitivity method: its time, and the rank correlation of its scores with the
-    ablation.
-    """
+    """A sensitivity method: its time, and how its ranks agree with the ablation's."""
 
     name: str
     seconds: float
     samples: int  # batches or probes that were used
-    agreement: dict[str, float] = Field(
-        default={}, description="format → rank correlation with the ablation over the layers"
-    )
+    agreement: dict[str, float] = {}  # format → rank correlation with the ablation over the layers
 
 
 class Sensitivity(TableRecord):
@@ -75,7 +66,7 @@ class Sensitivity(TableRecord):
     machine: str
     unit: Unit
     formats: tuple[str, ...]
-    method: str = Field(description="the method that `predicted` reads")
+    method: str  # the method that `predicted` reads
     examples: int
     rows: tuple[LayerSensitivity, ...]
     methods: tuple[Method, ...] = ()
@@ -147,11 +138,8 @@ def _number(estimate: Estimate | None) -> str:
     """An estimate with two digits and its standard error."""
     if estimate is None:
         return ""
-    return (
-        f"{estimate.value:.2g}"
-        if estimate.error is None
-        else f"{estimate.value:.2g} ± {estimate.error:.1g}"
-    )
+    error = "" if estimate.error is None else f" ± {estimate.error:.1g}"
+    return f"{estimate.value:.2g}{error}"
 
 
 def _method_text(method: Method) -> str:
@@ -164,9 +152,7 @@ Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 class LayerImportance(Record):
-    """One layer: a value per output channel and, if estimated from several batches, its standard
-    error.
-    """
+    """One layer: a value per output channel and, of several batches, its standard error."""
 
     layer: str
     kind: str
@@ -176,18 +162,6 @@ class LayerImportance(Record):
     is_answer: bool = False  # its channels are the model's output, which cannot be pruned
     note: str | None = None  # why a layer has no values, or keeps all channels
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if self.values and len(self.values) != self.channels:
-            raise ValueError(
-                f"'{self.layer}' has {self.channels} channels and {len(self.values)} values"
-            )
-        if self.errors and len(self.errors) != len(self.values):
-            raise ValueError(
-                f"'{self.layer}' has {len(self.values)} values and {len(self.errors)} errors"
-            )
-        return self
-
     @property
     def mean(self) -> float:
         """The mean over the channels, by which values are divided to compare layers."""
@@ -195,9 +169,7 @@ class LayerImportance(Record):
 
     @cached_property
     def normalised(self) -> Floats:
-        """The values divided by their mean, in the fp32 precision that the front end receives; all
-        1 if every value is 0.
-        """
+        """The values over their mean, in the page's fp32; all 1 if every value is 0."""
         if not self.mean:
             return numpy.ones(len(self.values))
         return (numpy.asarray(self.values) / self.mean).astype(numpy.float32).astype(numpy.float64)
@@ -284,11 +256,9 @@ class Importance(TableRecord):
 
     def ratios(self, kept: Mapping[str, int]) -> dict[str, float]:
         """The ratio of each layer that loses channels, as an option of the step `prune`."""
-        lost = {
-            layer: (self[layer].channels - count, self[layer].channels)
-            for layer, count in kept.items()
-        }
-        return {layer: gone / channels for layer, (gone, channels) in lost.items() if gone}
+        all_of = {layer: self[layer].channels for layer in kept}
+        lost = {layer: (all_of[layer] - count) / all_of[layer] for layer, count in kept.items()}
+        return {layer: ratio for layer, ratio in lost.items() if ratio}
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -309,10 +279,8 @@ class Importance(TableRecord):
         """The workload, the machine, the method and the number of examples, in a line."""
         on = f" · {counted(self.examples, 'example')}" if self.examples else ""
         stopped = " · stopped early" if self.is_interrupted else ""
-        return (
-            f"{self.workload} on {self.machine} · importance of channels by "
-            f"{self.method}{on}{stopped}"
-        )
+        method = f"importance of channels by {self.method}"
+        return f"{self.workload} on {self.machine} · {method}{on}{stopped}"
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -325,11 +293,8 @@ class Importance(TableRecord):
         return without_empty(rows)
 
     def __repr__(self) -> str:
-        layers = counted(len(self.rows), "layer")
-        return (
-            f"Importance({self.workload}: {counted(self.channels, 'channel')} of {layers} by "
-            f"{self.method})"
-        )
+        layers, channels = counted(len(self.rows), "layer"), counted(self.channels, "channel")
+        return f"Importance({self.workload}: {channels} of {layers} by {self.method})"
 
 
 def _readable_importance(row: LayerImportance) -> dict[str, str]:

@@ -23,9 +23,7 @@ def counted(count: int, word: str) -> str:
 
 
 def readable_share(share: float | None) -> str:
-    """0.5 → '50%', 0.001 → '0.1%': with the fewest decimals that keep the share and its complement
-    within 10%.
-    """
+    """0.001 → '0.1%': the fewest decimals that keep a share and its complement within 10%."""
     if share is None:
         return "–"
     percent = 100 * share
@@ -55,7 +53,7 @@ def readable_ms(value: float | None) -> str:
 
 def readable_rate(number: float | None) -> str:
     """1234.5 → '1,234'; small numbers keep three digits."""
-    return shown(number, "{:,.0f}" if number is not None and number >= 100 else "{:.3g}")
+    return or_dash(number, "{:,.0f}" if number is not None and number >= 100 else "{:.3g}")
 
 
 def readable_ratio(value: float | None, like: float | None = None) -> str:
@@ -73,9 +71,14 @@ def readable_range(ends: tuple[float, float] | None) -> str:
     return "–" if ends is None else f"{ends[0]:.3g}–{ends[1]:.3g}"
 
 
-def shown(value: float | None, form: str = "{:.3g}") -> str:
+def or_dash(value: float | None, form: str = "{:.3g}") -> str:
     """A figure as text; '–' where it is not known."""
     return "–" if value is None else form.format(value)
+
+
+def known(figures: dict[str, str]) -> dict[str, str]:
+    """The figures that are known, by their names."""
+    return {name: text for name, text in figures.items() if text not in ("", "–")}
 
 
 def without_empty(rows: list[Row]) -> list[Row]:
@@ -97,7 +100,7 @@ def text_table(table: list[Row], words: Collection[str], width: int | None = Non
     from rich.table import Table
 
     width = width or terminal_width()
-    plain = dict.fromkeys(("markup", "highlight", "emoji", "force_jupyter"), False)
+    plain: Any = dict.fromkeys(("markup", "highlight", "emoji", "force_jupyter"), False)
     console = Console(width=width, height=25, color_system=None, **plain)
     longest = {key: max(len(key), *(len(row.get(key, "")) for row in table)) for key in table[0]}
     least = {key: min(size, NARROWEST) if key in words else size for key, size in longest.items()}
@@ -108,7 +111,7 @@ def text_table(table: list[Row], words: Collection[str], width: int | None = Non
         grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         left = width - sum(least[key] + 2 for key in keys if key != first)
         for key in keys:
-            justify = "left" if key in words else "right"
+            justify: Any = "left" if key in words else "right"
             widest = min(longest[key], max(least[key], width // 2), left) if key == first else None
             grid.add_column(key, justify=justify, width=widest, no_wrap=key not in words)
         for row in table:

@@ -16,9 +16,7 @@ MAX_NAME = 60
 
 
 class TracedOperator(Record):
-    """An operator: its CPU time without (self) and with (total) the operators it called, and the
-    same on the device.
-    """
+    """An operator's CPU time without (self) and with (total) those it called; the device's too."""
 
     name: str
     calls: int
@@ -183,9 +181,7 @@ def _layer_of(kernel: TracedKernel) -> str:
 
 
 def _clipped(name: str) -> str:
-    """The name on one line, its middle cut out if it is long: kernel names of a family differ at
-    their ends.
-    """
+    """The name on a line, without its middle if it is long: kernels differ at their ends."""
     line = " ".join(name.split())
     end = MAX_NAME // 3
     return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - end - 1]}…{line[-end:]}"

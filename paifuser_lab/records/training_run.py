@@ -12,32 +12,27 @@ from pydantic import Field
 from .parallel import ParallelReport
 from .quality import readable_interval
 from .record import AboutWorkload, Record, TableRecord
-from .text import counted, html_table, readable_bytes, readable_rate, readable_share
+from .text import counted, html_table, known, or_dash, readable_bytes, readable_rate, readable_share
 
 if TYPE_CHECKING:
     import pandas
 
 
 class LayerTrainingFormat(Record):
-    """A layer's format in training: what it adds to the loss, and its ms forward and backward in
-    each format.
-    """
+    """A layer's format in training: what it adds to the loss, its ms in each format."""
 
     layer: str
     kind: str
     format: str = "fp32"
-    rises: dict[str, float] = Field(default={}, description="format → predicted rise of the loss")
-    ms: dict[str, float] = Field(default={}, description="format → ms of its calls in a step")
-    gradient_exponents: tuple[int, int] | None = Field(
-        default=None, description="powers of two between which its gradient lay"
-    )
+    rises: dict[str, float] = {}  # format → predicted rise of the loss
+    ms: dict[str, float] = {}  # format → ms of its calls in a step
+    # powers of two between which its gradient lay
+    gradient_exponents: tuple[int, int] | None = None
     note: str = ""
 
 
 class TrainingStepTime(Record):
-    """A whole step of training in one way: how many times faster than in fp32, timed in turn, and
-    what the way adds to the loss.
-    """
+    """A step of training in one way: how many times faster than fp32, and the loss it adds."""
 
     way: str
     ms: float
@@ -58,13 +53,13 @@ class TrainingFormats(TableRecord):
     workload: AboutWorkload
     machine: str
     budget: float = Field(ge=0)
-    loss: float = Field(description="in fp32, of the batches that were looked at")
+    loss: float  # in fp32, of the batches that were looked at
     way: str = ""
     default: str = "fp32"
     formats: dict[str, str] = {}
     predicted_rise: float = 0.0
     measured_rise: float | None = None
-    loss_scale: float = Field(default=1.0, description="at which no gradient overflows in fp16")
+    loss_scale: float = 1.0  # at which no gradient overflows in fp16
     steps: tuple[TrainingStepTime, ...] = ()
     rows: tuple[LayerTrainingFormat, ...] = ()
     notes: tuple[str, ...] = ()
@@ -86,20 +81,12 @@ class TrainingFormats(TableRecord):
     def table(self) -> list[dict[str, str]]:
         """A row per layer, as text."""
         names = list(dict.fromkeys(name for row in self.rows for name in row.ms))
+        lower = [name for name in names if name != "fp32"]
         return [
             {"layer": row.layer, "kind": row.kind, "format": row.format}
-            | {f"{name} ms": f"{row.ms[name]:.3g}" if name in row.ms else "–" for name in names}
-            | {
-                f"{name} loss": f"{row.rises[name]:+.1e}" if name in row.rises else "–"
-                for name in names
-                if name != "fp32"
-            }
-            | {
-                "gradient": "–"
-                if row.gradient_exponents is None
-                else "2^{} … 2^{}".format(*row.gradient_exponents),
-                "note": row.note,
-            }
+            | {f"{name} ms": or_dash(row.ms.get(name)) for name in names}
+            | {f"{name} loss": or_dash(row.rises.get(name), "{:+.1e}") for name in lower}
+            | {"gradient": _powers(row.gradient_exponents), "note": row.note}
             for row in self.rows
         ]
 
@@ -121,10 +108,12 @@ def _times(step: TrainingStepTime) -> str:
     return f"{step.ratio:.2f} × ({readable_interval(step.interval)})"
 
 
+def _powers(exponents: tuple[int, int] | None) -> str:
+    return "–" if exponents is None else "2^{} … 2^{}".format(*exponents)
+
+
 class CheckpointedBlock(Record):
-    """A block: the bytes that it keeps for the backward pass, those of its inputs, and the ms that
-    computing it again takes.
-    """
+    """A block: the bytes that it keeps, those of its inputs, the ms to compute it again."""
 
     block: str
     kept_bytes: int = Field(ge=0)
@@ -151,10 +140,8 @@ class CheckpointPlan(TableRecord):
     predicted_bytes: int
     measured_plain_bytes: int | None = None
     measured_bytes: int | None = None
-    step_ms: float = Field(default=0.0, description="of a step without checkpointing")
-    longer: float | None = Field(
-        default=None, description="times as long a step takes with it, timed in turn"
-    )
+    step_ms: float = 0.0  # of a step without checkpointing
+    longer: float | None = None  # times as long a step takes with it, timed in turn
     longer_interval: tuple[float, float] | None = None
     is_proven: bool = True
     blocks: tuple[CheckpointedBlock, ...] = ()
@@ -224,9 +211,7 @@ class TrainingEvent(Record):
 
 
 class GradientRange(Record):
-    """The gradient's sizes in one step: for each layer how many elements are zero, then how many
-    are in each bin.
-    """
+    """A gradient's sizes in a step: per layer how many elements are zero, then in each bin."""
 
     step: int = Field(ge=0)
     counts: tuple[tuple[int, ...], ...]
@@ -287,28 +272,23 @@ class TrainingRun(TableRecord):
     wait_ms: tuple[float, ...] = ()
     is_lower: tuple[bool, ...] = ()
     is_skipped: tuple[bool, ...] = ()
-    epoch_ends: tuple[int, ...] = Field(default=(), description="steps done at each epoch's end")
-    metrics: tuple[float, ...] = Field(
-        default=(), description="after each epoch, where it stops early on the metric"
-    )
-    steps: int = Field(default=0, ge=0, description="of the whole training, as it was planned")
-    layers: tuple[str, ...] = Field(default=(), description="those of `ranges`")
+    epoch_ends: tuple[int, ...] = ()  # steps done at each epoch's end
+    metrics: tuple[float, ...] = ()  # after each epoch, where it stops early on the metric
+    steps: int = Field(default=0, ge=0)  # of the whole training, as it was planned
+    layers: tuple[str, ...] = ()  # those of `ranges`
     ranges: tuple[GradientRange, ...] = ()
     events: tuple[TrainingEvent, ...] = ()
     examples: int = 0
     seconds: float = 0.0
-    peak_bytes: int | None = Field(
-        default=None, description="how far the process's memory rose; None if not"
-    )
+    peak_bytes: int | None = None  # how far the process's memory rose; None if not
     metric_name: str | None = None
     metric_before: float | None = None
     metric: float | None = None
-    began_at: int = Field(default=0, description="steps that an earlier run had done")
+    began_at: int = 0  # steps that an earlier run had done
     notes: tuple[str, ...] = ()
     is_running: bool = False
-    ranks: tuple[ParallelReport, ...] = Field(
-        default=(), description="what each process sent and waited for, where there were several"
-    )
+    # what each process sent and waited for, where there were several
+    ranks: tuple[ParallelReport, ...] = ()
 
     @property
     def precision(self) -> str:
@@ -358,19 +338,18 @@ class TrainingRun(TableRecord):
     @property
     def facts(self) -> dict[str, str]:
         """Figures of the whole training, as text."""
-        rate, wait = self.throughput_per_s, self.wait_share
         metric = "" if self.metric is None else f"{self.metric:.4f}"
         if metric and self.metric_before is not None:
             metric = f"{self.metric_before:.4f} → {metric}"
         facts = {
-            "examples a second": "" if rate is None else readable_rate(rate),
-            "waited for data": "" if wait is None else readable_share(wait),
-            "peak memory": "" if self.peak_bytes is None else readable_bytes(self.peak_bytes),
+            "examples a second": readable_rate(self.throughput_per_s),
+            "waited for data": readable_share(self.wait_share),
+            "peak memory": readable_bytes(self.peak_bytes),
             "skipped steps": str(sum(self.is_skipped) or ""),
             "layers without gradient": ", ".join(self.dead_layers),
             self.metric_name or "metric": metric,
         }
-        return {name: value for name, value in facts.items() if value}
+        return known(facts)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -392,22 +371,11 @@ class TrainingRun(TableRecord):
         """A row per step."""
         import pandas
 
-        columns = {
-            name: getattr(self, name)
-            for name in (
-                "losses",
-                "rates",
-                "scales",
-                "overflow_shares",
-                "underflow_shares",
-                "gradient_norms",
-                "step_ms",
-                "wait_ms",
-                "is_lower",
-                "is_skipped",
-            )
-        }
-        return pandas.DataFrame(columns).rename_axis("step")
+        columns = (
+            *("losses", "rates", "scales", "overflow_shares", "underflow_shares"),
+            *("gradient_norms", "step_ms", "wait_ms", "is_lower", "is_skipped"),
+        )
+        return pandas.DataFrame({name: getattr(self, name) for name in columns}).rename_axis("step")
 
     def table(self) -> list[dict[str, str]]:
         """A row per epoch, as text, the unfinished one included."""

@@ -408,18 +408,6 @@ def test_a_record_is_saved_and_loaded(folder):
     json.loads(path.read_text())
 
 
-def test_columns_that_do_not_fit_together_are_refused():
-    with pytest.raises(ValueError, match="timeline differ in length"):
-        MemorySnapshot(name="a", device=0, time_ms=(1.0,), reserved_bytes=())
-    with pytest.raises(ValueError, match="1 categories have 0 columns"):
-        MemorySnapshot(name="a", device=0, categories=("weights",))
-    with pytest.raises(ValueError, match="blocks differ in length"):
-        SnapshotMap(moment="now", time_ms=0, block_bytes=(3,))
-    with pytest.raises(ValueError, match="not listed"):
-        SnapshotMap(moment="now", time_ms=0, block_segment=(0,), block_offset_bytes=(0,),
-                    block_bytes=(3,), block_site=(0,), block_category=(0,))  # fmt: skip
-
-
 def test_the_frame_has_a_row_a_moment_and_a_column_a_category(folder):
     record = memory_snapshot(read(folder, recorded(13)))
     assert list(record.frame) == ["time_ms", "reserved_bytes", *record.categories]
