@@ -67,9 +67,7 @@ DRAWERS = {
 
 
 def figure(record: Record, *, dark: bool = False) -> Drawing:
-    """The matplotlib figure of a record; it displays itself in a notebook, and `savefig` writes SVG
-    or PNG.
-    """
+    """The figure of a record; it displays itself in a notebook, `savefig` writes SVG or PNG."""
     name = type(record).__name__
     if name not in DRAWERS:
         raise TypeError(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
-from matplotlib.gridspec import GridSpec
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
 from ..records import Comparison, Measurement, ResultRow, Results, TradeOff, readable_bytes
 from ..records.quality import readable_interval, sign
-from .sheet import visible
-from .style import Drawing, Theme, blank, end_label
+from .style import Drawing, Plot, Theme, blank, visible
 
 MAX_NAME = 90  # characters that fit over a bar
 
@@ -17,33 +12,23 @@ MAX_NAME = 90  # characters that fit over a bar
 def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
     """A bar per timed row, the baseline first; shorter is faster."""
     rows = [row for row in comparison.rows if row.latency_ms is not None]
-    drawing, axes, theme = blank(comparison.title, height=1.0 + 0.5 * len(rows), dark=dark)
+    axes = blank(comparison.title, height=1.0 + 0.5 * len(rows), dark=dark)
     for index, row in enumerate(rows):
-        colour = _colour(row, comparison, theme)
+        colour = _colour(row, comparison, axes.theme)
         latency = row.latency_ms or 0.0
         low, high = row.spread_ms or (latency, latency)
         axes.barh(index, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
         axes.plot([low, high], [index, index], color=colour, linewidth=2.5, solid_capstyle="round")
         axes.plot([latency], [index], marker="o", color=colour, markersize=5)
-        axes.annotate(
-            _short(row.name),
-            (0, index),
-            (1, 9),
-            textcoords="offset points",
-            color=theme.ink,
-            fontsize=8.5,
-            parse_math=False,
-        )
-        end_label(axes, theme, _label(row, comparison), (max(latency, high), index))
+        axes.note(_short(row.name), (0, index), (1, 9))
+        axes.end_label(_label(row, comparison), (max(latency, high), index))
     axes.set_yticks([])
     axes.set_ylim(len(rows) - 0.5, -0.8)
     axes.set_xlim(
         0, 1.5 * max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows)
     )
-    axes.set_xlabel(
-        "latency, ms (dot: median, line: middle half of the rounds)", color=theme.ink, fontsize=9
-    )
-    return drawing
+    axes.label(x="latency, ms (dot: median, line: middle half of the rounds)")
+    return axes.drawing
 
 
 def _short(name: str) -> str:
@@ -73,34 +58,21 @@ SIDES = (("latency_ms", "latency, ms"), ("size_bytes", "size of the weights"))
 
 def draw_trade_off(trade_off: TradeOff, *, dark: bool = False) -> Drawing:
     """Two plots of numbered variants, with their names below; up and left is better."""
-    drawing, axes, theme = blank(
-        trade_off.title, height=3.4 + 0.17 * len(trade_off.bargains), dark=dark
-    )
+    axes = blank(trade_off.title, height=3.4 + 0.17 * len(trade_off.bargains), dark=dark)
     axes.set_axis_off()
-    grid = GridSpec(2, 2, figure=drawing, height_ratios=[3.0, 0.17 * len(trade_off.bargains)])
+    grid = axes.drawing.add_gridspec(2, 2, height_ratios=[3.0, 0.17 * len(trade_off.bargains)])
     axes.set_subplotspec(grid[1, :])
     for index, (axis, label) in enumerate(SIDES):
-        side = drawing.add_subplot(grid[0, index], facecolor=theme.paper)
-        _draw_side(drawing, side, trade_off, axis, theme)
-        side.set_xlabel(label, color=theme.ink, fontsize=9)
-        if index == 0:
-            side.set_ylabel(trade_off.unit, color=theme.ink, fontsize=9)
+        side = axes.drawing.add_plot(grid[0, index])
+        _draw_side(side, trade_off, axis)
+        side.label(x=label, y="" if index else trade_off.unit)
     names = "\n".join(_numbered(number, row.name) for number, row in enumerate(trade_off.bargains))
-    axes.text(
-        0,
-        1,
-        names,
-        va="top",
-        color=theme.ink,
-        fontsize=8,
-        linespacing=1.35,
-        parse_math=False,
-        transform=axes.transAxes,
-    )
-    return drawing
+    axes.note(names, (0, 1), xycoords="axes fraction", va="top", size=8, linespacing=1.35)
+    return axes.drawing
 
 
-def _draw_side(drawing: Drawing, axes: Axes, trade_off: TradeOff, axis: str, theme: Theme) -> None:
+def _draw_side(axes: Plot, trade_off: TradeOff, axis: str) -> None:
+    theme = axes.theme
     best = trade_off.unbeaten(axis)
     axes.plot(
         [getattr(row, axis) for row in best],
@@ -111,37 +83,22 @@ def _draw_side(drawing: Drawing, axes: Axes, trade_off: TradeOff, axis: str, the
     )
     for number, row in enumerate(trade_off.bargains):
         position = getattr(row, axis), row.worth
-        (mark,) = axes.plot(
-            [position[0]],
-            [position[1]],
-            marker="o",
-            markersize=6,
-            color=theme.main if row in best else theme.faint,
-        )
-        drawing.add_tooltip(
-            mark,
+        tooltip = (
             f"{row.name}: {row.latency_ms:.3g} ms, {readable_bytes(row.size_bytes)}, "
-            f"{trade_off.unit} {row.worth:.4f}",
+            f"{trade_off.unit} {row.worth:.4f}"
         )
-        axes.annotate(
-            str(number), position, (5, 4), textcoords="offset points", color=theme.ink, fontsize=8.5
-        )
+        axes.mark(position, theme.main if row in best else theme.faint, tooltip=tooltip)
+        axes.note(str(number), position, (5, 4))
     axes.set_xlim(0, 1.15 * max(getattr(row, axis) for row in trade_off.bargains))
     axes.margins(y=0.15)
     if axis == "size_bytes":
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(round(value))))
+        axes.in_bytes(axes.xaxis)
         axes.locator_params(axis="x", nbins=4)
-    axes.tick_params(colors=theme.ink, labelsize=8.5, length=0)
-    axes.grid(color=theme.faint, alpha=0.2, linewidth=0.6)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(theme.faint)
+    axes.show_grid()
 
 
 def _numbered(number: int, name: str, most: int = 110) -> str:
-    """A name with its number, unless it starts with it; the end of a long recipe is kept, since it
-    distinguishes it.
-    """
+    """A name with its number, unless it has one; the end of a long recipe distinguishes it."""
     short = name if len(name) <= most else f"… {name[-most:]}"
     return short if name.startswith(f"{number}. ") else f"{number}. {short}"
 
@@ -153,20 +110,18 @@ ROW = 0.42  # inches
 def draw_results(results: Results, *, dark: bool = False) -> Drawing:
     """A bar per row above; below, the metric against the latency with the line of the best."""
     bars = ROW * (len(results.rows) + 1)
-    drawing, axes, theme = blank(results.title, height=bars + 3.2, dark=dark)
-    grid = GridSpec(2, 1, figure=drawing, height_ratios=[bars, 3.0])
+    axes = blank(results.title, height=bars + 3.2, dark=dark)
+    grid = axes.drawing.add_gridspec(2, 1, height_ratios=[bars, 3.0])
     axes.set_subplotspec(grid[0, 0])
-    _draw_bars(axes, results, theme)
+    _draw_bars(axes, results)
     if any(row.is_within_limit for row in results.measured):
-        _draw_scatter(
-            drawing, drawing.add_subplot(grid[1, 0], facecolor=theme.paper), results, theme
-        )
-    return drawing
+        _draw_scatter(axes.drawing.add_plot(grid[1, 0]), results)
+    return axes.drawing
 
 
-def _draw_bars(axes: Axes, results: Results, theme: Theme) -> None:
+def _draw_bars(axes: Plot, results: Results) -> None:
     for index, row in enumerate(results.rows):
-        latency, colour = row.latency_ms or 0.0, _result_colour(row, theme)
+        latency, colour = row.latency_ms or 0.0, _result_colour(row, axes.theme)
         is_untold = row.verdict.tone in ("even", "untold") and row.number > 0
         axes.barh(
             index,
@@ -179,34 +134,28 @@ def _draw_bars(axes: Axes, results: Results, theme: Theme) -> None:
             linewidth=0,
         )
         if row.likely_ms is not None:
-            axes.plot(row.likely_ms, [index, index], color=theme.ink, linewidth=1.6)
+            axes.plot(row.likely_ms, [index, index], color=axes.theme.ink, linewidth=1.6)
         name = visible(f"{row.number}. {results.short_label(row)}")
-        axes.annotate(
-            name if len(name) <= MAX_RESULT else f"{name[: MAX_RESULT - 1]}…",
-            (0, index),
-            (1, 8),
-            textcoords="offset points",
-            color=theme.ink,
-            fontsize=8.5,
-            parse_math=False,
+        axes.note(
+            name if len(name) <= MAX_RESULT else f"{name[: MAX_RESULT - 1]}…", (0, index), (1, 8)
         )
         end = max(latency, *(row.likely_ms or (0.0,)))
-        end_label(axes, theme, _words(row), (end, index))
+        axes.end_label(_words(row), (end, index))
     axes.set_yticks([])
     axes.set_ylim(len(results.rows) - 0.5, -0.8)
     ends = [max(row.latency_ms or 0.0, *(row.likely_ms or (0.0,))) for row in results.rows]
     axes.set_xlim(0, 2.0 * max([*ends, 1e-6]))
-    axes.set_xlabel("latency, ms (line: likely range)", color=theme.ink, fontsize=9)
+    axes.label(x="latency, ms (line: likely range)")
 
 
-def _draw_scatter(drawing: Drawing, axes: Axes, results: Results, theme: Theme) -> None:
+def _draw_scatter(axes: Plot, results: Results) -> None:
     known = {row.number: results.worth(row) for row in results.measured}
     worth = {number: value for number, value in known.items() if value is not None}
     best = [results[number] for number in results.frontier]
     axes.plot(
         [row.latency_ms or 0.0 for row in best],
         [worth[row.number] for row in best],
-        color=theme.faint,
+        color=axes.theme.faint,
         linewidth=1.2,
         drawstyle="steps-post",
     )
@@ -214,36 +163,22 @@ def _draw_scatter(drawing: Drawing, axes: Axes, results: Results, theme: Theme) 
         if not row.is_within_limit or row.number not in worth:  # refused, or without a metric
             continue
         place = row.latency_ms or 0.0, worth[row.number]
-        is_filled = row.verdict.tone in ("good", "bad")
-        (mark,) = axes.plot(
-            [place[0]],
-            [place[1]],
-            marker="o",
+        axes.mark(
+            place,
+            _result_colour(row, axes.theme),
+            tooltip=f"{row.number}. {row.label}: {row.verdict.sentence}",
+            is_hollow=row.verdict.tone not in ("good", "bad"),
             markersize=8 if row.number == results.current else 6,
-            color=_result_colour(row, theme),
-            markerfacecolor=None if is_filled else "none",
         )
-        drawing.add_tooltip(mark, f"{row.number}. {row.label}: {row.verdict.sentence}")
-        axes.annotate(
-            str(row.number), place, (5, 4), textcoords="offset points",
-            color=theme.ink, fontsize=8.5,
-        )  # fmt: skip
+        axes.note(str(row.number), place, (5, 4))
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.powers(axes.xaxis)
     axes.margins(x=0.1, y=0.2)
-    axes.set_xlabel(
-        "latency, ms (line: nothing tried is both faster and more accurate)",
-        color=theme.ink,
-        fontsize=9,
+    axes.label(
+        x="latency, ms (line: nothing tried is both faster and more accurate)",
+        y=results.trade_off.unit,
     )
-    axes.set_ylabel(results.trade_off.unit, color=theme.ink, fontsize=9)
-    axes.tick_params(colors=theme.ink, labelsize=8.5, length=0)
-    axes.grid(color=theme.faint, alpha=0.2, linewidth=0.6)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(theme.faint)
+    axes.show_grid()
 
 
 def _result_colour(row: ResultRow, theme: Theme) -> str:

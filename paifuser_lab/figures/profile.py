@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..records import LayerPair, LayerProfile, Profile, SideBySide
 from .sheet import BOUNDS, LINE, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
@@ -17,9 +17,7 @@ MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # right ends of columns; left of 
 
 
 class Part(NamedTuple):
-    """A part of the model: a layer with its children, or a container's own operators; `ms` by what
-    binds them.
-    """
+    """A layer with its children, or a container's own operators; `ms` by what binds them."""
 
     layer: str
     is_whole: bool
@@ -128,9 +126,8 @@ def _draw_part(
         ms = part.ms.get(bound, 0.0)
         if ms > 0:
             piece = ms / part.total_ms * (width - gap)
-            sheet.bar(
-                x, y, piece, 0.24, bound, f"{text}\n{ms:.4g} ms bound by {bound or 'nothing known'}"
-            )
+            bound_text = f"{ms:.4g} ms bound by {bound or 'nothing known'}"
+            sheet.bar(x, y, piece, 0.24, bound, f"{text}\n{bound_text}")
             x += piece
 
 
@@ -145,26 +142,23 @@ def _label(sheet: Sheet, x: float, y: float, layer: str, width: float) -> None:
 
 def _draw_legend(sheet: Sheet, profile: Profile, y: float) -> None:
     """Draw the legend of colours with the share of time of each bound."""
-    by_bound, soft = _by_bound(profile), sheet.theme.soft
-    x = MARGIN + sheet.width_of(sheet.write(MARGIN, y, "bound by", size=SMALL, colour=soft)) + 0.12
+    by_bound = _by_bound(profile)
+    x = MARGIN + sheet.width_of(sheet.hint(MARGIN, y, "bound by")) + 0.12
     for bound in BOUNDS:
         sheet.bar(x, y, 0.22, 0.12, bound)
         share = by_bound.get(bound, 0.0) / (profile.total_ms or 1.0)
         mark = sheet.write(x + 0.28, y, f"{bound} {share:.0%}", size=SMALL)
         x += 0.28 + sheet.width_of(mark) + 0.2
-    sheet.write(
-        WIDTH - MARGIN, y, "above: front to back, as it runs", size=SMALL, side="right", colour=soft
-    )
+    sheet.hint(WIDTH - MARGIN, y, "above: front to back, as it runs", side="right")
 
 
 def _draw_head(sheet: Sheet, y: float) -> None:
-    soft = sheet.theme.soft
-    sheet.write(MARGIN, y, "costliest layers", size=SMALL, colour=soft)
-    sheet.write(BARS[0], y, "self time; line: middle half", size=SMALL, colour=soft)
-    sheet.write(MS, y, "ms", size=SMALL, colour=soft, side="right")
-    sheet.write(SHARE, y, "share", size=SMALL, colour=soft, side="right")
-    sheet.write(BOUND, y, "bound by", size=SMALL, colour=soft)
-    sheet.write(ROOF, y, "of roof", size=SMALL, colour=soft, side="right")
+    sheet.hint(MARGIN, y, "costliest layers")
+    sheet.hint(BARS[0], y, "self time; line: middle half")
+    sheet.hint(MS, y, "ms", side="right")
+    sheet.hint(SHARE, y, "share", side="right")
+    sheet.hint(BOUND, y, "bound by")
+    sheet.hint(ROOF, y, "of roof", side="right")
     sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
 
 
@@ -201,9 +195,7 @@ BEFORE, AFTER, CHANGE = 5.4, 6.1, 6.9  # where columns end
 
 
 def draw_pair(pair: SideBySide, *, dark: bool = False) -> Drawing:
-    """A row per layer with its time before (ring) and after (dot); above them the predicted saving,
-    if any.
-    """
+    """A row per layer: before (ring) and after (dot); above them the predicted saving."""
     rows = [row for row in pair.largest if row.saved_ms][:MAX_LAYERS]
     left = [row for row in pair.rows if row not in rows]
     start = 0.5 + (LINE if pair.promise else 0.0)
@@ -220,7 +212,7 @@ def draw_pair(pair: SideBySide, *, dark: bool = False) -> Drawing:
 
 
 def pair_tooltip(row: LayerPair, pair: SideBySide) -> str:
-    """The pair_tooltip of a layer in both models."""
+    """The tooltip of a layer in both models."""
     kinds = " → ".join(dict.fromkeys(kind for kind in (row.kind_before, row.kind_after) if kind))
     took = " → ".join(
         "not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms)
@@ -229,56 +221,39 @@ def pair_tooltip(row: LayerPair, pair: SideBySide) -> str:
 
 
 def _draw_pair_head(sheet: Sheet, y: float) -> None:
-    soft = sheet.theme.soft
-    sheet.write(MARGIN, y, "largest changes", size=SMALL, colour=soft)
-    sheet.write(PAIR_BARS[0], y, "self time: ring before, dot after", size=SMALL, colour=soft)
+    sheet.hint(MARGIN, y, "largest changes")
+    sheet.hint(PAIR_BARS[0], y, "self time: ring before, dot after")
     for x, name in ((BEFORE, "before ms"), (AFTER, "after ms"), (CHANGE, "change ms")):
-        sheet.write(x, y, name, size=SMALL, colour=soft, side="right")
+        sheet.hint(x, y, name, side="right")
     sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
 
 
 def _draw_pair(sheet: Sheet, row: LayerPair, pair: SideBySide, y: float, *, widest: float) -> None:
-    theme, scale, places = (
-        sheet.theme,
-        (PAIR_BARS[1] - PAIR_BARS[0]) / (widest or 1.0),
-        decimals(widest),
-    )
+    theme, places = sheet.theme, decimals(widest)
+    scale = (PAIR_BARS[1] - PAIR_BARS[0]) / (widest or 1.0)
     colour = theme.good if row.saved_ms > 0 else theme.bad
     before, after = (PAIR_BARS[0] + (ms or 0.0) * scale for ms in (row.before_ms, row.after_ms))
     sheet.fit(MARGIN, y, row.layer or f"{pair.before} (itself)", NAMES - MARGIN)
-    marks = sheet.axes.plot(
-        (before, after), (y, y), color=colour, linewidth=2.6, alpha=0.55, solid_capstyle="round"
-    )
+    look: dict[str, Any] = {"linewidth": 2.6, "alpha": 0.55, "solid_capstyle": "round"}
+    (line,) = sheet.axes.plot((before, after), (y, y), color=colour, **look)
+    text = pair_tooltip(row, pair)
+    sheet.axes.tooltip(line, text)
+    dot: dict[str, Any] = {"tooltip": text, "markeredgewidth": 1.4}
     if row.before_ms is not None:
-        marks += sheet.axes.plot(
-            [before],
-            [y],
-            marker="o",
-            markersize=6,
-            markerfacecolor=theme.paper,
-            color=colour,
-            markeredgewidth=1.4,
-        )
+        sheet.axes.mark((before, y), colour, markerfacecolor=theme.paper, **dot)
     if row.after_ms is not None:
-        marks += sheet.axes.plot(
-            [after], [y], marker="o", markersize=6, color=colour, markeredgewidth=1.4
-        )
-    for mark in marks:
-        sheet.drawing.add_tooltip(mark, pair_tooltip(row, pair))
+        sheet.axes.mark((after, y), colour, **dot)
     for x, ms in ((BEFORE, row.before_ms), (AFTER, row.after_ms)):
         sheet.write(x, y, "–" if ms is None else f"{ms:.{places}f}", side="right")
-    sheet.write(
-        CHANGE, y, _change(row.saved_ms, places), side="right", colour=colour, weight="bold"
-    )
+    change = _change(row.saved_ms, places)
+    sheet.write(CHANGE, y, change, side="right", colour=colour, weight="bold")
 
 
 def _draw_pair_rest(sheet: Sheet, left: list[LayerPair], y: float, *, places: int) -> None:
     soft = sheet.theme.soft
     sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
-    before, after = (
-        sum(ms or 0.0 for ms in times)
-        for times in zip(*((r.before_ms, r.after_ms) for r in left), strict=True)
-    )
+    before = sum(row.before_ms or 0.0 for row in left)
+    after = sum(row.after_ms or 0.0 for row in left)
     for x, text in (
         (BEFORE, f"{before:.{places}f}"),
         (AFTER, f"{after:.{places}f}"),
