@@ -38,9 +38,7 @@ MAX_PREFIX = 40  # characters of a file's name that its temporary file's name st
 
 
 def cache_folder(*parts: str) -> Path:
-    """The folder of measurements and trained weights kept between runs: PAIFUSER_CACHE, or the
-    user's cache folder.
-    """
+    """Measurements and weights kept between runs: PAIFUSER_CACHE, or the user's cache folder."""
     root = os.environ.get("PAIFUSER_CACHE")
     folder = Path(root) if root else platformdirs.user_cache_path(APP)
     folder = folder.joinpath(*parts)
@@ -49,18 +47,14 @@ def cache_folder(*parts: str) -> Path:
 
 
 def cache_file(kind: str, *key: object) -> Path:
-    """The cache file of a result whose key is everything that it depends on: machine, number of
-    threads, versions …
-    """
+    """The cache file of a result by all that it depends on: machine, threads, versions …"""
     digest = hashlib.sha256("|".join(map(str, key)).encode()).hexdigest()
     return cache_folder() / f"{kind}-{digest[:16]}.json"
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary file beside `path` that replaces it if the block succeeds and is deleted if
-    the block raises.
-    """
+    """A temporary file that replaces `path` if the block succeeds, and is deleted if it raises."""
     path = checked_path(path)
     temporary = path.with_name(f".{path.name[:MAX_PREFIX]}.{secrets.token_hex(4)}")
     try:
@@ -83,9 +77,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A folder beside the target, so that files are moved by renaming; it is locked while it is
-    written.
-    """
+    """A folder beside the target, from which files are renamed; locked while it is written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _clear(folder)
     stage, lock = _create_stage(folder)
@@ -126,9 +118,7 @@ def _prefix(folder: Path) -> str:
 
 
 def _create_stage(folder: Path) -> tuple[Path, int | None]:
-    """A new folder and its lock; created again if another save removed it as a leftover before it
-    was locked.
-    """
+    """A new folder and its lock; again if another save removed it before it was locked."""
     while True:
         stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
         with suppress(BlockingIOError):
@@ -139,9 +129,7 @@ def _create_stage(folder: Path) -> tuple[Path, int | None]:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what killed saves of this folder left; the system releases their locks, but not those
-    of running saves.
-    """
+    """Remove what killed saves of this folder left; running ones hold their locks."""
     for leftover in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
         with suppress(BlockingIOError):
             if (lock := _lock(leftover)) is not None:
@@ -150,9 +138,7 @@ def _clear(folder: Path) -> None:
 
 
 def _lock(stage: Path) -> int | None:
-    """Lock a folder, or raise BlockingIOError if another process has locked it; None if there are
-    no such locks.
-    """
+    """Lock a folder; BlockingIOError if another process has; None if there are no such locks."""
     if fcntl is None:
         return None
     try:
@@ -175,9 +161,7 @@ def _unlock(lock: int | None) -> None:
 
 
 def check_space(folder: Path) -> None:
-    """Raise OSError where the disk of a folder is full, which writers of other libraries report as
-    errors of their own.
-    """
+    """Raise OSError where a disk is full, which other libraries report as errors of their own."""
     if shutil.disk_usage(folder).free < LEAST_SPACE:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -194,9 +178,7 @@ def cannot_write(what: str, error: OSError) -> FileError:
 
 
 def checked_path(path: str | Path) -> Path:
-    """The path; raises for a name that no file can have: one with a lone surrogate or a zero
-    byte.
-    """
+    """The path; raises for a name that no file can have: a lone surrogate or a zero byte."""
     if not is_encodable(str(path)) or "\0" in str(path):
         raise FileError(
             f"{str(path)!r} holds a character that no file's name can have; choose another name."
@@ -261,9 +243,7 @@ def check_size(path: Path, *, limit_bytes: int = 64 << 20) -> None:
 
 
 def size_of(path: Path) -> int:
-    """The size of a file in bytes; raises for pipes and devices, since reading them may never
-    end.
-    """
+    """The size of a file in bytes; raises for pipes and devices, whose end may never come."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder; give a file.")
@@ -282,9 +262,7 @@ def sha256(path: Path) -> str:
 
 
 def asset(name: str) -> Path:
-    """The path of `widgets/…`, `kernels/…`, `runners/…` or `notebooks/…` in the installed wheel
-    or in the checkout.
-    """
+    """`widgets/…`, `kernels/…`, `runners/…` or `notebooks/…`, in the wheel or the checkout."""
     candidates = (PACKAGE / "_sources" / name, PACKAGE.parent / name)
     for path in candidates:
         if path.exists():

@@ -103,9 +103,7 @@ class _CellBar:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Progress]:
-    """Show the progress of `what` as a bar, as lines or not at all, depending on where it runs;
-    `total` is None where nobody knows it.
-    """
+    """Show how far `what` is, as a bar, lines or nothing; `total` is None where unknown."""
     style = _style()
     if style != "bar":
         yield _Silent() if style == "none" else _Lines(what, total)

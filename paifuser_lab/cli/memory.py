@@ -90,7 +90,7 @@ def _show_snapshot(
 
 def _report(record: MemorySnapshot, html: Path) -> None:
     from .._files import write_text
-    from ..figures.snapshot_page import snapshot_report
+    from ..figures.page import snapshot_report
 
     typer.echo(str(record))
     write_text(html, snapshot_report(record))

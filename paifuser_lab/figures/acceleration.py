@@ -5,12 +5,12 @@ on or off.
 from __future__ import annotations
 
 import math
-import textwrap
+from typing import Any
 
 from ..records import AccelerationStatus, SwitchStatus
 from ..records.quality import readable_interval
-from .sheet import MARGIN, SMALL, WIDTH, Sheet, visible
-from .style import Drawing
+from .sheet import MARGIN, SMALL, WIDTH, Sheet
+from .style import Drawing, wrapped
 
 ROW, LINE = 0.46, 0.145
 BAR_HEIGHT = 0.17
@@ -64,44 +64,23 @@ def _draw_axis(sheet: Sheet, ends: tuple[float, float], bottom: float) -> None:
 
 def _draw_row(sheet: Sheet, row: SwitchStatus, ends: tuple[float, float], y: float) -> None:
     theme = sheet.theme
-    colour = {"on": theme.good, "taken back": theme.bad, "judging": theme.main}.get(
-        row.state, theme.soft
-    )
+    colours = {"on": theme.good, "taken back": theme.bad, "judging": theme.main}
+    colour = colours.get(row.state, theme.soft)
     sheet.line((MARGIN, WIDTH - MARGIN), y - ROW / 2, theme.faint, width=0.4)
-    sheet.axes.plot(
-        [MARK_X],
-        [y],
-        marker=MARKERS[row.state],
-        markersize=6,
-        markeredgewidth=1.6,
-        color=colour,
-        markerfacecolor="none" if row.state == "waiting" else colour,
-        linestyle="none",
-    )
+    look: dict[str, Any] = {"marker": MARKERS[row.state], "markeredgewidth": 1.6}
+    sheet.axes.mark((MARK_X, y), colour, is_hollow=row.state == "waiting", **look)
     sheet.fit(NAME_X, y - LINE / 2, row.name, NAME_WIDTH)
     sheet.write(NAME_X, y + LINE / 2, row.state, size=SMALL, colour=colour)
     if row.ratio is not None and row.interval is not None:
-        _draw_speedup(sheet, row.ratio, row.interval, ends, y, colour)
-    lines = textwrap.wrap(
-        visible(row.why), REASON_CHARACTERS, max_lines=REASON_LINES, placeholder=" …"
-    )
+        one, end = _place(1.0, ends), _place(row.ratio, ends)
+        spread = [_place(value, ends) for value in row.interval]
+        bar: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 0}
+        sheet.axes.barh(y, end - one, left=one, height=BAR_HEIGHT, **bar)
+        sheet.line((spread[0], spread[1]), y, colour, 2.4)
+        sheet.axes.mark((end, y), colour, marker="|", markersize=9, markeredgewidth=1.6)
+        text = f"{row.ratio:.2f} × ({readable_interval(row.interval)})"
+        sheet.write(NUMBER_X, y, text, size=SMALL)
+    lines = wrapped(row.why, REASON_CHARACTERS, REASON_LINES) if row.why else []
     for index, line in enumerate(lines):
         height = y + LINE * (index - (len(lines) - 1) / 2)
         sheet.fit(REASON_X, height, line, WIDTH - MARGIN - REASON_X, size=SMALL)
-
-
-def _draw_speedup(
-    sheet: Sheet,
-    ratio: float,
-    interval: tuple[float, float],
-    ends: tuple[float, float],
-    y: float,
-    colour: str,
-) -> None:
-    one, end = _place(1.0, ends), _place(ratio, ends)
-    low, high = (_place(value, ends) for value in interval)
-    text = f"{ratio:.2f} × ({readable_interval(interval)})"
-    sheet.axes.barh(y, end - one, left=one, height=BAR_HEIGHT, color=colour, alpha=0.4, linewidth=0)
-    sheet.axes.plot((low, high), (y, y), color=colour, linewidth=2.4, solid_capstyle="butt")
-    sheet.axes.plot([end], [y], marker="|", markersize=9, markeredgewidth=1.6, color=colour)
-    sheet.write(NUMBER_X, y, text, size=SMALL)

@@ -4,28 +4,28 @@ formats and measured points.
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import Any
+
 from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
 
 from ..records import Allocation, AllocationPoint, readable_bytes
-from .sheet import visible
-from .style import Drawing, Theme, blank
+from .style import Drawing, Plot, blank, visible
 
 LINEAR_BELOW = 1e-4  # of the greatest loss: below it the scale is linear, through zero
 
 
 def draw(allocation: Allocation, *, dark: bool = False) -> Drawing:
-    """A line through the frontier, diamonds for uniform formats, and hollow marks for measured
-    points.
-    """
-    drawing, axes, theme = blank(visible(allocation.title), height=4.2, dark=dark)
-    _scale(axes, allocation, theme)
-    axes.plot(*_line(allocation), color=theme.main, linewidth=1.4, drawstyle="steps-post", zorder=2)
+    """The frontier as a line, diamonds for uniform formats, hollow marks for measured points."""
+    axes = blank(allocation.title, height=4.2, dark=dark)
+    _scale(axes, allocation)
+    xs, ys = zip(*(place_of(allocation, point) for point in allocation.points), strict=True)
+    look: dict[str, Any] = {"linewidth": 1.4, "drawstyle": "steps-post", "zorder": 2}
+    axes.plot(xs, ys, color=axes.theme.main, **look)
     for point in allocation.everything:
-        _draw_point(drawing, axes, allocation, point, theme)
-    _ring(axes, allocation, theme)
-    _legend(drawing, axes, allocation, theme)
-    return drawing
+        _draw_point(axes, allocation, point)
+    _ring(axes, allocation)
+    _legend(axes, allocation)
+    return axes.drawing
 
 
 def place_of(allocation: Allocation, point: AllocationPoint) -> tuple[float, float]:
@@ -47,61 +47,31 @@ def achieved_place(allocation: Allocation, point: AllocationPoint) -> tuple[floa
     ), achieved.loss
 
 
-def _line(allocation: Allocation) -> tuple[list[float], list[float]]:
-    positions = [place_of(allocation, point) for point in allocation.points]
-    return [x for x, _ in positions], [y for _, y in positions]
-
-
-def _draw_point(
-    drawing: Drawing, axes: Axes, allocation: Allocation, point: AllocationPoint, theme: Theme
-) -> None:
+def _draw_point(axes: Plot, allocation: Allocation, point: AllocationPoint) -> None:
+    theme = axes.theme
     x, y = place_of(allocation, point)
     is_uniform = point in allocation.uniform
-    colour = theme.soft if is_uniform else theme.main
-    (mark,) = axes.plot(
-        [x],
-        [y],
-        marker="D" if is_uniform else "o",
-        markersize=5,
-        color=colour,
-        linestyle="none",
-        zorder=3,
-    )
-    drawing.add_tooltip(mark, _tooltip(point))
+    colour, marker = (theme.soft, "D") if is_uniform else (theme.main, "o")
+    axes.mark((x, y), colour, tooltip=_tooltip(point), marker=marker, markersize=5, zorder=3)
     if is_uniform:
         is_right = x > sum(axes.get_xlim()) / 2  # so that the name stays within the drawing
-        axes.annotate(
+        axes.note(
             visible(point.name),
             (x, y),
-            (-6 if is_right else 6, 5),
-            textcoords="offset points",
-            ha="right" if is_right else "left",
-            color=theme.ink,
-            fontsize=8,
-            parse_math=False,
+            (6, 5),
+            to_left=is_right,
+            size=8,
         )
     if (measured := achieved_place(allocation, point)) is not None:
         axes.plot([x, measured[0]], [y, measured[1]], color=theme.faint, linewidth=0.7, zorder=1)
-        axes.plot(
-            [measured[0]],
-            [measured[1]],
-            marker="D" if is_uniform else "o",
-            markersize=6,
-            color=theme.bad,
-            markerfacecolor="none",
-            linestyle="none",
-            zorder=3,
-        )
+        axes.mark(measured, theme.bad, is_hollow=True, marker=marker, zorder=3)
 
 
 def _tooltip(point: AllocationPoint) -> str:
-    achieved = point.achieved
-    measured = (
-        ""
-        if achieved is None
-        else f"; achieved {achieved.latency_ms:.3g} ms"
-        + ("" if achieved.loss is None else f", loss {achieved.loss:.2g}")
-    )
+    measured = ""
+    if (achieved := point.achieved) is not None:
+        loss = "" if achieved.loss is None else f", loss {achieved.loss:.2g}"
+        measured = f"; achieved {achieved.latency_ms:.3g} ms{loss}"
     size = readable_bytes(point.size_bytes)
     return (
         f"{point.name}: {point.words} · {point.latency_ms:.3g} ms, {size}, loss {point.loss:.2g} ± "
@@ -109,30 +79,20 @@ def _tooltip(point: AllocationPoint) -> str:
     )
 
 
-def _ring(axes: Axes, allocation: Allocation, theme: Theme) -> None:
+def _ring(axes: Plot, allocation: Allocation) -> None:
     """Mark the chosen point and the limits."""
-    x, y = place_of(allocation, allocation.best)
-    axes.plot(
-        [x],
-        [y],
-        marker="o",
-        markersize=12,
-        color=theme.good,
-        markerfacecolor="none",
-        markeredgewidth=2,
-        linestyle="none",
-    )
-    axes.annotate(
-        "chosen", (x, y), (-4, 11), textcoords="offset points", color=theme.good, fontsize=9
-    )
+    place = place_of(allocation, allocation.best)
+    axes.ring(place, 12)
+    axes.note("chosen", place, (-4, 11), color=axes.theme.good, size=9)
     low, high = axes.get_xlim()
     if (limit := allocation.limits.get(allocation.axis)) is not None and low <= limit <= high:
-        axes.axvline(limit, color=theme.faint, linewidth=1, linestyle=(0, (4, 3)))
+        axes.dashed(x=limit)
     if (limit := allocation.limits.get("loss")) is not None:
-        axes.axhline(limit, color=theme.faint, linewidth=1, linestyle=(0, (4, 3)))
+        axes.dashed(y=limit)
 
 
-def _legend(drawing: Drawing, axes: Axes, allocation: Allocation, theme: Theme) -> None:
+def _legend(axes: Plot, allocation: Allocation) -> None:
+    theme = axes.theme
     words = [
         ("o", theme.main, theme.main, "frontier, predicted"),
         ("D", theme.soft, theme.soft, "one format for all"),
@@ -145,7 +105,7 @@ def _legend(drawing: Drawing, axes: Axes, allocation: Allocation, theme: Theme) 
         )[0]
         for shape, colour, face, text in words
     ]
-    drawing.legend(
+    axes.drawing.legend(
         handles=marks,
         loc="outside lower right",
         ncols=3,
@@ -155,10 +115,8 @@ def _legend(drawing: Drawing, axes: Axes, allocation: Allocation, theme: Theme) 
     )
 
 
-def _scale(axes: Axes, allocation: Allocation, theme: Theme) -> None:
-    """Set scales: losses by powers of ten, linear around zero, since a measured loss may be
-    below it.
-    """
+def _scale(axes: Plot, allocation: Allocation) -> None:
+    """Losses by powers of ten, linear around zero, since a measured loss may be below it."""
     positions = [place_of(allocation, point) for point in allocation.everything]
     positions += [
         position
@@ -176,13 +134,9 @@ def _scale(axes: Axes, allocation: Allocation, theme: Theme) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.1g}"))
     axes.xaxis.set_major_locator(MaxNLocator(7))
     if allocation.axis == "size_bytes":
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(round(value))))
-    axes.set_xlabel(
-        "predicted latency, ms" if allocation.axis == "latency_ms" else "size",
-        color=theme.ink,
-        fontsize=9,
+        axes.in_bytes(axes.xaxis)
+    axes.label(
+        x="predicted latency, ms" if allocation.axis == "latency_ms" else "size",
+        y="rise of the loss" if allocation.unit == "loss" else "error of the output",
     )
-    unit = "rise of the loss" if allocation.unit == "loss" else "error of the output"
-    axes.set_ylabel(unit, color=theme.ink, fontsize=9)
-    axes.tick_params(colors=theme.ink, labelsize=8.5, length=0)
-    axes.grid(color=theme.faint, alpha=0.2, linewidth=0.6)
+    axes.show_grid()

@@ -5,8 +5,7 @@ reason.
 from __future__ import annotations
 
 from textwrap import wrap
-
-from matplotlib.patches import Rectangle
+from typing import Any
 
 from ..records import Fusion, FusionMap
 from .sheet import MARGIN, SMALL, WIDTH, Sheet, decimals
@@ -28,53 +27,38 @@ def draw(fusion_map: FusionMap, *, dark: bool = False) -> Drawing:
     left_out = len(fusion_map.fusions) - len(sites)
     notes = [line for note in fusion_map.notes for line in wrap(note, NOTE)]
     below = TOP + SITE_HEIGHT * (len(sites) + bool(left_out))
-    sheet = Sheet(
-        f"{fusion_map.workload} on {fusion_map.machine}: {fusion_map.summary}",
-        height=below + LINE * len(notes),
-        dark=dark,
-    )
+    title = f"{fusion_map.workload} on {fusion_map.machine}: {fusion_map.summary}"
+    sheet = Sheet(title, height=below + LINE * len(notes), dark=dark)
     _draw_head(sheet)
-    longest = max(
-        (ms for site in sites for ms in (site.apart_ms, site.fused_ms) if ms), default=1.0
-    )
+    times = [ms for site in sites for ms in (site.apart_ms, site.fused_ms) if ms]
+    longest = max(times, default=1.0)
     for index, site in enumerate(sites):
         _draw_site(sheet, site, TOP + SITE_HEIGHT * index, longest)
     if left_out:
-        sheet.write(
-            MARGIN,
-            TOP + SITE_HEIGHT * len(sites),
-            f"{left_out} more left out",
-            colour=sheet.theme.soft,
-        )
+        sheet.hint(MARGIN, TOP + SITE_HEIGHT * len(sites), f"{left_out} more left out")
     for index, line in enumerate(notes):
-        sheet.write(MARGIN, below + LINE * index, line, size=SMALL, colour=sheet.theme.soft)
+        sheet.hint(MARGIN, below + LINE * index, line)
     return sheet.drawing
 
 
 def tooltip(fusion: Fusion) -> str:
     """The tooltip of fused or unfused layers."""
-    times = (
-        ""
-        if fusion.apart_ms is None or fusion.fused_ms is None
-        else f"\n{fusion.apart_ms:.4g} ms apart → {fusion.fused_ms:.4g} ms fused"
-    )
     runs = f" · {fusion.runs}" if fusion.runs else ""
-    return f"{' + '.join(fusion.layers)}\n{fusion.pattern}{runs}{times}" + (
-        f"\n{fusion.reason}" if fusion.reason else ""
-    )
+    lines = [" + ".join(fusion.layers), f"{fusion.pattern}{runs}"]
+    if fusion.apart_ms is not None and fusion.fused_ms is not None:
+        lines.append(f"{fusion.apart_ms:.4g} ms apart → {fusion.fused_ms:.4g} ms fused")
+    return "\n".join([*lines, *([fusion.reason] if fusion.reason else [])])
 
 
 def _draw_head(sheet: Sheet) -> None:
-    soft = sheet.theme.soft
-    sheet.write(MARGIN, 0.1, "places, in the order of the model", size=SMALL, colour=soft)
-    sheet.write(BARS[0], 0.1, "apart above, as one below", size=SMALL, colour=soft)
-    sheet.write(MS, 0.1, "ms apart → one", size=SMALL, side="right", colour=soft)
-    sheet.write(SPEED, 0.1, "times as fast", size=SMALL, side="right", colour=soft)
+    sheet.hint(MARGIN, 0.1, "places, in the order of the model")
+    sheet.hint(BARS[0], 0.1, "apart above, as one below")
+    sheet.hint(MS, 0.1, "ms apart → one", side="right")
+    sheet.hint(SPEED, 0.1, "times as fast", side="right")
     sheet.line((MARGIN, WIDTH - MARGIN), 0.22, sheet.theme.faint, 0.6)
 
 
 def _draw_site(sheet: Sheet, site: Fusion, y: float, longest: float) -> None:
-    theme = sheet.theme
     _write_end(sheet, y - 0.07, _names(site))
     _write_begin(sheet, y + 0.09, f"{site.pattern} · {site.runs}" if site.runs else site.pattern)
     _draw_bars(sheet, site, y, longest)
@@ -85,14 +69,8 @@ def _draw_site(sheet: Sheet, site: Fusion, y: float, longest: float) -> None:
     sheet.write(MS, y, f"{site.apart_ms:.{digits}f} → {site.fused_ms:.{digits}f}", side="right")
     speed = site.speedup or 1.0
     text = f"{speed:.2f} ×" + (" slower" if speed < 0.995 else "")
-    sheet.write(
-        SPEED,
-        y,
-        text,
-        side="right",
-        colour=_tone(site, theme),
-        weight="bold" if site.standing == "fused" else "normal",
-    )
+    weight = "bold" if site.standing == "fused" else "normal"
+    sheet.write(SPEED, y, text, side="right", colour=_tone(site, sheet.theme), weight=weight)
 
 
 def _write_end(sheet: Sheet, y: float, text: str) -> None:
@@ -121,16 +99,9 @@ def _draw_bars(sheet: Sheet, site: Fusion, y: float, longest: float) -> None:
             continue
         # a fusion that is not in effect is only outlined
         is_idle = site.standing != "fused" and colour != theme.faint
-        mark = Rectangle(
-            (BARS[0], top),
-            ms * scale,
-            BAR,
-            facecolor="none" if is_idle else colour,
-            edgecolor=colour,
-            linewidth=0.8,
-        )
-        sheet.axes.add_patch(mark)
-        sheet.drawing.add_tooltip(mark, tooltip(site))
+        face = "none" if is_idle else colour
+        look: dict[str, Any] = {"facecolor": face, "edgecolor": colour, "linewidth": 0.8}
+        sheet.axes.box((BARS[0], top), (ms * scale, BAR), tooltip=tooltip(site), **look)
 
 
 def _tone(site: Fusion, theme: Theme) -> str:
@@ -140,13 +111,7 @@ def _tone(site: Fusion, theme: Theme) -> str:
 
 
 def _names(site: Fusion) -> str:
-    """The first layer's path, and the others without the shared prefix: 'layer1.0.conv1 + bn1 +
-    relu'.
-    """
+    """The layers without the prefix of the first: 'layer1.0.conv1 + bn1 + relu'."""
     under, _, _ = site.place.rpartition(".")
-    return " + ".join(
-        [
-            site.place,
-            *(layer.removeprefix(f"{under}.") if under else layer for layer in site.layers[1:]),
-        ]
-    )
+    shared = f"{under}." if under else ""
+    return " + ".join([site.place, *(layer.removeprefix(shared) for layer in site.layers[1:])])

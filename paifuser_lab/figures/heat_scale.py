@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .style import DARK, Theme
+
 RAMP = (
     "#fff3ea",
     "#feddc6",
@@ -87,6 +89,17 @@ def cell_text(value: float) -> str:
     )
     plain = f"{float(plain):g}" if "e+02" in plain else plain.replace("e+0", "e").replace("e+", "e")
     return f"−{plain}" if value < 0 else plain
+
+
+def ramp_of(theme: Theme) -> tuple[str, ...]:
+    """The colours of the steps in a theme."""
+    return DARK_RAMP if theme is DARK else RAMP
+
+
+def ink_on(step: int, theme: Theme) -> str:
+    """The colour of a text on a step's colour; -1 is the paper."""
+    is_light = step <= 4 if theme is DARK else step >= 6
+    return theme.ink if step < 0 else "#ffffff" if is_light else "#111111"
 
 
 def _rounded(value: float, *, up: bool) -> float:

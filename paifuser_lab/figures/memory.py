@@ -1,19 +1,15 @@
-"""A call's memory over time, stacked by groups of layers, with the largest allocations at the peak
-below.
-"""
+"""A call's memory over time by groups of layers, and its buffers in one arena."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
 import numpy
-from matplotlib.axes import Axes
-from matplotlib.gridspec import GridSpec
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
-from ..records import Held, MemoryTimeline, readable_bytes
-from .sheet import visible, without_middle
-from .style import Drawing, Theme, blank, legend_beside
+from ..records import Held, MemoryPlan, MemoryTimeline, PackedBuffer, readable_bytes
+from .style import Drawing, Plot, blank, visible, without_middle
 
 GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
 HATCHES = {"weights": "", "activations": "////", "workspace": "...."}
@@ -23,16 +19,15 @@ MAX_TIMES = 2000  # more would be thinner than a line
 
 def draw(timeline: MemoryTimeline, *, dark: bool = False) -> Drawing:
     """Allocated memory over time above, the peak by layer below."""
-    drawing, top, theme = blank(timeline.title, height=5.2, dark=dark)
-    grid = GridSpec(2, 1, figure=drawing, height_ratios=(3, 2.4))
-    top.set_subplotspec(grid[0])
-    below = drawing.add_subplot(grid[1], facecolor=theme.paper)
-    _draw_time(top, timeline, theme)
-    _draw_peak(drawing, below, timeline, theme)
-    return drawing
+    axes = blank(timeline.title, height=5.2, dark=dark)
+    grid = axes.drawing.add_gridspec(2, 1, height_ratios=(3, 2.4))
+    axes.set_subplotspec(grid[0])
+    _draw_time(axes, timeline)
+    _draw_peak(axes.drawing.add_plot(grid[1]), timeline)
+    return axes.drawing
 
 
-def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
+def _draw_time(axes: Plot, timeline: MemoryTimeline) -> None:
     names, _ = timeline.groups
     events = _events_to_draw(timeline)
     times = [*(timeline.time_ms[event] for event in events), timeline.duration_ms]
@@ -48,46 +43,35 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
                 color=GROUPS[group],
                 alpha=0.78,
                 linewidth=0,
-                label=without_middle(visible(name or "the model itself"), 24),
+                label=_group_name(name),
             )
         lower = upper
     axes.set_xlim(0, timeline.duration_ms or 1.0)
     axes.set_ylim(0, 1.18 * max(timeline.peak_bytes, 1))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(int(value))))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel("ms into the call", color=theme.ink, fontsize=9)
-    axes.set_ylabel("alive beyond the weights", color=theme.ink, fontsize=9)
+    axes.in_bytes(axes.yaxis)
+    axes.label(x="ms into the call", y="alive beyond the weights")
     if events:
-        _mark_peak(axes, timeline, theme)
-        legend_beside(axes, theme)
+        _mark_peak(axes, timeline)
+        axes.legend_beside()
 
 
-def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
-    axes.plot(
-        [timeline.peak_ms] * 2,
-        [0, timeline.peak_bytes],
-        color=theme.ink,
-        linewidth=1,
-        linestyle=(0, (2, 3)),
-    )
-    axes.plot([timeline.peak_ms], [timeline.peak_bytes], marker="o", markersize=5, color=theme.ink)
+def _mark_peak(axes: Plot, timeline: MemoryTimeline) -> None:
+    place = timeline.peak_ms, timeline.peak_bytes
+    axes.vlines(place[0], 0, place[1], color=axes.theme.ink, linewidth=1, linestyle=(0, (2, 3)))
+    axes.mark(place, axes.theme.ink, markersize=5)
     is_late = timeline.peak_ms > timeline.duration_ms / 2
-    axes.annotate(
+    axes.note(
         f"peak {readable_bytes(timeline.peak_bytes)} at {timeline.peak_ms:.3g} ms",
-        (timeline.peak_ms, timeline.peak_bytes),
-        (-6 if is_late else 6, 4),
-        textcoords="offset points",
-        ha="right" if is_late else "left",
-        color=theme.ink,
-        fontsize=9,
-        fontweight="bold",
+        place,
+        (6, 4),
+        to_left=is_late,
+        size=9,
+        weight="bold",
     )
 
 
-def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
-    """Draw a bar for each of the largest allocations in its group's colour; the hatch shows the
-    kind.
-    """
+def _draw_peak(axes: Plot, timeline: MemoryTimeline) -> None:
+    """A bar for each of the largest allocations in its group's colour; the hatch is the kind."""
     rows, rest = timeline.at_peak[:MAX_ROWS], timeline.at_peak[MAX_ROWS:]
     group_of = dict(zip(timeline.layers, timeline.groups[1], strict=True))
     for index, row in enumerate(rows):
@@ -98,35 +82,22 @@ def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Th
             color=GROUPS[group_of[row.layer]],
             alpha=0.78,
             linewidth=0,
-            edgecolor=theme.paper,
+            edgecolor=axes.theme.paper,
             hatch=HATCHES[row.kind],
         )
-        drawing.add_tooltip(
-            bar, f"{_name(row, timeline)}\n{row.kind}: {readable_bytes(row.held_bytes)}"
-        )
-        axes.annotate(
-            readable_bytes(row.held_bytes),
-            (row.held_bytes, index),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=8,
+        axes.tooltip(bar, f"{_name(row, timeline)}\n{row.kind}: {readable_bytes(row.held_bytes)}")
+        axes.note(
+            readable_bytes(row.held_bytes), (row.held_bytes, index), (4, 0), va="center", size=8
         )
     labels = [f"{without_middle(visible(_name(row, timeline)), 30)}, {row.kind}" for row in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=8, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max((row.held_bytes for row in rows), default=1))
     axes.set_xticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.tick_params(colors=theme.ink, length=0)
-    left = (
-        f", and {len(rest)} more of {readable_bytes(sum(row.held_bytes for row in rest))}"
-        if rest
-        else ""
-    )
-    axes.set_title(f"alive at the peak{left}", loc="left", color=theme.ink, fontsize=9)
+    axes.spines[:].set_visible(False)
+    others = readable_bytes(sum(row.held_bytes for row in rest))
+    left = f", and {len(rest)} more of {others}" if rest else ""
+    axes.label(title=f"alive at the peak{left}")
 
 
 def _name(row: Held, timeline: MemoryTimeline) -> str:
@@ -156,4 +127,83 @@ def _alive_by_group(timeline: MemoryTimeline, events: list[int]) -> numpy.ndarra
                 columns[group].append(count)
     return numpy.asarray([columns[group] for group in range(len(names))], dtype=float).reshape(
         len(names), len(events)
+    )
+
+
+MOST_TOOLTIPS = 600  # the largest buffers have one
+
+
+def draw_plan(plan: MemoryPlan, *, dark: bool = False) -> Drawing:
+    """A box for each buffer, as wide as it lives and as high as it is large."""
+    axes = blank(plan.title, height=4.4, dark=dark)
+    _draw_buffers(axes, plan)
+    _draw_levels(axes, plan)
+    axes.set_xlim(0, max(plan.operators, 1))
+    axes.set_ylim(0, 1.12 * max(plan.held_bytes, plan.packed_bytes, 1))
+    axes.in_bytes(axes.yaxis)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.label(x="operators of the call, in order", y="address in the arena")
+    return axes.drawing
+
+
+def _draw_buffers(axes: Plot, plan: MemoryPlan) -> None:
+    names, group_of = plan.groups
+    order = sorted(range(len(plan.buffers)), key=lambda index: -plan.buffers[index].size_bytes)
+    for rank, index in enumerate(order):
+        buffer = plan.buffers[index]
+        axes.box(
+            (buffer.begin, buffer.offset_bytes),
+            (buffer.end + 1 - buffer.begin, buffer.size_bytes),
+            tooltip=_buffer_tooltip(buffer, plan) if rank < MOST_TOOLTIPS else "",
+            facecolor=GROUPS[group_of[index]],
+            edgecolor=axes.theme.paper,
+            linewidth=0.4,
+            alpha=0.78,
+        )
+    if order:
+        used = sorted(set(group_of))
+        axes.legend_beside(
+            [Patch(facecolor=GROUPS[group], alpha=0.78) for group in used],
+            [_group_name(names[group]) for group in used],
+        )
+
+
+def _group_name(name: str) -> str:
+    return without_middle(visible(name or "the model itself"), 24)
+
+
+def _draw_levels(axes: Plot, plan: MemoryPlan) -> None:
+    """What is alive at each operator as a line, and the three sizes as levels."""
+    if not plan.buffers:
+        return
+    ink, ends = axes.theme.ink, range(plan.operators + 1)
+    axes.stairs(plan.alive_bytes, ends, color=ink, linewidth=1.2, baseline=None)
+    levels = {
+        "held by torch": (plan.held_bytes, (0, (1, 1.5))),
+        "arena": (plan.packed_bytes, "solid"),
+        "least": (plan.bound_bytes, (0, (4, 3))),
+    }
+    for size, style in levels.values():
+        axes.axhline(size, color=ink, linewidth=0.9, linestyle=style)
+    texts: dict[int, list[str]] = {}
+    for name, (size, _) in levels.items():
+        texts.setdefault(size, []).append(name)
+    for size, names in texts.items():
+        is_below = size == plan.bound_bytes != plan.packed_bytes
+        axes.note(
+            f"{' = '.join(names)} {readable_bytes(size)}",
+            (plan.operators, size),
+            (-4, -3 if is_below else 3),
+            ha="right",
+            va="top" if is_below else "bottom",
+            size=8,
+            weight="bold",
+        )
+
+
+def _buffer_tooltip(buffer: PackedBuffer, plan: MemoryPlan) -> str:
+    return (
+        f"{buffer.layer or plan.workload}\n{buffer.operator}: {readable_bytes(buffer.size_bytes)} "
+        f"at {readable_bytes(buffer.offset_bytes)}, operators {buffer.begin + 1} to "
+        f"{buffer.end + 1}"
     )

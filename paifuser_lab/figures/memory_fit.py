@@ -1,15 +1,54 @@
-"""The predicted peak by category and that of each change, against a memory limit."""
+"""The predicted peak and that of each change against a memory limit; page faults with and without a
+memory pool.
+"""
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ..records import Fit, readable_bytes
-from .bar_rows import BarRow, Part, draw_bar_rows
+from ..records import Fit, PoolCalls, readable_bytes
 from .memory_snapshot import COLOURS
-from .sheet import visible, wrapped
-from .style import Drawing, Theme, blank, legend_beside
+from .style import Drawing, Plot, Theme, blank, visible, without_middle
+
+HEIGHT = 0.62  # of a bar, of the distance between two
+WIDEST_NAME = 36  # characters
+SMALL = 8  # points
+
+
+class Part(NamedTuple):
+    """A part of a bar."""
+
+    length: float
+    colour: str
+    tooltip: str
+    label: str = ""  # in the legend
+
+
+class BarRow(NamedTuple):
+    """A bar; without parts its name alone."""
+
+    name: str
+    parts: tuple[Part, ...]
+    text: str
+
+
+def draw_bar_rows(axes: Plot, rows: Sequence[BarRow]) -> None:
+    """Draw the rows, the first at the top."""
+    for place, row in enumerate(rows):
+        end = 0.0
+        for length, colour, tooltip, label in row.parts:
+            (bar,) = axes.barh(
+                place, length, left=end, height=HEIGHT, color=colour, alpha=0.85, label=label
+            )
+            axes.tooltip(bar, tooltip)
+            end += length
+        if row.parts:
+            axes.note(row.text, (end, place), (4, 0), va="center", size=SMALL)
+    names = [without_middle(visible(row.name), WIDEST_NAME) for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=SMALL, parse_math=False)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+
 
 CATEGORY_COLOURS = COLOURS | {"workspace": "#d55e00"}
 NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther one is named
@@ -18,13 +57,12 @@ NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther 
 def draw(fit: Fit, *, dark: bool = False) -> Drawing:
     """A bar for the predicted peak, stacked by category, and one for each change."""
     height = 1.9 + 0.34 * len(fit.remedies)
-    drawing, axes, theme = blank("\n".join(wrapped(fit.title, 90)), height=height, dark=dark)
-    drawing.set_label(visible(fit.title))
-    draw_bar_rows(drawing, axes, theme, _rows(fit, theme))
-    _draw_limit(axes, fit, theme)
+    axes = blank(fit.title, height=height, dark=dark)
+    draw_bar_rows(axes, _rows(fit, axes.theme))
+    _draw_limit(axes, fit)
     if fit.predicted.peak_bytes:
-        legend_beside(axes, theme)
-    return drawing
+        axes.legend_beside()
+    return axes.drawing
 
 
 def _rows(fit: Fit, theme: Theme) -> list[BarRow]:
@@ -46,19 +84,30 @@ def _rows(fit: Fit, theme: Theme) -> list[BarRow]:
     return rows
 
 
-def _draw_limit(axes: Axes, fit: Fit, theme: Theme) -> None:
+def _draw_limit(axes: Plot, fit: Fit) -> None:
     """The limit as a line, where it is near the peaks."""
     most = max([fit.predicted.peak_bytes, *(remedy.peak_bytes for remedy in fit.remedies), 1])
     is_near = fit.limit_bytes <= NEAR * most
     reach = max(most, fit.limit_bytes) if is_near else most
     axes.set_xlim(0, 1.32 * reach)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(int(value))))
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.in_bytes(axes.xaxis)
     limit = f"limit {readable_bytes(fit.limit_bytes)}"
     if is_near:
-        axes.axvline(fit.limit_bytes, color=theme.bad, linewidth=1.4)
-    axes.set_xlabel(
-        f"bytes at the peak; {limit if is_near else f'the {limit} is beyond'}",
-        color=theme.ink,
-        fontsize=9,
-    )
+        axes.axvline(fit.limit_bytes, color=axes.theme.bad, linewidth=1.4)
+    axes.label(x=f"bytes at the peak; {limit if is_near else f'the {limit} is beyond'}")
+
+
+def draw_pool(calls: PoolCalls, *, dark: bool = False) -> Drawing:
+    """A bar for the calls without the pool, and one for those with it."""
+    axes = blank(calls.title, height=1.7, dark=dark)
+    counts = {"without the pool": calls.faults_without, "with the pool": calls.faults_with}
+    rows = []
+    for name, count in counts.items():
+        text = "" if count is None else f"{count:,.0f}"
+        tooltip = f"{text} page faults a call"
+        parts = () if count is None else (Part(count, axes.theme.main, tooltip),)
+        rows.append(BarRow(name, parts, text))
+    draw_bar_rows(axes, rows)
+    axes.set_xlim(0, 1.2 * max([1.0, *(count for count in counts.values() if count is not None)]))
+    axes.label(x="page faults a call")
+    return axes.drawing

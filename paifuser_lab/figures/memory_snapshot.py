@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import Any
+
 from matplotlib.collections import PolyCollection
-from matplotlib.gridspec import GridSpec
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..records import MemorySnapshot, SnapshotMap, readable_bytes
-from .sheet import visible, without_middle, wrapped
-from .style import Drawing, Theme, blank, legend_beside
+from .style import Drawing, Plot, blank, visible, without_middle
 
 COLOURS = {
     "weights": "#0072b2",
@@ -29,21 +26,19 @@ MAX_TOOLTIPS = 400
 
 def draw(snapshot: MemorySnapshot, *, dark: bool = False) -> Drawing:
     """Allocated and reserved memory over time above, the segments at the peak below."""
-    lines = wrapped(snapshot.title, 96)
-    drawing, top, theme = blank("\n".join(lines), height=6.2, dark=dark)
-    drawing.set_label(visible(snapshot.title))
-    grid = GridSpec(2, 1, figure=drawing, height_ratios=(3, 3))
-    top.set_subplotspec(grid[0])
-    below = drawing.add_subplot(grid[1], facecolor=theme.paper)
-    _draw_time(top, snapshot, theme)
+    axes = blank(snapshot.title, height=6.2, dark=dark)
+    grid = axes.drawing.add_gridspec(2, 1, height_ratios=(3, 3))
+    axes.set_subplotspec(grid[0])
+    below = axes.drawing.add_plot(grid[1])
+    _draw_time(axes, snapshot)
     if snapshot.maps:
-        _draw_map(drawing, below, snapshot.maps[0], theme)
+        _draw_map(below, snapshot.maps[0])
     else:
         below.set_axis_off()
-    return drawing
+    return axes.drawing
 
 
-def _draw_time(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:
+def _draw_time(axes: Plot, snapshot: MemorySnapshot) -> None:
     times = list(snapshot.time_ms)
     lower = [0.0] * len(times)
     for name, column in zip(snapshot.categories, snapshot.held_bytes, strict=True):
@@ -64,24 +59,21 @@ def _draw_time(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:
             times,
             snapshot.reserved_bytes,
             drawstyle="steps-post",
-            color=theme.ink,
+            color=axes.theme.ink,
             linewidth=1.1,
             linestyle=(0, (4, 2)),
             label="reserved",
         )
     axes.set_ylim(0, 1.3 * max(snapshot.peak_reserved_bytes, snapshot.peak_bytes, 1))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(int(value))))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel(
-        "ms after the first event" if snapshot.is_timed else "events", color=theme.ink, fontsize=9
-    )
-    axes.set_ylabel("allocated", color=theme.ink, fontsize=9)
-    _mark_events(axes, snapshot, theme)
-    legend_beside(axes, theme)
+    axes.in_bytes(axes.yaxis)
+    axes.label(x="ms after the first event" if snapshot.is_timed else "events", y="allocated")
+    _mark_events(axes, snapshot)
+    axes.legend_beside()
 
 
-def _mark_events(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:
+def _mark_events(axes: Plot, snapshot: MemorySnapshot) -> None:
     """Mark the peak, and where memory ran out."""
+    theme = axes.theme
     marks = [(snapshot.peak_ms, f"peak {readable_bytes(snapshot.peak_bytes)}", theme.ink)]
     if snapshot.out_of_memory is not None:
         asked = readable_bytes(snapshot.out_of_memory.requested_bytes)
@@ -90,75 +82,59 @@ def _mark_events(axes: Axes, snapshot: MemorySnapshot, theme: Theme) -> None:
     for row, (time, text, colour) in enumerate(marks):
         axes.axvline(time, color=colour, linewidth=1, linestyle=(0, (2, 3)))
         is_late = time > last / 2
-        axes.annotate(
+        axes.note(
             text,
             (time, 1.0 - 0.09 * row),
-            (-4 if is_late else 4, -2),
+            (4, -2),
             xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="right" if is_late else "left",
+            to_left=is_late,
             va="top",
             color=colour,
-            fontsize=9,
-            parse_math=False,
+            size=9,
         )
 
 
-def _draw_map(drawing: Drawing, axes: Axes, moment: SnapshotMap, theme: Theme) -> None:
+def _draw_map(axes: Plot, moment: SnapshotMap) -> None:
     """Draw a row per segment, the largest above, with blocks in the colours of their categories."""
     sizes = moment.segment_bytes
     shown = sorted(range(len(sizes)), key=lambda index: -sizes[index])[:MAX_SEGMENTS]
     row_of = {segment: row for row, segment in enumerate(shown)}
     widest = max((sizes[segment] for segment in shown), default=1)
     for segment, row in row_of.items():
-        mark = Rectangle(
-            (0, row - 0.4),
-            sizes[segment],
-            0.8,
-            facecolor="none",
-            edgecolor=theme.faint,
-            linewidth=0.7,
-        )
-        axes.add_patch(mark)
-        drawing.add_tooltip(mark, _segment_text(moment, segment))
-    _draw_blocks(drawing, axes, moment, row_of)
+        look: dict[str, Any] = {
+            "facecolor": "none",
+            "edgecolor": axes.theme.faint,
+            "linewidth": 0.7,
+        }
+        text = _segment_text(moment, segment)
+        axes.box((0, row - 0.4), (sizes[segment], 0.8), tooltip=text, **look)
+    _draw_blocks(axes, moment, row_of)
     axes.set_xlim(0, 1.02 * widest)
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     axes.set_yticks([])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(int(value))))
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.in_bytes(axes.xaxis)
     left = f", the {len(shown)} largest" if len(shown) < len(sizes) else ""
-    axes.set_title(
-        visible(f"segments {moment.moment}: {len(sizes)}{left}; what is empty is free"),
-        loc="left",
-        color=theme.ink,
-        fontsize=9,
-        parse_math=False,
+    axes.label(
+        title=visible(f"segments {moment.moment}: {len(sizes)}{left}; what is empty is free")
     )
-    axes.tick_params(colors=theme.ink, labelsize=9, length=0)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(theme.faint)
 
 
-def _draw_blocks(drawing: Drawing, axes: Axes, moment: SnapshotMap, row_of: dict[int, int]) -> None:
+def _draw_blocks(axes: Plot, moment: SnapshotMap, row_of: dict[int, int]) -> None:
     """Draw the largest blocks with their call sites as tooltips, the others without."""
     inside = [index for index, segment in enumerate(moment.block_segment) if segment in row_of]
     inside.sort(key=lambda index: -moment.block_bytes[index])
     for index in inside[:MAX_TOOLTIPS]:
         left, size = moment.block_offset_bytes[index], moment.block_bytes[index]
         category = moment.categories[moment.block_category[index]]
-        mark = Rectangle(
+        site = without_middle(visible(moment.sites[moment.block_site[index]]), 80)
+        axes.box(
             (left, row_of[moment.block_segment[index]] - 0.4),
-            size,
-            0.8,
+            (size, 0.8),
+            tooltip=f"{site}\n{category}: {readable_bytes(size)}",
             facecolor=COLOURS.get(category, COLOURS["other"]),
             alpha=0.8,
             linewidth=0,
         )
-        axes.add_patch(mark)
-        site = without_middle(visible(moment.sites[moment.block_site[index]]), 80)
-        drawing.add_tooltip(mark, f"{site}\n{category}: {readable_bytes(size)}")
     for category, colour in COLOURS.items():
         corners = [
             _corners(moment, index, row_of)

@@ -1,12 +1,12 @@
-"""Where a model's time goes: its parts in execution order, and the costliest layers."""
+"""Where a model's time goes: its parts in execution order, its costliest layers; two profiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..records import LayerProfile, Profile
-from .sheet import BOUNDS, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
+from ..records import LayerPair, LayerProfile, Profile, SideBySide
+from .sheet import BOUNDS, LINE, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
 from .style import Drawing
 
 MAX_LAYERS = 12
@@ -17,9 +17,7 @@ MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # right ends of columns; left of 
 
 
 class Part(NamedTuple):
-    """A part of the model: a layer with its children, or a container's own operators; `ms` by what
-    binds them.
-    """
+    """A layer with its children, or a container's own operators; `ms` by what binds them."""
 
     layer: str
     is_whole: bool
@@ -128,9 +126,8 @@ def _draw_part(
         ms = part.ms.get(bound, 0.0)
         if ms > 0:
             piece = ms / part.total_ms * (width - gap)
-            sheet.bar(
-                x, y, piece, 0.24, bound, f"{text}\n{ms:.4g} ms bound by {bound or 'nothing known'}"
-            )
+            bound_text = f"{ms:.4g} ms bound by {bound or 'nothing known'}"
+            sheet.bar(x, y, piece, 0.24, bound, f"{text}\n{bound_text}")
             x += piece
 
 
@@ -145,26 +142,23 @@ def _label(sheet: Sheet, x: float, y: float, layer: str, width: float) -> None:
 
 def _draw_legend(sheet: Sheet, profile: Profile, y: float) -> None:
     """Draw the legend of colours with the share of time of each bound."""
-    by_bound, soft = _by_bound(profile), sheet.theme.soft
-    x = MARGIN + sheet.width_of(sheet.write(MARGIN, y, "bound by", size=SMALL, colour=soft)) + 0.12
+    by_bound = _by_bound(profile)
+    x = MARGIN + sheet.width_of(sheet.hint(MARGIN, y, "bound by")) + 0.12
     for bound in BOUNDS:
         sheet.bar(x, y, 0.22, 0.12, bound)
         share = by_bound.get(bound, 0.0) / (profile.total_ms or 1.0)
         mark = sheet.write(x + 0.28, y, f"{bound} {share:.0%}", size=SMALL)
         x += 0.28 + sheet.width_of(mark) + 0.2
-    sheet.write(
-        WIDTH - MARGIN, y, "above: front to back, as it runs", size=SMALL, side="right", colour=soft
-    )
+    sheet.hint(WIDTH - MARGIN, y, "above: front to back, as it runs", side="right")
 
 
 def _draw_head(sheet: Sheet, y: float) -> None:
-    soft = sheet.theme.soft
-    sheet.write(MARGIN, y, "costliest layers", size=SMALL, colour=soft)
-    sheet.write(BARS[0], y, "self time; line: middle half", size=SMALL, colour=soft)
-    sheet.write(MS, y, "ms", size=SMALL, colour=soft, side="right")
-    sheet.write(SHARE, y, "share", size=SMALL, colour=soft, side="right")
-    sheet.write(BOUND, y, "bound by", size=SMALL, colour=soft)
-    sheet.write(ROOF, y, "of roof", size=SMALL, colour=soft, side="right")
+    sheet.hint(MARGIN, y, "costliest layers")
+    sheet.hint(BARS[0], y, "self time; line: middle half")
+    sheet.hint(MS, y, "ms", side="right")
+    sheet.hint(SHARE, y, "share", side="right")
+    sheet.hint(BOUND, y, "bound by")
+    sheet.hint(ROOF, y, "of roof", side="right")
     sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
 
 
@@ -194,3 +188,81 @@ def _draw_rest(
     sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
     sheet.write(MS, y, f"{ms:.{places}f}", side="right", colour=soft)
     sheet.write(SHARE, y, f"{ms / (profile.total_ms or 1.0):.1%}", side="right", colour=soft)
+
+
+PAIR_BARS = (2.5, 4.75)
+BEFORE, AFTER, CHANGE = 5.4, 6.1, 6.9  # where columns end
+
+
+def draw_pair(pair: SideBySide, *, dark: bool = False) -> Drawing:
+    """A row per layer: before (ring) and after (dot); above them the predicted saving."""
+    rows = [row for row in pair.largest if row.saved_ms][:MAX_LAYERS]
+    left = [row for row in pair.rows if row not in rows]
+    start = 0.5 + (LINE if pair.promise else 0.0)
+    sheet = Sheet(pair.title, height=start + ROW * (len(rows) + bool(left)), dark=dark)
+    if pair.promise:
+        sheet.write(MARGIN, 0.06, pair.promise, weight="bold")
+    _draw_pair_head(sheet, start - 0.24)
+    widest = max((max(row.before_ms or 0.0, row.after_ms or 0.0) for row in rows), default=1.0)
+    for index, row in enumerate(rows):
+        _draw_pair(sheet, row, pair, start + ROW * index, widest=widest)
+    if left:
+        _draw_pair_rest(sheet, left, start + ROW * len(rows), places=decimals(widest))
+    return sheet.drawing
+
+
+def pair_tooltip(row: LayerPair, pair: SideBySide) -> str:
+    """The tooltip of a layer in both models."""
+    kinds = " → ".join(dict.fromkeys(kind for kind in (row.kind_before, row.kind_after) if kind))
+    took = " → ".join(
+        "not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms)
+    )
+    return f"{row.layer or pair.before} ({kinds})\n{took}" + (f"\n{row.note}" if row.note else "")
+
+
+def _draw_pair_head(sheet: Sheet, y: float) -> None:
+    sheet.hint(MARGIN, y, "largest changes")
+    sheet.hint(PAIR_BARS[0], y, "self time: ring before, dot after")
+    for x, name in ((BEFORE, "before ms"), (AFTER, "after ms"), (CHANGE, "change ms")):
+        sheet.hint(x, y, name, side="right")
+    sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
+
+
+def _draw_pair(sheet: Sheet, row: LayerPair, pair: SideBySide, y: float, *, widest: float) -> None:
+    theme, places = sheet.theme, decimals(widest)
+    scale = (PAIR_BARS[1] - PAIR_BARS[0]) / (widest or 1.0)
+    colour = theme.good if row.saved_ms > 0 else theme.bad
+    before, after = (PAIR_BARS[0] + (ms or 0.0) * scale for ms in (row.before_ms, row.after_ms))
+    sheet.fit(MARGIN, y, row.layer or f"{pair.before} (itself)", NAMES - MARGIN)
+    look: dict[str, Any] = {"linewidth": 2.6, "alpha": 0.55, "solid_capstyle": "round"}
+    (line,) = sheet.axes.plot((before, after), (y, y), color=colour, **look)
+    text = pair_tooltip(row, pair)
+    sheet.axes.tooltip(line, text)
+    dot: dict[str, Any] = {"tooltip": text, "markeredgewidth": 1.4}
+    if row.before_ms is not None:
+        sheet.axes.mark((before, y), colour, markerfacecolor=theme.paper, **dot)
+    if row.after_ms is not None:
+        sheet.axes.mark((after, y), colour, **dot)
+    for x, ms in ((BEFORE, row.before_ms), (AFTER, row.after_ms)):
+        sheet.write(x, y, "–" if ms is None else f"{ms:.{places}f}", side="right")
+    change = _change(row.saved_ms, places)
+    sheet.write(CHANGE, y, change, side="right", colour=colour, weight="bold")
+
+
+def _draw_pair_rest(sheet: Sheet, left: list[LayerPair], y: float, *, places: int) -> None:
+    soft = sheet.theme.soft
+    sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
+    before = sum(row.before_ms or 0.0 for row in left)
+    after = sum(row.after_ms or 0.0 for row in left)
+    for x, text in (
+        (BEFORE, f"{before:.{places}f}"),
+        (AFTER, f"{after:.{places}f}"),
+        (CHANGE, _change(before - after, places)),
+    ):
+        sheet.write(x, y, text, side="right", colour=soft)
+
+
+def _change(saved_ms: float, places: int) -> str:
+    """−3.2 saves, +0.4 costs."""
+    text = f"{abs(saved_ms):.{places}f}"
+    return text if float(text) == 0 else f"{'−' if saved_ms > 0 else '+'}{text}"

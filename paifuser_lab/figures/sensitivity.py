@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ..records import Estimate, LayerSensitivity, Sensitivity
-from .heat_scale import DARK_RAMP, RAMP, Scale, cell_text, scale_of
+from ..records.text import or_dash
+from .heat_scale import RAMP, Scale, cell_text, ink_on, ramp_of, scale_of
 from .sheet import MARGIN, ROW, SMALL, WIDTH, Sheet
-from .style import DARK, Drawing
+from .style import DARK, Drawing, Plot
 
 SERIES = ("#0072b2", "#c2520a", "#00795a", "#9a4f86", "#806600", "#5c6166")
 DARK_SERIES = ("#56b4e9", "#ff9166", "#2bc196", "#d48fb8", "#e6c84a", "#a9afb5")
@@ -26,15 +25,30 @@ UNTOLD = "≈ 0"  # as the widget writes it
 LEGEND_LINE = 0.17  # inches, under the scatter plot
 
 
-class Columns(NamedTuple):
-    """The left end of the formats' columns, and the width of each, in inches."""
+class Heat(NamedTuple):
+    """The heat map: its sheet, its colours, and its columns of formats in inches."""
 
+    sheet: Sheet
+    sensitivity: Sensitivity
+    scale: Scale | None
     left: float
     width: float
 
     def middle(self, column: int) -> float:
         """The middle of a column."""
         return self.left + self.width * (column + 0.5)
+
+    def cell(self, x: float, y: float, width: float, height: float, colour: str = "") -> None:
+        """A cell in its colour, or hatched."""
+        theme = self.sheet.theme
+        self.sheet.axes.box(
+            (x, y - height / 2),
+            (width, height),
+            linewidth=0,
+            facecolor=colour or theme.paper,
+            edgecolor=to_rgba(theme.faint, 0.4),
+            hatch=None if colour else "////",
+        )
 
 
 def title(sensitivity: Sensitivity) -> str:
@@ -61,139 +75,74 @@ def shown(sensitivity: Sensitivity) -> list[LayerSensitivity]:
 
 
 def draw(sensitivity: Sensitivity, *, dark: bool = False) -> Drawing:
-    """A row per layer and a column per format; beside it measured against predicted scores, if
-    measured.
-    """
+    """A row per layer, a column per format; beside it measured against predicted scores."""
     rows, pairs = shown(sensitivity), _pairs(sensitivity)
     left_out = len(sensitivity.rows) - len(rows)
     height = TOP + ROW * (len(rows) + bool(left_out)) + 0.1
     least = TOP + WIDTH - SCATTER + 0.5 + LEGEND_LINE * len(sensitivity.formats)
     sheet = Sheet(title(sensitivity), height=max(height, least) if pairs else height, dark=dark)
     scale = scale_of(score.value for _, _, score in _scores(sensitivity, sensitivity.method))
-    columns = _columns(len(sensitivity.formats), has_pairs=bool(pairs))
-    _draw_legend(sheet, sensitivity, scale, columns.left)
+    left, right = (CELLS, SCATTER - 0.6) if pairs else (CELLS_ALONE, WIDTH - MARGIN)
+    width = min(WIDEST_CELL, (right - left) / max(1, len(sensitivity.formats)))
+    heat = Heat(sheet, sensitivity, scale, left, width)
+    _draw_legend(heat)
     for column, name in enumerate(sensitivity.formats):
-        _draw_name(sheet, columns.middle(column), name, columns.width)
+        _draw_name(heat, column, name)
     for index, row in enumerate(rows):
-        _draw_row(sheet, sensitivity, row, TOP + ROW * index, scale, columns)
+        _draw_row(heat, row, TOP + ROW * index)
     if left_out:
-        sheet.write(
-            MARGIN,
-            TOP + ROW * len(rows),
-            f"{left_out} that matter less left out",
-            colour=sheet.theme.soft,
-        )
+        sheet.hint(MARGIN, TOP + ROW * len(rows), f"{left_out} that matter less left out")
     if pairs:
         _draw_pairs(sheet, sensitivity, pairs)
     return sheet.drawing
 
 
-def _columns(count: int, *, has_pairs: bool) -> Columns:
-    left, right = (CELLS, SCATTER - 0.6) if has_pairs else (CELLS_ALONE, WIDTH - MARGIN)
-    return Columns(left, min(WIDEST_CELL, (right - left) / max(1, count)))
-
-
-def _draw_name(sheet: Sheet, x: float, name: str, width: float) -> None:
+def _draw_name(heat: Heat, column: int, name: str) -> None:
     """Write a format over its column, one line for each part of its name."""
-    size = min(SMALL, 15.5 * width)
+    look: dict[str, Any] = {"size": min(SMALL, 15.5 * heat.width), "colour": heat.sheet.theme.soft}
     for line, part in enumerate(reversed(name.split("-"))):
-        sheet.write(
-            x, TOP - 0.2 - 0.125 * line, part, size=size, side="center", colour=sheet.theme.soft
-        )
+        y = TOP - 0.2 - 0.125 * line
+        heat.sheet.write(heat.middle(column), y, part, side="center", **look)
 
 
-def _draw_legend(sheet: Sheet, sensitivity: Sensitivity, scale: Scale | None, left: float) -> None:
+def _draw_legend(heat: Heat) -> None:
     """Draw the colour scale with powers of ten under it, and the hatch of values below it."""
-    sheet.write(
-        MARGIN,
-        0.1,
-        quantity(sensitivity) + ("; stopped early" if sensitivity.is_interrupted else ""),
-        size=SMALL,
-        colour=sheet.theme.soft,
-    )
+    sheet, sensitivity, scale = heat.sheet, heat.sensitivity, heat.scale
+    stopped = "; stopped early" if sensitivity.is_interrupted else ""
+    sheet.hint(MARGIN, 0.1, quantity(sensitivity) + stopped)
     if scale is None:
         sheet.write(MARGIN, 0.32, "none that is above 0", size=SMALL)
         return
     step = BAR / len(RAMP)
-    for index, colour in enumerate(_ramp(sheet)):
-        _cell(sheet, left + step * index, 0.32, step, 0.15, colour)
+    for index, colour in enumerate(ramp_of(sheet.theme)):
+        heat.cell(heat.left + step * index, 0.32, step, 0.15, colour)
     for tick in scale.tens:
-        sheet.write(
-            left + BAR * scale.share(tick),
-            0.5,
-            cell_text(tick),
-            size=SMALL,
-            side="center",
-            colour=sheet.theme.soft,
-        )
-    _cell(sheet, MARGIN, 0.32, 0.3, 0.15, "", hatch=True)
+        sheet.hint(heat.left + BAR * scale.share(tick), 0.5, cell_text(tick), side="center")
+    heat.cell(MARGIN, 0.32, 0.3, 0.15)
     scores = [score for _, _, score in _scores(sensitivity, sensitivity.method)]
     untold = f"{UNTOLD} or " if any(map(is_untold, scores)) else ""
-    text = f"{untold}below {cell_text(scale.floor)}"
-    sheet.write(MARGIN + 0.38, 0.32, text, size=SMALL, colour=sheet.theme.soft)
+    sheet.hint(MARGIN + 0.38, 0.32, f"{untold}below {cell_text(scale.floor)}")
 
 
-def _draw_row(
-    sheet: Sheet,
-    sensitivity: Sensitivity,
-    row: LayerSensitivity,
-    y: float,
-    scale: Scale | None,
-    columns: Columns,
-) -> None:
-    sheet.fit(MARGIN, y, row.layer, columns.left - 0.1 - MARGIN)
-    for column, name in enumerate(sensitivity.formats):
-        score = row.scores.get(name, {}).get(sensitivity.method)
+def _draw_row(heat: Heat, row: LayerSensitivity, y: float) -> None:
+    """A layer's scores, each with its number if there is room; hatched within its error."""
+    sheet, width = heat.sheet, heat.width
+    sheet.fit(MARGIN, y, row.layer, heat.left - 0.1 - MARGIN)
+    for column, name in enumerate(heat.sensitivity.formats):
+        score = row.scores.get(name, {}).get(heat.sensitivity.method)
         if score is None or math.isnan(score.value):
-            sheet.write(
-                columns.middle(column), y, "–", size=SMALL, side="center", colour=sheet.theme.soft
-            )
-        else:
-            x = columns.left + columns.width * column
-            _draw_score(sheet, x, y, score, scale, columns.width)
-
-
-def _draw_score(
-    sheet: Sheet, x: float, y: float, score: Estimate, scale: Scale | None, width: float
-) -> None:
-    """Draw a cell in its colour, with its number if there is room; hatched within its error."""
-    text = UNTOLD if is_untold(score) else cell_text(score.value)
-    step = -1 if scale is None or text == UNTOLD else scale.step(score.value)
-    colours = _ramp(sheet)
-    _cell(
-        sheet, x, y, width - 0.015, ROW - 0.015, colours[step] if step >= 0 else "", hatch=step < 0
-    )
-    if width >= 0.4:
-        is_ink_light = step <= 4 if colours is DARK_RAMP else step >= 6
-        ink = sheet.theme.ink if step < 0 else "#ffffff" if is_ink_light else "#111111"
-        sheet.write(x + width / 2, y, text, size=min(7.2, 14 * width), side="center", colour=ink)
-
-
-def _ramp(sheet: Sheet) -> tuple[str, ...]:
-    return DARK_RAMP if sheet.theme is DARK else RAMP
-
-
-def _cell(
-    sheet: Sheet,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    colour: str,
-    *,
-    hatch: bool = False,
-) -> None:
-    sheet.axes.add_patch(
-        Rectangle(
-            (x, y - height / 2),
-            width,
-            height,
-            linewidth=0,
-            facecolor=colour or sheet.theme.paper,
-            edgecolor=to_rgba(sheet.theme.faint, 0.4),
-            hatch="////" if hatch else None,
-        )
-    )
+            sheet.hint(heat.middle(column), y, "–", side="center")
+            continue
+        text = UNTOLD if is_untold(score) else cell_text(score.value)
+        step = heat.scale.step(score.value) if heat.scale and text != UNTOLD else -1
+        colour = ramp_of(sheet.theme)[step] if step >= 0 else ""
+        heat.cell(heat.left + width * column, y, width - 0.015, ROW - 0.015, colour)
+        if width >= 0.4:
+            look: dict[str, Any] = {
+                "size": min(7.2, 14 * width),
+                "colour": ink_on(step, sheet.theme),
+            }
+            sheet.write(heat.middle(column), y, text, side="center", **look)
 
 
 Pair = tuple[str, Estimate, Estimate]
@@ -212,9 +161,7 @@ def _pairs(sensitivity: Sensitivity) -> list[Pair]:
 
 
 def _draw_pairs(sheet: Sheet, sensitivity: Sensitivity, pairs: list[Pair]) -> None:
-    """Draw predicted against measured scores on equal logarithmic axes; those not above 0 are
-    hollow marks at the edge.
-    """
+    """Predicted against measured scores; those not above 0 are hollow marks at the edge."""
     theme, side = sheet.theme, WIDTH - SCATTER - MARGIN
     scale = scale_of(score.value for _, *both in pairs for score in both) or Scale(0.1, 1.0)
     rectangle = (
@@ -224,42 +171,28 @@ def _draw_pairs(sheet: Sheet, sensitivity: Sensitivity, pairs: list[Pair]) -> No
         side / sheet.height,
     )
     low, high = scale.floor / 1.3, scale.top * 1.2
-    axes = sheet.drawing.add_axes(
-        rectangle,
-        facecolor=theme.paper,
-        xscale="log",
-        yscale="log",
-        xlim=(low, high),
-        ylim=(low, high),
-        zorder=1,
-    )
+    ends: dict[str, Any] = {"xlim": (low, high), "ylim": (low, high)}
+    axes = sheet.drawing.add_plot(rectangle, xscale="log", yscale="log", zorder=1, **ends)
     axes.plot([low, high], [low, high], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
     colours = DARK_SERIES if theme is DARK else SERIES
     for index, name in enumerate(sensitivity.formats):
         colour, shape = colours[index % len(colours)], SHAPES[index % len(SHAPES)]
         for _, predicted, measured in [pair for pair in pairs if pair[0] == name]:
             _draw_pair(axes, predicted, measured, low, colour=colour, shape=shape)
-        _draw_agreement(
-            sheet,
-            sensitivity,
-            name,
-            TOP + side + 0.4 + LEGEND_LINE * index,
-            colour=colour,
-            shape=shape,
-        )
+        y = TOP + side + 0.4 + LEGEND_LINE * index
+        _draw_agreement(sheet, sensitivity, name, y, colour=colour, shape=shape)
     _style_axes(sheet, axes, scale)
 
 
 def _draw_pair(
-    axes: Axes, predicted: Estimate, measured: Estimate, low: float, *, colour: str, shape: str
+    axes: Plot, predicted: Estimate, measured: Estimate, low: float, *, colour: str, shape: str
 ) -> None:
     is_below = min(predicted.value, measured.value) < low
     x, y = max(predicted.value, low), max(measured.value, low)
-    axes.errorbar(
-        x, y, xerr=predicted.error, yerr=measured.error, color=colour, elinewidth=0.6, alpha=0.6
-    )
-    axes.plot([x], [y], marker=shape, markersize=3.4, color=colour, alpha=0.85, clip_on=False,
-              markerfacecolor="none" if is_below else colour)  # fmt: skip
+    errors: dict[str, Any] = {"xerr": predicted.error, "yerr": measured.error}
+    axes.errorbar(x, y, **errors, color=colour, elinewidth=0.6, alpha=0.6)
+    look: dict[str, Any] = {"marker": shape, "markersize": 3.4, "alpha": 0.85, "clip_on": False}
+    axes.mark((x, y), colour, is_hollow=is_below, **look)
 
 
 def _draw_agreement(
@@ -268,26 +201,20 @@ def _draw_agreement(
     """Write a format's mark and the rank correlation of its predictions with the measurements."""
     method = next((row for row in sensitivity.methods if row.name == sensitivity.method), None)
     rank = method.agreement.get(name) if method is not None else None
-    sheet.axes.plot(
-        [SCATTER + 0.06], [y], marker=shape, markersize=4, color=colour, linestyle="none"
-    )
+    sheet.axes.mark((SCATTER + 0.06, y), colour, marker=shape, markersize=4)
     sheet.write(SCATTER + 0.18, y, name, size=SMALL)
-    sheet.write(
-        WIDTH - MARGIN, y, "–" if rank is None else f"ρ {rank:.2f}", size=SMALL, side="right"
-    )
+    sheet.write(WIDTH - MARGIN, y, or_dash(rank, "ρ {:.2f}"), size=SMALL, side="right")
 
 
-def _style_axes(sheet: Sheet, axes: Axes, scale: Scale) -> None:
+def _style_axes(sheet: Sheet, axes: Plot, scale: Scale) -> None:
     for axis, name in ((axes.xaxis, "predicted"), (axes.yaxis, "measured")):
         axis.set_major_locator(FixedLocator(scale.tens))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: cell_text(value)))
         axis.set_label_text(name, color=sheet.theme.soft, fontsize=SMALL)
-    axes.tick_params(colors=sheet.theme.ink, labelsize=SMALL, length=0)
-    axes.grid(color=sheet.theme.faint, alpha=0.2, linewidth=0.6)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name in ("bottom", "left"))
-        spine.set_color(sheet.theme.faint)
+    axes.tick_params(labelsize=SMALL)
+    axes.show_grid()
+    axes.spines["left"].set_visible(True)
 
 
 def _scores(sensitivity: Sensitivity, method: str) -> list[tuple[str, str, Estimate]]:
@@ -301,9 +228,6 @@ def _scores(sensitivity: Sensitivity, method: str) -> list[tuple[str, str, Estim
 
 
 def _worst(sensitivity: Sensitivity, row: LayerSensitivity) -> float:
-    values = [
-        row.scores[name][sensitivity.method].value
-        for name in sensitivity.formats
-        if sensitivity.method in row.scores.get(name, {})
-    ]
-    return max((value for value in values if not math.isnan(value)), default=-math.inf)
+    one = sensitivity.model_copy(update={"rows": (row,)})
+    scores = _scores(one, sensitivity.method)
+    return max((score.value for _, _, score in scores), default=-math.inf)

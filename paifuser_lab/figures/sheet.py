@@ -4,15 +4,11 @@ shortened to fit.
 
 from __future__ import annotations
 
-import textwrap
+from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from .style import Drawing, Theme, theme_of
-from .svg import printable
+from .style import Drawing, visible, without_middle, wrapped
 
 WIDTH = 7.0
 MARGIN = 0.1
@@ -29,25 +25,19 @@ class Sheet:
     """A drawing with methods to draw on it: x and y are inches from the left and from the title."""
 
     def __init__(self, title: str, *, height: float, dark: bool) -> None:
-        lines = wrapped(title)
+        lines = wrapped(title, 92)
         self.top = MARGIN + LINE * len(lines) + 0.06
         self.height = self.top + height
-        self.theme: Theme = theme_of(dark=dark)
-        self.drawing = Drawing(figsize=(WIDTH, self.height), facecolor=self.theme.paper)
-        FigureCanvasAgg(self.drawing)
+        self.drawing = Drawing(dark=dark, figsize=(WIDTH, self.height))
+        self.theme = self.drawing.theme
         self.drawing.set_label(visible(title))
-        self.axes: Axes = self.drawing.add_axes((0.0, 0.0, 1.0, 1.0))
+        self.axes = self.drawing.add_plot((0.0, 0.0, 1.0, 1.0))
         self.axes.set_axis_off()
         self.axes.set_xlim(0, WIDTH)
         self.axes.set_ylim(self.height - self.top, -self.top)
         for index, line in enumerate(lines):
-            self.fit(
-                MARGIN,
-                LINE * (index + 0.5) + MARGIN - self.top,
-                line,
-                WIDTH - 2 * MARGIN,
-                size=10.0,
-            )
+            y = LINE * (index + 0.5) + MARGIN - self.top
+            self.fit(MARGIN, y, line, WIDTH - 2 * MARGIN, size=10.0)
 
     def write(
         self,
@@ -58,20 +48,21 @@ class Sheet:
         size: float = BODY,
         side: str = "left",
         colour: str = "",
-        **more: str,
+        **more: Any,
     ) -> Text:
         """Write text centred at height y; `side` is the alignment at x."""
-        return self.axes.text(
-            x,
-            y,
-            visible(text),
-            ha=side,
-            va="center_baseline",
-            fontsize=size,
-            color=colour or self.theme.ink,
-            parse_math=False,
-            **more,  # type: ignore[arg-type]
-        )
+        look: dict[str, Any] = {
+            "ha": side,
+            "va": "center_baseline",
+            "fontsize": size,
+            "parse_math": False,
+            **more,
+        }
+        return self.axes.text(x, y, visible(text), color=colour or self.theme.ink, **look)
+
+    def hint(self, x: float, y: float, text: str, *, side: str = "left") -> Text:
+        """Write small text that stands back, such as the head of a column."""
+        return self.write(x, y, text, size=SMALL, side=side, colour=self.theme.soft)
 
     def fit(self, x: float, y: float, text: str, width: float, *, size: float = BODY) -> None:
         """Write text, with its middle cut out if it is too long."""
@@ -90,19 +81,15 @@ class Sheet:
         self, x: float, y: float, width: float, height: float, bound: str | None, tooltip: str = ""
     ) -> None:
         """Draw a bar centred at height y, in the colour and hatch of its bound."""
-        theme = self.theme
-        mark = Rectangle(
+        self.axes.box(
             (x, y - height / 2),
-            width,
-            height,
-            facecolor=theme.of(bound),
-            edgecolor=theme.paper,
+            (width, height),
+            tooltip=tooltip,
+            facecolor=self.theme.of(bound),
+            edgecolor=self.theme.paper,
             linewidth=0,
             hatch=HATCHES.get(bound or ""),
         )
-        self.axes.add_patch(mark)
-        if tooltip:
-            self.drawing.add_tooltip(mark, tooltip)
 
     def line(self, xs: tuple[float, float], y: float, colour: str, width: float = 1.0) -> None:
         """Draw a thin horizontal line."""
@@ -110,32 +97,7 @@ class Sheet:
 
     def dot(self, x: float, y: float, bound: str) -> None:
         """Draw the mark of a bound, the same as on the roofline."""
-        self.axes.plot(
-            [x],
-            [y],
-            marker=MARKERS[bound],
-            markersize=4.5,
-            color=self.theme.of(bound),
-            linestyle="none",
-        )
-
-
-def visible(text: str) -> str:
-    """A text on one line, without unprintable characters."""
-    return printable(" ".join(text.split()))
-
-
-def without_middle(text: str, widest: int) -> str:
-    """'stages.0.layers.1.layer.1.convolution', 20 → 'stages.0….convolution'."""
-    if len(text) <= widest:
-        return text
-    tail = (2 * widest) // 3  # layer paths differ at their ends
-    return f"{text[: max(1, widest - tail - 1)]}…{text[-tail:]}"
-
-
-def wrapped(title: str, width: int = 92) -> list[str]:
-    """A title wrapped to the drawing's width."""
-    return textwrap.wrap(visible(title), width, max_lines=4, placeholder=" …") or [""]
+        self.axes.mark((x, y), self.theme.of(bound), marker=MARKERS[bound], markersize=4.5)
 
 
 def decimals(largest: float) -> int:

@@ -1,20 +1,34 @@
-"""The style of all figures: two themes, and colours for the colour-blind (Okabe and Ito)."""
+"""The style of all figures: two themes, colours for the colour-blind (Okabe and Ito), and a drawing
+that displays itself in a page, as PNG or SVG.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+from xml.etree import ElementTree
 
+import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..progress import is_static
-from .svg import inline_svg
+from ..records import readable_bytes
+
+Spot = tuple[float, float]
 
 
 class Theme(NamedTuple):
@@ -43,9 +57,7 @@ class Theme(NamedTuple):
 
     def of(self, bound: str | None) -> str:
         """The colour of a bound: compute, memory or overhead."""
-        return {"compute": self.compute, "memory": self.memory, "overhead": self.overhead}.get(
-            bound or "", self.faint
-        )
+        return str(getattr(self, bound)) if bound else self.faint
 
 
 LIGHT = Theme(
@@ -83,9 +95,27 @@ class Drawing(Figure):
 
     redraw: Callable[..., Drawing] | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *, dark: bool, **kwargs: Any) -> None:
+        self.theme = DARK if dark else LIGHT
+        super().__init__(facecolor=self.theme.paper, **kwargs)
+        FigureCanvasAgg(self)
         self.hover: dict[str, str] = {}
+
+    def add_plot(
+        self, place: SubplotSpec | tuple[float, float, float, float] | None = None, **more: Any
+    ) -> Plot:
+        """New axes in the drawing's theme: in a grid, or in a rectangle of shares of it."""
+        look: dict[str, Any] = {"axes_class": Plot, "facecolor": self.theme.paper, **more}
+        plot: Any
+        if isinstance(place, tuple):
+            plot = self.add_axes(place, **look)
+        else:
+            plot = self.add_subplot(*([] if place is None else [place]), **look)
+        plot.drawing, plot.theme = self, self.theme
+        plot.tick_params(colors=self.theme.ink, labelsize=8.5, length=0, which="both")
+        plot.spines[:].set_color(self.theme.faint)
+        plot.spines[["left", "right", "top"]].set_visible(False)
+        return cast(Plot, plot)
 
     def add_tooltip(self, mark: Artist, text: str) -> None:
         """Give a mark a tooltip."""
@@ -100,9 +130,7 @@ class Drawing(Figure):
         return picture.getvalue()
 
     def svg(self) -> str:
-        """The figure as SVG with tooltips, in the light theme's colours unless the page sets
-        `--pf-ink` and the others.
-        """
+        """The figure as SVG with tooltips, in light colours unless the page sets `--pf-ink` …"""
         return inline_svg(self, self.hover, LIGHT.variables)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -146,53 +174,212 @@ def image(png: bytes, theme: str, label: str, *, style: str = "") -> str:
     )
 
 
-def theme_of(*, dark: bool) -> Theme:
-    """The colours of a theme."""
-    return DARK if dark else LIGHT
+class Plot(Axes):
+    """Axes in the colours of their drawing, without a frame but the line below."""
+
+    drawing: Drawing
+    theme: Theme
+
+    def tooltip(self, mark: Artist, text: str) -> None:
+        """Give a mark a tooltip."""
+        self.drawing.add_tooltip(mark, text)
+
+    def label(self, *, x: str = "", y: str = "", title: str = "") -> None:
+        """Name the axes, and what is drawn."""
+        look: dict[str, Any] = {"color": self.theme.ink, "fontsize": 9, "parse_math": False}
+        if x:
+            self.set_xlabel(x, **look)
+        if y:
+            self.set_ylabel(y, **look)
+        if title:
+            self.set_title(title, loc="left", **look)
+
+    def note(
+        self, text: str, at: Spot, by: Spot = (0, 0), *, to_left: bool = False, **more: Any
+    ) -> Annotation:
+        """Write a text so many points from a place; no part of it is read as a formula."""
+        look: dict[str, Any] = {"color": self.theme.ink, "size": 8.5, "parse_math": False}
+        if to_left:
+            look, by = {**look, "ha": "right"}, (-by[0], by[1])
+        return self.annotate(text, at, by, textcoords="offset points", **(look | more))
+
+    def end_label(self, text: str, end: Spot) -> None:
+        """Write a text behind the end of a bar."""
+        self.note(text, end, (7, 0), va="center")
+
+    def dashed(self, *, x: float | None = None, y: float | None = None, **more: Any) -> None:
+        """A faint dashed line across, at an x or a y."""
+        look: dict[str, Any] = {"color": self.theme.faint, "linewidth": 1, **more}
+        look["linestyle"] = (0, (4, 3))
+        if x is not None:
+            self.axvline(x, **look)
+        if y is not None:
+            self.axhline(y, **look)
+
+    def mark(
+        self, at: Spot, colour: str, *, tooltip: str = "", is_hollow: bool = False, **more: Any
+    ) -> None:
+        """A dot, or another marker."""
+        face = {"markerfacecolor": "none"} if is_hollow else {}
+        look: dict[str, Any] = {"marker": "o", "markersize": 6, "linestyle": "none"}
+        (mark,) = self.plot([at[0]], [at[1]], color=colour, **(look | face | more))
+        if tooltip:
+            self.tooltip(mark, tooltip)
+
+    def ring(self, at: Spot, size: float = 9) -> None:
+        """A ring around a point that is good."""
+        self.mark(at, self.theme.good, is_hollow=True, markersize=size, markeredgewidth=1.8)
+
+    def box(self, at: Spot, size: Spot, *, tooltip: str = "", **look: Any) -> None:
+        """A rectangle, from its lower left corner."""
+        mark = Rectangle(at, *size, **look)
+        self.add_patch(mark)
+        if tooltip:
+            self.tooltip(mark, tooltip)
+
+    def powers(
+        self, axis: Axis, readable: Callable[[float], str] = "{:g}".format, is_wide: bool = False
+    ) -> None:
+        """A few ticks of a logarithmic axis with readable labels: powers of ten of a wide one."""
+        axis.set_major_locator(LogLocator(subs=(1.0,) if is_wide else (1.0, 2.0, 5.0), numticks=5))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: readable(value)))
+        axis.set_minor_locator(NullLocator())
+
+    def show_grid(self) -> None:
+        self.grid(color=self.theme.faint, alpha=0.2, linewidth=0.6)
+
+    def in_bytes(self, axis: Axis) -> None:
+        """A few ticks with readable bytes."""
+        axis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(round(value))))
+        axis.set_major_locator(MaxNLocator(5))
+
+    def legend_beside(
+        self, handles: Sequence[Artist] | None = None, labels: Sequence[str] | None = None
+    ) -> None:
+        """A legend to the right: of these handles, or of everything that has a label."""
+        known, names = self.get_legend_handles_labels()
+        legend = self.legend(
+            known if handles is None else handles,
+            names if labels is None else labels,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            fontsize=8,
+            frameon=False,
+            labelcolor=self.theme.ink,
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # a dollar sign in a name would start a formula
 
 
-def end_label(axes: Axes, theme: Theme, text: str, end: tuple[float, float]) -> None:
-    """Write a text behind the end of a bar; no part of it is read as a formula."""
-    axes.annotate(
-        text,
-        end,
-        (7, 0),
-        textcoords="offset points",
-        va="center",
-        color=theme.ink,
-        fontsize=8.5,
-        parse_math=False,
+def visible(text: str) -> str:
+    """A text on one line, without unprintable characters."""
+    return printable(" ".join(text.split()))
+
+
+def without_middle(text: str, widest: int) -> str:
+    """'stages.0.layers.1.layer.1.convolution', 20 → 'stages.0….convolution'."""
+    if len(text) <= widest:
+        return text
+    tail = (2 * widest) // 3  # layer paths differ at their ends
+    return f"{text[: max(1, widest - tail - 1)]}…{text[-tail:]}"
+
+
+def wrapped(text: str, width: int = 78, most: int = 4) -> list[str]:
+    """A text, such as a title, wrapped to the width of a drawing."""
+    return textwrap.wrap(visible(text), width, max_lines=most, placeholder=" …") or [""]
+
+
+def blank(title: str, *, height: float, dark: bool) -> Plot:
+    """The plot of an empty figure of one column's width, whose title is wrapped."""
+    drawing = Drawing(dark=dark, figsize=(7.0, height), layout="constrained")
+    drawing.set_label(visible(title))
+    shown = "\n".join(wrapped(title))
+    ink = drawing.theme.ink
+    drawing.suptitle(shown, x=0.01, ha="left", color=ink, fontsize=10, parse_math=False)
+    return drawing.add_plot()
+
+
+FONTS = "'DejaVu Sans', Verdana, sans-serif"  # as wide as the font of the layout
+METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+REFERENCE = re.compile(r"(#)([\w.-]+)(?=\)|$)")
+COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+FONT = re.compile(r"font: ((?:[\w.]+ )*[\d.]+px)[^;]*")
+
+
+def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str, str]) -> str:
+    """The figure as one `<svg>`, with tooltips by gid and CSS variables for colours."""
+    written = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "paifuser"}):
+        figure.savefig(written, format="svg", facecolor=figure.get_facecolor(), metadata=METADATA)
+    prefix = "d" + hashlib.sha256(written.getvalue()).hexdigest()[:10] + "-"
+    root = ElementTree.fromstring(written.getvalue())
+    for element in list(root.iter()):
+        _localise(element)
+        tooltip = hover.get(element.get("id", ""))
+        if tooltip is not None:
+            title = ElementTree.Element("title")
+            title.text = printable(tooltip)
+            element.insert(0, title)
+        _rewrite(element, prefix, variables)
+    _drop_rules(root)
+    _name(root, str(figure.get_label()))
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def printable(text: str) -> str:
+    """The text with unprintable characters replaced; line breaks are kept."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
+
+
+def _localise(element: ElementTree.Element) -> None:
+    """Drop XML namespaces, which HTML does not need."""
+    element.tag = _local(element.tag)
+    attributes = {_local(key): value for key, value in element.attrib.items()}
+    element.attrib.clear()
+    element.attrib.update(attributes)
+
+
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, str]) -> None:
+    """Prefix ids and references to them, and replace colours by CSS variables."""
+    for key, value in list(element.attrib.items()):
+        if key == "id":
+            element.set(key, prefix + value)
+        elif key in ("href", "clip-path") or "url(#" in value:
+            value = REFERENCE.sub(rf"\g<1>{prefix}\g<2>", value)
+            element.set(key, value)
+        # the background of a hatch; only a style may hold a variable
+        elif key == "fill" and value in variables:
+            del element.attrib["fill"]
+            element.set("style", f"fill: {_variable(value, variables)}")
+        if key == "style":
+            coloured = COLOUR.sub(lambda match: _variable(match[0], variables), value)
+            element.set(key, FONT.sub(rf"font: \1 {FONTS}", coloured))
+
+
+def _variable(colour: str, variables: Mapping[str, str]) -> str:
+    return f"var({variables[colour]}, {colour})" if colour in variables else colour
+
+
+def _drop_rules(root: ElementTree.Element) -> None:
+    """Remove the metadata, and style rules, which would apply to the whole page."""
+    for parent in (root, *root.findall("defs")):
+        for child in list(parent):
+            if child.tag in ("style", "metadata"):
+                parent.remove(child)
+
+
+def _name(root: ElementTree.Element, label: str) -> None:
+    """Mark the SVG as one image with a label for screen readers, and let it fill its container."""
+    width = float(str(root.get("width", "504pt")).removesuffix("pt")) / 0.72
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    root.set(
+        "style",
+        f"width:100%;max-width:{width:.0f}px;height:auto;stroke-linejoin:round;stroke-linecap:butt",
     )
-
-
-def legend_beside(
-    axes: Axes, theme: Theme, handles: list[Artist] | None = None, labels: list[str] | None = None
-) -> None:
-    """A legend to the right of the axes: of these handles, or of everything that has a label."""
-    known, names = axes.get_legend_handles_labels()
-    legend = axes.legend(
-        known if handles is None else handles,
-        names if labels is None else labels,
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        fontsize=8,
-        frameon=False,
-        labelcolor=theme.ink,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar sign in a name would start a formula
-
-
-def blank(title: str, *, height: float, dark: bool) -> tuple[Drawing, Axes, Theme]:
-    """An empty figure of one column's width with one set of axes, without a frame."""
-    theme = theme_of(dark=dark)
-    drawing = Drawing(figsize=(7.0, height), layout="constrained", facecolor=theme.paper)
-    FigureCanvasAgg(drawing)
-    drawing.set_label(title)
-    axes = drawing.add_subplot(facecolor=theme.paper)
-    drawing.suptitle(title, x=0.01, ha="left", color=theme.ink, fontsize=10, parse_math=False)
-    axes.tick_params(colors=theme.ink, labelsize=9, length=0)
-    for name, spine in axes.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(theme.faint)
-    return drawing, axes, theme
+    root.set("role", "img")
+    root.set("aria-label", printable(label))

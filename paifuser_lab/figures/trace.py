@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import Any
 
 from ..records import TracedOperator, TraceSummary
-from .style import Drawing, Theme, blank
+from .style import Drawing, Plot, blank
 
 MAX_OPERATORS = 10
 MAX_NAME = 46
 
 
 def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
-    """A stacked bar for the main thread and one for the device, then the operators with the largest
-    self time there.
-    """
+    """A stacked bar for the main thread and the device, then the operators with most time."""
     stacks = _stacks(summary)
     operators = sorted(summary.operators, key=lambda operator: -_self_ms(operator, summary))[
         :MAX_OPERATORS
     ]
     height = 1.0 + 0.42 * len(stacks) + 0.36 * len(operators)
-    title = _clipped(summary.title, 90)  # a dollar sign would start a formula
-    drawing, axes, theme = blank(title, height=height, dark=dark)
+    axes = blank(summary.title, height=height, dark=dark)
     widest = max([_self_ms(operator, summary) for operator in operators], default=0.0) or 1.0
     for y, (label, busy) in enumerate(stacks):
-        _draw_stack(axes, theme, y - 1.3 * len(stacks) + 0.1, label, busy, width=1.3 * widest)
+        _draw_stack(axes, y - 1.3 * len(stacks) + 0.1, label, busy, width=1.3 * widest)
     for y, operator in enumerate(operators):
         self_ms = _self_ms(operator, summary)
-        axes.barh(y, self_ms, height=0.3, color=theme.main, linewidth=0)
-        label = f"{_clipped(operator.name, MAX_NAME)} · {self_ms:.3g} ms · {operator.calls} ×"
-        axes.annotate(
-            label,
-            (0, y),
-            (1, 8),
-            textcoords="offset points",
-            color=theme.ink,
-            fontsize=8.5,
-            parse_math=False,
-        )
+        axes.barh(y, self_ms, height=0.3, color=axes.theme.main, linewidth=0)
+        label = f"{_clipped(operator.name)} · {self_ms:.3g} ms · {operator.calls} ×"
+        axes.note(label, (0, y), (1, 8))
     axes.set_yticks([])
     axes.set_ylim(len(operators) - 0.4, -1.3 * len(stacks) - 0.6)
     axes.set_xlim(0, 1.3 * widest)
     where = "what it started on the device" if summary.has_device else "self time on the CPU"
-    axes.set_xlabel(f"ms by operator, {where}", color=theme.ink, fontsize=9)
-    return drawing
+    axes.label(x=f"ms by operator, {where}")
+    return axes.drawing
 
 
 def _stacks(summary: TraceSummary) -> list[tuple[str, float]]:
@@ -59,26 +48,18 @@ def _stacks(summary: TraceSummary) -> list[tuple[str, float]]:
     return stacks
 
 
-def _draw_stack(
-    axes: Axes, theme: Theme, y: float, label: str, busy: float, *, width: float
-) -> None:
+def _draw_stack(axes: Plot, y: float, label: str, busy: float, *, width: float) -> None:
+    theme = axes.theme
+    idle: dict[str, Any] = {"left": busy * width, "color": theme.faint, "alpha": 0.35}
     axes.barh(y, busy * width, height=0.45, color=theme.good, linewidth=0)
-    axes.barh(
-        y,
-        (1 - busy) * width,
-        left=busy * width,
-        height=0.45,
-        color=theme.faint,
-        alpha=0.35,
-        linewidth=0,
-    )
-    axes.annotate(label, (0, y), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
+    axes.barh(y, (1 - busy) * width, height=0.45, linewidth=0, **idle)
+    axes.note(label, (0, y), (1, 9))
 
 
 def _self_ms(operator: TracedOperator, summary: TraceSummary) -> float:
     return operator.device_self_ms if summary.has_device else operator.self_ms
 
 
-def _clipped(text: str, widest: int) -> str:
+def _clipped(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= widest else line[: widest - 1] + "…"
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"

@@ -7,17 +7,15 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import numpy
-from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from matplotlib.gridspec import GridSpec
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ..records import RateCurve, TrainingRun
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
-from .heat_scale import DARK_RAMP, RAMP
-from .style import Drawing, Theme, blank, end_label
+from .heat_scale import ramp_of
+from .style import Drawing, Plot, blank
 
 MOST_POINTS = 2000  # more would be thinner than a line
 MOST_RANKS = 16  # rows; the table has all
@@ -30,63 +28,57 @@ def draw(run: TrainingRun, *, dark: bool = False) -> Drawing:
     over_steps = len(heights)
     if run.ranks:
         heights.append(0.5 + 0.26 * min(len(run.ranks), MOST_RANKS))
-    drawing, loss, theme = blank(run.title, height=0.9 + 0.95 * sum(heights), dark=dark)
-    grid = GridSpec(len(heights), 1, figure=drawing, height_ratios=heights)
+    loss = blank(run.title, height=0.9 + 0.95 * sum(heights), dark=dark)
+    grid = loss.drawing.add_gridspec(len(heights), 1, height_ratios=heights)
     loss.set_subplotspec(grid[0])
-    below = [
-        drawing.add_subplot(grid[row], facecolor=theme.paper, sharex=loss)
-        for row in range(1, over_steps)
-    ]
-    _draw_losses(loss, run, theme)
+    below = [loss.drawing.add_plot(grid[row], sharex=loss) for row in range(1, over_steps)]
+    _draw_losses(loss, run)
     columns = [("learning rate", run.rates), ("gradient norm", run.gradient_norms)]
     columns += [("loss scale", run.scales)] if has_scale else []
     for axes, (name, values) in zip(below, columns, strict=False):
-        _line(axes, values, theme.main)
-        _finish(axes, name, theme)
+        _line(axes, values, loss.theme.main)
+        axes.label(y=name)
         if name != "learning rate" and any(value > 0 for value in values):
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=5))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_locator(NullLocator())
+            axes.powers(axes.yaxis)
     if has_ranges:
-        _draw_ranges(below[-1], run, theme, dark=dark)
+        _draw_ranges(below[-1], run)
     for axes in (loss, *below):
-        _draw_events(axes, run, theme, is_named=axes is loss)
+        _draw_events(axes, run, is_named=axes is loss)
         axes.tick_params(labelbottom=axes is (below[-1]))
-    below[-1].set_xlabel("step", color=theme.ink, fontsize=9)
+    below[-1].label(x="step")
     loss.set_xlim(0, max(1, len(run.losses) - 1))
     if run.ranks:
-        _draw_ranks(drawing.add_subplot(grid[-1], facecolor=theme.paper), run, theme)
-    return drawing
+        _draw_ranks(loss.drawing.add_plot(grid[-1]), run)
+    return loss.drawing
 
 
 def draw_rates(curve: RateCurve, *, dark: bool = False) -> Drawing:
     """The loss over the learning rate, with the suggested one."""
-    drawing, axes, theme = blank(curve.title, height=2.8, dark=dark)
+    axes = blank(curve.title, height=2.8, dark=dark)
+    theme = axes.theme
     axes.plot(curve.rates, curve.losses, color=theme.faint, linewidth=1)
     axes.plot(curve.rates, curve.smooth, color=theme.main, linewidth=1.8)
     axes.axvline(curve.suggested, color=theme.good, linewidth=1.4, linestyle=(0, (4, 3)))
-    axes.annotate(
+    axes.note(
         f"suggested {curve.suggested:.2g}",
         (curve.suggested, 1.0),
         (5, -3),
         xycoords=("data", "axes fraction"),
-        textcoords="offset points",
         va="top",
-        color=theme.ink,
-        fontsize=9,
+        size=9,
     )
     axes.set_xscale("log")
     lowest, start = min(curve.smooth), curve.smooth[0]
     axes.set_ylim(
         min(lowest, start) - 0.1 * abs(start), max(start, lowest) + 0.5 * abs(start) + 1e-9
     )
-    _finish(axes, "loss", theme)
-    axes.set_xlabel("learning rate", color=theme.ink, fontsize=9)
-    return drawing
+    axes.label(x="learning rate", y="loss")
+    return axes.drawing
 
 
-def _draw_losses(axes: Axes, run: TrainingRun, theme: Theme) -> None:
+def _draw_losses(axes: Plot, run: TrainingRun) -> None:
+    theme = axes.theme
     _line(axes, run.losses, theme.faint)
     window = max(1, len(run.losses) // 50)
     values = numpy.asarray(run.losses, float)
@@ -99,26 +91,24 @@ def _draw_losses(axes: Axes, run: TrainingRun, theme: Theme) -> None:
     skipped = [step for step, is_skipped in enumerate(run.is_skipped) if is_skipped]
     if skipped:
         low, _ = axes.get_ylim()
-        axes.plot(
-            skipped,
-            [low] * len(skipped),
-            color=theme.bad,
-            marker="x",
-            markersize=5,
-            linestyle="none",
-            clip_on=False,
-        )
+        look: dict[str, Any] = {
+            "marker": "x",
+            "markersize": 5,
+            "linestyle": "none",
+            "clip_on": False,
+        }
+        axes.plot(skipped, [low] * len(skipped), color=theme.bad, **look)
     for start, end in _spans(run.is_lower):
         axes.axvspan(start, end, color=theme.main, alpha=0.08, linewidth=0)
     if any(run.is_lower):
         start = run.is_lower.index(True)
-        axes.annotate(run.precision, (start, 0.0), (4, 3), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", color=theme.ink, fontsize=8)  # fmt: skip
-    _finish(axes, "loss", theme)
+        axes.note(run.precision, (start, 0.0), (4, 3), xycoords=("data", "axes fraction"), size=8)
+    axes.label(y="loss")
 
 
-def _draw_ranks(axes: Axes, run: TrainingRun, theme: Theme) -> None:
+def _draw_ranks(axes: Plot, run: TrainingRun) -> None:
     """A row for each rank: what it computes and waits for in a step, in the middle."""
+    theme = axes.theme
     ranks = run.ranks[:MOST_RANKS]
     for row, rank in enumerate(ranks):
         computed = median(rank.computed_ms or (0.0,))
@@ -126,27 +116,22 @@ def _draw_ranks(axes: Axes, run: TrainingRun, theme: Theme) -> None:
         axes.barh(row, computed, height=0.7, color=theme.compute)
         axes.barh(row, waited, left=computed, height=0.7, color=theme.memory)
         words = f"{rank.row['sent']} sent, waited {rank.row['waited']}"
-        end_label(axes, theme, words, (computed + waited, row))
+        axes.end_label(words, (computed + waited, row))
     axes.set_yticks(range(len(ranks)), [f"rank {rank.rank}" for rank in ranks])
     axes.set_ylim(len(ranks) - 0.4, -0.6)
     axes.margins(x=0.45)
     axes.set_xlim(left=0)
-    _finish(axes, "", theme)
     more = len(run.ranks) - len(ranks)
-    axes.set_xlabel(
-        f"ms a step: computed, then waited{f'; {more} more ranks' if more else ''}",
-        color=theme.ink,
-        fontsize=9,
-    )
+    axes.label(x=f"ms a step: computed, then waited{f'; {more} more ranks' if more else ''}")
 
 
-def _draw_ranges(axes: Axes, run: TrainingRun, theme: Theme, *, dark: bool) -> None:
+def _draw_ranges(axes: Plot, run: TrainingRun) -> None:
     """How many elements of the gradient, over all layers, have each size."""
     counts = numpy.asarray([numpy.sum(row.counts, axis=0)[1:] for row in run.ranges], float).T
     steps = [row.step for row in run.ranges]
     edges = [*steps, max(len(run.losses), steps[-1] + 1)]
     sizes = LOWEST_EXPONENT + RANGE_WIDTH * numpy.arange(RANGE_BINS + 1)
-    colours = LinearSegmentedColormap.from_list("heat", DARK_RAMP if dark else RAMP)
+    colours = LinearSegmentedColormap.from_list("heat", ramp_of(axes.theme))
     if counts.max() > 0:
         axes.pcolormesh(
             edges,
@@ -157,25 +142,18 @@ def _draw_ranges(axes: Axes, run: TrainingRun, theme: Theme, *, dark: bool) -> N
             rasterized=True,
         )
     axes.set_yticks(range(-40, 9, 16), [f"2^{power}" for power in range(-40, 9, 16)])
-    axes.axhline(-14, color=theme.faint, linewidth=0.8, linestyle=(0, (2, 2)))
-    _finish(axes, "gradient sizes", theme)
+    axes.axhline(-14, color=axes.theme.faint, linewidth=0.8, linestyle=(0, (2, 2)))
+    axes.label(y="gradient sizes")
 
 
-def _draw_events(axes: Axes, run: TrainingRun, theme: Theme, *, is_named: bool) -> None:
+def _draw_events(axes: Plot, run: TrainingRun, *, is_named: bool) -> None:
     """A dashed line at each switch, numbered as in the legend under the title."""
+    theme = axes.theme
     for number, event in enumerate(run.events, 1):
         axes.axvline(event.step, color=theme.soft, linewidth=1, linestyle=(0, (3, 3)))
         if is_named:
-            axes.annotate(
-                str(number),
-                (event.step, 1.0),
-                (2, -2),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                va="top",
-                color=theme.ink,
-                fontsize=8,
-            )
+            top: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "top", "size": 8}
+            axes.note(str(number), (event.step, 1.0), (2, -2), **top)
     if is_named and run.events:
         words = "\n".join(
             f"{number}  step {event.step}: {event.what}"
@@ -186,17 +164,9 @@ def _draw_events(axes: Axes, run: TrainingRun, theme: Theme, *, is_named: bool) 
         )
 
 
-def _line(axes: Axes, values: tuple[float, ...], colour: str) -> None:
+def _line(axes: Plot, values: tuple[float, ...], colour: str) -> None:
     every = max(1, len(values) // MOST_POINTS)
     axes.plot(range(0, len(values), every), values[::every], color=colour, linewidth=1.2)
-
-
-def _finish(axes: Axes, name: str, theme: Theme) -> None:
-    axes.set_ylabel(name, color=theme.ink, fontsize=9)
-    axes.tick_params(colors=theme.ink, labelsize=8.5, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(theme.faint)
 
 
 def _spans(flags: tuple[bool, ...]) -> list[tuple[int, int]]:

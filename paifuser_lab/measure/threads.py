@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..machine import thread_choices
 from ..records.quality import MAX_OTHERS
-from ..records.workload_name import workload_key
+from ..records.record import workload_key
 from ..workload import Workload, running
 from .timing import Candidate, rounds_in_turn
 from .watch import MachineWatch

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import ParallelError
 from ..model.copying import copied
 from ..records import PipelineSchedule, PipelineSlot, Profile
-from ..records.pipeline_schedule import bubble
+from ..records.parallel import bubble
 from ..workload import Inputs, Workload
 from .chain import Chain, PartCost
 from .schedules import equal_split, partition, predicted_schedule, simulate, tasks_of

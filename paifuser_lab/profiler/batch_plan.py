@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from ..measure import Samples, ratio_of_rounds
-from ..records.batch_sweep import readable_rate
+from ..records.text import readable_rate
 
 MIN_GROWTH = 1.03
 FINEST_SHARE = 8

@@ -27,7 +27,7 @@ from ..model.watch import describe, failing_layer
 from ..model.weights import weights_bytes
 from ..progress import Progress, progress
 from ..records import BatchRow, BatchSweep, StepOptions, readable_bytes
-from ..records.batch_sweep import readable_rate
+from ..records.text import readable_rate
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Inputs, Workload, running, workload_of
 from ..workload.batching import example_batch, first_of, leading_sizes, repeated, tensor_bytes

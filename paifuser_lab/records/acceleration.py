@@ -7,9 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from .quality import readable_interval
-from .record import Record
-from .table import TableRecord
-from .text import counted, readable_bytes, readable_share
+from .record import Record, TableRecord, frame_of, row_of
+from .text import counted, or_dash, readable_bytes, readable_share
 
 if TYPE_CHECKING:
     import pandas
@@ -56,10 +55,7 @@ class AccelerationStatus(TableRecord):
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> SwitchStatus:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"no switch {name!r}; there are {', '.join(row.name for row in self.rows)}")
+        return row_of(self.rows, "name", name, "switch")
 
     @property
     def on(self) -> tuple[str, ...]:
@@ -74,9 +70,7 @@ class AccelerationStatus(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per switch, as plain values."""
-        import pandas
-
-        return pandas.DataFrame([row.model_dump() for row in self.rows])
+        return frame_of(self.rows)
 
     @property
     def title(self) -> str:
@@ -93,14 +87,13 @@ class AccelerationStatus(TableRecord):
     @property
     def captions(self) -> tuple[str, ...]:
         """The title, what judging cost, and the notes."""
-        share = (
-            f"; judging cost {readable_share(self.judging_share)}"
-            if self.judging_share is not None
-            else ""
-        )
+        if not self.judged_steps:
+            return (self.title, *self.notes)
         clock = "CPU time of the loop's thread" if self.clock == "cpu" else "wall time"
-        timed = f"{counted(self.judged_steps, 'step')} judged in {clock}{share}."
-        return (self.title, *((timed,) if self.judged_steps else ()), *self.notes)
+        share = readable_share(self.judging_share)
+        cost = "" if self.judging_share is None else f"; judging cost {share}"
+        timed = f"{counted(self.judged_steps, 'step')} judged in {clock}{cost}."
+        return (self.title, timed, *self.notes)
 
     def table(self) -> list[dict[str, str]]:
         """A row for each switch, as text."""
@@ -114,15 +107,11 @@ def _readable(row: SwitchStatus) -> dict[str, str]:
     return {
         "switch": row.name,
         "state": row.state,
-        "steps/s": _pair(_rate(row.without_steps_per_s), _rate(row.with_steps_per_s)),
+        "steps/s": _pair(or_dash(row.without_steps_per_s), or_dash(row.with_steps_per_s)),
         "×": ratio,
         "peak": _pair(readable_bytes(row.without_bytes), readable_bytes(row.with_bytes)),
         "why": row.why,
     }
-
-
-def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
 
 
 def _pair(before: str, after: str) -> str:
@@ -163,23 +152,17 @@ class FasterFunctionReport(TableRecord):
     @property
     def captions(self) -> tuple[str, ...]:
         """The title, and what becomes of a form that is slower."""
-        slower = (
-            f"{self.backend} is slower for inputs of these shapes, which {self.name} computes as "
-            "written from now on."
-        )
-        return (self.title, *((slower,) if self.is_slower else ()))
+        slower = f"{self.backend} is slower for inputs of these shapes"
+        after = f"which {self.name} computes as written from now on."
+        return (self.title, *((f"{slower}, {after}",) if self.is_slower else ()))
 
     def table(self) -> list[dict[str, str]]:
         """A row for the function and one for its faster form."""
+        forms = (
+            ("as written", self.kernels_before, self.before_ms),
+            (self.backend, self.kernels_after, self.after_ms),
+        )
         return [
-            {
-                "form": "as written",
-                "kernels": str(self.kernels_before),
-                "ms": f"{self.before_ms:.3g}",
-            },
-            {
-                "form": self.backend,
-                "kernels": str(self.kernels_after),
-                "ms": f"{self.after_ms:.3g}",
-            },
+            {"form": form, "kernels": str(kernels), "ms": f"{ms:.3g}"}
+            for form, kernels, ms in forms
         ]

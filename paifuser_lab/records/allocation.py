@@ -1,36 +1,88 @@
-"""Mixed-precision allocation: the chosen format of each layer, the Pareto frontier, and the
-measured points.
-"""
+"""A format for each layer under a budget, the Pareto frontier, and the latencies behind it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from .record import Record
+from .record import AboutWorkload, Record, TableRecord, frame_of
 from .sensitivity import Unit
-from .table import TableRecord
-from .text import counted, readable_bytes
-from .workload_name import AboutWorkload
+from .text import counted, readable_bytes, without_empty
 
 if TYPE_CHECKING:
     import pandas
+
+
+class LayerLatency(Record):
+    """The latency of a layer alone, including conversions from and to its neighbours' format."""
+
+    # its kind and options, those of the batch-norm that int8 folds into it, and its input shapes
+    likeness: str
+    format: str
+    around: str  # the format of its input and output
+    ms: float
+    size_bytes: int
+
+
+class ConversionLatency(Record):
+    """Converting a layer's input to int8 and back; consecutive int8 layers need neither."""
+
+    likeness: str
+    to_int8_ms: float
+    back_ms: float
+
+
+class LatencyTable(Record):
+    """Latencies on one machine with one number of threads; equal layers are measured once."""
+
+    machine: str
+    threads: int
+    torch_version: str
+    rows: tuple[LayerLatency, ...] = ()
+    conversions: tuple[ConversionLatency, ...] = ()
+
+    def find(self, likeness: str, name: str, around: str) -> LayerLatency | None:
+        """The row of a layer, if it was measured."""
+        key = likeness, name, around
+        return next(
+            (row for row in self.rows if (row.likeness, row.format, row.around) == key), None
+        )
+
+    def conversion(self, likeness: str) -> ConversionLatency | None:
+        """The latency of converting a layer's input, if it was measured."""
+        return next((row for row in self.conversions if row.likeness == likeness), None)
+
+    def with_rows(
+        self, rows: tuple[LayerLatency, ...], conversions: tuple[ConversionLatency, ...]
+    ) -> LatencyTable:
+        """The table with newer rows replacing older ones."""
+        merged = {(row.likeness, row.format, row.around): row for row in (*self.rows, *rows)}
+        converted = {row.likeness: row for row in (*self.conversions, *conversions)}
+        return self.model_copy(
+            update={"rows": tuple(merged.values()), "conversions": tuple(converted.values())}
+        )
+
+    @property
+    def title(self) -> str:
+        """The number of rows, the machine and the torch version, in a line."""
+        return (
+            f"{len(self.rows)} layers and formats on {self.machine} · threads: {self.threads} · "
+            f"torch {self.torch_version}"
+        )
+
 
 Axis = Literal["latency_ms", "size_bytes"]
 
 
 class Achieved(Record):
-    """A point as measured: timed in turn with the unchanged model, its loss taken on held-out
-    data.
-    """
+    """A point timed in turn with the unchanged model, its loss taken on held-out data."""
 
     latency_ms: float
     baseline_ms: float
     size_bytes: int
-    loss: float | None = Field(
-        default=None, description="rise over the unchanged model, in the allocation's unit"
-    )
+    loss: float | None = None  # rise over the unchanged model, in the allocation's unit
     loss_error: float | None = None
     metric: float | None = None
 
@@ -44,12 +96,8 @@ class Agreement(Record):
     """How well predictions agree with measurements: the median ratio, and the rank correlation."""
 
     points: int
-    ratio: float | None = Field(
-        default=None, description="achieved over predicted; the median over the points"
-    )
-    rank: float | None = Field(
-        default=None, description="Spearman's correlation; None if one of the two is constant"
-    )
+    ratio: float | None = None  # achieved over predicted; the median over the points
+    rank: float | None = None  # Spearman's correlation; None if one of the two is constant
 
 
 class AllocationPoint(Record):
@@ -57,7 +105,7 @@ class AllocationPoint(Record):
 
     name: str
     formats: dict[str, str]  # layer → format
-    around: str = Field(description="the format of everything between the layers")
+    around: str  # the format of everything between the layers
     loss: float
     loss_error: float
     latency_ms: float
@@ -73,19 +121,12 @@ class AllocationPoint(Record):
     @property
     def words(self) -> str:
         """How many layers are in each format, as text."""
-        counts: dict[str, int] = {}
-        for name in self.formats.values():
-            counts[name] = counts.get(name, 0) + 1
-        return ", ".join(
-            f"{count} in {name}"
-            for name, count in sorted(counts.items(), key=lambda item: -item[1])
-        )
+        counts = Counter(self.formats.values())
+        return ", ".join(f"{count} in {name}" for name, count in counts.most_common())
 
 
 class Allocation(TableRecord):
-    """The chosen point, the frontier by latency or size, and the points with one format for all
-    layers.
-    """
+    """The chosen point, the frontier by latency or size, and one format for all layers."""
 
     text_columns = ("point", "formats", "note")
 
@@ -97,10 +138,9 @@ class Allocation(TableRecord):
     limits: dict[str, float]
     baseline_ms: float
     baseline_bytes: int
-    points: tuple[AllocationPoint, ...] = Field(
-        min_length=1, description="the frontier, the quickest or smallest first"
-    )
-    chosen: int = Field(ge=0, description="its index in `points`")
+    # the frontier, the quickest or smallest first
+    points: tuple[AllocationPoint, ...] = Field(min_length=1)
+    chosen: int = Field(ge=0)  # its index in `points`
     uniform: tuple[AllocationPoint, ...] = ()
     reason: str
     latency_agreement: Agreement | None = None
@@ -115,22 +155,15 @@ class Allocation(TableRecord):
         if {self.baseline_ms, *known} == {latency_ms}:
             return self
         scale = latency_ms / self.baseline_ms
-        limits = {
-            name: scale * limit if name == "latency_ms" else limit
-            for name, limit in self.limits.items()
-        }
+        limits = dict(self.limits)
+        if "latency_ms" in limits:
+            limits["latency_ms"] *= scale
         points, uniform = (
             tuple(point.with_baseline(latency_ms, scale) for point in group)
             for group in (self.points, self.uniform)
         )
-        return self.model_copy(
-            update={
-                "baseline_ms": latency_ms,
-                "limits": limits,
-                "points": points,
-                "uniform": uniform,
-            }
-        )
+        update = {"limits": limits, "points": points, "uniform": uniform}
+        return self.model_copy(update={"baseline_ms": latency_ms, **update})
 
     @property
     def best(self) -> AllocationPoint:
@@ -166,21 +199,18 @@ class Allocation(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per point, as plain numbers."""
-        import pandas
-
         rows = []
+        names = {"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"}
         for point in self.everything:
-            row = point.model_dump(
-                include={"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"}
-            )
+            row = point.model_dump(include=names)
             achieved = point.achieved.model_dump() if point.achieved else {}
             rows.append(row | {f"achieved_{key}": value for key, value in achieved.items()})
-        return pandas.DataFrame(rows).set_index("name")
+        return frame_of(rows, "name")
 
     def table(self) -> list[dict[str, str]]:
         """The points as text; empty columns are left out."""
         rows = [_readable(point, is_chosen=point is self.best) for point in self.everything]
-        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+        return without_empty(rows)
 
     def __repr__(self) -> str:
         return (
@@ -191,42 +221,32 @@ class Allocation(TableRecord):
 def _limit(name: str, value: float) -> str:
     if name == "size_bytes":
         return f"at most {readable_bytes(round(value))}"
-    return (
-        f"at most {value:.3g} ms" if name == "latency_ms" else f"predicted loss at most {value:.3g}"
-    )
+    limit = f"at most {value:.3g}"
+    return f"{limit} ms" if name == "latency_ms" else f"predicted loss {limit}"
 
 
 def _agreement_text(name: str, fit: Agreement) -> str:
+    points = counted(fit.points, "point")
     if fit.rank is None:  # a single point, or equal values
-        return (
-            f"{name}: {counted(fit.points, 'point')}, too few or too alike to say how good the "
-            "prediction is"
-        )
+        return f"{name}: {points}, too few or too alike to say how good the prediction is"
     ratio = "unknown" if fit.ratio is None else f"{fit.ratio:.2f}"
-    return (
-        f"{name}: achieved over predicted {ratio} in the middle, rank correlation {fit.rank:.2f}, "
-        f"over {counted(fit.points, 'point')}"
-    )
+    middle = f"achieved over predicted {ratio} in the middle"
+    return f"{name}: {middle}, rank correlation {fit.rank:.2f}, over {points}"
 
 
 def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:
-    achieved = point.achieved
-    return {
-        "point": point.name,
-        "latency ms": f"{point.latency_ms:.3g}",
-        "achieved ms": "" if achieved is None else f"{achieved.latency_ms:.3g}",
-        "speed-up": ""
-        if achieved is None
-        else f"{achieved.baseline_ms / achieved.latency_ms:.2f} ×",
-        "size": readable_bytes(point.size_bytes),
-        "loss": _with_error(point.loss, point.loss_error),
-        "achieved loss": ""
-        if achieved is None or achieved.loss is None
-        else _with_error(achieved.loss, achieved.loss_error),
-        "metric": "" if achieved is None or achieved.metric is None else f"{achieved.metric:.4g}",
-        "formats": point.words,
-        "note": "chosen" if is_chosen else "",
-    }
+    row = {"point": point.name, "latency ms": f"{point.latency_ms:.3g}"}
+    row |= dict.fromkeys(("achieved ms", "speed-up"), "")
+    row |= {"size": readable_bytes(point.size_bytes)}
+    row |= {"loss": _with_error(point.loss, point.loss_error), "achieved loss": "", "metric": ""}
+    if (achieved := point.achieved) is not None:
+        row["achieved ms"] = f"{achieved.latency_ms:.3g}"
+        row["speed-up"] = f"{achieved.baseline_ms / achieved.latency_ms:.2f} ×"
+        if achieved.loss is not None:
+            row["achieved loss"] = _with_error(achieved.loss, achieved.loss_error)
+        if achieved.metric is not None:
+            row["metric"] = f"{achieved.metric:.4g}"
+    return row | {"formats": point.words, "note": "chosen" if is_chosen else ""}
 
 
 def _with_error(value: float, error: float | None) -> str:

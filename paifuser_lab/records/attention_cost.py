@@ -6,82 +6,47 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from .record import Record
-from .table import TableRecord
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord
 
 AttentionKind = Literal["window", "topk", "block"]
 
 
 class AttentionLayer(Record):
-    """One attention layer: its size, and its output error against dense attention at each share of
-    keys.
-    """
+    """One attention layer: its size, and its output's error at each share of keys."""
 
     layer: str
     heads: int
     queries: int
     keys: int
     is_causal: bool = False
-    errors: tuple[float, ...] = Field(
-        description="relative L2 error of the attention's output, one for each share in `keeps`"
-    )
-    share: float | None = Field(
-        default=None,
-        description="of the model's time spent in its attention, if that was measured",
-    )
-    reason: str = Field(
-        default="",
-        description="why it cannot be sparse, if it cannot; it then has no errors",
-    )
+    # relative L2 error of the attention's output, one for each share in `keeps`
+    errors: tuple[float, ...]
+    share: float | None = None  # of the model's time spent in its attention, if that was measured
+    reason: str = ""  # why it cannot be sparse, if it cannot; it then has no errors
 
 
 class AttentionCost(TableRecord):
-    """Error, latency and metric of the whole model with the same share of keys in every layer, and
-    the error of each layer.
-    """
+    """Error, latency and metric with a share of the keys in every layer; each layer's error."""
 
     text_columns = ("keep", "worst layer")
 
     workload: AboutWorkload
     machine: str
     kind: AttentionKind
-    keeps: tuple[float, ...] = Field(
-        min_length=1, description="shares of the keys that are attended to, from the largest"
-    )
+    # shares of the keys that are attended to, from the largest
+    keeps: tuple[float, ...] = Field(min_length=1)
     layers: tuple[AttentionLayer, ...] = ()
-    errors: tuple[float, ...] = Field(
-        description="relative L2 error of the model's output, one for each share in `keeps`"
-    )
-    latency_ms: tuple[float, ...] = Field(
-        default=(),
-        description="of the model, timed in turn with the original; empty if not timed",
-    )
-    dense_ms: float | None = Field(default=None, description="of the original, in the same turns")
-    metric: str = Field(default="", description="the metric's name; '' if the workload has none")
-    values: tuple[float, ...] = Field(
-        default=(), description="the metric, one for each share in `keeps`"
-    )
+    # relative L2 error of the model's output, one for each share in `keeps`
+    errors: tuple[float, ...]
+    # of the model, timed in turn with the original; empty if not timed
+    latency_ms: tuple[float, ...] = ()
+    dense_ms: float | None = None  # of the original, in the same turns
+    metric: str = ""  # the metric's name; '' if the workload has none
+    values: tuple[float, ...] = ()  # the metric, one for each share in `keeps`
     dense_value: float | None = None
-    note: str = Field(
-        default="",
-        description=(
-            "a caution for the reader, such as that attention is a small part of this model"
-        ),
-    )
-
-    @model_validator(mode="after")
-    def _numbers_fit(self) -> AttentionCost:
-        for name, numbers in (
-            ("errors", self.errors),
-            ("latency_ms", self.latency_ms),
-            ("values", self.values),
-        ):
-            if numbers and len(numbers) != len(self.keeps):
-                raise ValueError(f"{name} has {len(numbers)} numbers for {len(self.keeps)} keeps")
-        return self
+    note: str = ""  # a caution for the reader, such as that attention is a small part of this model
 
     def speedup(self, index: int) -> float | None:
         """The speed-up of the model at one of the shares."""
@@ -106,11 +71,8 @@ class AttentionCost(TableRecord):
         return rows
 
     def _worst(self, index: int) -> str:
-        layers = self.sparse_layers
-        if not layers:
-            return "–"
-        worst = max(layers, key=lambda layer: layer.errors[index])
-        return f"{worst.layer} {worst.errors[index]:.2g}"
+        errors = [(layer.errors[index], layer.layer) for layer in self.sparse_layers]
+        return "{1} {0:.2g}".format(*max(errors)) if errors else "–"
 
     @property
     def title(self) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from .quality import Quality, times
-from .record import Record
-from .table import TableRecord
-from .text import counted, readable_bytes, readable_ms
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, or_dash, readable_bytes, readable_ms
 
 if TYPE_CHECKING:
     import pandas
@@ -24,15 +22,11 @@ class Candidate(Record):
     steps: tuple[dict[str, dict[str, Any]], ...]
     why: str
     status: CandidateStatus
-    rank: int | None = None
-    """From 1, best first; None for what is not within the limits, lost or was refused."""
-    reason: str = ""
-    """Which limit shuts it out, or why it lost or was refused."""
-    allow: dict[str, Any] | None = None
-    """The options of the search that would let it in."""
+    rank: int | None = None  # from 1, best first; None outside the limits, lost or refused
+    reason: str = ""  # which limit shuts it out, or why it lost or was refused
+    allow: dict[str, Any] | None = None  # the options of the search that would let it in
     latency_ms: float | None = None
-    before_ms: float | None = None
-    """The unchanged model's latency in the same rounds."""
+    before_ms: float | None = None  # of the unchanged model in the same rounds
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     word: str = ""
@@ -86,15 +80,12 @@ class Candidates(TableRecord):
     seconds: float
     took_s: float
     machine: str
-    batch: int | None = None
-    """The batch that was timed, where it is not that of the example inputs."""
+    batch: int | None = None  # that was timed, where it is not that of the example inputs
     metric_name: str | None = None
-    planned: int
-    """How many candidates there are to measure."""
+    planned: int  # how many candidates there are to measure
     is_done: bool = False
     is_interrupted: bool = False
-    note: str = ""
-    """What was not measured, or took longer than the seconds."""
+    note: str = ""  # what was not measured, or took longer than the seconds
     quality: Quality | None = None
     baseline_ms: float | None = None
     baseline_size_bytes: int | None = None
@@ -123,12 +114,7 @@ class Candidates(TableRecord):
         return self.model_copy(update={"rows": rows, "baseline_ms": latency_ms})
 
     def __getitem__(self, label: str) -> Candidate:
-        for row in self.rows:
-            if row.label == label:
-                return row
-        raise KeyError(
-            f"no candidate {label!r}; there are {', '.join(row.label for row in self.rows)}"
-        )
+        return row_of(self.rows, "label", label, "candidate")
 
     @property
     def title(self) -> str:
@@ -142,21 +128,17 @@ class Candidates(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per candidate, as plain numbers."""
-        import pandas
-
-        return pandas.DataFrame(
-            [row.model_dump() for row in self.rows], columns=list(Candidate.model_fields)
-        )
+        return frame_of(self.rows, columns=Candidate.model_fields)
 
     def table(self) -> list[dict[str, str]]:
         """The candidates as text."""
         return [
             {
                 "change": row.label if row.rank is None else f"{row.rank}. {row.label}",
-                "ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+                "ms": readable_ms(row.latency_ms),
                 "effect": row.effect or "–",
-                "output error": "–" if row.relative_error is None else f"{row.relative_error:.1e}",
-                self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+                "output error": or_dash(row.relative_error, "{:.1e}"),
+                self.metric_name or "metric": or_dash(row.metric, "{:.4f}"),
                 "size": readable_bytes(row.size_bytes),
                 "status": row.status,
                 "why": row.reason or row.why,

@@ -1,4 +1,4 @@
-"""The comparison of a baseline with its variants."""
+"""A baseline and its variants timed in turn; their trade-off of metric against latency and size."""
 
 from __future__ import annotations
 
@@ -10,13 +10,72 @@ from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
 from .quality import Quality, Verdict, readable_interval, sign, verdict
-from .record import Record
-from .text import html_table, readable_bytes, readable_count, text_table
-from .trade_off import Bargain, TradeOff
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import (
+    html_table,
+    or_dash,
+    readable_bytes,
+    readable_count,
+    readable_range,
+    text_table,
+    without_empty,
+)
 
 if TYPE_CHECKING:
     import pandas
+
+
+class Bargain(Record):
+    """One variant: its latency, its size, and its metric or closeness (`worth`)."""
+
+    name: str
+    latency_ms: float
+    size_bytes: int
+    worth: float
+
+
+class TradeOff(Record):
+    """A comparison's rows by latency, size and metric; without one, by the output's closeness."""
+
+    title: str
+    unit: str  # what `worth` is: the metric's name, or closeness, 1 − the output error
+    bargains: tuple[Bargain, ...] = Field(min_length=1)
+
+    def unbeaten(self, axis: str) -> tuple[Bargain, ...]:
+        """The Pareto frontier of worth against `latency_ms` or `size_bytes`, the cheapest first."""
+        frontier: list[Bargain] = []
+        for row in sorted(self.bargains, key=lambda row: (getattr(row, axis), -row.worth)):
+            if not frontier or row.worth > frontier[-1].worth:
+                frontier.append(row)
+        return tuple(frontier)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per variant, in the order of the comparison."""
+        axes = {"latency": "latency_ms", "size": "size_bytes"}
+        best = {unit: {row.name for row in self.unbeaten(axis)} for unit, axis in axes.items()}
+        return [
+            {
+                "name": row.name,
+                "latency ms": f"{row.latency_ms:.3g}",
+                "weights": readable_bytes(row.size_bytes),
+                self.unit: f"{row.worth:.4f}",
+                "note": " and ".join(
+                    f"unbeaten for its {unit}" for unit in axes if row.name in best[unit]
+                ),
+            }
+            for row in self.bargains
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), ("name", "note"))])
+
+    def __repr__(self) -> str:
+        return f"TradeOff({len(self.bargains)} variants)"
+
+    def _repr_html_(self) -> str:
+        return html_table(
+            (self.title,), self.table(), ("name", "note"), lambda row: bool(row["note"])
+        )
 
 
 class StepReport(Record):
@@ -38,9 +97,8 @@ class Measurement(Record):
     best_ms: float | None = None
     spread_ms: tuple[float, float] | None = None
     cpu_ms: float | None = None
-    page_faults: float | None = Field(
-        default=None, description="memory pages that a call faults in; None if they are not counted"
-    )
+    # memory pages that a call faults in; None if they are not counted
+    page_faults: float | None = None
     speedup: float | None = None
     speedup_interval: tuple[float, float] | None = None
     peak_bytes: int | None = None
@@ -53,10 +111,7 @@ class Measurement(Record):
     build_s: float | None = None
     weights_hash: str | None = None
     notes: tuple[str, ...] = ()
-    refused: str | None = Field(
-        default=None,
-        description="why it is past its recipe's limit, and by which layers",
-    )
+    refused: str | None = None  # why it is past its recipe's limit, and by which layers
     failure: str | None = None
 
     def taking(self, latency_ms: float) -> Measurement:
@@ -73,8 +128,10 @@ class Measurement(Record):
         return self.model_copy(update=times)
 
 
-class Comparison(Record):
+class Comparison(TableRecord):
     """A baseline and its variants, timed in turn on one machine."""
+
+    text_columns = ("name", "recipe", "note")
 
     workload: AboutWorkload
     machine: str
@@ -82,16 +139,11 @@ class Comparison(Record):
     metric_name: str | None = None
     rounds: int
     is_interrupted: bool = False
-    quality: Quality | None = Field(
-        default=None, description="how quiet the machine was; None if nobody recorded it"
-    )
+    quality: Quality | None = None  # how quiet the machine was; None if nobody recorded it
     rows: tuple[Measurement, ...] = Field(min_length=1)
 
     def __getitem__(self, name: str) -> Measurement:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"no row {name!r}; there are {', '.join(row.name for row in self.rows)}")
+        return row_of(self.rows, "name", name)
 
     def verdict(self, row: Measurement) -> Verdict:
         """Whether a row is faster than the baseline, if that can be told."""
@@ -110,9 +162,7 @@ class Comparison(Record):
 
     @property
     def best(self) -> Measurement:
-        """The row with the highest speed-up within its limit; the baseline if no variant was
-        measured as faster. Whether it is faster beyond doubt says `verdict`.
-        """
+        """The fastest row within its limit, or the baseline; how sure that is says `verdict`."""
         return max(
             (row for row in self.rows if row.speedup is not None and not row.refused),
             key=lambda row: row.speedup or 0.0,
@@ -124,10 +174,12 @@ class Comparison(Record):
         baselines only the reference.
         """
         rows = [
-            row for row in self.rows if row.latency_ms is not None and row.size_bytes is not None
+            row
+            for row in self.rows
+            if row.latency_ms is not None
+            and row.size_bytes is not None
+            and (row.name == self.baseline or not row.name.startswith("baseline · "))
         ]
-        other_baselines = {row.name for row in rows if row.name.startswith("baseline · ")}
-        rows = [row for row in rows if row.name not in other_baselines - {self.baseline}]
         if not rows:
             raise MeasureError(
                 f"No row of the comparison of {self.workload} has a latency and a size; let it run "
@@ -143,9 +195,7 @@ class Comparison(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per variant, as plain numbers."""
-        import pandas
-
-        frame = pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
+        frame = frame_of(self.rows, "name")
         return frame.rename(columns={"relative_error": "output_error"})
 
     def table(self) -> list[dict[str, str]]:
@@ -155,15 +205,8 @@ class Comparison(Record):
             "parameters": _hardly_differ(row.parameters for row in self.rows),
             "FLOPs": _hardly_differ(row.flops for row in self.rows),
         }
-        used = [
-            key
-            for key in rows[0]
-            if not same.get(key) and any(row[key] not in ("", "–") for row in rows)
-        ]
-        return [{key: row[key] for key in used} for row in rows]
-
-    def __str__(self) -> str:
-        return "\n".join([*self.captions, *text_table(self.table(), _WORDS)])
+        kept = [key for key in rows[0] if not same.get(key)]
+        return without_empty([{key: row[key] for key in kept} for row in rows])
 
     def __repr__(self) -> str:
         return f"Comparison({self.workload}: {len(self.rows)} rows)"
@@ -179,16 +222,13 @@ class Comparison(Record):
             {key: value for key, value in row.items() if key not in ("cpu ms", "build s")}
             for row in self.table()
         ]
-        return html_table(self.captions, table, _WORDS)
+        return html_table(self.captions, table, self.text_columns)
 
     @property
     def captions(self) -> list[str]:
         """The title and, where the machine was not quiet, a sentence about that."""
         caution = self.quality.sentence if self.quality else ""
         return [self.title, *([f"{caution[0].upper()}{caution[1:]}."] if caution else [])]
-
-
-_WORDS = ("name", "recipe", "note")
 
 
 def _bargain(row: Measurement, *, has_metric: bool) -> Bargain:
@@ -204,28 +244,23 @@ def _hardly_differ(counts: Iterable[int | None]) -> bool:
 
 
 def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
-    is_baseline = row.name == comparison.baseline
+    error = None if row.name == comparison.baseline else row.relative_error
+    recipe = " → ".join(row.steps)
     return {
         "name": row.name,
-        "recipe": "" if row.name == (label := " → ".join(row.steps)) else label,
+        "recipe": "" if row.name == recipe else recipe,
         "threads": str(row.threads),
-        "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
-        "middle half": "–"
-        if row.spread_ms is None
-        else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
+        "latency ms": or_dash(row.latency_ms),
+        "middle half": readable_range(row.spread_ms),
         "speed-up": _speedup(row, comparison),
-        "cpu ms": "–" if row.cpu_ms is None else f"{row.cpu_ms:.3g}",
+        "cpu ms": or_dash(row.cpu_ms),
         "peak": readable_bytes(row.peak_bytes),
         "weights": readable_bytes(row.size_bytes),
         "parameters": readable_count(row.parameters),
         "FLOPs": readable_count(row.flops),
-        "output error": "–"
-        if is_baseline or row.relative_error is None
-        else f"{row.relative_error:.1e}"
-        if row.relative_error
-        else "0",
-        comparison.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
-        "build s": "–" if row.build_s is None else f"{row.build_s:.1f}",
+        "output error": or_dash(error, "{:.1e}" if error else "{:.0f}"),
+        comparison.metric_name or "metric": or_dash(row.metric, "{:.4f}"),
+        "build s": or_dash(row.build_s, "{:.1f}"),
         "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
     }
 
@@ -240,12 +275,8 @@ def _speedup(row: Measurement, comparison: Comparison) -> str:
 
 
 class Limit(Record):
-    """The largest loss of the metric; without labelled data, the largest error of the output
-    against the baseline's.
-    """
+    """The largest loss of the metric; without labelled data, the largest output error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    metric_drop: float = Field(
-        default=0.01, ge=0, le=1, description="0.01 is one point of accuracy"
-    )
-    output_error: float = Field(default=0.1, gt=0, description="relative L2 error")
+    metric_drop: float = Field(default=0.01, ge=0, le=1)  # 0.01 is one point of accuracy
+    output_error: float = Field(default=0.1, gt=0)  # relative L2 error

@@ -1,18 +1,20 @@
-"""Why a layer or a model is not faster, and which steps would help."""
+"""Why a model is not faster: reasons, checks, steps that would help, and what they changed."""
 
 from __future__ import annotations
 
-import html
+import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from .record import Record
-from .text import readable_share
-from .workload_name import AboutWorkload
+from .quality import readable_interval
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import or_dash, readable_share, view
 
 if TYPE_CHECKING:
     import pandas
+
 
 Basis = Literal["measured", "mostly measured", "estimated"]
 # a saving is measured on layers that run alone; in the model only a comparison measures it
@@ -31,9 +33,7 @@ class Reason(Record):
     step: dict[str, dict[str, Any]] | None = None
     saves_ms: float | None = None
     basis: Basis | None = None
-    error_ms: float | None = Field(
-        default=None, description="the usual error of an estimated saving"
-    )
+    error_ms: float | None = None  # the usual error of an estimated saving
 
     def __str__(self) -> str:
         return self.sentence + (f" → {self.advice}" if self.step else "")
@@ -107,11 +107,7 @@ class Explanation(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per reason."""
-        import pandas
-
-        return pandas.DataFrame(
-            [reason.model_dump() for reason in self.reasons], columns=list(Reason.model_fields)
-        )
+        return frame_of(self.reasons, columns=Reason.model_fields)
 
     @property
     def title(self) -> str:
@@ -128,13 +124,7 @@ class Explanation(Record):
         return f"Explanation({self.layer or self.workload}: {len(self.reasons)} reasons)"
 
     def _repr_html_(self) -> str:
-        items = "".join(
-            f"<li>{html.escape(reason.sentence)}"
-            + (f" <b>→ {html.escape(reason.advice)}</b>" if reason.step else "")
-            + "</li>"
-            for reason in self.reasons
-        )
-        return f"<div><b>{html.escape(self.title)}</b><ul>{items}</ul></div>"
+        return view("explanation", self)
 
 
 def step_text(step: dict[str, dict[str, Any]]) -> str:
@@ -143,3 +133,170 @@ def step_text(step: dict[str, dict[str, Any]]) -> str:
         " ".join([name, *(f"{key}={value}" for key, value in options.items())])
         for name, options in step.items()
     )
+
+
+Outcome = Literal["passed", "failed", "not measurable"]
+
+SIGNS: dict[Outcome, str] = {"passed": "✓", "failed": "✗", "not measurable": "–"}
+WIDTH = 118
+
+
+class Check(Record):
+    """One check: its measured figure and, if it failed, the remedy."""
+
+    name: str
+    outcome: Outcome
+    figure: str
+    remedy: str | None = None
+    step: dict[str, Any] | None = None
+    value: float | None = None
+    limit: float | None = None
+
+
+class Checklist(Record):
+    """The checks of a training loop or an inference."""
+
+    subject: str
+    lines: tuple[Check, ...] = Field(min_length=1)
+    is_interrupted: bool = False
+
+    def __getitem__(self, name: str) -> Check:
+        return row_of(self.lines, "name", name, "check")
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(line for line in self.lines if line.outcome == "failed")
+
+    @property
+    def steps(self) -> tuple[dict[str, Any], ...]:
+        """The recipe steps that fix failed checks, in an order that a recipe accepts."""
+        return tuple(line.step for line in self.failed if line.step is not None)
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per check, as plain values."""
+        return frame_of(self.lines, "name")
+
+    @property
+    def title(self) -> str:
+        """The subject and the number of checks by outcome."""
+        counts = Counter(line.outcome for line in self.lines)
+        ended = ", ".join(f"{counts[outcome]} {outcome}" for outcome in SIGNS if counts[outcome])
+        return f"{self.subject} · {ended}{' · stopped early' if self.is_interrupted else ''}"
+
+    def __str__(self) -> str:
+        indent = 4 + max(len(line.name) for line in self.lines)
+        return "\n".join([self.title, *(_readable(line, indent) for line in self.lines)])
+
+    def __repr__(self) -> str:
+        return f"Checklist({self.title})"
+
+    def _repr_html_(self) -> str:
+        return view("checklist", self, SIGNS)
+
+
+def _readable(line: Check, indent: int) -> str:
+    """A check as text, with its remedy below its figure."""
+    text = [line.figure, *([f"→ {line.remedy}"] if line.remedy else [])]
+    wrapped = [
+        row for part in text for row in textwrap.wrap(part, WIDTH - indent, break_on_hyphens=False)
+    ]
+    return f"{SIGNS[line.outcome]} {line.name.ljust(indent - 2)}" + ("\n" + " " * indent).join(
+        wrapped
+    )
+
+
+MAX_ROWS = 15
+
+
+class LayerPair(Record):
+    """A layer before and after; None if it did not exist."""
+
+    layer: str
+    kind_before: str | None
+    kind_after: str | None
+    before_ms: float | None
+    after_ms: float | None
+    note: str = ""
+
+    @property
+    def saved_ms(self) -> float:
+        """The self time saved; negative if it is slower."""
+        return (self.before_ms or 0.0) - (self.after_ms or 0.0)
+
+
+class SideBySide(TableRecord):
+    """Two profiles, layer by layer; the speed-up is known if both were timed in turn."""
+
+    text_columns = ("layer", "note")
+
+    before: str
+    after: str
+    before_ms: float
+    after_ms: float
+    speedup: float | None = None
+    speedup_interval: tuple[float, float] | None = None
+    predicted: Reason | None = None
+    rows: tuple[LayerPair, ...]
+
+    @property
+    def achieved_ms(self) -> float:
+        """The latency saved."""
+        return self.before_ms - self.after_ms
+
+    @property
+    def largest(self) -> tuple[LayerPair, ...]:
+        """The layers that changed most."""
+        return tuple(sorted(self.rows, key=lambda row: -abs(row.saved_ms)))
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per layer."""
+        rows = [row.model_dump() | {"saved_ms": row.saved_ms} for row in self.rows]
+        return frame_of(rows, "layer")
+
+    @property
+    def title(self) -> str:
+        """Both latencies and the speed-up, in a line."""
+        took = f"{self.before}: {self.before_ms:.3g} ms → {self.after}: {self.after_ms:.3g} ms"
+        if self.speedup is None or self.speedup_interval is None:
+            return took
+        return f"{took}, {self.speedup:.2f} × ({readable_interval(self.speedup_interval)})"
+
+    @property
+    def promise(self) -> str:
+        """The predicted and the achieved saving, as text."""
+        if self.predicted is None or self.predicted.saves_ms is None:
+            return ""
+        return (
+            f"predicted {_change(self.predicted.saves_ms)} ms ({self.predicted.known}), achieved "
+            f"{_change(self.achieved_ms)} ms"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """The layers that changed most, as text."""
+        return [
+            {
+                "layer": row.layer or self.before,
+                "before ms": or_dash(row.before_ms, "{:.3f}"),
+                "after ms": or_dash(row.after_ms, "{:.3f}"),
+                "change ms": _change(row.saved_ms),
+                "note": row.note,
+            }
+            for row in self.largest[:MAX_ROWS]
+        ]
+
+    @property
+    def captions(self) -> list[str]:
+        """The title, and the predicted and the achieved saving."""
+        return [line for line in (self.title, self.promise) if line]
+
+    def __repr__(self) -> str:
+        return f"SideBySide({self.before} | {self.after}: {len(self.rows)} layers)"
+
+
+def _change(saved_ms: float) -> str:
+    """Saved time as a signed change: −3.2 saves, +0.4 costs; 0 if it rounds to zero."""
+    text = f"{abs(saved_ms):.3f}" if abs(saved_ms) < 10 else f"{abs(saved_ms):.1f}"
+    return "0" if float(text) == 0 else f"{'−' if saved_ms > 0 else '+'}{text}"

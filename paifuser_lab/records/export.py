@@ -1,14 +1,11 @@
-"""What an export wrote and how it was checked; what each target can do on this machine."""
+"""What an export wrote and how it was checked; what each target does here; a deploy folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-
-from .record import Record
-from .table import TableRecord
-from .text import readable_bytes, readable_ms, readable_ratio
+from .record import AboutWorkload, Record, TableRecord
+from .text import counted, or_dash, readable_bytes, readable_ms, readable_ratio
 
 
 class ExportReport(Record):
@@ -21,28 +18,18 @@ class ExportReport(Record):
     precision: str
     bytes: int
     convert_s: float
-    opset: int | None = Field(default=None, description="of an ONNX file, read back from it")
-    runs_here: bool = Field(description="whether it was run on this machine")
-    error: float | None = Field(
-        default=None, description="relative L2 error against the live model; None if it did not run"
-    )
-    max_error: float | None = Field(default=None, description="largest absolute difference")
+    opset: int | None = None  # of an ONNX file, read back from it
+    runs_here: bool  # whether it was run on this machine
+    error: float | None = None  # relative L2 error against the live model; None if it did not run
+    max_error: float | None = None  # largest absolute difference
     tolerance: float | None = None
-    compared: tuple[str, ...] = Field(
-        default=(), description="the inputs on which the outputs were compared"
-    )
+    compared: tuple[str, ...] = ()  # the inputs on which the outputs were compared
     latency_ms: float | None = None
-    live_ms: float | None = Field(
-        default=None, description="of the live model, timed in turn with it"
-    )
+    live_ms: float | None = None  # of the live model, timed in turn with it
     speed_up: float | None = None
-    interval: tuple[float, float] | None = Field(
-        default=None, description="the 95 % interval of the speed-up"
-    )
+    interval: tuple[float, float] | None = None  # the 95 % interval of the speed-up
     threads: int | None = None
-    not_verified: str = Field(
-        default="", description="why it was not run, if it was not, and what that needs"
-    )
+    not_verified: str = ""  # why it was not run, if it was not, and what that needs
     notes: tuple[str, ...] = ()
     weights_hash: str = ""
     inputs: tuple[str, ...] = ()
@@ -74,9 +61,9 @@ class ExportReport(Record):
             "size": readable_bytes(self.bytes),
             "seconds": f"{self.convert_s:.1f}",
             "error": "not run" if self.error is None else f"{self.error:.1e}",
-            "ms": "–" if self.latency_ms is None else readable_ms(self.latency_ms),
-            "live ms": "–" if self.live_ms is None else readable_ms(self.live_ms),
-            "×": "–" if self.speed_up is None else readable_ratio(self.speed_up),
+            "ms": readable_ms(self.latency_ms),
+            "live ms": readable_ms(self.live_ms),
+            "×": readable_ratio(self.speed_up),
             "note": self.not_verified or "; ".join(self.notes),
         }
 
@@ -87,8 +74,8 @@ class ExporterRow(Record):
     target: str
     title: str
     extra: str = ""
-    obstacle: str = Field(default="", description="why it cannot convert here; '' where it can")
-    refused: str = Field(default="", description="why it refused this model")
+    obstacle: str = ""  # why it cannot convert here; '' where it can
+    refused: str = ""  # why it refused this model
     report: ExportReport | None = None
 
     @property
@@ -123,15 +110,116 @@ class Exporters(TableRecord):
 
 def _exporter_row(row: ExporterRow) -> dict[str, str]:
     report = row.report
-    ran = report is not None and report.error is not None
+    not_verified = report.not_verified if report else ""
     return {
         "target": row.title,
         "converted here": "yes" if row.converts_here else "no",
         "run here": "yes" if row.runs_here else "no",
-        "error": f"{report.error:.1e}" if report and ran else "–",
-        "size": readable_bytes(report.bytes) if report else "–",
-        "ms": readable_ms(report.latency_ms) if report and report.latency_ms else "–",
-        "refused or not verified": row.obstacle
-        or row.refused
-        or (report.not_verified if report else ""),
+        "error": or_dash(report.error if report else None, "{:.1e}"),
+        "size": readable_bytes(report.bytes if report else None),
+        "ms": readable_ms(report.latency_ms if report else None),
+        "refused or not verified": row.obstacle or row.refused or not_verified,
     }
+
+
+class LayerDifference(Record):
+    """The first layer of an exported model whose output is past a tolerance, by bisection."""
+
+    target: str
+    layer: str  # '' if no layer is, and only the output itself
+    operator: str = ""
+    error: float | None = None  # relative L2 error of its output; None where it is not finite
+    tolerance: float
+    before: str = ""  # the compared layer before it, within tolerance
+    before_error: float | None = None
+    compared: int  # how many layers could be compared
+    # each compared layer of the bisection, and its error
+    probes: tuple[tuple[str, float | None], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Where the difference begins, in a sentence."""
+        if not self.compared:
+            return "No layer of the file could be compared: it does not say which layers it has."
+        if not self.layer:
+            return (
+                f"All {self.compared} compared layers are within {self.tolerance:.0e}; what "
+                f"follows '{self.before}' differs."
+            )
+        error = "is not finite" if self.error is None else f"differs by {self.error:.1e}"
+        first = f"The first layer past {self.tolerance:.0e} is '{self.layer}' ({self.operator})"
+        if not self.before:
+            return f"{first}: its output {error}, and no layer before it was compared."
+        return f"{first}: its output {error}, that of '{self.before}' before it by " + (
+            f"{self.before_error or 0:.1e}."
+        )
+
+
+class DeployedFile(Record):
+    """A file of a deploy folder."""
+
+    name: str  # its path in the folder
+    bytes: int
+    sha256: str
+
+
+class Deployment(TableRecord):
+    """A deploy folder: what each target wrote or why it refused, and every file with its hash."""
+
+    text_columns = ("target", "checked", "note")
+
+    workload: AboutWorkload
+    recipe: str
+    machine: str
+    folder: str = ""  # '' where none was written
+    rows: tuple[ExporterRow, ...] = ()
+    difference: LayerDifference | None = None
+    files: tuple[DeployedFile, ...] = ()
+    is_done: bool = True
+
+    @property
+    def title(self) -> str:
+        """The model, its recipe and the machine, in a line."""
+        return f"{self.workload} · {self.recipe} exported on {self.machine}"
+
+    @property
+    def refused(self) -> tuple[ExporterRow, ...]:
+        """The targets that wrote nothing."""
+        return tuple(row for row in self.rows if row.obstacle or row.refused)
+
+    @property
+    def sentence(self) -> str:
+        """What was written, and what was refused."""
+        if not self.folder:
+            written = "Nothing was written."
+        else:
+            total = readable_bytes(sum(file.bytes for file in self.files))
+            written = f"{counted(len(self.files), 'file')} of {total} in {self.folder}."
+        names = ", ".join(row.title for row in self.refused)
+        return f"{written} Refused: {names}." if names else written
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per target."""
+        return [_row(row) for row in self.rows]
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, what was written, and the first layer that differs."""
+        difference = (self.difference.sentence,) if self.difference else ()
+        return (self.title, self.sentence, *difference)
+
+    def __repr__(self) -> str:
+        return f"Deployment({self.workload}: {self.sentence})"
+
+
+def _row(row: ExporterRow) -> dict[str, str]:
+    """A target's row: its report, or why there is none."""
+    report = row.report
+    if report is None:
+        empty = dict.fromkeys(("precision", "opset", "size", "error", "ms", "live ms"), "–")
+        why = f"refused: {row.refused}" if row.refused else row.obstacle
+        return {"target": row.title, "checked": "refused", **empty, "note": why}
+    columns = report.row()
+    checked = "run here, compared" if report.runs_here else "converted, not run"
+    shown = ("precision", "opset", "size", "error", "ms", "live ms", "note")
+    return {"target": row.title, "checked": checked, **{key: columns[key] for key in shown}}

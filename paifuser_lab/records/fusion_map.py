@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from .record import Record
-from .table import TableRecord
-from .text import counted, readable_bytes
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord, frame_of
+from .text import counted, or_dash, readable_bytes
 
 if TYPE_CHECKING:
     import pandas
@@ -26,35 +25,18 @@ WORDS: dict[Standing, str] = {
 class Fusion(Record):
     """Consecutive layers, and what runs in their place if they are fused."""
 
-    layers: tuple[str, ...] = Field(
-        min_length=1,
-        description=(
-            "in the order in which they run; the first names the site: a layer, or a call in a "
-            "forward, such as 'matmul()'"
-        ),
-    )
-    pattern: str = Field(description="what is fused, such as 'convolution + batch-norm + relu'")
-    runs: str = Field(
-        default="",
-        description="what runs instead, such as 'oneDNN' or 'CUDA pointwise'; '' for nothing",
-    )
+    # in the order in which they run; the first names the site: a layer, or a call in a
+    # forward, such as 'matmul()'
+    layers: tuple[str, ...] = Field(min_length=1)
+    pattern: str  # what is fused, such as 'convolution + batch-norm + relu'
+    runs: str = ""  # what runs instead, such as 'oneDNN' or 'CUDA pointwise'; '' for nothing
     standing: Standing = "fused"
-    reason: str = Field(
-        default="",
-        description="why these layers, or those that follow, are not fused",
-    )
-    saved_bytes: int | None = Field(default=None, description="memory traffic saved at each call")
-    apart_ms: float | None = Field(
-        default=None, description="a call of these layers unfused; None if it was not timed"
-    )
-    fused_ms: float | None = Field(
-        default=None,
-        description="a call of what runs in their place, timed in turn with the unfused layers",
-    )
-    error: float | None = Field(
-        default=None,
-        description="relative L2 error of its output against that of the unfused layers",
-    )
+    reason: str = ""  # why these layers, or those that follow, are not fused
+    saved_bytes: int | None = None  # memory traffic saved at each call
+    apart_ms: float | None = None  # a call of these layers unfused; None if it was not timed
+    # a call of what runs in their place, timed in turn with the unfused layers
+    fused_ms: float | None = None
+    error: float | None = None  # relative L2 error of its output against that of the unfused layers
 
     @property
     def place(self) -> str:
@@ -78,18 +60,12 @@ class FusionMap(TableRecord):
     text_columns = ("layers", "pattern", "runs", "standing")
 
     workload: AboutWorkload
-    machine: str = Field(description="where the fusions were chosen and timed")
+    machine: str  # where the fusions were chosen and timed
     fusions: tuple[Fusion, ...] = ()
-    notes: tuple[str, ...] = Field(
-        default=(), description="what is not fused, why, and which step fuses it"
-    )
-    apart_ms: float | None = Field(
-        default=None, description="a call of the whole model without fusion"
-    )
-    fused_ms: float | None = Field(
-        default=None,
-        description="a call of the whole model with fusion, timed in turn with the unfused model",
-    )
+    notes: tuple[str, ...] = ()  # what is not fused, why, and which step fuses it
+    apart_ms: float | None = None  # a call of the whole model without fusion
+    # a call of the whole model with fusion, timed in turn with the unfused model
+    fused_ms: float | None = None
 
     @property
     def saved_ms(self) -> float:
@@ -112,21 +88,14 @@ class FusionMap(TableRecord):
     @property
     def summary(self) -> str:
         """How many groups of layers are fused, and how many are not, as text."""
-        counts = {
-            standing: sum(fusion.standing == standing for fusion in self.fusions)
-            for standing in WORDS
-        }
+        counts = Counter(fusion.standing for fusion in self.fusions)
         parts = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
-        parts += [
-            f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])
-        ]
-        return ", ".join(parts) + (f"; the whole {whole}." if (whole := self.whole) else ".")
+        parts += [f"{counts[key]} {words}" for key, words in _SHORT.items() if counts[key]]
+        return ", ".join(parts) + (f"; the whole {self.whole}." if self.whole else ".")
 
     @property
     def whole(self) -> str:
-        """How many times as fast the whole model is with fusion: '1.22 × as fast'; '' if it was
-        not timed.
-        """
+        """How fast the whole model is with fusion: '1.22 × as fast'; '' if it was not timed."""
         if self.apart_ms is None or self.fused_ms is None:
             return ""
         return f"{self.apart_ms / self.fused_ms:.2f} × as fast"
@@ -134,15 +103,9 @@ class FusionMap(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per fusion, as plain numbers."""
-        import pandas
-
-        names = [*Fusion.model_fields, "speedup"]
+        names = ["place", *Fusion.model_fields, "speedup"]
         rows = [{name: getattr(fusion, name) for name in names} for fusion in self.fusions]
-        return pandas.DataFrame(
-            rows,
-            columns=names,
-            index=pandas.Index([fusion.place for fusion in self.fusions], name="place"),
-        )
+        return frame_of(rows, "place", names)
 
     def table(self) -> list[dict[str, str]]:
         """A row per fusion."""
@@ -152,9 +115,9 @@ class FusionMap(TableRecord):
                 "pattern": fusion.pattern,
                 "runs": fusion.runs or "–",
                 "standing": fusion.reason or WORDS[fusion.standing],
-                "saves": "–" if fusion.saved_bytes is None else readable_bytes(fusion.saved_bytes),
-                "times as fast": "–" if fusion.speedup is None else f"{fusion.speedup:.2f} ×",
-                "error": "–" if fusion.error is None else f"{fusion.error:.1e}",
+                "saves": readable_bytes(fusion.saved_bytes),
+                "times as fast": or_dash(fusion.speedup, "{:.2f} ×"),
+                "error": or_dash(fusion.error, "{:.1e}"),
             }
             for fusion in self.fusions
         ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from .record import Record
-from .text import counted, html_table, readable_bytes, text_table
+from .record import Record, TableRecord
+from .text import counted, or_dash, readable_bytes
 
 COLUMNS = ("fp32 GFLOP/s", "bf16 GFLOP/s", "fp16 GFLOP/s", "int8 GOP/s", "GB/s")  # of RATES
 # What makes one processor faster than another of its name: words of `isa`, and how pages name them.
@@ -36,6 +36,13 @@ class Ceiling(Record):
     warnings: tuple[str, ...] = ()
 
     @property
+    def rates(self) -> dict[str, float]:
+        """The known rates of computing by format, in billions of operations a second."""
+        rates = (self.fp32_gflops, self.bf16_gflops, self.fp16_gflops, self.int8_gops)
+        formats = ("fp32", "bf16", "fp16", "int8")
+        return {name: rate for name, rate in zip(formats, rates, strict=True) if rate}
+
+    @property
     def caution(self) -> str:
         """A short warning for results based on these rates; empty if they were measured
         undisturbed.
@@ -63,13 +70,15 @@ class Accelerator(Record):
     ceiling: Ceiling
 
 
-class Hardware(Record):
+class Hardware(TableRecord):
     """A machine: instruction sets, cores, caches, and ceilings measured on it (or published, for a
     named device).
 
     Each ceiling is the best of the number of `measurements`, the last of which was at
     `measured_at`.
     """
+
+    text_columns = ("ceilings, measured", "ceilings, published")
 
     name: str
     source: Literal["measured", "published"]
@@ -93,9 +102,7 @@ class Hardware(Record):
         return self.model_copy(update={"ceilings": ceilings})
 
     def ceiling(self, threads: int | None = None) -> Ceiling:
-        """The CPU's ceilings at the measured number of threads nearest to `threads`, or at the
-        largest.
-        """
+        """The CPU's ceilings at the measured number of threads nearest to `threads`."""
         count = threads or max(ceiling.threads for ceiling in self.ceilings)
         return min(self.ceilings, key=lambda ceiling: abs(ceiling.threads - count))
 
@@ -127,7 +134,7 @@ class Hardware(Record):
         return [
             {f"ceilings, {self.source}": name}
             | {
-                column: "–" if rate is None else f"{rate:,.0f}"
+                column: or_dash(rate, "{:,.0f}")
                 for column, rate in zip(COLUMNS, measured, strict=True)
             }
             for name, measured in rates
@@ -139,15 +146,8 @@ class Hardware(Record):
         warnings = [warning for ceiling in self.ceilings for warning in ceiling.warnings]
         return [*([self.note] if self.note else []), *dict.fromkeys(warnings)]
 
-    def __str__(self) -> str:
-        key = f"ceilings, {self.source}"
-        return "\n".join([self.title, *text_table(self.table(), (key,)), *self.remarks])
-
     def __repr__(self) -> str:
         return f"Hardware({self.label})"
-
-    def _repr_html_(self) -> str:
-        return html_table([self.title, *self.remarks], self.table(), (f"ceilings, {self.source}",))
 
     @property
     def target(self) -> Ceiling:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+from pydantic import Field
 
-from pydantic import Field, model_validator
-
-from .table import TableRecord
-from .text import counted, readable_bytes, readable_share
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, TableRecord
+from .text import counted, known, or_dash, readable_bytes, readable_share
 
 
 class MemoryPoolUse(TableRecord):
@@ -32,12 +29,6 @@ class MemoryPoolUse(TableRecord):
     resident_bytes: int | None = None
     page_faults: int | None = None
     trims: int = 0
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if (self.largest_free_bytes or 0) > (self.kept_bytes or 0):
-            raise ValueError("the largest free block is larger than all that is free")
-        return self
 
     @property
     def reserved_bytes(self) -> int | None:
@@ -75,9 +66,9 @@ class MemoryPoolUse(TableRecord):
     @property
     def sentence(self) -> str:
         """What is kept, against the limit."""
-        limit = "no limit" if self.limit_bytes is None else f"{readable_bytes(self.limit_bytes)}"
         kind = "hard limit" if self.is_hard else "limit"
-        against = limit if self.limit_bytes is None else f"a {kind} of {limit}"
+        limit = f"a {kind} of {readable_bytes(self.limit_bytes)}"
+        against = "no limit" if self.limit_bytes is None else limit
         over = ", which is exceeded" if self.is_over_limit else ""
         kept = "an unknown amount" if self.kept_bytes is None else readable_bytes(self.kept_bytes)
         return f"Keeps {kept} for the next request, with {against}{over}."
@@ -92,36 +83,26 @@ class MemoryPoolUse(TableRecord):
             "resident in the process": self.resident_bytes,
         }
         shares = {"fragmentation": self.fragmentation, "lost to rounding": self.rounding}
-        figures = {name: readable_bytes(size) for name, size in sizes.items() if size is not None}
-        figures |= {
-            name: readable_share(share) for name, share in shares.items() if share is not None
-        }
-        if self.page_faults is not None:
-            figures["page faults"] = f"{self.page_faults:,}"
+        figures = {name: readable_bytes(size) for name, size in sizes.items()}
+        figures |= {name: readable_share(share) for name, share in shares.items()}
+        figures["page faults"] = or_dash(self.page_faults, "{:,}")
         figures["trimmed"] = counted(self.trims, "time")
-        return [{"memory": name, "now": figure} for name, figure in figures.items()]
-
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)
+        return [{"memory": name, "now": figure} for name, figure in known(figures).items()]
 
 
 COUNTS = ("page faults", "trimmed")  # over all of its calls; those of one call say more
 
 
 class PoolCalls(TableRecord):
-    """Page faults of a call of a model with a memory pool and without it, and the pool at the end
-    of its calls, still in force.
-    """
+    """Page faults of a call with a memory pool and without it, and the pool after its calls."""
 
     text_columns = ("memory",)
 
     workload: AboutWorkload
     machine: str
     calls: int = Field(ge=1)
-    faults_without: float | None = Field(default=None, ge=0, description="a call")
-    faults_with: float | None = Field(default=None, ge=0, description="a call")
+    faults_without: float | None = Field(default=None, ge=0)  # a call
+    faults_with: float | None = Field(default=None, ge=0)  # a call
     use: MemoryPoolUse
 
     @property
@@ -137,12 +118,9 @@ class PoolCalls(TableRecord):
         if self.faults_without is None or self.faults_with is None:
             return "This system does not count page faults."
         faults = f"{self.faults_without:,.0f} pages without the pool and {self.faults_with:,.0f}"
-        spared = self.faults_without - self.faults_with
-        worth = (
-            "the pool spares the rest"
-            if spared >= 1
-            else "the pool spares nothing, as no large buffer is given back"
-        )
+        worth = "the pool spares nothing, as no large buffer is given back"
+        if self.faults_without - self.faults_with >= 1:
+            worth = "the pool spares the rest"
         return f"A call faults in {faults} with it: {worth}."
 
     def table(self) -> list[dict[str, str]]:
@@ -151,14 +129,6 @@ class PoolCalls(TableRecord):
             "page faults of a call without it": self.faults_without,
             "page faults of a call with it": self.faults_with,
         }
-        rows = [
-            {"memory": name, "now": f"{count:,.0f}"}
-            for name, count in faults.items()
-            if count is not None
-        ]
+        figures = known({name: or_dash(count, "{:,.0f}") for name, count in faults.items()})
+        rows = [{"memory": name, "now": figure} for name, figure in figures.items()]
         return rows + [row for row in self.use.table() if row["memory"] not in COUNTS]
-
-    @property
-    def captions(self) -> tuple[str, ...]:
-        """The title, and what the record says."""
-        return (self.title, self.sentence)

@@ -1,17 +1,156 @@
-"""A snapshot of memory: by category over time, its segments at a moment, who held what."""
+"""A snapshot of memory over time and by segment; its requests under other allocator settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pydantic import model_validator
-
-from .record import Record
-from .replay import OutOfMemory, Replay
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .record import Record, TableRecord, frame_of
+from .text import counted, html_table, readable_bytes, readable_ratio, readable_share, text_table
 
 if TYPE_CHECKING:
     import pandas
+
+
+class ReplayRow(Record):
+    """The simulated allocator under one set of settings."""
+
+    settings: str
+    peak_reserved_bytes: int
+    peak_allocated_bytes: int
+    device_calls: int  # segments taken from and given back to the device, or pages mapped
+    refused: int = 0  # requests that did not fit under the limit
+
+    @property
+    def overhead(self) -> float:
+        """The share of the peak of reserved memory that was not allocated at the most."""
+        reserved = self.peak_reserved_bytes
+        return 1 - self.peak_allocated_bytes / reserved if reserved else 0.0
+
+
+class Replay(TableRecord):
+    """The recorded requests of a snapshot under several settings; the first are its own."""
+
+    text_columns = ("settings", "what", "outcome")
+
+    snapshot: str
+    device: int
+    requests: int
+    recorded_peak_reserved_bytes: int
+    limit_bytes: int | None = None
+    rows: tuple[ReplayRow, ...]
+
+    @property
+    def agreement(self) -> float | None:
+        """The simulated peak under the snapshot's own settings, relative to the recorded one."""
+        if not self.rows or not self.recorded_peak_reserved_bytes:
+            return None
+        return self.rows[0].peak_reserved_bytes / self.recorded_peak_reserved_bytes
+
+    @property
+    def best(self) -> ReplayRow | None:
+        """The settings that reserve least and refuse nothing more than others."""
+        return min(self.rows, key=lambda row: (row.refused, row.peak_reserved_bytes), default=None)
+
+    @property
+    def title(self) -> str:
+        """The snapshot, the device and the number of requests, in a line."""
+        return (
+            f"{self.snapshot}, device {self.device} · {counted(self.requests, 'request')} replayed"
+            f" · {readable_bytes(self.recorded_peak_reserved_bytes)} reserved at the peak"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """How near the simulator is, and which settings reserve least."""
+        if self.agreement is None or self.best is None:
+            return "The snapshot holds no request to replay."
+        own, best = self.rows[0], self.best
+        near = (
+            f"Under its own settings the simulator reserves {readable_ratio(self.agreement)} "
+            "times what was recorded."
+        )
+        if (best.refused, best.peak_reserved_bytes) >= (own.refused, own.peak_reserved_bytes):
+            return f"{near} No other settings reserve less."
+        less = 1 - best.peak_reserved_bytes / max(1, own.peak_reserved_bytes)
+        if less > 0:
+            return f"{near} Least is reserved with {best.settings}: {readable_share(less)} less."
+        return f"{near} Fewest requests are refused with {best.settings}."
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per set of settings."""
+        return frame_of(row.model_dump() | {"overhead": row.overhead} for row in self.rows)
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows as text."""
+        return [
+            {
+                "settings": row.settings,
+                "reserved": readable_bytes(row.peak_reserved_bytes),
+                "allocated": readable_bytes(row.peak_allocated_bytes),
+                "not allocated": readable_share(row.overhead),
+                "device calls": str(row.device_calls),
+                "refused": str(row.refused),
+            }
+            for row in self.rows
+        ]
+
+
+class Remedy(Record):
+    """Something that might have made a refused request fit."""
+
+    what: str
+    fits: bool
+    outcome: str
+
+
+class OutOfMemory(TableRecord):
+    """A request that the device refused, what memory was like, and what would have helped."""
+
+    text_columns = ("settings", "what", "outcome")
+
+    time_ms: float
+    requested_bytes: int
+    site: str
+    free_on_device_bytes: int
+    reserved_bytes: int
+    allocated_bytes: int
+    largest_free_bytes: int
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def free_in_segments_bytes(self) -> int:
+        """Free memory that the allocator held and could not use for the request."""
+        return max(0, self.reserved_bytes - self.allocated_bytes)
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for, what there was, and what would have helped."""
+        helped = [remedy.what for remedy in self.remedies if remedy.fits]
+        helps = " None of the remedies tried here would have made it fit."
+        if helped:
+            helps = f" It would have fitted {'; or '.join(helped)}."
+        return (
+            f"Out of memory at {self.time_ms:.4g} ms: {self.site} asked for "
+            f"{readable_bytes(self.requested_bytes)}. The device had "
+            f"{readable_bytes(self.free_on_device_bytes)} left; of the "
+            f"{readable_bytes(self.reserved_bytes)} that torch held, "
+            f"{readable_bytes(self.free_in_segments_bytes)} were free, the largest piece "
+            f"{readable_bytes(self.largest_free_bytes)}.{helps}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """The remedies as text."""
+        return [
+            {"what": remedy.what, "fits": "yes" if remedy.fits else "no", "outcome": remedy.outcome}
+            for remedy in self.remedies
+        ]
+
+    @property
+    def title(self) -> str:
+        """The request that was refused."""
+        return self.sentence
+
 
 MAX_ROWS = 15
 _WORDS = ("call site", "category")
@@ -62,23 +201,6 @@ class SnapshotMap(Record):
     requested_bytes: int = 0
     free_bytes: int = 0
     largest_free_bytes: int = 0
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        segments = (self.segment_bytes, self.segment_allocated_bytes, self.segment_stream,
-                    self.segment_is_large, self.segment_is_expandable)  # fmt: skip
-        blocks = (self.block_segment, self.block_offset_bytes, self.block_bytes,
-                  self.block_site, self.block_category)  # fmt: skip
-        if any(len(set(map(len, columns))) != 1 for columns in (segments, blocks)):
-            raise ValueError("the columns of its segments or blocks differ in length")
-        for column, count in (
-            (self.block_segment, len(self.segment_bytes)),
-            (self.block_site, len(self.sites)),
-            (self.block_category, len(self.categories)),
-        ):
-            if not all(0 <= index < count for index in column):
-                raise ValueError("a block belongs to a segment, site or category not listed")
-        return self
 
     @property
     def reserved_bytes(self) -> int:
@@ -136,17 +258,6 @@ class MemorySnapshot(Record):
     replay: Replay | None = None
     out_of_memory: OutOfMemory | None = None
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        columns = (self.reserved_bytes, *self.held_bytes)
-        if any(len(column) != len(self.time_ms) for column in columns):
-            raise ValueError("the columns of its timeline differ in length")
-        if len(self.held_bytes) != len(self.categories):
-            raise ValueError(
-                f"{len(self.categories)} categories have {len(self.held_bytes)} columns"
-            )
-        return self
-
     @property
     def unit(self) -> str:
         """The unit of `time_ms`."""
@@ -192,31 +303,22 @@ class MemorySnapshot(Record):
 
     def table(self) -> list[dict[str, str]]:
         """The call sites that hold most at the peak, as text."""
-        whole = max(1, self.peak_bytes)
-        return [
-            {
-                "call site": row.site,
-                "category": row.category,
-                "blocks": str(row.blocks),
-                "held": readable_bytes(row.held_bytes),
-                "share": readable_share(row.held_bytes / whole),
-            }
-            for row in self.at_peak[:MAX_ROWS]
-        ]
+        return [{"call site": row.site, **self._shares(row)} for row in self.at_peak[:MAX_ROWS]]
 
     def layer_table(self) -> list[dict[str, str]]:
         """The layers that hold most at the peak, as text."""
-        whole = max(1, self.peak_bytes)
         return [
-            {
-                "layer": row.layer or "outside of all layers",
-                "category": row.category,
-                "blocks": str(row.blocks),
-                "held": readable_bytes(row.held_bytes),
-                "share": readable_share(row.held_bytes / whole),
-            }
+            {"layer": row.layer or "outside of all layers", **self._shares(row)}
             for row in self.layers[:MAX_ROWS]
         ]
+
+    def _shares(self, row: SiteMemory | LayerMemory) -> dict[str, str]:
+        return {
+            "category": row.category,
+            "blocks": str(row.blocks),
+            "held": readable_bytes(row.held_bytes),
+            "share": readable_share(row.held_bytes / max(1, self.peak_bytes)),
+        }
 
     def __str__(self) -> str:
         parts = [*self.captions, *text_table(self.table(), _WORDS)]

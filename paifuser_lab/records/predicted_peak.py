@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .memory import Held
-from .record import Record
+from .record import AboutWorkload, Record, TableRecord
 from .text import counted, html_table, readable_bytes, readable_share, text_table
-from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -85,8 +84,10 @@ class PeakBytes(Record):
         return sum(self.by_category.values())
 
 
-class PredictedPeak(Record):
+class PredictedPeak(TableRecord):
     """The peak of one call, or of one training step, before it is run."""
+
+    text_columns = _WORDS
 
     workload: AboutWorkload
     device: str
@@ -104,9 +105,7 @@ class PredictedPeak(Record):
 
     @property
     def resident_bytes(self) -> int | None:
-        """What a process may take for it at the most, as measured on a CPU's models; None for other
-        devices.
-        """
+        """The most that a process may take for it, as measured on a CPU; None for other devices."""
         if self.device != "cpu":
             return None
         return resident_bound(self.peak_bytes)
@@ -156,15 +155,13 @@ class PredictedPeak(Record):
         total = {"category": "all", "held": readable_bytes(self.peak_bytes), "share": "100.0%"}
         return [*rows, {**total, "what it is": ""}]
 
-    def __str__(self) -> str:
-        lines = [self.title, *text_table(self.table(), _WORDS), self.sentence]
-        return "\n".join([*lines, self.note] if self.note else lines)
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The note."""
+        return (self.note,) if self.note else ()
 
     def __repr__(self) -> str:
         return f"PredictedPeak({self.workload}: {readable_bytes(self.peak_bytes)})"
-
-    def _repr_html_(self) -> str:
-        return html_table((self.title, self.sentence), self.table(), _WORDS)
 
 
 class FitRemedy(Record):

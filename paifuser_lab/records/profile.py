@@ -1,19 +1,280 @@
-"""A profile: the time, memory and bytes of each layer of a model."""
+"""A profile: the time, memory and bytes of each layer of a model, as a text table and as a folding
+HTML tree for notebooks, without JavaScript.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from .hardware import Ceiling
-from .layer_profile import Bound, OperatorProfile
-from .profile_html import profile_brief, profile_html
-from .profile_text import profile_table, profile_text
-from .profile_tree import ProfileTree
-from .record import Record
-from .workload_name import AboutWorkload
+from .profile_tree import Bound, LayerProfile, OperatorProfile, ProfileTree
+from .record import AboutWorkload, Record, frame_of
+from .text import readable_bytes, readable_count, text_table, view
 
 if TYPE_CHECKING:
     import pandas
+
+
+# operators between layers with a smaller share are only in `profile.operators`
+SHOWN_SHARE = 0.002
+COLUMNS = (
+    "runs as",
+    "self ms",
+    "total ms",
+    "share",
+    "FLOPs",
+    "weights",
+    "moved",
+    "peak",
+    "output",
+    "reached",
+    "bound by",
+)
+MAX_LINES = 25
+WORDS = ("layer", "kind", "runs as", "bound by")
+
+
+def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[str, str]]:
+    """One line per layer and per operator that ran between layers, indented by depth."""
+    lines: list[dict[str, str]] = []
+    for level, row in profile.walk():
+        if depth is not None and level > depth:
+            continue
+        lines.append(
+            {"layer": "  " * level + name_of(row, profile), "kind": row.kind, **cells(row, profile)}
+        )
+        if depth is None or level < depth:
+            lines += [
+                {"layer": "  " * (level + 1) + f"+ {operator.name}", **texts}
+                for operator, texts in container_operators(row, profile)
+            ]
+    return lines
+
+
+def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
+    """The table in a terminal; long ones are cut, with a note."""
+    lines = profile_table(profile, depth)
+    shown = lines[:MAX_LINES] if depth is None else lines
+    keys = [key for key in ("layer", "kind", *COLUMNS) if any(line.get(key) for line in shown)]
+    text = text_table([{key: row.get(key, "") for key in keys} for row in shown], WORDS)
+    left = len(lines) - len(shown)
+    more = (
+        [f"… and {left} lines more: profile.frame has them all, profile.table(depth=2) fewer"]
+        if left
+        else []
+    )
+    return "\n".join([profile.title, *failure(profile), *text, *more, profile.accuracy])
+
+
+def name_of(row: LayerProfile, profile: ProfileTree) -> str:
+    """A layer's name relative to its parent in the tree."""
+    if not row.layer:
+        return profile.workload
+    above = profile.parent(row.layer)
+    return row.layer.removeprefix(f"{above}.") if above else row.layer
+
+
+def cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
+    """The texts of a layer's columns."""
+    return {
+        "calls": "" if row.calls in (0, 1) else f"{row.calls} ×",
+        "runs as": f"in {row.joined_into}" if row.joined_into else row.runs_as,
+        **_times(row, profile),
+        "FLOPs": readable_count(row.total_flops) if row.total_flops else "",
+        "weights": readable_count(row.total_parameters) if row.total_parameters else "",
+        "moved": readable_bytes(row.total_bytes) if row.total_bytes else "",
+        "peak": _peak(row),
+        "output": ", ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes[:1]),
+        "reached": _reached(row),
+        "bound by": _bound(row, profile),
+    }
+
+
+def _times(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
+    """The columns of time; a layer without a time of its own has the word for why."""
+    if "self_ms" in row.unknown_why:
+        return {"self ms": "joined" if row.joined_into else "–", "total ms": "", "share": ""}
+    return {
+        "self ms": _ms(row.self_ms, profile),
+        "total ms": _ms(row.total_ms, profile),
+        "share": f"{row.share:.1%}",
+    }
+
+
+def container_operators(
+    row: LayerProfile, profile: ProfileTree
+) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
+    """Operators that a container ran itself between its layers, with their columns' texts."""
+    if not profile.children(row.layer):
+        return
+    for operator in row.operators:
+        if operator.ms > SHOWN_SHARE * profile.total_ms:
+            yield (
+                operator,
+                {
+                    "kind": "operator" if operator.calls == 1 else f"operator, {operator.calls} ×",
+                    "self ms": _ms(operator.ms, profile),
+                    "total ms": _ms(operator.ms, profile),
+                    "share": f"{operator.ms / (profile.total_ms or 1.0):.1%}",
+                    "FLOPs": readable_count(operator.flops) if operator.flops else "",
+                    "moved": readable_bytes(operator.read_bytes + operator.written_bytes),
+                },
+            )
+
+
+def _peak(row: LayerProfile) -> str:
+    if row.peak_bytes:
+        return readable_bytes(row.peak_bytes)
+    return "–" if "peak_bytes" in row.unknown_why and row.self_ms else ""
+
+
+def failure(profile: ProfileTree) -> list[str]:
+    """A line that says why the profile stopped early, if it did."""
+    return [f"stopped: {profile.failure}"] if profile.failure else []
+
+
+def _ms(value: float, profile: ProfileTree) -> str:
+    """Milliseconds with the same number of decimals in every row."""
+    decimals = next(
+        (count for limit, count in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1
+    )
+    return f"{value:.{decimals}f}"
+
+
+def _reached(row: LayerProfile) -> str:
+    """The rate that the layer reached, in the unit of its roof."""
+    if row.verdict == "memory" and row.gbs:
+        return f"{row.gbs:.3g} GB/s"
+    return f"{row.gflops:.3g} GFLOP/s" if row.gflops else ""
+
+
+def _bound(row: LayerProfile, profile: ProfileTree) -> str:
+    if row.verdict is None or row.self_ms < SHOWN_SHARE * profile.total_ms:
+        return ""
+    share = row.roof_share
+    far = f" ({share:.0%} of the roof)" if row.verdict != "overhead" and share is not None else ""
+    return f"{row.verdict}{far}"
+
+
+OPEN_SHARE = 0.05  # layers with a larger share of the time are shown unfolded
+BRIEF_ROWS = 40  # of the tree that is sent along with a widget
+# as on the roofline, so that colour is not the only sign
+SHAPES = {"compute": "●", "memory": "■", "overhead": "▲"}
+HTML_COLUMNS = {  # each with its width in em, and the least width of the tree in px to show it
+    "total ms": (5.5, 0),
+    "share": (4, 0),
+    "self ms": (5, 0),
+    "FLOPs": (5, 620),
+    "weights": (5, 790),
+    "moved": (5.5, 620),
+    "peak": (5.5, 970),
+    "output": (9, 1090),
+    "reached": (8, 970),
+    "bound by": (9, 0),
+}
+KIND = (8, 790)
+RUNS_AS = {"runs as": (11, 620)}  # only where an engine ran the model
+
+
+def profile_html(profile: ProfileTree, *, is_brief: bool = False) -> str:
+    """The tree with bars, costly branches unfolded, with the title above and the accuracy below;
+    in brief a large model is its costliest layers, made and sent in a few milliseconds.
+    """
+    notes = [*failure(profile), profile.accuracy]
+    if not is_brief or len(profile) <= BRIEF_ROWS:
+        return view("profile", profile.title, profile_tree(profile), notes)
+    rows = profile.costliest(BRIEF_ROWS)
+    nodes = [_node(row, row.layer or profile.workload, profile) for row in rows]
+    rest = f"the {len(rows)} costliest of {len(profile)} layers"
+    return view("profile", profile.title, _tree(profile, nodes), [rest, *notes])
+
+
+def profile_tree(profile: ProfileTree) -> str:
+    """The tree alone, for a page that has its own title; it folds by mouse and keyboard."""
+    return _tree(profile, [_branch(profile, profile.root)])
+
+
+def _tree(profile: ProfileTree, nodes: list[dict[str, Any]]) -> str:
+    columns = (RUNS_AS if profile.engine else {}) | HTML_COLUMNS
+    return view("profile_tree", profile.workload, nodes, list(columns), _rules(columns))
+
+
+def _rules(columns: Mapping[str, tuple[float, int]]) -> str:
+    """The CSS of the columns; the less important ones are hidden as the tree gets narrower."""
+    columns = {"kind": KIND, **columns}
+    limits = sorted({limit for _, limit in columns.values()}, reverse=True)
+    rules = [f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, limits[0])}; }}"]
+    for limit, below in pairwise(limits):
+        hidden = ", ".join(
+            f".pf-tree .pf-{key.replace(' ', '-').lower()}"
+            for key, (_, wide) in columns.items()
+            if wide == limit
+        )
+        grid = f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, below)}; }}"
+        rules.append(
+            f"@container pf-tree (max-width: {limit}px) {{ {hidden} {{ display: none; }} {grid} }}"
+        )
+    return "\n".join(rules)
+
+
+def _grid(columns: Mapping[str, tuple[float, int]], limit: int) -> str:
+    return "minmax(12em, 1fr) " + " ".join(
+        f"{width}em" for width, wide in columns.values() if wide <= limit
+    )
+
+
+def _node(row: LayerProfile, name: str, profile: ProfileTree) -> dict[str, Any]:
+    """A layer's row of the tree; its bound is shown by a sign, with the share of the roof."""
+    texts, bound = cells(row, profile), row.verdict
+    tooltip = _tooltip(row, texts, profile)
+    if texts["bound by"] and bound:
+        is_known = bound != "overhead" and row.roof_share is not None
+        texts["bound by"] = f"{bound} {row.roof_share:.0%}" if is_known else bound
+    return {
+        "name": name + (f" ({row.calls} ×)" if row.calls > 1 else ""),
+        "kind": row.kind,
+        "texts": texts,
+        "share": min(1.0, row.share),
+        "bound": bound,
+        "sign": SHAPES.get(bound or "") if texts["bound by"] else None,
+        "tooltip": tooltip,
+    }
+
+
+def _branch(profile: ProfileTree, row: LayerProfile) -> dict[str, Any]:
+    """A layer with those inside it, and with the operators that it ran itself between them."""
+    inside = [_branch(profile, child) for child in profile.children(row.layer)]
+    inside += [
+        {
+            "name": f"+ {operator.name}",
+            "kind": texts["kind"],
+            "texts": texts,
+            "share": min(1.0, operator.ms / (profile.total_ms or 1.0)),
+        }
+        for operator, texts in container_operators(row, profile)
+    ]
+    is_open = row.share > OPEN_SHARE
+    return _node(row, name_of(row, profile), profile) | {"inside": inside, "is_open": is_open}
+
+
+def _tooltip(row: LayerProfile, texts: dict[str, str], profile: ProfileTree) -> str:
+    """A row as one line of text, for the tooltip and for screen readers."""
+    if "self_ms" in row.unknown_why:
+        return f"{row.layer}, {row.kind} {row.detail}: {row.unknown_why['self_ms']}"
+    facts = [
+        f"{texts['total ms']} ms with all layers inside it, {texts['share']} of the time",
+        f"{texts['self ms']} ms itself",
+        *(f"{texts[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if texts[key]),
+        *([f"runs as {texts['runs as']}"] if texts["runs as"] else []),
+        *(f"no figure: {why}" for why in row.unknown_why.values()),
+        *([texts["reached"]] if texts["reached"] else []),
+        *([f"bound by {texts['bound by']}"] if texts["bound by"] else []),
+    ]
+    output = f" gives {texts['output']}" if texts["output"] else ""
+    name = f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip()
+    return f"{name}{output}: {', '.join(facts)}"
 
 
 class Point(Record):
@@ -45,21 +306,17 @@ class Profile(ProfileTree):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per layer, as plain numbers."""
-        import pandas
-
         skipped = {"operators", "kernels", "alternatives"}
         derived = ("depth", "intensity", "gflops", "gbs", "roof_share")
         rows = [
             row.model_dump(exclude=skipped) | {name: getattr(row, name) for name in derived}
             for row in self.layers
         ]
-        return pandas.DataFrame(rows).set_index("layer")
+        return frame_of(rows, "layer")
 
     @property
     def operators(self) -> pandas.DataFrame:
-        """A row per operator that a layer ran itself, including containers' operators between their
-        layers.
-        """
+        """A row per operator that a layer, or a container between its layers, ran itself."""
         import pandas
 
         rows = [
@@ -105,4 +362,4 @@ class Profile(ProfileTree):
 
     def brief_html(self) -> str:
         """The tree, or of a large model its costliest layers: to be sent along with a widget."""
-        return profile_brief(self)
+        return profile_html(self, is_brief=True)

@@ -1,19 +1,135 @@
-"""The layers of a profile as a tree of their paths, and how they were measured."""
+"""The layers of a profile: their time, memory, bytes and operators, as a tree of their paths."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from .hardware import Ceiling
-from .layer_profile import LayerProfile
 from .quality import Quality
-from .record import Record
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record
+from .text import counted
+
+Bound = Literal["compute", "memory", "overhead"]
+# the last row of a model in an engine: its nodes without a layer, and what lies between its nodes
+ENGINE_ROW = "engine itself"
+
+
+class OperatorProfile(Record):
+    """An operator that a layer ran itself, summed over its calls."""
+
+    name: str
+    calls: int
+    ms: float
+    flops: int = 0
+    macs: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+class Kernel(Record):
+    """A kernel that ran on a device for a layer."""
+
+    name: str
+    calls: int
+    ms: float
+
+
+class Alternative(Record):
+    """A layer alone on inputs of its shape, timed in turn as it is and after a step."""
+
+    step: dict[str, dict[str, Any]]
+    here_ms: float
+    there_ms: float
+
+
+class LayerProfile(Record):
+    """One layer: `self_` covers its own operators, `total_` also those of its child layers."""
+
+    layer: str
+    kind: str
+    detail: str = ""
+    calls: int = 0
+    self_ms: float = 0.0
+    self_spread_ms: tuple[float, float] = (0.0, 0.0)
+    total_ms: float = 0.0
+    total_spread_ms: tuple[float, float] = (0.0, 0.0)
+    share: float = 0.0
+    backward_self_ms: float | None = None
+    backward_total_ms: float | None = None
+    flops: int = 0
+    macs: int = 0
+    total_flops: int = 0
+    total_macs: int = 0
+    parameters: int = 0
+    total_parameters: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    total_bytes: int = 0
+    peak_bytes: int | None = None
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str = ""
+    weight_shape: tuple[int, ...] = ()
+    is_channels_last: bool = False
+    overhead_ms: float = 0.0
+    roof_ms: float = 0.0
+    verdict: Bound | None = None
+    reads_from: tuple[str, ...] = ()
+    operators: tuple[OperatorProfile, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    runs_as: str = ""  # in an engine: the operators that its nodes run, joined by +
+    joined_into: str | None = None  # in an engine: the layer in whose row this one's time is
+    # why a figure is not known, by its name: self_ms, peak_bytes …
+    unknown_why: dict[str, str] = {}
+
+    def scaled(self, scale: float) -> LayerProfile:
+        """The row with its times scaled; what the machine could do at best stays."""
+        names = ("self_ms", "total_ms", "overhead_ms", "backward_self_ms", "backward_total_ms")
+        times = {name: ms * scale for name in names if (ms := getattr(self, name)) is not None}
+        spans = {
+            name: tuple(ms * scale for ms in getattr(self, name))
+            for name in ("self_spread_ms", "total_spread_ms")
+        }
+        parts = {
+            name: tuple(part.model_copy(update={"ms": part.ms * scale}) for part in inside)
+            for name, inside in (("operators", self.operators), ("kernels", self.kernels))
+        }
+        return self.model_copy(update={**times, **spans, **parts})
+
+    @property
+    def depth(self) -> int:
+        """The depth in the module tree; 0 is the model itself."""
+        return self.layer.count(".") + 1 if self.layer else 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes that its own operators read and write."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs per byte moved."""
+        return self.flops / self.moved_bytes if self.moved_bytes else None
+
+    @property
+    def gflops(self) -> float | None:
+        """The GFLOP/s that it reached."""
+        return self.flops / self.self_ms / 1e6 if self.self_ms and self.flops else None
+
+    @property
+    def gbs(self) -> float | None:
+        """The GB/s that it reached."""
+        return self.moved_bytes / self.self_ms / 1e6 if self.self_ms and self.moved_bytes else None
+
+    @property
+    def roof_share(self) -> float | None:
+        """Its speed relative to its roof: 1 is the fastest that this machine can be."""
+        return self.roof_ms / self.self_ms if self.self_ms and self.roof_ms else None
 
 
 class ProfileTree(Record):
@@ -22,33 +138,26 @@ class ProfileTree(Record):
     workload: AboutWorkload
     machine: str
     device: str = "cpu"
-    applied: tuple[dict[str, dict[str, Any]], ...] = Field(
-        default=(), description="the steps that changed the model, by a recipe"
-    )
-    engine: str = Field(default="", description="what ran the model, where it was not eager torch")
+    # the steps that changed the model, by a recipe
+    applied: tuple[dict[str, dict[str, Any]], ...] = ()
+    engine: str = ""  # what ran the model, where it was not eager torch
     threads: int
     ceiling: Ceiling
     vector_width: int = 1
     latency_ms: float
     latency_spread_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
-    slowdown_while_profiling: float = Field(description="profiled run ÷ unprofiled run − 1")
-    watching_us: float = Field(
-        description="the overhead of profiling one call of a layer; subtracted from every row"
-    )
+    slowdown_while_profiling: float  # profiled run ÷ unprofiled run − 1
+    watching_us: float  # the overhead of profiling one call of a layer; subtracted from every row
     call_us: float
     operator_us: float
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
     is_interrupted: bool = False
-    quality: Quality | None = Field(
-        default=None, description="how quiet the machine was; None if nobody recorded it"
-    )
+    quality: Quality | None = None  # how quiet the machine was; None if nobody recorded it
     failure: str | None = None
     failed_layer: str | None = None
-    rows_share: float | None = Field(
-        default=None,
-        description="the sum of the rows over the latency, before both were scaled to another one",
-    )
+    # the sum of the rows over the latency, before both were scaled to another one
+    rows_share: float | None = None
 
     def __getitem__(self, layer: str) -> LayerProfile:
         if layer not in self._by_name:
@@ -86,9 +195,7 @@ class ProfileTree(Record):
 
     @property
     def rows_to_latency(self) -> float:
-        """The sum of all rows over the unprofiled model's latency: 1 if nothing is lost or counted
-        twice.
-        """
+        """The sum of all rows over the latency: 1 if nothing is lost or counted twice."""
         if self.rows_share is not None:
             return self.rows_share
         return self.total_ms / self.latency_ms if self.latency_ms else 1.0
@@ -145,12 +252,13 @@ class ProfileTree(Record):
     def title(self) -> str:
         """The workload, its latency and the machine, in a line."""
         stopped = " · stopped early" if self.is_interrupted else ""
-        threads = (
-            f"{self.threads} thread{'' if self.threads == 1 else 's'}"
-            if self.device == "cpu"
-            else self.device
-        )
-        return f"{self.workload} · {self.latency_ms:.3g} ms on {self.machine}, {threads}{stopped}"
+        took = f"{self.workload} · {self.latency_ms:.3g} ms"
+        return f"{took} on {self.machine}, {self.threads_text}{stopped}"
+
+    @property
+    def threads_text(self) -> str:
+        """The number of threads; of another device than a CPU its name."""
+        return counted(self.threads, "thread") if self.device == "cpu" else self.device
 
     @property
     def accuracy(self) -> str:

@@ -85,9 +85,7 @@ class Quality(Record):
 
     @property
     def reasons(self) -> tuple[tuple[str, str], ...]:
-        """Each known figure as its name and its value, in words; calls that hardly slept, as they
-        should, are left out.
-        """
+        """Each known figure as its name and value; calls that hardly slept are left out."""
         return tuple((text, value) for _, text, value in self._phrases())
 
     @property
@@ -155,9 +153,7 @@ def verdict(
 
 
 def times(before_ms: float, speedup: float) -> str:
-    """The latency before and after, which the speed-up gives: measured in turn, it is known better
-    than either of them.
-    """
+    """The latency before and after, by the speed-up, which is known better than either."""
     return f"{readable_ms(before_ms)} → {readable_ms(before_ms / speedup)} ms"
 
 

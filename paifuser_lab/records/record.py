@@ -1,17 +1,55 @@
-"""The base class of records: frozen, typed results saved and loaded as JSON with their name and
-version. Built on pydantic.
+"""The base classes of records: frozen, typed results saved and loaded as JSON, and those that are
+read as a table. Built on pydantic.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from .._files import read_text, write_text
 from ..errors import FileError, first_line
+from .text import html_table, text_table
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class WorkloadName(str):
+    """A name with the key of its workload, since several workloads may share a name, such as
+    `Sequential`; a variant has the key of its workload. Only the name is saved.
+    """
+
+    key: str
+
+    def __new__(cls, name: str, key: str = "") -> WorkloadName:
+        workload_name = super().__new__(cls, name)
+        workload_name.key = key or uuid4().hex
+        return workload_name
+
+
+def _keep_key(value: Any, handler: ValidatorFunctionWrapHandler) -> str:
+    return value if isinstance(value, WorkloadName) else str(handler(value))
+
+
+AboutWorkload = Annotated[str, WrapValidator(_keep_key)]
+
+
+def workload_key(name: str) -> str:
+    """The key of a record's workload; '' if the record was read from a file."""
+    return name.key if isinstance(name, WorkloadName) else ""
+
 
 FORMAT = 1
 
@@ -70,3 +108,73 @@ def _envelope(path: Path) -> tuple[type[Record], Any]:
             f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}."
         )
     return Record.kinds[content["record"]], content.get("data")
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def row_of(rows: Sequence[AnyRecord], field: str, value: object, what: str = "row") -> AnyRecord:
+    """The row whose field has this value; the error names those that there are."""
+    for row in rows:
+        if getattr(row, field) == value:
+            return row
+    known = ", ".join(str(getattr(row, field)) for row in rows)
+    raise KeyError(f"no {what} {value!r}; there are {known}")
+
+
+def frame_of(
+    rows: Iterable[Record | dict[str, Any]], index: str = "", columns: Iterable[str] | None = None
+) -> pandas.DataFrame:
+    """A row of plain values for each record; `columns` are those of a frame without rows."""
+    import pandas
+
+    plain = [row.model_dump() if isinstance(row, Record) else row for row in rows]
+    if columns is None and not plain and index:
+        columns = (index,)
+    frame = pandas.DataFrame(plain, columns=None if columns is None else list(columns))
+    return frame.set_index(index) if index else frame
+
+
+class TableRecord(Record):
+    """A record with a title and a table, and lines above or below it."""
+
+    text_columns: ClassVar[tuple[str, ...]] = ()  # those of words, not figures
+
+    @property
+    def title(self) -> str:
+        """What the record is about, in a line."""
+        raise NotImplementedError
+
+    @property
+    def sentence(self) -> str:
+        """What the record says in a sentence; '' where its table says it all."""
+        return ""
+
+    @property
+    def captions(self) -> Sequence[str]:
+        """The lines above the table."""
+        return [line for line in dict.fromkeys((self.title, self.sentence)) if line]
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """The lines below the table in a terminal; a notebook has them above, with the captions."""
+        return ()
+
+    def table(self) -> list[dict[str, str]]:
+        """The record's rows, as text."""
+        raise NotImplementedError
+
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether a notebook shows this row of the table in bold."""
+        return False
+
+    def __str__(self) -> str:
+        table = text_table(self.table(), self.text_columns)
+        return "\n".join([*self.captions, *table, *self.remarks])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.title})"
+
+    def _repr_html_(self) -> str:
+        lines = (*self.captions, *self.remarks)
+        return html_table(lines, self.table(), self.text_columns, self.is_bold)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field
-
 from ..errors import MeasureError
+from .comparison import Bargain, TradeOff
 from .quality import Quality, Verdict, is_usable, readable_interval, sign, verdict
-from .record import Record
-from .table import TableRecord
-from .text import readable_bytes, readable_ms, readable_ratio
-from .trade_off import Bargain, TradeOff
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord, frame_of
+from .text import or_dash, readable_bytes, readable_ms, readable_ratio
 
 if TYPE_CHECKING:
     import pandas
@@ -24,18 +20,16 @@ Range = tuple[float, float]
 class ResultRow(Record):
     """One recipe: how fast, large and accurate the model was with it, or why it failed."""
 
-    number: int = Field(description="0 is the unchanged model; kept when it is measured again")
+    number: int  # 0 is the unchanged model; kept when it is measured again
     label: str
     steps: tuple[dict[str, Any], ...] = ()
     step_labels: tuple[str, ...] = ()
     latency_ms: float | None = None
-    before_ms: float | None = Field(default=None, description="the baseline, timed in turn with it")
+    before_ms: float | None = None  # the baseline, timed in turn with it
     speedup: float | None = None
     speedup_interval: Range | None = None
-    drift_ms: Range | None = Field(
-        default=None,
-        description="of the unchanged model: its fastest and slowest timing, where they lie apart",
-    )
+    # of the unchanged model: its fastest and slowest timing, where they lie apart
+    drift_ms: Range | None = None
     metric: float | None = None
     relative_error: float | None = None
     size_bytes: int | None = None
@@ -60,9 +54,7 @@ class ResultRow(Record):
 
     @property
     def likely_ms(self) -> Range | None:
-        """The latencies that the interval of the speed-up allows, None of an unusable one; of the
-        unchanged model, those between which it drifted.
-        """
+        """The latencies that the speed-up's interval allows; between which the original drifted."""
         if self.drift_ms is not None:
             return self.drift_ms
         if self.latency_ms is None or not self.speedup or self.speedup_interval is None:
@@ -100,7 +92,7 @@ class Results(TableRecord):
     workload: AboutWorkload
     machine: str
     metric_name: str | None = None
-    current: int | None = Field(default=None, description="the number of the chosen recipe's row")
+    current: int | None = None  # the number of the chosen recipe's row
     rows: tuple[ResultRow, ...] = ()
 
     def __getitem__(self, number: int) -> ResultRow:
@@ -117,9 +109,7 @@ class Results(TableRecord):
 
     @property
     def trade_off(self) -> TradeOff:
-        """The metric, or the closeness of the output, against the latency of each row that has
-        it.
-        """
+        """The metric, or the closeness of the output, against the latency of each row."""
         rows = [(row, worth) for row in self.measured if (worth := self.worth(row)) is not None]
         if not rows:
             raise MeasureError(f"Nothing was measured of {self.workload}; measure it first.")
@@ -151,9 +141,7 @@ class Results(TableRecord):
         return tuple(int(row.name) for row in unbeaten)
 
     def worth(self, row: ResultRow) -> float | None:
-        """A row's metric if any row has one (None where its measurement was stopped before that),
-        else 1 − its output error.
-        """
+        """A row's metric (None where it was stopped before), else 1 − its output error."""
         return row.metric if self._has_metric else 1 - (row.relative_error or 0.0)
 
     def pair(self, first: int, second: int) -> ResultPair:
@@ -194,8 +182,6 @@ class Results(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per recipe, as plain numbers."""
-        import pandas
-
         left_out = {"steps", "step_labels", "quality"}
         rows = [
             row.model_dump(exclude=left_out)
@@ -204,7 +190,7 @@ class Results(TableRecord):
         ]
         columns = [*ResultRow.model_fields, "verdict", "is_current"]
         kept = [name for name in columns if name not in left_out]
-        return pandas.DataFrame(rows, columns=kept).set_index("number")
+        return frame_of(rows, "number", kept)
 
     @property
     def title(self) -> str:
@@ -220,10 +206,10 @@ class Results(TableRecord):
         return {
             "number": str(row.number),
             "recipe": self.short_label(row),
-            "latency ms": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
+            "latency ms": readable_ms(row.latency_ms),
             "speed-up": _speedup_text(row),
             "verdict": row.verdict.word,
-            self.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+            self.metric_name or "metric": or_dash(row.metric, "{:.4f}"),
             "weights": readable_bytes(row.size_bytes),
             "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
         }

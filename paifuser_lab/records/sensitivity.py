@@ -1,18 +1,20 @@
-"""The sensitivity of each layer to each number format: predicted and measured."""
+"""How much each layer loses in each number format, and how important each of its channels is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+import numpy
 
-from .record import Record
-from .table import TableRecord
-from .text import counted, readable_count
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, readable_count, without_empty
 
 if TYPE_CHECKING:
     import pandas
+
 
 Unit = Literal["loss", "output error"]
 
@@ -34,31 +36,23 @@ class Curvature(Record):
 
 
 class LayerSensitivity(Record):
-    """One layer: the score of each method for each format. `scores["int8"]["quadratic"]` is an
-    Estimate.
-    """
+    """One layer: `scores["int8"]["quadratic"]` is an Estimate."""
 
     layer: str
     kind: str
     parameters: int
-    scores: dict[str, dict[str, Estimate]] = Field(
-        default={}, description="format → method → estimate"
-    )
+    scores: dict[str, dict[str, Estimate]] = {}  # format → method → estimate
     curvature: Curvature | None = None
     note: str | None = None  # why a layer has no scores
 
 
 class Method(Record):
-    """One sensitivity method: its time, and the rank correlation of its scores with the
-    ablation.
-    """
+    """A sensitivity method: its time, and how its ranks agree with the ablation's."""
 
     name: str
     seconds: float
     samples: int  # batches or probes that were used
-    agreement: dict[str, float] = Field(
-        default={}, description="format → rank correlation with the ablation over the layers"
-    )
+    agreement: dict[str, float] = {}  # format → rank correlation with the ablation over the layers
 
 
 class Sensitivity(TableRecord):
@@ -72,7 +66,7 @@ class Sensitivity(TableRecord):
     machine: str
     unit: Unit
     formats: tuple[str, ...]
-    method: str = Field(description="the method that `predicted` reads")
+    method: str  # the method that `predicted` reads
     examples: int
     rows: tuple[LayerSensitivity, ...]
     methods: tuple[Method, ...] = ()
@@ -82,13 +76,7 @@ class Sensitivity(TableRecord):
     weights_hash: str | None = None
 
     def __getitem__(self, layer: str) -> LayerSensitivity:
-        for row in self.rows:
-            if row.layer == layer:
-                return row
-        raise KeyError(
-            f"no layer '{layer}' was looked at; there are "
-            f"{', '.join(row.layer for row in self.rows[:8])} …"
-        )
+        return row_of(self.rows, "layer", layer, "layer")
 
     def predicted(self, layer: str, name: str) -> Estimate | None:
         """The predicted score of a layer in a format."""
@@ -101,8 +89,6 @@ class Sensitivity(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per layer, a column per format."""
-        import pandas
-
         rows = []
         for row in self.rows:
             estimates = {name: self.predicted(row.layer, name) for name in self.formats}
@@ -110,7 +96,7 @@ class Sensitivity(TableRecord):
                 {"layer": row.layer, "kind": row.kind, "parameters": row.parameters}
                 | {name: score and score.value for name, score in estimates.items()}
             )
-        return pandas.DataFrame(rows).set_index("layer")
+        return frame_of(rows, "layer")
 
     @property
     def title(self) -> str:
@@ -131,7 +117,7 @@ class Sensitivity(TableRecord):
     def table(self) -> list[dict[str, str]]:
         """A row per layer, as text; predictions beside measurements, if there are any."""
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
-        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+        return without_empty(rows)
 
     def __repr__(self) -> str:
         layers, formats = counted(len(self.rows), "layer"), counted(len(self.formats), "format")
@@ -152,14 +138,175 @@ def _number(estimate: Estimate | None) -> str:
     """An estimate with two digits and its standard error."""
     if estimate is None:
         return ""
-    return (
-        f"{estimate.value:.2g}"
-        if estimate.error is None
-        else f"{estimate.value:.2g} ± {estimate.error:.1g}"
-    )
+    error = "" if estimate.error is None else f" ± {estimate.error:.1g}"
+    return f"{estimate.value:.2g}{error}"
 
 
 def _method_text(method: Method) -> str:
     agreement = ", ".join(f"{name} {value:.2f}" for name, value in method.agreement.items())
     agrees = f" · ranks agree with the ablation: {agreement}" if agreement else ""
     return f"{method.name}: {method.seconds:.1f} s, {counted(method.samples, 'sample')}{agrees}"
+
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+
+class LayerImportance(Record):
+    """One layer: a value per output channel and, of several batches, its standard error."""
+
+    layer: str
+    kind: str
+    channels: int
+    values: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
+    is_answer: bool = False  # its channels are the model's output, which cannot be pruned
+    note: str | None = None  # why a layer has no values, or keeps all channels
+
+    @property
+    def mean(self) -> float:
+        """The mean over the channels, by which values are divided to compare layers."""
+        return math.fsum(self.values) / len(self.values) if self.values else 0.0
+
+    @cached_property
+    def normalised(self) -> Floats:
+        """The values over their mean, in the page's fp32; all 1 if every value is 0."""
+        if not self.mean:
+            return numpy.ones(len(self.values))
+        return (numpy.asarray(self.values) / self.mean).astype(numpy.float32).astype(numpy.float64)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The channels, the most important first."""
+        return tuple(int(channel) for channel in numpy.argsort(-self.normalised, kind="stable"))
+
+    def kept(self, threshold: float) -> int:
+        """How many channels are at or above a threshold, in units of the layer's mean; at least
+        one, and all if the layer cannot be pruned or has no values.
+        """
+        if not self.values or self.is_answer:
+            return self.channels
+        return max(1, int((self.normalised >= threshold).sum()))
+
+    def threshold_for(self, kept: int) -> float:
+        """A threshold that keeps this many channels, or more if values are equal; half way to the
+        next value below.
+        """
+        if not 1 <= kept <= self.channels:
+            raise ValueError(
+                f"'{self.layer}' has {self.channels} channels; {kept} of them cannot be kept."
+            )
+        if kept == len(self.values) or not self.values:
+            return 0.0
+        high, low = (float(self.normalised[self.order[rank]]) for rank in (kept - 1, kept))
+        return (high + low) / 2
+
+
+class Importance(TableRecord):
+    """A row per layer. `unit` describes the values; `row.normalised` makes layers comparable."""
+
+    text_columns = ("layer", "kind", "note")
+
+    workload: AboutWorkload
+    machine: str
+    method: str
+    unit: str
+    examples: int
+    rows: tuple[LayerImportance, ...]
+    notes: tuple[str, ...] = ()
+    is_interrupted: bool = False
+    seconds: float = 0.0
+    seed: int = 0  # of the order of the batches and of random draws
+    weights_hash: str | None = None
+    # the scores by which the step prune chooses, if they are not these
+    cut_by: str = ""
+
+    def __getitem__(self, layer: str) -> LayerImportance:
+        return row_of(self.rows, "layer", layer, "layer")
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of all layers."""
+        return sum(row.channels for row in self.rows)
+
+    def threshold_for(self, ratio: float) -> float:
+        """The threshold, in units of each layer's mean, that keeps this share of all prunable
+        channels.
+        """
+        if not 0 < ratio <= 1:
+            raise ValueError(
+                f"A share of {ratio} channels cannot be kept; give one above 0 and up to 1."
+            )
+        free = [row.normalised for row in self.rows if not row.is_answer]
+        known = numpy.sort(numpy.concatenate(free or [numpy.empty(0)]))[::-1]
+        count = math.ceil(ratio * len(known))
+        return 0.0 if count >= len(known) else float((known[count - 1] + known[count]) / 2)
+
+    def kept(self, *, ratio: float | None = None, threshold: float | None = None) -> dict[str, int]:
+        """How many channels of each layer a threshold keeps; `ratio` uses the threshold that keeps
+        this share of all.
+        """
+        if (ratio is None) == (threshold is None):
+            raise ValueError(
+                "Give either a ratio, the share of all channels to keep, or a threshold in each "
+                "layer's mean."
+            )
+        if threshold is None:
+            threshold = self.threshold_for(ratio)  # type: ignore[arg-type]
+        return {row.layer: row.kept(threshold) for row in self.rows}
+
+    def ratios(self, kept: Mapping[str, int]) -> dict[str, float]:
+        """The ratio of each layer that loses channels, as an option of the step `prune`."""
+        all_of = {layer: self[layer].channels for layer in kept}
+        lost = {layer: (all_of[layer] - count) / all_of[layer] for layer, count in kept.items()}
+        return {layer: ratio for layer, ratio in lost.items() if ratio}
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per channel."""
+        import pandas
+
+        names = {"layer": [], "channel": [], "value": [], "error": [], "normalised": []}  # type: dict[str, list[Any]]
+        for row in self.rows:
+            names["layer"] += [row.layer] * len(row.values)
+            names["channel"] += range(len(row.values))
+            names["value"] += row.values
+            names["error"] += row.errors or [math.nan] * len(row.values)
+            names["normalised"] += row.normalised.tolist()
+        return pandas.DataFrame(names).set_index(["layer", "channel"])
+
+    @property
+    def title(self) -> str:
+        """The workload, the machine, the method and the number of examples, in a line."""
+        on = f" · {counted(self.examples, 'example')}" if self.examples else ""
+        stopped = " · stopped early" if self.is_interrupted else ""
+        method = f"importance of channels by {self.method}"
+        return f"{self.workload} on {self.machine} · {method}{on}{stopped}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The unit of the values, and notes."""
+        return (self.unit, *self.notes, *([self.cut_by] if self.cut_by else []))
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per layer, as text."""
+        rows = [_readable_importance(row) for row in self.rows] or [{"layer": "nothing was judged"}]
+        return without_empty(rows)
+
+    def __repr__(self) -> str:
+        layers, channels = counted(len(self.rows), "layer"), counted(self.channels, "channel")
+        return f"Importance({self.workload}: {channels} of {layers} by {self.method})"
+
+
+def _readable_importance(row: LayerImportance) -> dict[str, str]:
+    """A layer as text: its mean, and the extremes in units of the mean."""
+    known = row.normalised
+    return {
+        "layer": row.layer,
+        "kind": row.kind,
+        "channels": str(row.channels),
+        "mean": f"{row.mean:.2g}" if row.values else "",
+        "least": f"{known.min():.2g} ×" if row.values else "",
+        "most": f"{known.max():.2g} ×" if row.values else "",
+        "below half the mean": str(int((known < 0.5).sum())) if row.values else "",
+        "note": row.note or "",
+    }

@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .record import Record
-from .table import TableRecord
-from .text import counted, readable_share
+from .record import Record, TableRecord
+from .text import counted, or_dash, readable_share
 
 State = Literal["waiting", "running", "paused", "draining", "finished", "stopped", "failed"]
 NodeState = Literal["starting", "up", "left", "lost"]
@@ -107,15 +106,11 @@ class StreamReport(TableRecord):
     @property
     def summary(self) -> str:
         """Speed, latency and what went wrong, in a sentence each."""
-        latency = (
-            f", latency p50 {self.latency.p50_ms:.0f} ms, p95 {self.latency.p95_ms:.0f} ms"
-            if self.latency
-            else ""
-        )
-        lines = [
-            f"{self.state}: {counted(self.frames, 'frame')} in {self.elapsed_s:.1f} s, "
-            f"{self.frames_per_s:.1f} a second{latency}."
-        ]
+        frames = f"{self.state}: {counted(self.frames, 'frame')} in {self.elapsed_s:.1f} s"
+        line = f"{frames}, {self.frames_per_s:.1f} a second"
+        if self.latency:
+            line += f", latency p50 {self.latency.p50_ms:.0f} ms, p95 {self.latency.p95_ms:.0f} ms"
+        lines = [f"{line}."]
         marks = {
             "hedged": self.hedged,
             "sent again": self.sent_again,
@@ -138,7 +133,7 @@ class StreamReport(TableRecord):
                 "state": node.state,
                 "frames": str(node.frames),
                 "share": readable_share(node.share),
-                "ms a frame": "–" if node.estimate_ms is None else f"{node.estimate_ms:.3g}",
+                "ms a frame": or_dash(node.estimate_ms),
                 "in flight": str(node.in_flight),
                 "hedges": str(node.hedges),
                 "failures": str(node.failures),

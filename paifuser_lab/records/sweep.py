@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .record import Record
-from .table import TableRecord
+from .record import Record, TableRecord, frame_of
 from .text import counted, readable_bytes, readable_count
 
 if TYPE_CHECKING:
@@ -65,13 +64,12 @@ class Sweep(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per run."""
-        import pandas
-
-        rows = [
-            {**run.parameters, **run.figures, "note": run.failure or run.note} for run in self.runs
-        ]
-        return pandas.DataFrame(
-            rows, index=pandas.Index([run.name for run in self.runs], name="run")
+        return frame_of(
+            (
+                {"run": run.name, **run.parameters, **run.figures, "note": run.failure or run.note}
+                for run in self.runs
+            ),
+            "run",
         )
 
     def table(self) -> list[dict[str, str]]:

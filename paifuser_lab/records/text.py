@@ -1,15 +1,15 @@
-"""Numbers, counts and tables as text: readable units, columns for a terminal, HTML tables."""
+"""Numbers, counts and tables as text: readable units, columns for a terminal, views in HTML."""
 
 from __future__ import annotations
 
-import html
 import shutil
-import textwrap
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 Row = dict[str, str]
 NARROWEST = 16  # characters to which a column of text is wrapped
-FIRST = (0.5, 0.34, 0.25)  # shares of the width for the first column; that of fewest parts is taken
 
 
 def readable_bytes(count: int | None) -> str:
@@ -22,10 +22,10 @@ def counted(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def readable_share(share: float) -> str:
-    """0.5 → '50%', 0.001 → '0.1%': with the fewest decimals that keep the share and its complement
-    within 10%.
-    """
+def readable_share(share: float | None) -> str:
+    """0.001 → '0.1%': the fewest decimals that keep a share and its complement within 10%."""
+    if share is None:
+        return "–"
     percent = 100 * share
     allowed = 0.1 * min(abs(percent), abs(100 - percent))
     decimals = next(
@@ -44,34 +44,95 @@ def readable_count(count: float | None, *, unit: str = "") -> str:
     return f"{count:.3g} {unit}".rstrip()
 
 
-def readable_ms(value: float) -> str:
+def readable_ms(value: float | None) -> str:
     """0.04567 → '0.0457', 4.567 → '4.57', 1234.5 → '1234': three digits, without an exponent."""
+    if value is None:
+        return "–"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
-def readable_ratio(value: float, like: float | None = None) -> str:
+def readable_rate(number: float | None) -> str:
+    """1234.5 → '1,234'; small numbers keep three digits."""
+    return or_dash(number, "{:,.0f}" if number is not None and number >= 100 else "{:.3g}")
+
+
+def readable_ratio(value: float | None, like: float | None = None) -> str:
     """1.311 → '1.31', 4.87 → '4.9', 11.12 → '11.1': as many decimals as a speed-up deserves, or as
     many as another one, `like`, has.
     """
+    if value is None:
+        return "–"
     size = value if like is None else like
     return f"{value:.{2 if size < 2 else 1 if size < 100 else 0}f}"
+
+
+def readable_range(ends: tuple[float, float] | None) -> str:
+    """1.25, 1.75 → '1.25–1.75'."""
+    return "–" if ends is None else f"{ends[0]:.3g}–{ends[1]:.3g}"
+
+
+def or_dash(value: float | None, form: str = "{:.3g}") -> str:
+    """A figure as text; '–' where it is not known."""
+    return "–" if value is None else form.format(value)
+
+
+def known(figures: dict[str, str]) -> dict[str, str]:
+    """The figures that are known, by their names."""
+    return {name: text for name, text in figures.items() if text not in ("", "–")}
+
+
+def without_empty(rows: list[Row]) -> list[Row]:
+    """The rows without the columns in which none has a figure or a word."""
+    used = [key for key in rows[0] if any(row.get(key) not in ("", "–", None) for row in rows)]
+    return [{key: row[key] for key in used if key in row} for row in rows]
 
 
 def text_table(table: list[Row], words: Collection[str], width: int | None = None) -> list[str]:
     """The header and the rows as lines no wider than the terminal; none without rows.
 
-    `words` names the columns of text, which are wrapped first. What is still too wide is folded:
-    the remaining columns follow in a second table, with the first column repeated.
+    `words` names the columns of text, which are wrapped. What is still too wide follows in a second
+    table, with the first column repeated.
     """
     if not table:
         return []
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+
     width = width or terminal_width()
+    plain: Any = dict.fromkeys(("markup", "highlight", "emoji", "force_jupyter"), False)
+    console = Console(width=width, height=25, color_system=None, **plain)
     longest = {key: max(len(key), *(len(row.get(key, "")) for row in table)) for key in table[0]}
-    parts = (_folded(_widths(longest, first, words, width), width) for first in FIRST)
+    least = {key: min(size, NARROWEST) if key in words else size for key, size in longest.items()}
+    first = next(iter(table[0]))
+    least[first] = min(longest[first], max(NARROWEST, width // 3))
     lines: list[str] = []
-    for part in min(parts, key=len):
-        lines += ([""] if lines else []) + _lines(table, words, part)
+    for keys in _folded(least, width):
+        grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        left = width - sum(least[key] + 2 for key in keys if key != first)
+        for key in keys:
+            justify: Any = "left" if key in words else "right"
+            widest = min(longest[key], max(least[key], width // 2), left) if key == first else None
+            grid.add_column(key, justify=justify, width=widest, no_wrap=key not in words)
+        for row in table:
+            name, *others = (row.get(key, "") for key in keys)
+            indent = min(len(name) - len(name.lstrip()), width // 6)  # that of a tree's layer
+            grid.add_row(Padding(name.strip(), (0, 0, 0, indent), expand=False), *others)
+        with console.capture() as capture:
+            console.print(grid)
+        lines += [*([""] if lines else []), *map(str.rstrip, capture.get().splitlines())]
     return lines
+
+
+def _folded(least: dict[str, int], width: int) -> list[list[str]]:
+    """The columns in parts that fit, each beginning with the first column."""
+    first, *others = least
+    parts = [[first]]
+    for key in others:
+        if sum(least[other] + 2 for other in parts[-1]) + least[key] > width:
+            parts.append([first])
+        parts[-1].append(key)
+    return parts
 
 
 def terminal_width() -> int:
@@ -79,61 +140,19 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def _widths(
-    longest: dict[str, int], share: float, words: Collection[str], width: int
-) -> dict[str, int]:
-    """The width of each column: that of its longest text, or less, where wrapping the columns of
-    text lets all of them stand side by side. The first has at most a share of the whole.
-    """
-    first = next(iter(longest))
-    widths = longest | {first: min(longest[first], max(len(first), int(width * share)))}
-    left = max(width - widths[first] - 2, NARROWEST)
-    widths |= {key: min(size, left) for key, size in widths.items() if key != first}
-    least = {key: min(size, NARROWEST) if key in words else size for key, size in widths.items()}
-    wrapped = dict(widths)
-    while (excess := sum(wrapped.values()) + 2 * (len(wrapped) - 1) - width) > 0:
-        widest = max(wrapped, key=lambda key: wrapped[key] - least[key])
-        if wrapped[widest] == least[widest]:  # wrapping is not enough: the table will be folded
-            return widths
-        wrapped[widest] = max(least[widest], wrapped[widest] - excess)
-    return wrapped
+@cache
+def _views() -> Any:
+    from jinja2 import Environment, FileSystemLoader
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    settings: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    return Environment(loader=loader, **settings).get_template("views.html").module
 
 
-def _folded(widths: dict[str, int], width: int) -> list[dict[str, int]]:
-    """The columns in parts that fit, each beginning with the first column."""
-    first, *others = widths
-    parts = [{first: widths[first]}]
-    for key in others:
-        part = parts[-1]
-        if sum(part.values()) + 2 * len(part) + widths[key] > width:
-            parts.append({first: widths[first]})
-        parts[-1][key] = widths[key]
-    return parts
-
-
-def _lines(table: list[Row], words: Collection[str], widths: dict[str, int]) -> list[str]:
-    lines: list[str] = []
-    for row in ({key: key for key in widths}, *table):
-        cells = {key: _wrapped(row.get(key, ""), size) for key, size in widths.items()}
-        for index in range(max(map(len, cells.values()))):
-            texts = ((key, *cells[key][index : index + 1]) for key in widths)
-            lines.append(
-                "  ".join(
-                    "".join(text).ljust(widths[key])
-                    if key in words
-                    else "".join(text).rjust(widths[key])
-                    for key, *text in texts
-                ).rstrip()
-            )
-    return lines
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """A cell's lines; its indentation is kept, and a word that is too long is broken."""
-    if len(text) <= width:
-        return [text]
-    indent = text[: len(text) - len(text.lstrip())][: width // 2]
-    return textwrap.wrap(text.strip(), width, initial_indent=indent, subsequent_indent=indent)
+def view(name: str, *values: Any) -> str:
+    """A view of `views.html` with these values, whose text is escaped."""
+    html: str = getattr(_views(), name)(*values)
+    return html
 
 
 def html_table(
@@ -143,31 +162,4 @@ def html_table(
     is_bold: Callable[[Row], bool] = lambda row: False,
 ) -> str:
     """An HTML table with captions; all text is escaped."""
-    head = "".join(
-        f'<th style="{_style(key, words, is_head=True)}">{html.escape(key)}</th>'
-        for key in (table[0] if table else ())
-    )
-    body = "".join(_html_row(row, words, is_bold=is_bold(row)) for row in table)
-    caption = "<br>".join(html.escape(line) for line in captions)
-    return (
-        f'<div style="overflow-x:auto"><table><caption>{caption}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _html_row(row: Row, words: Collection[str], *, is_bold: bool) -> str:
-    weight = ";font-weight:bold" if is_bold else ""
-    cells = "".join(
-        f'<td style="{_style(key, words)}{weight}">{html.escape(text)}</td>'
-        for key, text in row.items()
-    )
-    return f"<tr>{cells}</tr>"
-
-
-def _style(column: str, words: Collection[str], *, is_head: bool = False) -> str:
-    """A figure stays on its line; the head over it may take several, so that the table is no wider
-    than the page.
-    """
-    if column in words:
-        return "text-align:left;min-width:8em"
-    return "text-align:right" + ("" if is_head else ";white-space:nowrap")
+    return view("table", captions, table, words, is_bold)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .record import Record
-from .text import counted, readable_bytes, text_table
+from .record import Record, frame_of
+from .text import counted, readable_bytes, text_table, view
 
 if TYPE_CHECKING:
     import pandas
@@ -17,9 +16,7 @@ MAX_NAME = 60
 
 
 class TracedOperator(Record):
-    """An operator: its CPU time without (self) and with (total) the operators it called, and the
-    same on the device.
-    """
+    """An operator's CPU time without (self) and with (total) those it called; the device's too."""
 
     name: str
     calls: int
@@ -83,10 +80,7 @@ class TraceSummary(Record):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per operator, as plain numbers, the largest self time first."""
-        import pandas
-
-        rows = [operator.model_dump() for operator in self.operators]
-        return pandas.DataFrame(rows, columns=list(TracedOperator.model_fields)).set_index("name")
+        return frame_of(self.operators, "name", TracedOperator.model_fields)
 
     @property
     def title(self) -> str:
@@ -113,8 +107,9 @@ class TraceSummary(Record):
 
     def __str__(self) -> str:
         lines = [self.title, *(f"  {label}: {fact}" for label, fact in self.facts.items())]
-        for heading, rows, count in _tables(self):
-            lines += ["", f"{heading}{_more(len(rows), count)}", *_text_table(rows)]
+        for heading, rows in _tables(self):
+            table = [{"name": row.short, **row.cells} for row in rows]
+            lines += ["", heading, *text_table(table, ("name", "layer"))]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -129,105 +124,64 @@ class TraceSummary(Record):
         )
 
     def _repr_html_(self) -> str:
-        facts = " · ".join(html.escape(f"{label}: {fact}") for label, fact in self.facts.items())
-        tables = "".join(
-            _html_table(f"{heading}{_more(len(rows), count)}", rows)
-            for heading, rows, count in _tables(self)
-        )
-        return f"<div><p><b>{html.escape(self.title)}</b><br>{facts}</p>{tables}</div>"
+        facts = [f"{label}: {fact}" for label, fact in self.facts.items()]
+        return view("trace", self.title, facts, list(_tables(self)))
 
 
-Row = tuple[str, float, dict[str, str]]  # name, value of its bar, further columns
+class _Row(NamedTuple):
+    name: str
+    value: float  # of its bar
+    cells: dict[str, str]
+
+    @property
+    def short(self) -> str:
+        return _clipped(self.name)
 
 
-def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[Row], int]]:
-    """The heading, the rows to show and the total number of rows of each non-empty table."""
-    has_device = summary.has_device
+def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[_Row]]]:
+    """The heading and the rows to show of each non-empty table."""
+
+    def cells(row: TracedOperator | TracedLayer | TracedKernel, **times: float) -> dict[str, str]:
+        if summary.has_device or isinstance(row, TracedKernel):
+            times["device_ms"] = row.device_ms
+        named = {name.replace("_", " "): _ms(ms) for name, ms in times.items()}
+        return {"calls": str(row.calls), **named}
+
     operators = [
-        (operator.name, operator.self_ms, _operator_columns(operator, has_device=has_device))
-        for operator in summary.operators[:MAX_ROWS]
+        _Row(
+            row.name, row.self_ms, cells(row, **{"self ms": row.self_ms, "total ms": row.total_ms})
+        )
+        for row in summary.operators[:MAX_ROWS]
     ]
     layers = [
-        (
-            f"{layer.layer} ({layer.type})".strip(),
-            layer.device_ms if has_device else layer.cpu_ms,
-            _layer_columns(layer, has_device=has_device),
+        _Row(
+            f"{row.layer} ({row.type})".strip(),
+            row.device_ms if summary.has_device else row.cpu_ms,
+            cells(row, CPU_ms=row.cpu_ms),
         )
-        for layer in summary.layers[:MAX_ROWS]
+        for row in summary.layers[:MAX_ROWS]
     ]
     kernels = [
-        (kernel.name, kernel.device_ms, _kernel_columns(kernel))
-        for kernel in summary.kernels[:MAX_ROWS]
+        _Row(row.name, row.device_ms, {**cells(row), "layer": _layer_of(row)})
+        for row in summary.kernels[:MAX_ROWS]
     ]
-    all_tables = (
+    for heading, rows, count in (
         ("Operators by self time", operators, len(summary.operators)),
         ("Layers", layers, len(summary.layers)),
         ("Kernels", kernels, len(summary.kernels)),
-    )
-    return (table for table in all_tables if table[1])
+    ):
+        more = f" (the first {len(rows)} of {count})" if len(rows) < count else ""
+        if rows:
+            yield heading + more, rows
 
 
-def _operator_columns(operator: TracedOperator, *, has_device: bool) -> dict[str, str]:
-    columns = {
-        "calls": str(operator.calls),
-        "self ms": _ms(operator.self_ms),
-        "total ms": _ms(operator.total_ms),
-    }
-    return {**columns, "device ms": _ms(operator.device_ms)} if has_device else columns
-
-
-def _layer_columns(layer: TracedLayer, *, has_device: bool) -> dict[str, str]:
-    columns = {"calls": str(layer.calls), "CPU ms": _ms(layer.cpu_ms)}
-    return {**columns, "device ms": _ms(layer.device_ms)} if has_device else columns
-
-
-def _kernel_columns(kernel: TracedKernel) -> dict[str, str]:
+def _layer_of(kernel: TracedKernel) -> str:
     others = f" and {kernel.layer_count - 1} more" if kernel.layer_count > 1 else ""
-    layer = (
-        {"layer": _clipped(kernel.layer) + others} if kernel.layer is not None else {"layer": "–"}
-    )
-    return {"calls": str(kernel.calls), "device ms": _ms(kernel.device_ms), **layer}
-
-
-def _text_table(rows: list[Row]) -> list[str]:
-    return text_table(
-        [{"name": _clipped(name), **columns} for name, _, columns in rows], ("name", "layer")
-    )
-
-
-def _html_table(heading: str, rows: list[Row]) -> str:
-    largest = max(value for _, value, _ in rows) or 1.0
-    head = "".join(
-        f'<th style="text-align:right">{html.escape(column)}</th>' for column in rows[0][2]
-    )
-    body = "".join(_html_row(name, value / largest, columns) for name, value, columns in rows)
-    return (
-        f'<table><caption style="text-align:left">{html.escape(heading)}</caption>'
-        '<thead><tr><th style="text-align:left">name</th>'
-        f'<th style="width:8em"></th>{head}</tr></thead><tbody>{body}</tbody></table>'
-    )
-
-
-def _html_row(name: str, share: float, columns: dict[str, str]) -> str:
-    width = f"width:{100 * share:.1f}%"
-    bar = f'<div style="{width};height:.6em;background:currentColor;opacity:.35"></div>'
-    cells = "".join(
-        f'<td style="text-align:right;white-space:nowrap">{html.escape(cell)}</td>'
-        for cell in columns.values()
-    )
-    full, short = html.escape(name), html.escape(_clipped(name))
-    label = f'<td style="text-align:left" title="{full}">{short}</td>'
-    return f"<tr>{label}<td>{bar}</td>{cells}</tr>"
-
-
-def _more(shown: int, count: int) -> str:
-    return f" (the first {shown} of {count})" if shown < count else ""
+    return "–" if kernel.layer is None else _clipped(kernel.layer) + others
 
 
 def _clipped(name: str) -> str:
-    """The name on one line, its middle cut out if it is long: kernel names of a family differ at
-    their ends.
-    """
+    """The name on a line, without its middle if it is long: kernels differ at their ends."""
     line = " ".join(name.split())
     end = MAX_NAME // 3
     return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - end - 1]}…{line[-end:]}"

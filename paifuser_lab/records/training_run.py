@@ -1,4 +1,4 @@
-"""A training, step by step: losses, rates, loss scale, gradients by layer, what was switched."""
+"""A training: its planned formats and checkpoints, and what it did step by step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,195 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from .batch_sweep import readable_rate
-from .parallel_report import ParallelReport
-from .record import Record
-from .table import TableRecord
-from .text import counted, html_table, readable_bytes, readable_share
-from .workload_name import AboutWorkload
+from .parallel import ParallelReport
+from .quality import readable_interval
+from .record import AboutWorkload, Record, TableRecord
+from .text import counted, html_table, known, or_dash, readable_bytes, readable_rate, readable_share
 
 if TYPE_CHECKING:
     import pandas
+
+
+class LayerTrainingFormat(Record):
+    """A layer's format in training: what it adds to the loss, its ms in each format."""
+
+    layer: str
+    kind: str
+    format: str = "fp32"
+    rises: dict[str, float] = {}  # format → predicted rise of the loss
+    ms: dict[str, float] = {}  # format → ms of its calls in a step
+    # powers of two between which its gradient lay
+    gradient_exponents: tuple[int, int] | None = None
+    note: str = ""
+
+
+class TrainingStepTime(Record):
+    """A step of training in one way: how many times faster than fp32, and the loss it adds."""
+
+    way: str
+    ms: float
+    ratio: float
+    interval: tuple[float, float]
+    rise: float
+
+
+class TrainingFormats(TableRecord):
+    """A format for each layer of a training, within a budget of loss.
+
+    `default` and `formats` are the options `precision` and `formats` of `lab.train`; `steps` are
+    the ways that were raced, of which `way` was chosen.
+    """
+
+    text_columns = ("layer", "kind", "note", "block")
+
+    workload: AboutWorkload
+    machine: str
+    budget: float = Field(ge=0)
+    loss: float  # in fp32, of the batches that were looked at
+    way: str = ""
+    default: str = "fp32"
+    formats: dict[str, str] = {}
+    predicted_rise: float = 0.0
+    measured_rise: float | None = None
+    loss_scale: float = 1.0  # at which no gradient overflows in fp16
+    steps: tuple[TrainingStepTime, ...] = ()
+    rows: tuple[LayerTrainingFormat, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """How many layers leave fp32, and what it costs, in a line."""
+        lower = [row for row in self.rows if row.format != "fp32"]
+        times = "".join(
+            f", a step {_times(step)} as fast" for step in self.steps if step.way == self.way
+        )
+        measured = "" if self.measured_rise is None else f", measured {self.measured_rise:+.2g}"
+        return (
+            f"{self.workload} on {self.machine}: {len(lower)} of "
+            f"{counted(len(self.rows), 'layer')} in lower precision{times}; loss {self.loss:.4g}, "
+            f"predicted {self.predicted_rise:+.2g}{measured}, allowed {self.budget:.2g}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per layer, as text."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row.ms))
+        lower = [name for name in names if name != "fp32"]
+        return [
+            {"layer": row.layer, "kind": row.kind, "format": row.format}
+            | {f"{name} ms": or_dash(row.ms.get(name)) for name in names}
+            | {f"{name} loss": or_dash(row.rises.get(name), "{:+.1e}") for name in lower}
+            | {"gradient": _powers(row.gradient_exponents), "note": row.note}
+            for row in self.rows
+        ]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The ways that were raced, and the notes."""
+        raced = [
+            f"{step.way}: a step {_times(step)} as fast as in fp32, loss {step.rise:+.2g}"
+            + (", past the budget" if step.rise > self.budget else "")
+            + (" (chosen)" if step.way == self.way else "")
+            for step in self.steps[1:]
+        ]
+        is_plain = len(self.steps) > 1 and self.way == self.steps[0].way
+        none = "no way within the budget is certainly faster than fp32 here, which stays"
+        return (*raced, *([none] if is_plain else []), *self.notes)
+
+
+def _times(step: TrainingStepTime) -> str:
+    return f"{step.ratio:.2f} × ({readable_interval(step.interval)})"
+
+
+def _powers(exponents: tuple[int, int] | None) -> str:
+    return "–" if exponents is None else "2^{} … 2^{}".format(*exponents)
+
+
+class CheckpointedBlock(Record):
+    """A block: the bytes that it keeps, those of its inputs, the ms to compute it again."""
+
+    block: str
+    kept_bytes: int = Field(ge=0)
+    input_bytes: int = Field(ge=0)
+    ms: float = Field(ge=0)
+    is_checkpointed: bool = False
+
+
+class CheckpointPlan(TableRecord):
+    """The blocks whose activations are computed again, so that a step of training stays within a
+    memory limit in the least time.
+
+    `layers` is the option `checkpointed` of `lab.train`. `plain_bytes` and `predicted_bytes` are
+    the predicted peaks without and with it, the measured ones are what torch's allocator gave out.
+    `longer` is measured with the blocks checkpointed, `more_ms` is their predicted time.
+    """
+
+    text_columns = ("layer", "kind", "note", "block")
+
+    workload: AboutWorkload
+    machine: str
+    limit_bytes: int = Field(ge=1)
+    plain_bytes: int
+    predicted_bytes: int
+    measured_plain_bytes: int | None = None
+    measured_bytes: int | None = None
+    step_ms: float = 0.0  # of a step without checkpointing
+    longer: float | None = None  # times as long a step takes with it, timed in turn
+    longer_interval: tuple[float, float] | None = None
+    is_proven: bool = True
+    blocks: tuple[CheckpointedBlock, ...] = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The checkpointed blocks."""
+        return tuple(row.block for row in self.blocks if row.is_checkpointed)
+
+    @property
+    def more_ms(self) -> float:
+        """The predicted ms that a step takes longer."""
+        return sum(row.ms for row in self.blocks if row.is_checkpointed)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the predicted peak is within the limit."""
+        return self.predicted_bytes <= self.limit_bytes
+
+    @property
+    def title(self) -> str:
+        """The blocks and the peaks, in a line."""
+        measured = ""
+        if self.measured_bytes is not None and self.measured_plain_bytes is not None:
+            measured = (
+                f", measured {readable_bytes(self.measured_plain_bytes)} → "
+                f"{readable_bytes(self.measured_bytes)}"
+            )
+        longer = f" ({readable_share(self.more_ms / self.step_ms)})" if self.step_ms else ""
+        if self.longer is not None and self.longer_interval is not None:
+            likely = readable_interval(self.longer_interval)
+            longer += f", measured {self.longer:.2f} × as long ({likely})"
+        return (
+            f"{self.workload}: {len(self.layers)} of {counted(len(self.blocks), 'block')} "
+            f"checkpointed, peak predicted {readable_bytes(self.plain_bytes)} → "
+            f"{readable_bytes(self.predicted_bytes)}{measured}, limit "
+            f"{readable_bytes(self.limit_bytes)}; {self.more_ms:.3g} ms longer{longer}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row per block, as text."""
+        return [
+            {
+                "block": row.block,
+                "kept": readable_bytes(row.kept_bytes),
+                "inputs": readable_bytes(row.input_bytes),
+                "ms again": f"{row.ms:.3g}",
+                "checkpointed": "yes" if row.is_checkpointed else "no",
+            }
+            for row in self.blocks
+        ]
+
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the block is checkpointed."""
+        return row["checkpointed"] == "yes"
+
 
 # bins of a gradient's sizes: powers of two, two to a bin; the first and last take what is beyond
 LOWEST_EXPONENT, RANGE_WIDTH, RANGE_BINS = -40, 2, 24
@@ -31,9 +211,7 @@ class TrainingEvent(Record):
 
 
 class GradientRange(Record):
-    """The gradient's sizes in one step: for each layer how many elements are zero, then how many
-    are in each bin.
-    """
+    """A gradient's sizes in a step: per layer how many elements are zero, then in each bin."""
 
     step: int = Field(ge=0)
     counts: tuple[tuple[int, ...], ...]
@@ -94,28 +272,23 @@ class TrainingRun(TableRecord):
     wait_ms: tuple[float, ...] = ()
     is_lower: tuple[bool, ...] = ()
     is_skipped: tuple[bool, ...] = ()
-    epoch_ends: tuple[int, ...] = Field(default=(), description="steps done at each epoch's end")
-    metrics: tuple[float, ...] = Field(
-        default=(), description="after each epoch, where it stops early on the metric"
-    )
-    steps: int = Field(default=0, ge=0, description="of the whole training, as it was planned")
-    layers: tuple[str, ...] = Field(default=(), description="those of `ranges`")
+    epoch_ends: tuple[int, ...] = ()  # steps done at each epoch's end
+    metrics: tuple[float, ...] = ()  # after each epoch, where it stops early on the metric
+    steps: int = Field(default=0, ge=0)  # of the whole training, as it was planned
+    layers: tuple[str, ...] = ()  # those of `ranges`
     ranges: tuple[GradientRange, ...] = ()
     events: tuple[TrainingEvent, ...] = ()
     examples: int = 0
     seconds: float = 0.0
-    peak_bytes: int | None = Field(
-        default=None, description="how far the process's memory rose; None if not"
-    )
+    peak_bytes: int | None = None  # how far the process's memory rose; None if not
     metric_name: str | None = None
     metric_before: float | None = None
     metric: float | None = None
-    began_at: int = Field(default=0, description="steps that an earlier run had done")
+    began_at: int = 0  # steps that an earlier run had done
     notes: tuple[str, ...] = ()
     is_running: bool = False
-    ranks: tuple[ParallelReport, ...] = Field(
-        default=(), description="what each process sent and waited for, where there were several"
-    )
+    # what each process sent and waited for, where there were several
+    ranks: tuple[ParallelReport, ...] = ()
 
     @property
     def precision(self) -> str:
@@ -165,19 +338,18 @@ class TrainingRun(TableRecord):
     @property
     def facts(self) -> dict[str, str]:
         """Figures of the whole training, as text."""
-        rate, wait = self.throughput_per_s, self.wait_share
         metric = "" if self.metric is None else f"{self.metric:.4f}"
         if metric and self.metric_before is not None:
             metric = f"{self.metric_before:.4f} → {metric}"
         facts = {
-            "examples a second": "" if rate is None else readable_rate(rate),
-            "waited for data": "" if wait is None else readable_share(wait),
-            "peak memory": "" if self.peak_bytes is None else readable_bytes(self.peak_bytes),
+            "examples a second": readable_rate(self.throughput_per_s),
+            "waited for data": readable_share(self.wait_share),
+            "peak memory": readable_bytes(self.peak_bytes),
             "skipped steps": str(sum(self.is_skipped) or ""),
             "layers without gradient": ", ".join(self.dead_layers),
             self.metric_name or "metric": metric,
         }
-        return {name: value for name, value in facts.items() if value}
+        return known(facts)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -199,22 +371,11 @@ class TrainingRun(TableRecord):
         """A row per step."""
         import pandas
 
-        columns = {
-            name: getattr(self, name)
-            for name in (
-                "losses",
-                "rates",
-                "scales",
-                "overflow_shares",
-                "underflow_shares",
-                "gradient_norms",
-                "step_ms",
-                "wait_ms",
-                "is_lower",
-                "is_skipped",
-            )
-        }
-        return pandas.DataFrame(columns).rename_axis("step")
+        columns = (
+            *("losses", "rates", "scales", "overflow_shares", "underflow_shares"),
+            *("gradient_norms", "step_ms", "wait_ms", "is_lower", "is_skipped"),
+        )
+        return pandas.DataFrame({name: getattr(self, name) for name in columns}).rename_axis("step")
 
     def table(self) -> list[dict[str, str]]:
         """A row per epoch, as text, the unfinished one included."""

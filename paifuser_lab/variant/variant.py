@@ -22,7 +22,7 @@ from ..model.copying import copied
 from ..model.weights import parameter_count, weights_bytes, weights_hash
 from ..recipe import Recipe
 from ..records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
-from ..records.workload_name import WorkloadName, workload_key
+from ..records.record import WorkloadName, workload_key
 from ..workload import Workload, outside_inference, workload_of
 from .folder import (
     can_be_named,

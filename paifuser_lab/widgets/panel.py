@@ -15,7 +15,7 @@ from ..figures import DRAWERS, Drawing, figure
 from ..figures.style import image
 from ..progress import is_static
 from ..records import Record
-from ..records.workload_name import workload_key
+from ..records.record import workload_key
 from .linker import front_end, style_name
 from .section import packed
 

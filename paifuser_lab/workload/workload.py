@@ -27,7 +27,7 @@ from ..errors import (
 from ..model.copying import copied
 from ..model.watch import describe, first_nan, has_nan
 from ..records import ImagePreprocessing, Origin
-from ..records.workload_name import WorkloadName
+from ..records.record import WorkloadName
 from .checks import (
     check_data,
     check_forward,

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError
-from paifuser_lab.figures.snapshot_page import snapshot_report
+from paifuser_lab.figures.page import snapshot_report
 from paifuser_lab.memory.snapshots import analysis, memory_snapshot, moments, read_snapshot, replay
 from paifuser_lab.memory.snapshots.lifetimes import lifetimes_of
 from paifuser_lab.memory.snapshots.segments import reserved_bytes, segments_at
@@ -406,18 +406,6 @@ def test_a_record_is_saved_and_loaded(folder):
     path = record.save(folder / "record.json")
     assert Record.load(path) == record == MemorySnapshot.load(path)
     json.loads(path.read_text())
-
-
-def test_columns_that_do_not_fit_together_are_refused():
-    with pytest.raises(ValueError, match="timeline differ in length"):
-        MemorySnapshot(name="a", device=0, time_ms=(1.0,), reserved_bytes=())
-    with pytest.raises(ValueError, match="1 categories have 0 columns"):
-        MemorySnapshot(name="a", device=0, categories=("weights",))
-    with pytest.raises(ValueError, match="blocks differ in length"):
-        SnapshotMap(moment="now", time_ms=0, block_bytes=(3,))
-    with pytest.raises(ValueError, match="not listed"):
-        SnapshotMap(moment="now", time_ms=0, block_segment=(0,), block_offset_bytes=(0,),
-                    block_bytes=(3,), block_site=(0,), block_category=(0,))  # fmt: skip
 
 
 def test_the_frame_has_a_row_a_moment_and_a_column_a_category(folder):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paifuser_lab.errors import StepError
 from paifuser_lab.parallel.schedules import SCHEDULES, equal_split, partition, simulate, tasks_of
-from paifuser_lab.records.pipeline_schedule import bubble, span_ms
+from paifuser_lab.records.parallel import bubble, span_ms
 
 COSTS = st.lists(st.integers(0, 20), min_size=1, max_size=8)
 

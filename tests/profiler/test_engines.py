@@ -200,7 +200,7 @@ def test_the_tree_in_a_notebook_escapes_what_an_engine_says(
 ) -> None:
     text = both(monkeypatch)._repr_html_()
     assert "<i>" not in text.replace('<i class="pf-', "") and "Conv + &lt;i&gt;" in text
-    assert "it runs in the row of &#x27;conv&#x27;" in text and "pf-runs-as" in text
+    assert "it runs in the row of &#39;conv&#39;" in text and "pf-runs-as" in text
     assert "runs as" not in lab.profile(small(), runs=1)._repr_html_()
 
 

@@ -15,11 +15,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from paifuser_lab.figures import figure
-from paifuser_lab.figures.labels import Room
 from paifuser_lab.figures.profile import parts
-from paifuser_lab.figures.roofline import shown, together
-from paifuser_lab.figures.sheet import visible, without_middle, wrapped
-from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.figures.roofline import Room, shown, together
+from paifuser_lab.figures.style import DARK, LIGHT, visible, without_middle, wrapped
 from paifuser_lab.records import (
     Ceiling,
     LayerPair,

@@ -188,7 +188,7 @@ def test_a_custom_title_comes_first_and_the_workload_is_still_named():
 
 
 def test_a_failed_profile_says_so():
-    assert 'role="alert">stopped: no room in &#x27;b&#x27;' in html_report(
+    assert 'role="alert">stopped: no room in &#39;b&#39;' in html_report(
         profile_of([leaf("a", 1, 1)], 1, failure="no room in 'b'")
     )
 

@@ -305,8 +305,6 @@ def test_a_staircase_says_which_widths_are_worth_keeping(tmp_path):
     ] * 3
     assert "makes        16" in str(row) and "<table>" in row._repr_html_()
     assert Staircase.load(row.save(tmp_path / "row.json")) == row
-    with pytest.raises(ValueError, match="a time for each pair of widths"):
-        Staircase(**{**row.model_dump(), "makes": (8, 16)})
 
 
 def test_joined_tables_keep_the_newer_rows():

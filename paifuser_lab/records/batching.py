@@ -1,4 +1,4 @@
-"""Latency, throughput and memory of each batch size, and the recommended one."""
+"""Latency, throughput and memory by batch size, and of dynamic batching."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .record import Record
-from .table import TableRecord
-from .text import counted, readable_bytes
-from .workload_name import AboutWorkload
+from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .text import counted, or_dash, readable_bytes, readable_range, readable_rate, without_empty
 
 if TYPE_CHECKING:
     import pandas
@@ -30,9 +28,7 @@ class BatchRow(Record):
 
 
 class BatchSweep(TableRecord):
-    """Throughput, latency and memory by batch size, and the smallest batch that reaches the
-    plateau.
-    """
+    """Throughput, latency and memory by batch; the smallest batch that reaches the plateau."""
 
     text_columns = ("note",)
 
@@ -47,13 +43,7 @@ class BatchSweep(TableRecord):
     is_interrupted: bool = False
 
     def __getitem__(self, batch: int) -> BatchRow:
-        for row in self.rows:
-            if row.batch == batch:
-                return row
-        raise KeyError(
-            f"no row for a batch of {batch}; there are "
-            f"{', '.join(str(row.batch) for row in self.rows)}"
-        )
+        return row_of(self.rows, "batch", batch, "row for a batch of")
 
     @property
     def ran(self) -> tuple[BatchRow, ...]:
@@ -75,17 +65,12 @@ class BatchSweep(TableRecord):
     @property
     def frame(self) -> pandas.DataFrame:
         """A row per batch size, as plain numbers."""
-        import pandas
-
-        return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("batch")
+        return frame_of(self.rows, "batch")
 
     def table(self) -> list[dict[str, str]]:
         """The rows as text; empty columns are left out."""
         rows = [self._readable(row) for row in self.rows]
-        return [
-            {key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)}
-            for row in rows
-        ]
+        return without_empty(rows)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -102,17 +87,13 @@ class BatchSweep(TableRecord):
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
             "batch": str(row.batch),
-            "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
-            "middle half": "–"
-            if row.spread_ms is None
-            else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
-            "per second": "–"
-            if row.throughput_per_s is None
-            else readable_rate(row.throughput_per_s),
+            "latency ms": or_dash(row.latency_ms),
+            "middle half": readable_range(row.spread_ms),
+            "per second": readable_rate(row.throughput_per_s),
             "in turn": "yes" if row.is_timed_in_turn else "",
             "memory": readable_bytes(row.peak_bytes),
             "predicted": readable_bytes(row.predicted_bytes),
-            "utilisation": "–" if row.utilisation is None else f"{row.utilisation:.0%}",
+            "utilisation": or_dash(row.utilisation, "{:.0%}"),
             "note": row.failure or self._remark(row),
         }
 
@@ -124,6 +105,53 @@ class BatchSweep(TableRecord):
         return ", ".join(word for word, applies in words if applies)
 
 
-def readable_rate(number: float) -> str:
-    """1234.5 → '1,234'; small numbers keep three digits."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+class BatchingPoint(Record):
+    """One rule at one rate of arrival."""
+
+    count: int = Field(ge=1)
+    delay_ms: float | None
+    offered_per_s: float
+    answered_per_s: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    mean_batch: float
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        wait = "until full" if self.delay_ms is None else f"{self.delay_ms:g} ms"
+        return "one at a time" if self.count == 1 else f"up to {self.count}, {wait}"
+
+
+class BatchingCurve(TableRecord):
+    """What a rule of batching costs in latency and brings in throughput."""
+
+    call: str
+    points: tuple[BatchingPoint, ...] = Field(min_length=1)
+
+    @property
+    def title(self) -> str:
+        """The call that is batched."""
+        return f"Dynamic batching of {self.call}"
+
+    @property
+    def rules(self) -> dict[str, tuple[BatchingPoint, ...]]:
+        """The points of each rule, in order of what was offered."""
+        names = dict.fromkeys(point.rule for point in self.points)
+        ordered = sorted(self.points, key=lambda point: point.offered_per_s)
+        return {name: tuple(p for p in ordered if p.rule == name) for name in names}
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each point."""
+        return [
+            {
+                "rule": point.rule,
+                "offered /s": f"{point.offered_per_s:.0f}",
+                "answered /s": f"{point.answered_per_s:.0f}",
+                "p50 ms": f"{point.p50_ms:.1f}",
+                "p95 ms": f"{point.p95_ms:.1f}",
+                "mean batch": f"{point.mean_batch:.1f}",
+            }
+            for point in self.points
+        ]
