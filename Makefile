@@ -21,6 +21,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 COPIES := out/notebooks
 LONGEST := $(patsubst %,$(COPIES)/%.ipynb,60_attention 40_precision 50_compress 00_tour)
 ARGS ?=
+NAME ?=
 # What depends on the processor is tested once more as on one with AVX2 alone: no AVX-512, VNNI or bf16.
 OLDER := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 PAIFUSER_CPU=avx2
 AFFECTED := tests/quantization/test_reduced_range.py tests/quantization/test_formats_side_by_side.py tests/quantization/test_sums.py \
@@ -35,7 +36,7 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # What fails beside others is run once more, alone and in a new process: a fault fails twice, a test that a busy machine disturbed is named here.
 AGAIN = { test $$? = 1 && echo "=== The tests that failed are run again, alone." && PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest --last-failed --last-failed-no-failures none -rA
 
-.PHONY: tour install lab report test forget check unit frontend notebooks browser refresh figures pictures map weights wheel format clean
+.PHONY: tour install lab report test forget check unit frontend notebooks browser refresh figures pictures bench map weights wheel format clean
 
 tour: $(DEPENDENCIES) $(INSTALLED)
 
@@ -91,6 +92,10 @@ figures: install
 
 pictures: install
 	$(BIN)/python -m benchmarks pictures $(ARGS)
+
+# make bench NAME=fuse ARGS="resnet18 --json docs/measured/fuse.json"; without a name, what there is.
+bench: install
+	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
 map: install
 	$(BIN)/python -m tests.support.draw_map

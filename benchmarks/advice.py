@@ -12,18 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy
+import typer
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from paifuser_lab.bench.each import measure_each
+from paifuser_lab.bench.runner import BenchRecord, Keep, Names, Seconds, measured_rows
+from paifuser_lab.bench.text import percent
 from paifuser_lab.comparison import compare
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.loading.load import load
-from paifuser_lab.machine import machine_label
 from paifuser_lab.profiler import profile
 from paifuser_lab.profiler.expected import (
     FILE,
@@ -79,12 +81,11 @@ class Predicted(Record):
         return float(numpy.log(self.left / self.row.left))
 
 
-class AdviceBench(Record):
+class AdviceBench(BenchRecord):
     """The result of `python -m benchmarks advice`."""
 
-    machine: str
+    caption: ClassVar[str] = "advice on {0.machine}: share of the time that is left"
     rows: tuple[AdviceRow, ...]
-    failures: dict[str, str] = {}
 
     @cached_property
     def predicted(self) -> tuple[Predicted, ...]:
@@ -125,7 +126,7 @@ class AdviceBench(Record):
 
     def error(self, kind: str) -> float:
         """The root mean square of a kind's logarithmic errors."""
-        errors = [each.error for each in self.predicted if each.row.kind == kind]
+        errors = [each.error for each in self.of(kind)]
         return float(numpy.sqrt(numpy.mean(numpy.square(errors))))
 
     @property
@@ -160,36 +161,47 @@ class AdviceBench(Record):
         self.calibration.save(FILE)
         calibration.cache_clear()
 
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"advice on {self.machine}: share of the time that is left"
-
     def table(self) -> list[dict[str, str]]:
-        """A row for each model, a column for each kind of step: predicted → measured."""
-        rows = []
-        for name in self.models:
-            own = {each.row.kind: each for each in self.predicted if each.row.model == name}
-            cells = {kind: _cell(own.get(kind)) for kind in KINDS}
-            rows.append({"model": name} | cells)
-        return rows or [{"model": "nothing was measured"}]
+        """A row for each kind of step: what was predicted of it, and what it achieved."""
+        return [self._row(kind, own) for kind in KINDS if (own := self.of(kind))] or super().table()
+
+    def of(self, kind: str) -> list[Predicted]:
+        """The rows of a kind of step."""
+        return [each for each in self.predicted if each.row.kind == kind]
+
+    def _row(self, kind: str, own: Sequence[Predicted]) -> dict[str, str]:
+        return {
+            "step": kind,
+            "models": str(len(own)),
+            "time left, predicted": _range([each.left for each in own]),
+            "achieved (median, range)": _range([each.row.left for each in own]),
+            "usual error": f"± {percent(self.error(kind), 0)}",
+        }
+
+    @property
+    def busy(self) -> int:
+        """How many rows were measured on a machine that was not quiet."""
+        return sum(row.machine_was not in ("quiet", None) for row in self.rows)
 
     @property
     def summary(self) -> str:
-        """The correlations, and the failures, a line each."""
-        lines = [f"{name}: {why}" for name, why in self.failures.items()]
-        if self.predicted:
+        """The correlations, each prediction, and the failures, a line each."""
+        lines = [
+            f"{each.row.model}, {each.row.kind}: {each.left:.2f} → {each.row.left:.2f}"
+            for each in self.predicted
+        ]
+        if lines:
             own, medians = self.correlations, self.correlations_of_medians
             lines.insert(
                 0,
                 f"rank correlation {own[0]:.2f} over all, {own[1]:.2f} within a model (each "
                 f"step's median over the other families: {medians[0]:.2f} and {medians[1]:.2f})",
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.failed])
 
 
-def _cell(each: Predicted | None) -> str:
-    return "–" if each is None else f"{each.left:.2f} → {each.row.left:.2f}"
+def _range(values: Sequence[float]) -> str:
+    return f"{median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
 
 
 def _correlation(rows: Iterable[Predicted], by: Callable[[Predicted], float]) -> float:
@@ -218,12 +230,31 @@ def fitted(kind: str, rows: Sequence[AdviceRow]) -> dict[str, float]:
     return dict(zip(terms, (float(value) for value in found.x), strict=True))
 
 
-def bench(names: tuple[str, ...] = (), *, seconds: float = 8.0) -> AdviceBench:
-    """Profile each model, and time every kind of step in turn with it; failures are recorded."""
-    rows: list[AdviceRow] = []
+def bench(
+    names: Names = None,
+    *,
+    seconds: Seconds = 8.0,
+    fit: Annotated[
+        bool, typer.Option(help="Write the fitted coefficients where advice reads them.")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option(help="Take the figures of this file, and measure nothing.")
+    ] = None,
+    keep: Keep = lambda record: None,
+) -> AdviceBench:
+    """Measure the steps that advice offers against what it predicts of them."""
+    measured = AdviceBench.load(record) if record else _measured(names or MODELS, seconds)
+    keep(measured)
+    if fit:
+        measured.fit()
+    return measured
+
+
+def _measured(names: Sequence[str], seconds: float) -> AdviceBench:
+    """Profile each model, and time every kind of step in turn with it."""
     lost: dict[str, str] = {}
 
-    def measure(name: str) -> None:
+    def rows(name: str) -> list[AdviceRow]:
         work = load(name)
         before = profile(work, seconds=1.0, threads=1)
         recipes: dict[str, Any] = {
@@ -232,11 +263,11 @@ def bench(names: tuple[str, ...] = (), *, seconds: float = 8.0) -> AdviceBench:
             if each.engine != "inductor" or name in COMPILED
         }
         compared = compare(work, rounds=ROUNDS, seconds=seconds, metric=False, threads=1, **recipes)
-        rows.extend(rows_of(name, before, compared))
         lost.update({f"{name}, {row.name}": row.failure for row in compared.rows if row.failure})
+        return rows_of(name, before, compared)
 
-    failures = measure_each(names or MODELS, measure)
-    return AdviceBench(machine=machine_label(), rows=tuple(rows), failures=lost | failures)
+    measured = measured_rows(names, rows)
+    return AdviceBench(rows=measured["rows"], failures=lost | measured["failures"])
 
 
 def rows_of(name: str, before: Profile, compared: Comparison) -> list[AdviceRow]:

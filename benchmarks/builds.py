@@ -8,23 +8,21 @@ and creating the model are not counted.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from paifuser_lab.bench.each import measure_each
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.open import load
+
+from .child import printed
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "bert-base")
 ROUNDS = 3
@@ -44,46 +42,43 @@ class BuildTime(Record):
     cold_s: tuple[float, ...]
     warm_s: tuple[float, ...]
 
+    @property
+    def medians(self) -> str:
+        """With an empty cache and with a filled one."""
+        return f"{median(self.cold_s):.1f} and {median(self.warm_s):.1f} s"
 
-class BuildBench(Record):
+
+class BuildBench(BenchRecord):
     """The result of `python -m benchmarks fuse --builds`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "seconds until a model is built on {0.machine}, median of {0.rounds} rounds"
+    )
     rounds: int
     rows: tuple[BuildTime, ...]
-    failures: dict[str, str] = {}
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.model,
+        "recipe": lambda row: " → ".join(row.steps),
+        "empty cache": lambda row: f"{median(row.cold_s):.1f}",
+        "filled cache": lambda row: f"{median(row.warm_s):.1f}",
+    }
 
     @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"seconds until a model is built, on {self.machine}, the median of {self.rounds} rounds"
-        )
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each model and side."""
-        rows = [
-            {
-                "model": row.model,
-                "recipe": " → ".join(row.steps),
-                "empty cache": f"{median(row.cold_s):.1f}",
-                "filled cache": f"{median(row.warm_s):.1f}",
-            }
-            for row in self.rows
-        ]
-        return rows or [{"model": "nothing was measured"}]
-
-    @property
-    def summary(self) -> str:
-        """The failures, a line each."""
-        return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
+    def pairs(self) -> dict[str, tuple[BuildTime, BuildTime]]:
+        """Ours and Inductor's builds of each model that has both."""
+        rows = {(row.model, row.side): row for row in self.rows}
+        return {
+            model: (rows[model, "fuse"], rows[model, "inductor"])
+            for model in dict.fromkeys(row.model for row in self.rows)
+            if (model, "fuse") in rows and (model, "inductor") in rows
+        }
 
 
-def bench(names: tuple[str, ...] = (), *, rounds: int = ROUNDS) -> BuildBench:
-    """Build models one after another; a failure is recorded and the next one is built."""
-    rows: list[BuildTime] = []
-    failures = measure_each(names or MODELS, lambda name: rows.extend(_built(name, rounds)))
-    return BuildBench(machine=machine_label(), rounds=rounds, rows=tuple(rows), failures=failures)
+def bench(names: Sequence[str] | None = None, *, rounds: int = ROUNDS) -> BuildBench:
+    """Build models one after another."""
+    return BuildBench(
+        rounds=rounds, **measured_rows(names or MODELS, lambda name: _built(name, rounds))
+    )
 
 
 def _built(name: str, rounds: int) -> Iterator[BuildTime]:
@@ -115,29 +110,10 @@ def recipe_of(side: Side, name: str) -> Recipe:
 def build_in_child(name: str, side: Side, cache: Path) -> float:
     """Seconds of one build in a fresh process with this cache folder."""
     code = f"from benchmarks.builds import print_build_time; print_build_time({name!r}, {side!r})"
-    environment = os.environ | {CACHE[side]: str(cache)}
-    command = [sys.executable, "-c", code]
-    try:
-        process = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise MeasureError(
-            f"Building {name} by {side} took more than {TIMEOUT_S:.0f} s; nothing is recorded for "
-            "it."
-        ) from error
-    times = [
-        line.removeprefix(PREFIX) for line in process.stdout.splitlines() if line.startswith(PREFIX)
-    ]
-    if process.returncode or not times:
-        last: Any = (process.stderr.strip().splitlines() or ["no output"])[-1]
-        raise MeasureError(f"Building {name} by {side} failed in its process: {last}")
-    return float(times[-1])
+    lines = printed(
+        f"Building {name} by {side}", ["-c", code], limit_s=TIMEOUT_S, **{CACHE[side]: str(cache)}
+    )
+    return float(next(line for line in lines if line.startswith(PREFIX)).removeprefix(PREFIX))
 
 
 def print_build_time(name: str, side: Side) -> None:

@@ -4,81 +4,91 @@ the models of `bench train` at larger batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 import torch
+import typer
 
-from paifuser_lab.bench.each import measure_each
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import (
+    BenchRecord,
+    Columns,
+    Names,
+    check_known,
+    measured_rows,
+    table_of,
+)
+from paifuser_lab.bench.text import listed, minus, percent, times
+from paifuser_lab.machine import threads
 from paifuser_lab.memory import predicted_peak
 from paifuser_lab.planner.training import plan_checkpoints
-from paifuser_lab.records import CheckpointPlan, Record, readable_bytes
+from paifuser_lab.records import CheckpointPlan, readable_bytes
 from paifuser_lab.workload import Workload
 
 from .train_models import MODELS
 
 NAMES = ("gpt-like", "vit-s", "bert-small", "resnet18")
 JOINED = 4  # batches of `bench train` in one, so that activations outweigh weights
-SHARE = 0.6  # of the plain peak, which is the limit
 
 
-class CheckpointsBench(Record):
+class CheckpointsBench(BenchRecord):
     """The result of `python -m benchmarks checkpoints`."""
 
-    machine: str
+    caption: ClassVar[str] = "steps of training within {0.share:.0%} of their peak on {0.machine}"
     share: float
     plans: tuple[CheckpointPlan, ...] = ()
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"steps of training within {self.share:.0%} of their peak on {self.machine}"
+    columns: ClassVar[Columns] = {
+        "model": lambda plan: plan.workload,
+        "blocks": lambda plan: f"{len(plan.layers)} of {len(plan.blocks)}",
+        "peak": lambda plan: (
+            f"{readable_bytes(_plain_bytes(plan))} → {readable_bytes(plan.measured_bytes)}"
+        ),
+        "predicted": lambda plan: readable_bytes(plan.predicted_bytes),
+        "saved": lambda plan: (
+            "–"
+            if plan.measured_bytes is None
+            else minus(percent(plan.measured_bytes / _plain_bytes(plan) - 1, 0))
+        ),
+        "a step takes": lambda plan: (
+            "–" if plan.longer is None else times(plan.longer, plan.longer_interval)
+        ),
+        "predicted ": lambda plan: (  # the time; a page shows headers without spaces around
+            times(1 + plan.more_ms / plan.step_ms) if plan.step_ms else "–"
+        ),
+    }
 
     def table(self) -> list[dict[str, str]]:
         """A row for each model."""
-        return [
-            {
-                "model": plan.workload,
-                "blocks": f"{len(plan.layers)} of {len(plan.blocks)}",
-                "peak": f"{readable_bytes(plan.measured_plain_bytes)} → "
-                f"{readable_bytes(plan.measured_bytes)}",
-                "predicted": readable_bytes(plan.predicted_bytes),
-                "limit": readable_bytes(plan.limit_bytes),
-                "× as long": "–" if plan.longer is None else f"{plan.longer:.2f}",
-                "predicted ×": f"{1 + plan.more_ms / plan.step_ms:.2f}",
-            }
-            for plan in self.plans
-        ] or [{"model": "nothing was measured"}]
+        return table_of(self.columns, self.plans) or super().table()
 
     @property
-    def summary(self) -> str:
-        """The failures, a line each."""
-        return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
+    def past(self) -> str:
+        """The models that stay past the limit, with their shares of the plain peak."""
+        return listed(
+            [
+                f"{plan.workload} stays at {percent(left / _plain_bytes(plan), 0)}"
+                for plan in self.plans
+                if (left := plan.measured_bytes or plan.predicted_bytes) > plan.limit_bytes
+            ]
+        )
+
+
+def _plain_bytes(plan: CheckpointPlan) -> int:
+    return plan.measured_plain_bytes or plan.plain_bytes
 
 
 def bench(
-    names: Sequence[str] = (), *, share: float = SHARE, joined: int = JOINED
+    names: Names = None,
+    *,
+    share: Annotated[
+        float, typer.Option(help="Of the plain peak, which is the limit.", min=0.01, max=1)
+    ] = 0.6,
+    joined: int = JOINED,
 ) -> CheckpointsBench:
-    """Plan checkpoints for each model within this share of its plain peak, and measure both; a
-    failure is recorded, and the next model is planned.
-    """
-    unknown = [name for name in names if name not in MODELS]
-    if unknown:
-        raise MeasureError(f"'{unknown[0]}' is not trained here; there are {', '.join(MODELS)}.")
-    plans: list[CheckpointPlan] = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        failures = measure_each(
-            tuple(names or NAMES), lambda name: plans.append(_planned(name, share, joined))
-        )
-    finally:
-        torch.set_num_threads(before)
-    return CheckpointsBench(
-        machine=machine_label(), share=share, plans=tuple(plans), failures=failures
-    )
+    """Checkpoint blocks of models within a memory limit: peak and time, predicted and measured."""
+    check_known(names or (), MODELS)
+    with threads(1):
+        measured = measured_rows(names or NAMES, lambda name: [_planned(name, share, joined)])
+    return CheckpointsBench(share=share, plans=measured["rows"], failures=measured["failures"])
 
 
 def _planned(name: str, share: float, joined: int) -> CheckpointPlan:

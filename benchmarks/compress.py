@@ -7,24 +7,29 @@ data and timed in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Annotated, Any
 
-from paifuser_lab.bench.each import measure_each
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, measured_rows
+from paifuser_lab.bench.text import minus, percent, times
 from paifuser_lab.comparison import compare
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.loading.load import load
-from paifuser_lab.machine import machine_label
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.recipe.recipe import gradually
 from paifuser_lab.records import Comparison, Measurement, Record
 
 MODEL = "resnet18-hard-digits"
-GOALS = (0.18, 0.1, 0.05)
-SEEDS = 5
 BATCH = 64
-STAGES = ("cut at once, nothing trained", "cut in rounds, distilled", "trained in int8")
+# the rows of a comparison, and how the table names them
+STAGES = {
+    "cut at once, nothing trained": "pruned once, not trained",
+    "cut in rounds, distilled": "pruned in rounds, distilled",
+    "trained in int8": "the same, then trained in int8 (QAT)",
+}
+ONCE, DISTILLED, INT8 = STAGES
 
 
 class CompressedSeed(Record):
@@ -37,70 +42,109 @@ class CompressedSeed(Record):
     measured: Comparison
 
 
-class CompressBench(Record):
+Pairs = list[tuple[Measurement, Measurement]]
+
+
+class CompressBench(BenchRecord):
     """The result of `python -m benchmarks compress`."""
 
-    machine: str
     model: str
     batch: int
     recipe: str  # of the last seed, as YAML
     runs: tuple[CompressedSeed, ...]
-    failures: dict[str, str] = {}
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds."""
+        return sorted({run.seed for run in self.runs})
+
+    @property
+    def goals(self) -> list[float]:
+        """The shares of the parameters, the largest first."""
+        return sorted({run.goal for run in self.runs}, reverse=True)
+
+    @property
+    def bases(self) -> list[Measurement]:
+        """The original of each run."""
+        return [run.measured[run.measured.baseline] for run in self.runs]
+
+    @property
+    def accuracy(self) -> float:
+        """The originals' on average."""
+        return fmean(row.metric or 0 for row in self.bases)
+
+    def pairs(self, goal: float, stage: str) -> Pairs:
+        """The original and the stage, of each run."""
+        measured = [run.measured for run in self.runs if run.goal == goal]
+        return [(each[each.baseline], each[stage]) for each in measured]
+
+    def gained_without(self, seed: int, stage: str) -> str:
+        """The points gained at each share on average, if a seed is left out."""
+        runs = tuple(run for run in self.runs if run.seed != seed)
+        rest = self.model_copy(update={"runs": runs})
+        return " and ".join(
+            f"{-fmean(_lost(rest.pairs(goal, stage)) or [0.0]):.1f}" for goal in self.goals
+        )
+
+    @property
+    def at_largest(self) -> dict[str, float]:
+        """The last stage at the largest share: means over the seeds, the median of the speed-up."""
+        pairs = self.pairs(self.goals[0], INT8)
+        return {
+            "goal": self.goals[0],
+            "count": len(pairs),
+            "size": fmean((b.size_bytes or 0) / (a.size_bytes or 1) for a, b in pairs),
+            "speedup": median(after.speedup or 0 for _, after in pairs),
+            "before": fmean(before.metric or 0 for before, _ in pairs),
+            "after": fmean(after.metric or 0 for _, after in pairs),
+        }
 
     @property
     def title(self) -> str:
         """The title of the table."""
-        seeds = len({run.seed for run in self.runs})
         return (
-            f"{self.model} compressed, over {seeds} seeds, latency at batch {self.batch} on "
-            f"{self.machine}"
+            f"{self.model} compressed, over {len(self.seeds)} seeds, latency at batch {self.batch} "
+            f"on {self.machine}"
         )
 
     def table(self) -> list[dict[str, str]]:
         """A row for each share and stage: means over the seeds, with the standard deviation of the
         paired difference.
         """
-        rows = []
-        for goal in sorted({run.goal for run in self.runs}, reverse=True):
-            runs = [run.measured for run in self.runs if run.goal == goal]
-            rows += [
-                _row(goal, stage, runs)
-                for stage in STAGES
-                if all(_has(comparison, stage) for comparison in runs)
-            ]
-        return rows or [{"model": "nothing was measured"}]
-
-    @property
-    def summary(self) -> str:
-        """The failures, a line each."""
-        return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
+        return [
+            _row(self.pairs(goal, stage), label)
+            for goal in self.goals
+            for stage, label in STAGES.items()
+        ] or super().table()
 
 
 def bench(
-    model: str = MODEL,
+    model: Annotated[str, typer.Argument(help="A trained model.")] = MODEL,
     *,
-    goals: Sequence[float] = GOALS,
-    seeds: int = SEEDS,
-    epochs: int = 3,
+    goals: Annotated[
+        str, typer.Option(help="Shares of the parameters that are to be left, separated by commas.")
+    ] = "0.18,0.1,0.05",
+    seeds: Annotated[int, typer.Option(help="How many seeds of the model.", min=1)] = 5,
+    epochs: Annotated[int, typer.Option(help="Epochs of distillation in each round.", min=1)] = 3,
     seconds: float = 5.0,
 ) -> CompressBench:
-    """Compress seed after seed; a failure is recorded, an interrupt keeps the results so far."""
-    runs: list[CompressedSeed] = []
-    chosen = {f"seed {seed}, {goal:.0%}": (seed, goal) for seed in range(seeds) for goal in goals}
+    """Prune, distil and train in int8, over several seeds: losses and gains, each against its own
+    original.
+    """
+    shares = [float(goal) for goal in goals.split(",")]
+    chosen = {f"seed {seed}, {goal:.0%}": (seed, goal) for seed in range(seeds) for goal in shares}
 
-    def measure(name: str) -> None:
+    def compressed(name: str) -> list[CompressedSeed]:
         seed, goal = chosen[name]
-        runs.append(_compressed(model, seed, goal, _recipe(goal, epochs), seconds))
+        return [_compressed(model, seed, goal, _recipe(goal, epochs), seconds)]
 
-    failures = measure_each(tuple(chosen), measure)
-    recipe = _recipe(goals[-1], epochs) if chosen else Recipe()
+    measured = measured_rows(tuple(chosen), compressed)
     return CompressBench(
-        machine=machine_label(),
         model=model,
         batch=BATCH,
-        recipe=recipe.to_text(),
-        runs=tuple(runs),
-        failures=failures,
+        recipe=_recipe(shares[-1], epochs).to_text(),
+        runs=measured["rows"],
+        failures=measured["failures"],
     )
 
 
@@ -134,30 +178,22 @@ def _compressed(
     return CompressedSeed(seed=seed, goal=goal, measured=measured)
 
 
-def _has(comparison: Comparison, stage: str) -> bool:
-    return any(row.name == stage for row in comparison.rows)
+def _lost(pairs: Pairs) -> list[float]:
+    """Points of the metric."""
+    return [100 * ((before.metric or 0) - (after.metric or 0)) for before, after in pairs]
 
 
-def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
-    pairs = list(_pairs(stage, runs))
-    lost = [100 * ((before.metric or 0.0) - (after.metric or 0.0)) for before, after in pairs]
-    parameters = fmean(
-        (after.parameters or 0) / (before.parameters or 1) for before, after in pairs
-    )
-    size = fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
-    spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
+def _row(pairs: Pairs, label: str) -> dict[str, str]:
+    lost = _lost(pairs)
+    deviation = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
+    faster = [after.speedup or 0 for _, after in pairs]
+    parameters = ((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)
+    sizes = ((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
     return {
-        "parameters": f"{goal:.0%}",
-        "stage": stage,
-        "accuracy": f"{100 * fmean(after.metric or 0.0 for _, after in pairs):.2f} %",
-        "points lost": f"{fmean(lost):+.2f}{spread}",
-        "left of the parameters": f"{parameters:.1%}",
-        "of the size": f"{size:.1%}",
-        "times as fast": f"{median(after.speedup or 0.0 for _, after in pairs):.2f} ×",
+        "left of the parameters": percent(fmean(parameters)),
+        "stage": label,
+        "accuracy": percent(fmean(after.metric or 0 for _, after in pairs)),
+        "points lost": minus(f"{fmean(lost):.1f}{deviation}"),
+        "size": percent(fmean(sizes)),
+        "speed-up": times(median(faster), (min(faster), max(faster))),
     }
-
-
-def _pairs(stage: str, runs: Sequence[Comparison]) -> Iterator[tuple[Measurement, Measurement]]:
-    """The fastest baseline and the stage, of each run."""
-    for comparison in runs:
-        yield comparison[comparison.baseline], comparison[stage]

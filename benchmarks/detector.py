@@ -7,11 +7,13 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from statistics import fmean
+from typing import Annotated, ClassVar
 
-import torch
+import typer
 
 from paifuser_lab import accelerate, zoo
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Columns, Threads, table_of
+from paifuser_lab.machine import threads as with_threads
 from paifuser_lab.records import Record
 from paifuser_lab.training import Training, train
 from paifuser_lab.training.workloads import objective_of
@@ -32,14 +34,20 @@ class DetectorTraining(Record):
     on: tuple[str, ...] = ()  # the switches in force at its end
 
 
-class DetectorBench(Record):
+class DetectorBench(BenchRecord):
     """The result of `python -m benchmarks detector`."""
 
-    machine: str
     threads: int
     epochs: int
     steps: int
     trainings: tuple[DetectorTraining, ...]
+    columns: ClassVar[Columns] = {
+        "way": lambda row: row.way,
+        "seed": lambda row: str(row.seed),
+        "CPU s": lambda row: f"{row.seconds:.1f}",
+        "mAP": lambda row: f"{row.score:.3f}",
+        "on": lambda row: ", ".join(row.on) or "–",
+    }
 
     @property
     def title(self) -> str:
@@ -48,26 +56,18 @@ class DetectorBench(Record):
 
     def table(self) -> list[dict[str, str]]:
         """A row for each training."""
-        return [
-            {
-                "way": row.way,
-                "seed": str(row.seed),
-                "CPU s": f"{row.seconds:.1f}",
-                "mAP": f"{row.score:.3f}",
-                "on": ", ".join(row.on) or "–",
-            }
-            for row in self.trainings
-        ]
+        return table_of(self.columns, self.trainings)
+
+    def of(self, way: str) -> list[DetectorTraining]:
+        """The trainings of a way."""
+        return [row for row in self.trainings if row.way == way]
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """How many times faster `enable()` was, judging included, a seed each."""
-        pairs = self._by_seed()
-        return tuple(plain.seconds / chosen.seconds for plain, chosen in pairs)
-
-    def scores(self, way: str) -> tuple[float, ...]:
-        """The mAP of each training of a way."""
-        return tuple(row.score for row in self.trainings if row.way == way)
+        """How many times faster `enable()` was, judging included, for each seed of both ways."""
+        plain = {row.seed: row.seconds for row in self.of(PLAIN)}
+        chosen = {row.seed: row.seconds for row in self.of(CHOSEN)}
+        return tuple(plain[seed] / chosen[seed] for seed in plain if seed in chosen)
 
     @property
     def summary(self) -> str:
@@ -75,46 +75,33 @@ class DetectorBench(Record):
         if not self.ratios:
             return "no seed was trained in both ways"
         times = ", ".join(f"{ratio:.2f}" for ratio in self.ratios)
-        scores = " → ".join(f"{fmean(self.scores(way)):.3f}" for way in (PLAIN, CHOSEN))
+        means = (fmean(row.score for row in self.of(way)) for way in (PLAIN, CHOSEN))
+        scores = " → ".join(f"{mean:.3f}" for mean in means)
         return f"{times} × as fast under enable(), a seed each; mean mAP {scores}"
-
-    def _by_seed(self) -> list[tuple[DetectorTraining, DetectorTraining]]:
-        """The plain training and the accelerated one of each seed that has both."""
-        known = {(row.seed, row.way): row for row in self.trainings}
-        seeds = dict.fromkeys(row.seed for row in self.trainings)
-        return [
-            (known[seed, PLAIN], known[seed, CHOSEN])
-            for seed in seeds
-            if {(seed, PLAIN), (seed, CHOSEN)} <= known.keys()
-        ]
 
 
 def bench(
-    *, epochs: int = 15, seeds: int = 2, threads: int = 1, batches: int | None = None
+    *,
+    epochs: Annotated[int, typer.Option(help="Of each training.", min=1)] = 15,
+    seeds: Annotated[int, typer.Option(help="Trainings in each way.", min=1)] = 2,
+    threads: Threads = 1,
+    batches: int | None = None,
 ) -> DetectorBench:
-    """Train in both ways, the first one alternating from seed to seed, so that a drift of the
-    machine cancels. `batches` limits those of an epoch.
+    """Train the zoo's detector from scratch, plainly and under `lab.enable()`: CPU time, and mean
+    average precision.
     """
     setup = SETUPS[NAME]
     data, test = setup.data()
     data, test = data[:batches], test[:batches]
     trainings: list[DetectorTraining] = []
-    order = [PLAIN, CHOSEN]
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    order = [PLAIN, CHOSEN]  # reversed from seed to seed, so that a drift of the machine cancels
+    with with_threads(threads):
         for seed in range(seeds):
             for way in order:
                 trainings.append(_trained(way, setup.plan(seed), epochs, data, test))
             order.reverse()
-    finally:
-        torch.set_num_threads(before)
     return DetectorBench(
-        machine=machine_label(),
-        threads=threads,
-        epochs=epochs,
-        steps=epochs * len(data),
-        trainings=tuple(trainings),
+        threads=threads, epochs=epochs, steps=epochs * len(data), trainings=tuple(trainings)
     )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from paifuser_lab.bench.each import measure_each
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, Columns, Seconds, measure_each, measured_rows
+from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.converter import export, exporters, target_of
 from paifuser_lab.errors import PaifuserError, first_line
-from paifuser_lab.machine import machine_label
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport, Record
 from paifuser_lab.variant import Variant, apply
@@ -24,7 +26,6 @@ from tests.support.tricky_exports import TRICKY, TrickyRow, tricky_row
 MODELS = ("resnet18", "mobilenetv2", "vit-s", "bert-base", "yolo", "swin-t")
 PRECISIONS = ("fp32", "fp16", "int8")
 NONE = "none"  # in place of a model
-SECONDS = 4.0  # for the latency of each file
 
 
 class ExportRow(Record):
@@ -37,96 +38,132 @@ class ExportRow(Record):
     refused: str = ""
 
 
-class ExportBench(Record):
+class ExportBench(BenchRecord):
     """The result of `python -m benchmarks export`."""
 
-    machine: str
+    caption: ClassVar[str] = "export on {0.machine}"
     rows: tuple[ExportRow, ...] = ()
     targets: Exporters | None = None  # every target with one model
     tricky: tuple[TrickyRow, ...] = ()
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"export on {self.machine}"
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.model,
+        "target": lambda row: row.report.title if row.report else row.target,
+        "precision": lambda row: row.precision,
+        "opset": lambda row: str((row.report and row.report.opset) or "–"),
+        "error": lambda row: "refused" if row.report is None else _error(row.report, "not run"),
+        "MB": lambda row: number(row.report.bytes / 1e6) if row.report else "–",
+        "convert, s": lambda row: number(row.report.convert_s) if row.report else "–",
+        "live → file, ms": lambda row: _latencies(row.report),
+        "×": lambda row: (
+            "–"
+            if row.report is None or row.report.speed_up is None
+            else ratio(row.report.speed_up, row.report.interval)
+        ),
+    }
 
     @property
     def summary(self) -> str:
-        """What was refused, what came of the hard models, and the failures."""
-        lines = [f"{name}: {why}" for name, why in self.failures.items()]
+        """What was refused, what every target did, what came of hard models, and failures."""
+        lines = list(self.failed)
         lines += [
             f"{row.model} {row.precision} to {row.target}: {row.refused}"
             for row in self.rows
             if row.refused
         ]
-        lines += [
-            f"{row.title}: {reason}"
-            for row in self._targets
-            if (reason := row.obstacle or row.refused)
-        ]
-        if self.tricky:
-            counts = {
-                outcome: sum(row.outcome == outcome for row in self.tricky)
-                for outcome in ("right", "refused", "wrong")
-            }
-            lines.append(
-                f"{len(self.tricky)} exports of models that are hard to export: "
-                + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-            )
-        return "\n".join(lines)
-
-    def table(self) -> list[dict[str, str]]:
-        """A row per export."""
-        reports = [(row.model, row.report) for row in self.rows]
-        reports += [(row.report.model, row.report) for row in self._targets if row.report]
-        return [{"model": name, **report.row()} for name, report in reports if report] or [
-            {"model": "nothing was exported"}
-        ]
+        lines += [": ".join(row.values()) for row in self.table_of_targets()]
+        return "\n".join([*lines, *([self.hard] if self.tricky else [])])
 
     @property
-    def _targets(self) -> tuple[ExporterRow, ...]:
-        return self.targets.rows if self.targets is not None else ()
+    def hard(self) -> str:
+        """What came of the models that are hard to export."""
+        outcomes = [row.outcome for row in self.tricky]
+        counts = ", ".join(f"{outcomes.count(one)} {one}" for one in ("right", "refused", "wrong"))
+        return f"{len(outcomes)} exports of models that are hard to export: {counts}"
+
+    def table_of_targets(self) -> list[dict[str, str]]:
+        """What every target does with one model."""
+        tried = self.targets.rows if self.targets else ()
+        model = self.targets.model if self.targets else ""
+        return [{"target": row.title, **_target_cells(row, model)} for row in tried]
+
+    def table_of_hard(self) -> list[dict[str, str]]:
+        """The outcome of each hard model."""
+        return [
+            {
+                "model": row.name,
+                "batch": "any" if row.dynamic else "fixed",
+                "outcome": row.outcome,
+                "why": row.what,
+            }
+            for row in self.tricky
+        ]
+
+
+def _target_cells(row: ExporterRow, model: str) -> dict[str, str]:
+    report = row.report
+    reasons = [row.obstacle or row.refused, report.not_verified if report else ""]
+    converted = "no"
+    if report is not None:
+        converted = "yes" if report.model == model else f"{report.model} net"
+    return {
+        "converted here": converted,
+        "run here": "yes" if report and report.runs_here else "no",
+        "error": _error(report, "–"),
+        "MB": number(report.bytes / 1e6) if report else "–",
+        "live → file, ms": _latencies(report),
+        "not verified here, or what it needs": " ".join(filter(None, reasons)) or "–",
+    }
+
+
+def _error(report: ExportReport | None, unknown: str) -> str:
+    return unknown if report is None or report.error is None else power(report.error)
+
+
+def _latencies(report: ExportReport | None) -> str:
+    if report is None or report.latency_ms is None or report.live_ms is None:
+        return "–"
+    return f"{number(report.live_ms)} → {number(report.latency_ms)}"
 
 
 def bench(
-    names: Sequence[str] = (),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models; six of the zoo where none is named, and no model for `none`."),
+    ] = None,
     *,
-    targets: Sequence[str] = ("onnx",),
+    to: Annotated[str, typer.Option(help="Targets, separated by commas.")] = "onnx",
+    tricky: Annotated[
+        bool, typer.Option(help="Also export the models that are hard to export.")
+    ] = True,
+    every: Annotated[
+        bool, typer.Option(help="Also export the first model to every target.")
+    ] = True,
+    seconds: Seconds = 4.0,
     precisions: Sequence[str] = PRECISIONS,
-    tricky: Sequence[str] | None = None,
-    every: bool = True,
-    seconds: float = SECONDS,
 ) -> ExportBench:
-    """Export each model in each precision, then the first of them to every target, then the models
-    that are hard to export; failures are recorded.
+    """Export models in fp32, fp16 and int8: parity, size, seconds, latency beside the live model;
+    the first of them to every target; and models that are hard to export, which come out right or
+    are refused.
     """
-    for target in targets:
-        target_of(target)
+    targets = [target_of(name.strip()).name for name in to.split(",") if name.strip()]
+    chosen = () if names == [NONE] else tuple(names or MODELS)
+    measured = measured_rows(chosen, lambda name: _rows(name, targets, precisions, seconds))
     tables: list[Exporters] = []
-    rows: list[ExportRow] = []
-    hard: list[TrickyRow] = []
-    chosen = () if tuple(names) == (NONE,) else tuple(names or MODELS)
-    failures = measure_each(
-        chosen, lambda name: rows.extend(_rows(name, targets, precisions, seconds))
-    )
     if every:
         first = chosen[0] if chosen else ""
-        failures |= measure_each(
+        measured["failures"] |= measure_each(
             [first], lambda name: tables.append(every_target(name, seconds)), "targets"
         )
-    cases = tuple(TRICKY) if tricky is None else tuple(tricky)
-    failures |= measure_each(
-        cases,
-        lambda name: hard.extend(tricky_row(name, dynamic=dynamic) for dynamic in (False, True)),
+    hard = measured_rows(
+        tuple(TRICKY) if tricky else (),
+        lambda name: [tricky_row(name, dynamic=dynamic) for dynamic in (False, True)],
         "hard models",
     )
     return ExportBench(
-        machine=machine_label(),
-        rows=tuple(rows),
+        rows=measured["rows"],
         targets=tables[0] if tables else None,
-        tricky=tuple(hard),
-        failures=failures,
+        tricky=hard["rows"],
+        failures=measured["failures"] | hard["failures"],
     )
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections import Counter
 from statistics import fmean
+from typing import Annotated, ClassVar
 
 import torch
+import typer
 
 from paifuser_lab import zoo
-from paifuser_lab.bench.each import measure_each
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Names, check_known, measured_rows
+from paifuser_lab.bench.text import listed, minus, number, ratio, spread
+from paifuser_lab.machine import threads
 from paifuser_lab.measure import ratio_of_rounds
 from paifuser_lab.planner.training import plan_training_formats
 from paifuser_lab.planner.training.formats import FP32
@@ -67,6 +69,21 @@ class FormatsRow(Record):
         scores = {row.seed: row.score for row in self.of(other)}
         return [row.score - scores[row.seed] for row in self.of(way) if row.seed in scores]
 
+    def cells(self, way: str) -> dict[str, str]:
+        """The cells of a way, by header."""
+        headers, own = ("×", "steps", "CPU s", "loss", "metric"), self.of(way)
+        if not own:
+            return dict.fromkeys(headers, "–")
+        scores = [one.score for one in own]
+        cells = (
+            ratio(self.ratios[way], self.intervals[way]),
+            f"{own[0].steps:,}",
+            number(fmean(one.seconds for one in own)),
+            spread([one.loss for one in own]),
+            f"{fmean(scores):.3f} ({min(scores):.3f}–{max(scores):.3f})",
+        )
+        return dict(zip(headers, cells, strict=True))
+
     @property
     def chosen_gains(self) -> list[float]:
         """How much higher the metric is in the chosen formats than under autocast, by seed; empty
@@ -74,71 +91,72 @@ class FormatsRow(Record):
         """
         return [] if self.plan.way == AUTOCAST else self.gains(self.plan.way, AUTOCAST)
 
+    @property
+    def sentence(self) -> str:
+        """What was chosen, and whether the metric is higher than under autocast."""
+        counts = Counter(layer.format for layer in self.plan.rows)
+        formats = listed([f"{count} in {name}" for name, count in counts.most_common()])
+        layers = f"{self.model}: of {len(self.plan.rows)} layers {formats}"
+        chosen = f"{layers}, chosen in {self.plan_s:.0f} s"
+        if self.plan.way == AUTOCAST:
+            return f"{chosen}: autocast is the fastest way within the budget of loss."
+        if self.plan.way == FP32:
+            chosen += ", as no way within the budget of loss is certainly faster than fp32"
+        gains = self.chosen_gains
+        if not gains:
+            return f"{chosen}."
+        mean = minus(f"{fmean(gains):+.3f}")
+        if min(gains) > 0 or max(gains) < 0:
+            than = f"the metric is {'higher' if gains[0] > 0 else 'lower'} than autocast's"
+            return f"{chosen}. With every seed {than}, by {mean} on average."
+        return f"{chosen}. The metric is autocast's {mean} on average, higher with some seeds only."
 
-class FormatsBench(Record):
+
+class FormatsBench(BenchRecord):
     """The result of `python -m benchmarks formats`."""
 
-    machine: str
+    caption: ClassVar[str] = "trainings of {0.seconds:g} s of fp32 on {0.machine}, one thread"
     seconds: float
     rows: tuple[FormatsRow, ...] = ()
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"trainings of {self.seconds:g} s of fp32 on {self.machine}, one thread"
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each model and way: means over seeds."""
+        """A row for each model and way: means over seeds, with their ranges."""
         return [
-            {
-                "model": row.model,
-                "way": way,
-                "×": f"{row.ratios[way]:.2f} ({low:.2f}–{high:.2f})",
-                "steps": str(row.of(way)[0].steps),
-                "CPU s": f"{fmean(one.seconds for one in row.of(way)):.1f}",
-                "loss": f"{fmean(one.loss for one in row.of(way)):.4g}",
-                "metric": f"{fmean(one.score for one in row.of(way)):.4f}",
-            }
+            {"model": "" if index else row.model, "way": way, **row.cells(way)}
             for row in self.rows
-            for way, (low, high) in row.intervals.items()
-            if row.of(way)
-        ] or [{"model": "nothing was measured"}]
+            for index, way in enumerate(row.ratios)
+        ] or super().table()
+
+    @property
+    def chosen(self) -> str:
+        """What was chosen for how many models."""
+        count = len(self.rows)
+        ways = Counter(row.plan.way for row in self.rows)
+        if ways[FP32] == count:
+            return f"Formats by layer kept fp32 everywhere in {count} of {count} models."
+        each = listed([f"{way} in {number}" for way, number in ways.most_common()])
+        return f"Of {count} models, chosen was {each}."
 
     @property
     def summary(self) -> str:
-        """What was chosen for each model, the metric gained over autocast, and the failures."""
-        lines = [
-            f"{row.plan.title}; chosen is {row.plan.way}, over {AUTOCAST} the metric gains "
-            + (", ".join(f"{gain:+.4f}" for gain in row.chosen_gains) or "nothing, it is the same")
-            for row in self.rows
-        ]
-        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failures.items())])
+        """What was chosen for each model, and the failures."""
+        return "\n".join([*(row.sentence for row in self.rows), *self.failed])
 
 
 def bench(
-    names: Sequence[str] = (), *, seconds: float = 20.0, seeds: int = 3, race_s: float = RACE_S
+    names: Names = None,
+    *,
+    seconds: Annotated[float, typer.Option(help="Of a training in fp32.", min=0.1)] = 20.0,
+    seeds: Annotated[int, typer.Option(help="Trainings in each way.", min=1)] = 3,
+    race_s: float = RACE_S,
 ) -> FormatsBench:
-    """Train each model with each seed in each way, for as long as fp32 takes for `seconds` of
-    steps; a failure is recorded, and the next model is trained.
+    """Train models in fp32, under torch's autocast and in a format for each layer, for the same
+    time: steps, loss and metric on the test data.
     """
-    unknown = [name for name in names if name not in SETUPS or SETUPS[name].weights]
-    if unknown:
-        known = ", ".join(name for name, setup in SETUPS.items() if not setup.weights)
-        raise MeasureError(f"'{unknown[0]}' is not trained here; there are {known}.")
-    rows: list[FormatsRow] = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        failures = measure_each(
-            tuple(names or MODELS),
-            lambda name: rows.append(_row(name, seconds, seeds, race_s)),
-        )
-    finally:
-        torch.set_num_threads(before)
-    return FormatsBench(
-        machine=machine_label(), seconds=seconds, rows=tuple(rows), failures=failures
-    )
+    check_known(names or (), [name for name, setup in SETUPS.items() if not setup.weights])
+    with threads(1):
+        measured = measured_rows(names or MODELS, lambda name: [_row(name, seconds, seeds, race_s)])
+    return FormatsBench(seconds=seconds, **measured)
 
 
 def _row(name: str, seconds: float, seeds: int, race_s: float) -> FormatsRow:

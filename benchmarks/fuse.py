@@ -4,64 +4,82 @@ steps, and compiled.
 
 from __future__ import annotations
 
-from paifuser_lab.bench.each import measure_each
+from typing import Annotated, ClassVar
+
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, Names, Seconds, measured_rows
+from paifuser_lab.bench.text import number, ratio, times
 from paifuser_lab.comparison import compare
 from paifuser_lab.engines import available_engines
-from paifuser_lab.machine import machine_label
 from paifuser_lab.recipe import Recipe
-from paifuser_lab.records import Comparison, Record
+from paifuser_lab.records import Comparison, Measurement
 from paifuser_lab.variant.open import load
 from paifuser_lab.workload import Workload
 
+from .builds import BuildBench
+from .builds import bench as bench_builds
+
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "convnext-t", "vit-s", "swin-t", "bert-base")
+FROZEN = "inductor frozen"
+STEPS = {"fold batch-norm": "fold", "channels last": "layout", "attention in windows": "attention"}
 IN_ONE_PASS = {"attention": {"kind": "window", "even_if_slower": True}}
 
 
-class FuseBench(Record):
+class FuseBench(BenchRecord):
     """The result of `python -m benchmarks fuse`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "latency in ms on {0.machine} (× = speed-up over the faster eager baseline)"
+    )
     comparisons: tuple[Comparison, ...] = ()
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"latency in ms on {self.machine} (× = speed-up over the faster eager baseline, its 95 "
-            "% interval, and the output error)"
-        )
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each model and recipe."""
-        rows = [row for comparison in self.comparisons for row in _rows(comparison)]
-        return rows or [{"model": "nothing was measured"}]
+        """A row for each model: its fastest recipe with `fuse`, the same without, and compiled."""
+        return [_row(comparison) for comparison in self.comparisons] or super().table()
 
     @property
-    def summary(self) -> str:
+    def failed(self) -> list[str]:
         """The failures, a line each."""
-        failed = dict(self.failures) | {
-            f"{comparison.workload}, {row}": why
+        return super().failed + [
+            f"{comparison.workload}, {row.name}: {row.failure}"
             for comparison in self.comparisons
-            for row, why in _failed(comparison)
-        }
-        return "\n".join(f"{name}: {why}" for name, why in failed.items())
+            for row in comparison.rows
+            if row.failure
+        ]
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """The largest error of a recipe with `fuse`, and of Inductor."""
+        rows = [row for comparison in self.comparisons for row in comparison.rows]
+        fused = [row.relative_error or 0 for row in rows if "fuse" in row.steps]
+        frozen = [row.relative_error or 0 for row in rows if row.name == FROZEN]
+        return max(fused, default=0), max(frozen, default=0)
 
 
 def bench(
-    names: tuple[str, ...], *, batch: int | None, device: str | None, seconds: float
-) -> FuseBench:
-    """Measure models one after another; a failure is recorded and the next one is measured."""
-    comparisons: list[Comparison] = []
+    names: Names = None,
+    *,
+    seconds: Seconds = 30.0,
+    batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    builds: Annotated[
+        bool,
+        typer.Option(
+            "--builds", help="Instead, how long building takes, with caches empty and filled."
+        ),
+    ] = False,
+) -> FuseBench | BuildBench:
+    """Time each model with fused layers and fused attention against eager and compiled torch."""
+    if builds:
+        return bench_builds(names)
 
-    def measure(name: str) -> None:
+    def compared(name: str) -> list[Comparison]:
         work = load(name, batch=batch, device=device)
-        comparisons.append(
-            compare(work, *_recipes(work), threads="each", seconds=seconds, metric=False)
-        )
+        return [compare(work, *_recipes(work), threads="each", seconds=seconds, metric=False)]
 
-    failures = measure_each(names or MODELS, measure)
-    return FuseBench(machine=machine_label(), comparisons=tuple(comparisons), failures=failures)
+    measured = measured_rows(names or MODELS, compared)
+    return FuseBench(comparisons=measured["rows"], failures=measured["failures"])
 
 
 def _recipes(work: Workload) -> list[Recipe]:
@@ -76,38 +94,31 @@ def _recipes(work: Workload) -> list[Recipe]:
     return [*recipes, *([Recipe([compiled])] if "inductor" in available_engines() else [])]
 
 
-def _rows(comparison: Comparison) -> list[dict[str, str]]:
-    base = comparison[comparison.baseline]
-    rows = [
-        {
-            "model": comparison.workload,
-            "recipe": base.name,
-            "ms": f"{base.latency_ms:.3g} ({base.threads}t)",
-        }
-    ]
-    for candidate in comparison.rows:
-        is_baseline = candidate.name == comparison.baseline
-        if is_baseline or candidate.latency_ms is None or candidate.speedup is None:
-            continue
-        row = {
-            "model": comparison.workload,
-            "recipe": candidate.name,
-            "ms": f"{candidate.latency_ms:.3g} ({candidate.threads}t)",
-        }
-        interval = (
-            " ({:.2f}–{:.2f})".format(*candidate.speedup_interval)
-            if candidate.speedup_interval
-            else ""
-        )
-        rows.append(
-            row
-            | {
-                "times as fast": f"{candidate.speedup:.2f} ×{interval}",
-                "error": f"{candidate.relative_error or 0:.1e}",
-            }
-        )
-    return rows
+def _row(comparison: Comparison) -> dict[str, str]:
+    timed = [row for row in comparison.rows if row.latency_ms]
+    best = min(
+        (row for row in timed if "fuse" in row.steps),
+        key=lambda row: row.latency_ms or 0.0,
+        default=None,
+    )
+    steps = best.steps if best else ()
+    rest = tuple(step for step in steps if step != "fuse")
+    without = next((row for row in timed if rest and row.steps == rest), None)
+    compiled = next((row for row in timed if row.name == FROZEN), None)
+    names = ", ".join(f"`{STEPS.get(step, step)}`" for step in steps)
+    return {
+        "model": comparison.workload,
+        "eager": number(comparison[comparison.baseline].latency_ms or 0),
+        "the same steps without `fuse`": _cell(without),
+        "with `fuse`": f"{names}: {_cell(best)}" if best else "–",
+        "Inductor, frozen": _cell(compiled),
+        "against Inductor": ratio((compiled.latency_ms or 0) / (best.latency_ms or 1))
+        if compiled and best
+        else "–",
+    }
 
 
-def _failed(comparison: Comparison) -> list[tuple[str, str]]:
-    return [(row.name, row.failure) for row in comparison.rows if row.failure]
+def _cell(row: Measurement | None) -> str:
+    if row is None:
+        return "–"
+    return f"{number(row.latency_ms or 0)}, {times(row.speedup or 0, row.speedup_interval)}"

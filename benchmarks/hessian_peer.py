@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Sequence
 from statistics import fmean, variance
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
+from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows, table_of
 from paifuser_lab.errors import MeasureError, MissingExtraError
 from paifuser_lab.loading.load import load
-from paifuser_lab.machine import machine_label
-from paifuser_lab.progress import progress
 from paifuser_lab.records import LayerSensitivity, Record
 from paifuser_lab.saliency import sensitivity
 from paifuser_lab.workload import Workload
@@ -45,11 +45,21 @@ class TracedModel(Record):
         return self.peer_seconds / self.our_seconds
 
 
-class HessianBench(Record):
+class HessianBench(BenchRecord):
     """The result of `python -m benchmarks sensitivity --peer pyhessian`."""
 
-    machine: str
     models: tuple[TracedModel, ...]
+    columns: ClassVar[Columns] = {
+        "model": lambda model: model.workload,
+        "layers": lambda model: str(model.layers),
+        "ours": lambda model: f"{model.our_seconds:.2f}",
+        "PyHessian, layer by layer": lambda model: (
+            f"{model.peer_seconds:.2f} ({model.peer_probes} probes)"
+        ),
+        "ratio": lambda model: f"{model.ratio:.1f} ×",
+        "quadratic form instead": lambda model: f"{model.quadratic_seconds:.2f}",
+        "means differ at most by": lambda model: f"{model.furthest:.1f} standard errors",
+    }
 
     @property
     def title(self) -> str:
@@ -60,30 +70,13 @@ class HessianBench(Record):
 
     def table(self) -> list[dict[str, str]]:
         """A row for each model."""
-        return [
-            {
-                "model": model.workload,
-                "layers": str(model.layers),
-                "ours": f"{model.our_seconds:.2f}",
-                "PyHessian, layer by layer": (
-                    f"{model.peer_seconds:.2f} ({model.peer_probes} probes)"
-                ),
-                "ratio": f"{model.ratio:.1f} ×",
-                "quadratic form instead": f"{model.quadratic_seconds:.2f}",
-                "means differ at most by": f"{model.furthest:.1f} standard errors",
-            }
-            for model in self.models
-        ] or [{"model": "nothing was measured"}]
+        return table_of(self.columns, self.models) or super().table()
 
 
-def bench(names: tuple[str, ...]) -> HessianBench:
+def bench(names: Sequence[str] | None) -> HessianBench:
     """Measure models one after another."""
-    traced = []
-    with progress("models", len(names or MODELS)) as shown:
-        for name in names or MODELS:
-            traced.append(_measured(load(name)))
-            shown.advance(doing=name)
-    return HessianBench(machine=machine_label(), models=tuple(traced))
+    measured = measured_rows(names or MODELS, lambda name: [_measured(load(name))])
+    return HessianBench(models=measured["rows"], failures=measured["failures"])
 
 
 def _measured(work: Workload) -> TracedModel:

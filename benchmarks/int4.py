@@ -8,14 +8,17 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+import typer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from paifuser_lab.bench.runner import BenchRecord, Columns, Seconds, table_of
+from paifuser_lab.bench.text import ratio
 from paifuser_lab.errors import PaifuserError
-from paifuser_lab.machine import machine_label, threads
+from paifuser_lab.machine import threads
 from paifuser_lab.measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from paifuser_lab.progress import progress
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
@@ -25,7 +28,6 @@ from paifuser_lab.variant import apply
 from paifuser_lab.workload import Workload, running
 
 ROWS = (1, 8, 32, 64)
-ENGINES = ("onnxruntime", "openvino")
 EAGER = "eager fp32"
 INT4: dict[str, Any] = {"precision": {"default": "int4-weights"}}
 ALWAYS, NEVER = 2**31, 0  # values of `few_rows`
@@ -65,41 +67,31 @@ class Int4Row(Record):
     error: float
 
 
-class Int4Bench(Record):
+class Int4Bench(BenchRecord):
     """The result of `python -m benchmarks int4`."""
 
-    machine: str
     capability: str  # of torch's own operators: AVX2, AVX512 …
     parameters: int
     rows: tuple[Int4Row, ...]
-    failures: dict[str, str] = {}
+    columns: ClassVar[Columns] = {
+        "rows": lambda row: str(row.rows),
+        "way": lambda row: row.way,
+        "ms": lambda row: f"{row.ms:.3g}",
+        "×": lambda row: ratio(row.ratio, row.interval),
+        "error": lambda row: f"{row.error:.1e}",
+    }
 
     @property
     def title(self) -> str:
         """The title of the table."""
         return (
             f"linear layers of {self.parameters / 1e6:.3g} M weights in all, one thread, on "
-            f"{self.machine} ({self.capability}); "
-            f"× is faster than {EAGER}"
+            f"{self.machine} ({self.capability}); × is faster than {EAGER}"
         )
 
     def table(self) -> list[dict[str, str]]:
         """A row for each implementation, the fastest first, by the number of rows."""
-        shown = [
-            {
-                "rows": str(row.rows),
-                "way": row.way,
-                "ms": f"{row.ms:.3g}",
-                "×": f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})",
-                "error": f"{row.error:.1e}",
-            }
-            for row in sorted(self.rows, key=lambda row: (row.rows, row.ms))
-        ]
-        failed = [
-            {"rows": "–", "way": way, "ms": "–", "×": "–", "error": why[:60]}
-            for way, why in self.failures.items()
-        ]
-        return [*shown, *failed]
+        return table_of(self.columns, sorted(self.rows, key=lambda row: (row.rows, row.ms)))
 
 
 def stack(width: int, inner: int, blocks: int, answers: int) -> nn.Module:
@@ -112,27 +104,36 @@ def stack(width: int, inner: int, blocks: int, answers: int) -> nn.Module:
 
 
 def bench(
-    rows: Sequence[int] = ROWS,
+    rows: Annotated[
+        list[int] | None,
+        typer.Argument(help="Rows of a call; 1, 8, 32 and 64 where none is named."),
+    ] = None,
     *,
-    seconds: float,
-    width: int = 768,
-    inner: int = 2048,
-    blocks: int = 12,
-    answers: int = 32000,
-    engines: Sequence[str] = ENGINES,
+    seconds: Seconds = 30.0,
+    width: Annotated[int, typer.Option(help="Numbers a token.", min=1)] = 768,
+    inner: Annotated[
+        int, typer.Option(help="Numbers a token between a block's last layers.", min=1)
+    ] = 2048,
+    blocks: Annotated[int, typer.Option(help="Blocks of seven linear layers.", min=0)] = 12,
+    answers: Annotated[int, typer.Option(help="Outputs of the last layer.", min=1)] = 32000,
+    engines: Annotated[
+        str, typer.Option(help="Which engines beside, separated by commas.")
+    ] = "onnxruntime,openvino",
 ) -> Int4Bench:
-    """Measure each number of rows by itself, all implementations in turn and with one thread."""
+    """Time the linear layers of a Llama-like model in int4, one token and more at a time, against
+    fp32 and bf16, one thread, all in turn.
+    """
+    beside = [name for name in engines.split(",") if name]
     model = stack(width, inner, blocks, answers)
     measured: list[Int4Row] = []
     failures: dict[str, str] = {}
-    with progress("rows", len(rows)) as shown:
-        for count in rows:
+    with progress("rows", len(rows or ROWS)) as shown:
+        for count in rows or ROWS:
             inputs = torch.randn(count, width, generator=torch.Generator().manual_seed(count))
             with threads(1):
-                measured += _measured(Workload(model, inputs), count, seconds, engines, failures)
+                measured += _measured(Workload(model, inputs), count, seconds, beside, failures)
             shown.advance(doing=str(count))
     return Int4Bench(
-        machine=machine_label(),
         capability=torch.backends.cpu.get_cpu_capability(),
         parameters=sum(weight.numel() for weight in model.parameters()),
         rows=tuple(measured),

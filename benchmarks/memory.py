@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils import _pytree as pytree
 
-from paifuser_lab.bench.each import measure_each
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Columns, Names, Seconds, Threads, measured_rows
+from paifuser_lab.bench.text import megabytes, number, ratio
 from paifuser_lab.measure import (
     Candidate,
     MachineWatch,
@@ -28,7 +28,7 @@ from paifuser_lab.measure import (
     waited_share,
 )
 from paifuser_lab.memory.pools import HeapPool
-from paifuser_lab.records import Quality, Record, readable_bytes
+from paifuser_lab.records import Quality, Record
 from paifuser_lab.variant.open import load
 from paifuser_lab.workload import Workload, running
 
@@ -39,29 +39,34 @@ LEARNING_RATE = 1e-4
 ROUNDS = 30
 
 
-class PoolRow(Record):
-    """One model at one batch: calls with a pool against calls without it, in the same rounds.
+class PairRow(Record):
+    """One model at one batch: calls with something against calls without it, in the same rounds."""
+
+    model: str
+    batch: int
+    without_ms: float
+    with_ms: float
+    ratio: float
+    interval: tuple[float, float]
+    rounds: int
+    without_faults: float | None = None
+    with_faults: float | None = None
+    quality: Quality | None = None
+
+
+class PoolRow(PairRow):
+    """Calls with a pool and without it.
 
     `tensors_bytes` is the most that tensors hold in a call, with or without a pool;
     `without_bytes` and `with_bytes` are the most of the process that is resident in a call, past
     what is before it.
     """
 
-    model: str
-    batch: int
     is_training: bool
-    without_ms: float
-    with_ms: float
-    ratio: float
-    interval: tuple[float, float]
     cpu_ratio: float
-    rounds: int
-    without_faults: float | None
-    with_faults: float | None
     tensors_bytes: int
     without_bytes: int | None
     with_bytes: int | None
-    quality: Quality | None = None
 
     @property
     def kind(self) -> str:
@@ -69,67 +74,83 @@ class PoolRow(Record):
         return "training" if self.is_training else "inference"
 
 
-class MemoryBench(Record):
+class MemoryBench(BenchRecord):
     """The result of `python -m benchmarks memory`."""
 
-    machine: str
     threads: int
     rows: tuple[PoolRow, ...] = ()
-    failures: dict[str, str] = {}
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.model,
+        "batch": lambda row: f"{row.batch}, {row.kind}",
+        "ms": lambda row: f"{number(row.without_ms)} → {number(row.with_ms)}",
+        "×": lambda row: ratio(row.ratio, row.interval),
+        "page faults a call": lambda row: (
+            f"{_count(row.without_faults)} → {_count(row.with_faults)}"
+        ),
+        "resident in a call, MB": lambda row: (
+            f"{megabytes(row.without_bytes)} → {megabytes(row.with_bytes)}"
+        ),
+    }
 
     @property
     def title(self) -> str:
         """The title of the table."""
-        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        threads = threads_of(self.threads)
         return f"a memory pool on {self.machine}, {threads}: without → with it; × is faster with it"
 
-    def table(self) -> list[dict[str, str]]:
-        """A row for each model and batch."""
-        return [_readable(row) for row in self.rows] or [{"model": "nothing was measured"}]
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many calls are faster with a pool, and how many were measured on a busy machine."""
+        faster = sum(row.interval[0] > 1 for row in self.rows)
+        return faster, sum(
+            row.quality is not None and not row.quality.is_quiet for row in self.rows
+        )
+
+    @property
+    def most(self) -> PoolRow:
+        """The row that gains most for certain."""
+        return max(self.rows, key=lambda row: row.interval[0])
 
     @property
     def summary(self) -> str:
         """How many rows are faster, and the failures, a line each."""
-        faster = sum(row.interval[0] > 1 for row in self.rows)
-        busy = sum(row.quality is not None and not row.quality.is_quiet for row in self.rows)
-        counts = f"{faster} of {len(self.rows)} are faster with a pool"
+        faster, busy = self.counts
         caution = f"; {busy} were measured on a busy machine" if busy else ""
-        failed = [f"{name}: {why}" for name, why in self.failures.items()]
-        return "\n".join([f"{counts}{caution}.", *failed])
+        line = f"{faster} of {len(self.rows)} are faster with a pool{caution}."
+        return "\n".join([line, *self.failed])
+
+
+def threads_of(count: int) -> str:
+    """one thread, 2 threads."""
+    return "one thread" if count == 1 else f"{count} threads"
 
 
 def bench(
-    names: Sequence[str] = (),
+    names: Names = None,
     *,
+    seconds: Seconds = 20.0,
+    threads: Threads = 1,
     batches: Sequence[int] = BATCHES,
     trained: Sequence[int] = TRAINED_BATCHES,
-    seconds: float = 20.0,
-    threads: int = 1,
 ) -> MemoryBench:
-    """Measure each model at each batch; a failure is recorded, and the next one is measured."""
+    """Time calls with a memory pool and without one, and count their page faults and memory."""
     cases = {
         f"{name}, batch {batch}{', training' if is_training else ''}": (name, batch, is_training)
         for name in names or MODELS
         for sizes, is_training in ((batches, False), (trained, True))
         for batch in sizes
     }
-    rows: list[PoolRow] = []
-
-    def measure(label: str) -> None:
-        name, batch, is_training = cases[label]
-        work = load(name, batch=batch)
-        rows.append(measured_row(work, name, batch, is_training, seconds, threads))
-
-    failures = measure_each(tuple(cases), measure, "models and batches")
-    return MemoryBench(
-        machine=machine_label(), threads=threads, rows=tuple(rows), failures=failures
+    measured = measured_rows(
+        tuple(cases),
+        lambda label: [measured_row(*cases[label], seconds, threads)],
+        "models and batches",
     )
+    return MemoryBench(threads=threads, **measured)
 
 
-def measured_row(
-    work: Workload, name: str, batch: int, is_training: bool, seconds: float, threads: int
-) -> PoolRow:
-    """Time a workload's calls in turn with a pool and without it."""
+def measured_row(name: str, batch: int, is_training: bool, seconds: float, threads: int) -> PoolRow:
+    """Time a model's calls in turn with a pool and without it."""
+    work = load(name, batch=batch)
     pool = HeapPool(name)
     around: dict[str, Callable[[], AbstractContextManager[Any]]]
     around = {WITHOUT: nullcontext, WITH: pool.held}
@@ -139,28 +160,18 @@ def measured_row(
             Candidate(label, call, threads, work.device, context)
             for label, context in around.items()
         ]
-        watch = MachineWatch()
-        *_, samples = rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds)
-        quality = quality_of(watch, samples, WITHOUT, WITH)
+        pair, samples = timed_pair(candidates, seconds)
         resident = {label: _peak_resident(call, context) for label, context in around.items()}
         tensors = peak_bytes(call, work.device)
-    ratio, interval = ratio_of_rounds(samples[WITHOUT], samples[WITH])
     return PoolRow(
         model=name,
         batch=batch,
         is_training=is_training,
-        without_ms=samples[WITHOUT].median_ms,
-        with_ms=samples[WITH].median_ms,
-        ratio=ratio,
-        interval=interval,
         cpu_ratio=samples[WITHOUT].median_cpu_ms / samples[WITH].median_cpu_ms,
-        rounds=len(samples[WITH].rounds_ms),
-        without_faults=samples[WITHOUT].median_page_faults,
-        with_faults=samples[WITH].median_page_faults,
         tensors_bytes=tensors,
         without_bytes=resident[WITHOUT],
         with_bytes=resident[WITH],
-        quality=quality,
+        **pair,
     )
 
 
@@ -185,16 +196,31 @@ def _training_call(work: Workload) -> Callable[[], None]:
     return step
 
 
-def quality_of(
-    watch: MachineWatch, samples: dict[str, Samples], without: str, with_: str
-) -> Quality:
-    """How quiet the machine was while two candidates were timed in turn."""
-    return watch.quality(
+def timed_pair(
+    candidates: Sequence[Candidate], seconds: float
+) -> tuple[dict[str, Any], dict[str, Samples]]:
+    """Two candidates timed in turn: the times, ratio and page faults of a row, and the samples."""
+    watch = MachineWatch()
+    *_, samples = rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds)
+    without, with_ = (samples[candidate.name] for candidate in candidates)
+    ratio, interval = ratio_of_rounds(without, with_)
+    quality = watch.quality(
         waited_share=waited_share(list(samples.values())),
-        spread=spread(samples[without].rounds_ms),
-        intervals=[ratio_of_rounds(samples[without], samples[with_])[1]],
+        spread=spread(without.rounds_ms),
+        intervals=[interval],
         with_processes=False,
     )
+    pair = {
+        "without_ms": without.median_ms,
+        "with_ms": with_.median_ms,
+        "ratio": ratio,
+        "interval": interval,
+        "rounds": len(with_.rounds_ms),
+        "without_faults": without.median_page_faults,
+        "with_faults": with_.median_page_faults,
+        "quality": quality,
+    }
+    return pair, samples
 
 
 def _peak_resident(
@@ -209,20 +235,6 @@ def _peak_resident(
             call()
         peak = peak_resident_bytes()
     return None if peak is None else max(0, peak - before)
-
-
-def _readable(row: PoolRow) -> dict[str, str]:
-    low, high = row.interval
-    return {
-        "model": row.model,
-        "batch": f"{row.batch}, {row.kind}",
-        "ms": f"{row.without_ms:.3g} → {row.with_ms:.3g}",
-        "×": f"{row.ratio:.2f} ({low:.2f}–{high:.2f})",
-        "page faults": f"{_count(row.without_faults)} → {_count(row.with_faults)}",
-        "resident": f"{readable_bytes(row.without_bytes)} → {readable_bytes(row.with_bytes)}",
-        "tensors": readable_bytes(row.tensors_bytes),
-        "machine": "" if row.quality is None else row.quality.state,
-    }
 
 
 def _count(faults: float | None) -> str:

@@ -7,14 +7,21 @@ own buffers and code, and what the C library keeps. It is reported and not predi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import median
+from typing import ClassVar
 
+import torch
 from pydantic import Field
 
-from paifuser_lab.bench.each import measure_each
+from paifuser_lab.bench.runner import BenchRecord, Columns, Names, measured_rows
+from paifuser_lab.bench.text import megabytes
+from paifuser_lab.errors import MeasureError, PaifuserError, first_line
 from paifuser_lab.loading.load import load, models
-from paifuser_lab.machine import machine_label
 from paifuser_lab.machine.host import threads
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.memory import predicted_peak
@@ -26,7 +33,7 @@ from paifuser_lab.workload import Inputs, Workload, outside_inference
 from paifuser_lab.workload.batching import tensor_bytes
 from paifuser_lab.workload.seeding import preserve_rng
 
-from .resident import resident_bytes
+from .child import printed
 
 SETTINGS = (
     (StepOptions(), 1),
@@ -34,6 +41,9 @@ SETTINGS = (
     (StepOptions(train=True), 8),
 )
 TOLERANCE = 0.1
+LIMIT_S = 600.0
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
 
 
 class PeakRow(Record):
@@ -52,9 +62,10 @@ class PeakRow(Record):
         return self.held.total_bytes / self.measured_bytes
 
     @property
-    def outside_bytes(self) -> int | None:
-        """What the process took beyond torch's allocator."""
-        return None if self.resident_bytes is None else self.resident_bytes - self.measured_bytes
+    def setting(self) -> str:
+        """What was predicted."""
+        precision = "" if self.options.precision == "fp32" else f", {self.options.precision}"
+        return f"{'training' if self.options.train else 'inference'}{precision}"
 
     @property
     def process_ratio(self) -> float | None:
@@ -67,51 +78,38 @@ class PeakRow(Record):
         return (self.resident_bytes or 0) <= resident_bound(self.held.total_bytes)
 
 
-class MemoryPeakBench(Record):
+class MemoryPeakBench(BenchRecord):
     """The result of `python -m benchmarks memory-peak`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "peak memory on {0.machine}, {0.threads} thread(s): predicted / measured"
+    )
     threads: int
     rows: tuple[PeakRow, ...]
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"peak memory on {self.machine}, {self.threads} thread(s): predicted / measured"
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each model and setting."""
-        rows = [
-            {
-                "model": row.model,
-                "of": f"{'training' if row.options.train else 'call'}, batch {row.batch}",
-                "predicted": readable_bytes(row.held.total_bytes),
-                "measured": readable_bytes(row.measured_bytes),
-                "ratio": f"{row.ratio:.3f}",
-                "resident": readable_bytes(row.resident_bytes),
-                "outside torch": readable_bytes(row.outside_bytes),
-                "workspace": readable_bytes(row.held.workspace_bytes),
-            }
-            for row in self.rows
-        ]
-        return rows or [{"model": "nothing was measured"}]
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.model,
+        "batch": lambda row: f"{row.batch}, {row.setting}",
+        "predicted, MB": lambda row: megabytes(row.held.total_bytes),
+        "torch allocated, MB": lambda row: megabytes(row.measured_bytes),
+        "ratio": lambda row: f"{row.ratio:.3f}",
+        "the process took, MB": lambda row: megabytes(row.resident_bytes),
+        "× of the prediction": lambda row: (
+            "–" if row.process_ratio is None else f"{row.process_ratio:.2f}"
+        ),
+    }
 
     @property
     def summary(self) -> str:
         """How far the predictions are off, and the failures, a line each."""
-        lines = [f"{name}: {why}" for name, why in self.failures.items()]
-        if self.rows:
-            lines[:0] = [self.process] if self.process else []
-            ratios = sorted(row.ratio for row in self.rows)
-            near = sum(abs(ratio - 1) <= TOLERANCE for ratio in ratios)
-            lines.insert(
-                0,
-                f"{near} of {len(ratios)} within {TOLERANCE:.0%} of what torch's allocator gave "
-                f"out; ratios from {ratios[0]:.3f} to {ratios[-1]:.3f}, median "
-                f"{median(ratios):.3f}",
-            )
-        return "\n".join(lines)
+        if not self.rows:
+            return "\n".join(self.failed)
+        ratios = sorted(row.ratio for row in self.rows)
+        near = sum(abs(ratio - 1) <= TOLERANCE for ratio in ratios)
+        line = (
+            f"{near} of {len(ratios)} within {TOLERANCE:.0%} of what torch's allocator gave out; "
+            f"ratios from {ratios[0]:.3f} to {ratios[-1]:.3f}, median {median(ratios):.3f}"
+        )
+        return "\n".join([line, *([self.process] if self.process else []), *self.failed])
 
     @property
     def process(self) -> str:
@@ -138,24 +136,20 @@ class MemoryPeakBench(Record):
 
 
 def bench(
-    names: Sequence[str] = (),
+    names: Names = None,
     *,
     settings: Sequence[tuple[StepOptions, int]] = SETTINGS,
     is_resident: bool = True,
     count: int = 1,
 ) -> MemoryPeakBench:
-    """Predict and measure each model in each setting; failures are recorded."""
-    rows: list[PeakRow] = []
+    """Compare predicted peaks of memory with measured ones."""
 
-    def measure(name: str) -> None:
+    def rows(name: str) -> Iterator[PeakRow]:
         work = load(name)
         for options, batch in settings:
-            rows.append(row_of(work, options, batch, is_resident=is_resident, count=count))
+            yield row_of(work, options, batch, is_resident=is_resident, count=count)
 
-    failures = measure_each(names or models(), measure)
-    return MemoryPeakBench(
-        machine=machine_label(), threads=count, rows=tuple(rows), failures=failures
-    )
+    return MemoryPeakBench(threads=count, **measured_rows(names or models(), rows))
 
 
 def row_of(
@@ -187,3 +181,43 @@ def measured_bytes(work: Workload, options: StepOptions, batch: int) -> int:
     with preserve_rng(work.device):
         called = peak_bytes(lambda: run(subject, Observer()), work.device)
     return sum(storage.nbytes() for storage in held.values()) + inputs + called
+
+
+def resident_bytes(model: str, options: StepOptions, batch: int, threads: int) -> int | None:
+    """Weights, inputs, and how far the resident bytes rise in a fresh process; None where the
+    system does not tell it.
+    """
+    if not CLEAR.exists():
+        return None
+    words = ["-m", __name__, model, str(batch), str(threads), options.model_dump_json()]
+    lines = printed(model, words, limit_s=LIMIT_S, OMP_NUM_THREADS=str(threads))
+    return int(lines[-1])
+
+
+def main(model: str, batch: int, threads: int, options: StepOptions) -> None:
+    """Run the model and print the bytes of weights and inputs and the rise of the resident ones."""
+    torch.set_num_threads(threads)
+    subject = real_subject(load(model), options, batch)
+    held = sum(
+        tensor.nbytes for tensor in (*subject.model.parameters(), *subject.model.buffers())
+    ) + sum(tensor.nbytes for tensor in subject.tensors if isinstance(tensor, torch.Tensor))
+    gc.collect()
+    CLEAR.write_text(RESET_PEAK, encoding="ascii")
+    before = _status_bytes("VmRSS")
+    run(subject, Observer())
+    sys.stdout.write(f"{held + _status_bytes('VmHWM') - before}\n")
+
+
+def _status_bytes(name: str) -> int:
+    match = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    if match is None:
+        raise MeasureError(f"/proc/self/status has no {name}; measure on Linux.")
+    return int(match[1]) * 1024
+
+
+if __name__ == "__main__":
+    name, size, count, text = sys.argv[1:]
+    try:
+        main(name, int(size), int(count), StepOptions.model_validate_json(text))
+    except PaifuserError as error:
+        sys.exit(first_line(error))

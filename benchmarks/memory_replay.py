@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Annotated, ClassVar
 
-from paifuser_lab.bench.each import measure_each
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows
 from paifuser_lab.memory.snapshots import read_snapshot, replay
 from paifuser_lab.memory.snapshots.segments import reserved_bytes
 from paifuser_lab.memory.snapshots.snapshot import Snapshot
@@ -38,37 +41,31 @@ class ReplayedSnapshot(Record):
         return self.grown_bytes > 0
 
 
-class ReplayBench(Record):
+class ReplayBench(BenchRecord):
     """The result of `python -m benchmarks memory-replay`."""
 
+    caption: ClassVar[str] = "peak reserved bytes: simulated / recorded"
+    machine: str = ""  # of no matter
     rows: tuple[ReplayedSnapshot, ...]
-    failures: dict[str, str] = {}
+    columns: ClassVar[Columns] = {
+        "snapshot": lambda row: row.name,
+        "settings": lambda row: row.settings,
+        "requests": lambda row: f"{row.requests:,}",
+        "recorded": lambda row: readable_bytes(row.recorded_bytes),
+        "simulated": lambda row: readable_bytes(row.replayed_bytes),
+        "ratio": lambda row: f"{row.ratio:.4f}",
+        "grown": lambda row: readable_bytes(row.grown_bytes),
+    }
 
     @property
-    def title(self) -> str:
-        """The title of the table."""
-        return "peak reserved bytes: simulated / recorded"
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each snapshot."""
-        rows = [
-            {
-                "snapshot": row.name,
-                "settings": row.settings,
-                "requests": f"{row.requests:,}",
-                "recorded": readable_bytes(row.recorded_bytes),
-                "simulated": readable_bytes(row.replayed_bytes),
-                "ratio": f"{row.ratio:.4f}",
-                "grown": readable_bytes(row.grown_bytes),
-            }
-            for row in self.rows
-        ]
-        return rows or [{"snapshot": "nothing was replayed"}]
+    def settings(self) -> str:
+        """The settings of all snapshots."""
+        return " and ".join(sorted({f"`{row.settings}`" for row in self.rows}))
 
     @property
     def summary(self) -> str:
         """How near the simulator is, and the failures, a line each."""
-        lines = [f"{name}: {why}" for name, why in self.failures.items()]
+        lines = self.failed
         if late := [row for row in self.rows if not row.has_growth]:
             lines.insert(0, f"recorded after all segments were taken: {_ratios(late)}")
         if grown := [row for row in self.rows if row.has_growth]:
@@ -85,27 +82,27 @@ def _ratios(rows: Sequence[ReplayedSnapshot]) -> str:
     )
 
 
-def bench(paths: Sequence[Path]) -> ReplayBench:
-    """Replay each file; those that cannot be read are recorded."""
-    rows: list[ReplayedSnapshot] = []
+def bench(
+    files: Annotated[list[Path], typer.Argument(help="Files of torch.cuda.memory._dump_snapshot.")],
+) -> ReplayBench:
+    """Replay recorded snapshots, and compare the simulated peak of reserved bytes with theirs."""
+    return ReplayBench(**measured_rows([str(path) for path in files], _replayed, "snapshots"))
 
-    def measure(path: str) -> None:
-        snapshot = read_snapshot(path)
-        replayed = replay(snapshot, ())
-        own = replayed.rows[0]
-        rows.append(
-            ReplayedSnapshot(
-                name=Path(path).name,
-                settings=own.settings,
-                requests=replayed.requests,
-                recorded_bytes=replayed.recorded_peak_reserved_bytes,
-                replayed_bytes=own.peak_reserved_bytes,
-                grown_bytes=_grown_bytes(snapshot),
-            )
+
+def _replayed(path: str) -> list[ReplayedSnapshot]:
+    snapshot = read_snapshot(path)
+    replayed = replay(snapshot, ())
+    own = replayed.rows[0]
+    return [
+        ReplayedSnapshot(
+            name=Path(path).name,
+            settings=own.settings,
+            requests=replayed.requests,
+            recorded_bytes=replayed.recorded_peak_reserved_bytes,
+            replayed_bytes=own.peak_reserved_bytes,
+            grown_bytes=_grown_bytes(snapshot),
         )
-
-    failures = measure_each([str(path) for path in paths], measure, "snapshots")
-    return ReplayBench(rows=tuple(rows), failures=failures)
+    ]
 
 
 def _grown_bytes(snapshot: Snapshot) -> int:

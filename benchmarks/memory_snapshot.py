@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import random
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import Field
 
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord
 from paifuser_lab.measure import peak_resident_bytes
-from paifuser_lab.records import Record, readable_bytes
+from paifuser_lab.records import readable_bytes
+
+from .child import printed
 
 LIMIT_S = 1800.0
 SEGMENTS, SEGMENT_BYTES, BLOCK_BYTES = 64, 20 << 20, 1 << 20
@@ -34,10 +34,9 @@ GROUP = 1000  # events that Python's pickler writes together
 ACTIONS = ("alloc", "free_requested", "free_completed")
 
 
-class SnapshotReading(Record):
+class SnapshotReading(BenchRecord):
     """The result of `python -m benchmarks memory-snapshot`."""
 
-    machine: str
     file_bytes: int = Field(gt=0)
     events: int
     seconds: float  # to read the file
@@ -50,11 +49,6 @@ class SnapshotReading(Record):
     def title(self) -> str:
         """The title of the table."""
         return f"a memory snapshot of {readable_bytes(self.file_bytes)} on {self.machine}"
-
-    @property
-    def summary(self) -> str:
-        """Nothing beyond the table."""
-        return ""
 
     def table(self) -> list[dict[str, str]]:
         """One row."""
@@ -70,24 +64,17 @@ class SnapshotReading(Record):
         ]
 
 
-def bench(gigabytes: float = 1.0) -> SnapshotReading:
-    """Generate a snapshot of this size, and read and analyse it in a process of its own."""
+def bench(
+    *, gigabytes: Annotated[float, typer.Option(help="The size of the file.", min=0.001)] = 1.0
+) -> SnapshotReading:
+    """Generate a memory snapshot, and measure how long and how much memory reading it takes."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "generated.pickle"
         write_snapshot(path, int(gigabytes * 1e9))
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, str(path)],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            env={**os.environ, "PAIFUSER_PROGRESS": "none"},
-            check=False,
-        )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["it ended"]
-            raise MeasureError(f"The snapshot was not read: {lines[-1].rstrip('.')}.")
-        measured = json.loads(done.stdout.splitlines()[-1])
-        return SnapshotReading(machine=machine_label(), file_bytes=path.stat().st_size, **measured)
+        words = ["-m", __name__, str(path)]
+        lines = printed("Reading the snapshot", words, limit_s=LIMIT_S)
+        measured = json.loads(lines[-1])
+        return SnapshotReading(file_bytes=path.stat().st_size, **measured)
 
 
 def write_snapshot(path: Path, at_least: int, seed: int = 0) -> int:

@@ -9,24 +9,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from statistics import fmean, median
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy
 import torch
 import torch.distributed as dist
+import typer
+from torch import nn
 
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Columns, Keep, check_known, table_of
+from paifuser_lab.bench.text import number, percent, ratio
 from paifuser_lab.measure.timing import median_interval
 from paifuser_lab.parallel import DataParallel, pipeline, run, tell
 from paifuser_lab.parallel.plans import power_bytes
 from paifuser_lab.parallel.simulated_link import simulated_link
 from paifuser_lab.parallel.simulation import Communication, Compute, buckets_of, simulate_steps
-from paifuser_lab.records import Link, PipelineSchedule
+from paifuser_lab.records import Link, PipelineSchedule, Record, readable_bytes
 from paifuser_lab.stopping import keep_when_stopped
 
-from .parallel_models import MODELS
-from .parallel_rows import LinkStep, ParallelBench, ParallelWay
+from .parallel_equal import EqualBench
+from .parallel_equal import bench as equal_to_one
+from .parallel_kills import KillBench, kill_ranks
+from .parallel_models import MODELS, learn
 
 WAYS: dict[str, dict[str, Any]] = {
     "DDP": {"sync_frequency": 1, "gradient_compression": False},
@@ -47,28 +51,149 @@ REAL = (2, 4)  # of these as processes of this machine
 LATENCY_US = 20.0
 
 
+class ParallelWay(Record):
+    """One way to train, on the processes of this machine."""
+
+    way: str
+    sent_bytes: float
+    steps_per_s: float
+    ratio: float
+    interval: tuple[float, float]
+    wait_share: float | None = None
+    weights_bytes: int = 0
+    optimizer_bytes: int = 0
+    losses: tuple[float, ...] = ()
+
+
+class LinkStep(Record):
+    """A step over a simulated link: by the simulation, and by real processes where it ran."""
+
+    way: str
+    ranks: int
+    gbit_per_s: float
+    simulated_ms: float
+    measured_ms: float | None = None
+
+    @property
+    def cell(self) -> str:
+        """The simulated time, and the measured one in brackets."""
+        measured = "" if self.measured_ms is None else f" ({self.measured_ms:.3g})"
+        return f"{self.simulated_ms:.3g}{measured}"
+
+
+class ParallelBench(BenchRecord):
+    """The result of `python -m benchmarks parallel`."""
+
+    caption: ClassVar[str] = (
+        "{0.model} ({0.parameters:,} parameters) on {0.processes} processes of {0.machine}"
+    )
+    model: str
+    parameters: int
+    processes: int
+    steps: int
+    alone: tuple[float, ...] = ()
+    ways: tuple[ParallelWay, ...] = ()
+    links: tuple[LinkStep, ...] = ()
+    pipelines: tuple[PipelineSchedule, ...] = ()
+    columns: ClassVar[Columns] = {
+        "way": lambda row: row.way,
+        "sent a step": lambda row: readable_bytes(round(row.sent_bytes)),
+        "steps/s": lambda row: number(row.steps_per_s),
+        "× DDP": lambda row: ratio(row.ratio, row.interval),
+        "waits": lambda row: _share(row.wait_share),
+        "weights": lambda row: readable_bytes(row.weights_bytes),
+        "optimizer": lambda row: readable_bytes(row.optimizer_bytes),
+        "loss": lambda row: readable_losses(row.losses),
+    }
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each way."""
+        return table_of(self.columns, self.ways) or [{"way": "nothing was measured"}]
+
+    def table_of_links(self) -> list[dict[str, str]]:
+        """A step over each link by each way, a column for each number of processes."""
+        ms = {(row.way, row.gbit_per_s, row.ranks): row.cell for row in self.links}
+        return [
+            {"way": way, "link": f"{rate:g} Gbit/s"}
+            | {
+                f"{ranks} processes": ms.get((way, rate, ranks), "–")
+                for ranks in sorted({row.ranks for row in self.links})
+            }
+            for way in dict.fromkeys(row.way for row in self.links)
+            for rate in sorted({row.gbit_per_s for row in self.links})
+        ]
+
+    @property
+    def summary(self) -> str:
+        """The loss of one process, the pipelines, and how far the simulation is off."""
+        lines = [f"one process over the same examples: loss {readable_losses(self.alone)}"]
+        lines += [record.title for record in self.pipelines]
+        lines += [
+            f"{row.way}, {row.ranks} processes at {row.gbit_per_s:g} Gbit/s: simulated "
+            f"{row.simulated_ms:.3g} ms, measured {row.measured_ms:.3g} ms"
+            for row in self.links
+            if row.measured_ms
+        ]
+        return "\n".join(lines)
+
+
+PIPELINES: Columns = {
+    "schedule": lambda record: record.schedule,
+    "split by": lambda record: record.split,
+    "predicted": lambda record: f"{record.predicted_ms:.3g} ms",
+    "measured": lambda record: (
+        "–" if record.measured_ms is None else f"{record.measured_ms:.3g} ms"
+    ),
+    "bubble, predicted": lambda record: _share(record.predicted_bubble),
+    "measured ": lambda record: _share(record.measured_bubble),  # shown without the space
+    "from measured passes": lambda record: _share(record.explained_bubble),
+    "waited for a core": lambda record: _share(record.core_wait_share),
+}
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else percent(share, 0)
+
+
+def readable_losses(losses: Sequence[float]) -> str:
+    """The mean and the range over seeds."""
+    if not losses:
+        return "–"
+    return f"{fmean(losses):.3g} ({min(losses):.3g}–{max(losses):.3g})"
+
+
 def bench(
-    model: str = "gpt-like",
+    model: Annotated[str, typer.Argument(help="cnn, vit or gpt-like.")] = "gpt-like",
     *,
-    processes: int = 2,
-    seeds: int = 3,
-    rounds: int = 5,
+    processes: Annotated[int, typer.Option(help="Processes of this machine.", min=2)] = 2,
+    seeds: Annotated[int, typer.Option(help="Trainings of each way; 0 for none.", min=0)] = 3,
+    rounds: Annotated[int, typer.Option(help="Rounds of the race.", min=1)] = 5,
+    kills: Annotated[
+        int, typer.Option(help="Instead, kill ranks so often under torchrun, and resume.", min=0)
+    ] = 0,
+    equal: Annotated[
+        bool,
+        typer.Option(
+            "--equal",
+            help="Instead, compare every strategy, model, and 2 and 4 processes with one.",
+        ),
+    ] = False,
+    keep: Keep = lambda record: None,
     steps: int = STEPS,
     links: Sequence[float] = LINKS,
     size: dict[str, int] | None = None,
-    on_part: Callable[[ParallelBench], object] = lambda record: None,
-) -> ParallelBench:
-    """Race every way in turn, train with each from several seeds, and check the simulation.
-
-    `on_part` is called with the record so far: after the race, each seed, the pipelines, and each
-    link. Stopped after the race, it returns what there is.
+) -> ParallelBench | EqualBench | KillBench:
+    """Train on several processes in every way: bytes sent, steps a second, loss after the same
+    examples, simulated links, pipelines.
     """
-    if model not in MODELS:
-        raise MeasureError(f"{model!r} is not trained here; there are {', '.join(MODELS)}.")
+    if kills:
+        return kill_ranks(kills, processes=processes, keep=keep)
+    if equal:
+        return equal_to_one(keep=keep)
+    check_known([model], MODELS)
     options = SIZE if size is None else size
     work = MODELS[model](**options)
     known = ParallelBench(
-        machine=machine_label(),
         model=work.name,
         parameters=sum(weight.numel() for weight in work.model.parameters()),
         processes=processes,
@@ -79,7 +204,7 @@ def bench(
         nonlocal known
         if rank == 0:
             known = known.model_copy(update=PARTS[part[0]](known, part[1]))
-            on_part(known)
+            keep(known)
 
     with keep_when_stopped(lambda: bool(known.ways)):
         run(on_each, model, options, seeds, rounds, steps,
@@ -122,34 +247,24 @@ _KEPT = ("sent_bytes", "wait_share", "weights_bytes", "optimizer_bytes")
 
 
 class Trainee:
-    """A model that is trained in one way."""
+    """A model that is trained in one way; alone where the way is none of these."""
 
     def __init__(self, model: str, options: dict[str, int], way: str, seed: int = 0) -> None:
-        work = MODELS[model](**options, seed=seed)
-        assert work.loss is not None and work.train is not None
-        self.loss, self.batches = work.loss, work.train
+        self.work = MODELS[model](**options, seed=seed)
+        self.model: nn.Module = self.work.model.train()
+        self.optimizer: Any = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.strategy = DataParallel(**WAYS[way]) if way in WAYS else None
-        optimizer = torch.optim.AdamW(work.model.parameters(), lr=1e-3)
-        self.model, self.optimizer = work.model.train(), optimizer
         if self.strategy is not None:
-            self.model, self.optimizer = self.strategy.prepare(work.model.train(), optimizer)
+            self.model, self.optimizer = self.strategy.prepare(self.model, self.optimizer)
         self.done = 0
 
     def learn(self, steps: int) -> list[float]:
         """Take steps on this process's share of the batches; the losses."""
-        losses = []
-        ranks, rank = (1, 0)
+        part = (1, 0)
         if self.strategy is not None and dist.is_initialized():
-            ranks, rank = dist.get_world_size(), dist.get_rank()
-        for _ in range(steps):
-            inputs, target = self.batches[self.done % len(self.batches)]
-            loss = self.loss(self.model(inputs.chunk(ranks)[rank]), target.chunk(ranks)[rank])
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.done += 1
-            losses.append(loss.item())
-        return losses
+            part = (dist.get_world_size(), dist.get_rank())
+        first, self.done = self.done, self.done + steps
+        return learn(self.work, self.model, self.optimizer, range(first, self.done), part)
 
 
 def race(

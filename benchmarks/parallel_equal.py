@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from pydantic import Field
 from torch import Tensor, nn
 
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Keep, check_known
 from paifuser_lab.parallel import DataParallel, pipeline, run, tell, tensor_parallel
 from paifuser_lab.parallel.averaging import POWER_SGD_FROM
+from paifuser_lab.records import Record
 from paifuser_lab.stopping import keep_when_stopped
 from paifuser_lab.workload import Workload
 
-from .parallel_models import MODELS
-from .parallel_rows import EqualBench, EqualRow
+from .parallel_models import MODELS, learn
 
 STEPS, EVERY, MICROBATCHES = 20, 8, 4
 EXACT = 1e-4  # rounding of fp32 in another order, after steps with momentum
@@ -39,29 +39,86 @@ class Strategy:
     more_steps: int = 0
 
 
+class EqualRow(Record):
+    """One strategy against one process. The difference is that of the weights, or of batch-norm's
+    statistics where it is larger, as a share of how far the training moved them.
+    """
+
+    model: str
+    processes: int
+    strategy: str
+    steps: int
+    difference: float
+    tolerance: float
+    spread: float = Field(description="the largest difference between two processes' weights")
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether it is within its tolerance, and all processes end with the same weights."""
+        return self.difference <= self.tolerance and self.spread == 0
+
+
+class EqualBench(BenchRecord):
+    """The result of `python -m benchmarks parallel --equal`."""
+
+    rows: tuple[EqualRow, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every strategy equals one process."""
+        return bool(self.rows) and all(row.is_equal for row in self.rows)
+
+    @property
+    def title(self) -> str:
+        """How many strategies equal one process."""
+        equal = sum(row.is_equal for row in self.rows)
+        return f"{equal} of {len(self.rows)} trainings on {self.machine} equal one process"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each strategy, a column for each model and number of processes."""
+        lines: dict[str, dict[str, str]] = {}
+        for row in self.rows:
+            line = lines.setdefault(
+                row.strategy,
+                {"strategy": row.strategy, "steps": str(row.steps),
+                 "tolerance": f"{row.tolerance:g}"},
+            )  # fmt: skip
+            mark = "" if row.is_equal else " (not equal)"
+            line[f"{row.model}, {row.processes}"] = f"{row.difference:.1g}{mark}"
+        return list(lines.values()) or [{"strategy": "nothing was trained"}]
+
+    @property
+    def summary(self) -> str:
+        """What the figures are."""
+        spread = max((row.spread for row in self.rows), default=0.0)
+        return (
+            "differences from one process's weights, as a share of how far they moved; between two "
+            f"processes {spread:.1g} at most"
+        )
+
+
 def bench(
     models: Sequence[str] = tuple(MODELS),
     worlds: Sequence[int] = WORLDS,
     names: Sequence[str] | None = None,
     *,
     steps: int = STEPS,
-    on_row: Callable[[EqualBench], object] = lambda record: None,
+    keep: Keep = lambda record: None,
 ) -> EqualBench:
     """Train each model by each strategy on each number of processes, and in one process alike.
 
-    `on_row` is called with the record so far; stopped after a row, it returns what there is.
+    Stopped after a row, it returns what there is.
     """
     strategies = tuple(STRATEGIES) if names is None else tuple(names)
-    for given, known in ((models, MODELS), (strategies, STRATEGIES)):
-        if unknown := [name for name in given if name not in known]:
-            raise MeasureError(f"{unknown[0]!r} is not trained here; there are {', '.join(known)}.")
-    record = EqualBench(machine=machine_label())
+    check_known(models, MODELS)
+    check_known(strategies, STRATEGIES)
+    record = EqualBench()
 
     def told(rank: int, row: EqualRow) -> None:
         nonlocal record
         if rank == 0:
             record = record.model_copy(update={"rows": (*record.rows, row)})
-            on_row(record)
+            keep(record)
 
     with keep_when_stopped(lambda: bool(record.rows)):
         for world in worlds:
@@ -176,14 +233,7 @@ def by_data(**options: Any) -> Train:
         strategy = DataParallel(**options)
         model = strategy.prepare(work.model.train())
         optimizer = descent(model.parameters())
-        world, rank = dist.get_world_size(), dist.get_rank()
-        assert work.loss is not None and work.train is not None
-        for step in range(steps):
-            inputs, target = work.train[step % len(work.train)]
-            loss = work.loss(model(inputs.chunk(world)[rank]), target.chunk(world)[rank])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            optimizer.zero_grad()
+        learn(work, model, optimizer, range(steps), (dist.get_world_size(), dist.get_rank()))
         return strategy.finish()
 
     return train
@@ -192,13 +242,7 @@ def by_data(**options: Any) -> Train:
 def by_blocks(work: Workload, steps: int) -> nn.Module:
     """Train with attention and MLP blocks divided."""
     divided = tensor_parallel(work)
-    optimizer = descent(work.model.train().parameters())
-    assert work.loss is not None and work.train is not None
-    for step in range(steps):
-        inputs, target = work.train[step % len(work.train)]
-        work.loss(work.model(inputs), target).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
+    learn(work, work.model, descent(work.model.train().parameters()), range(steps))
     return divided.whole_model()
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import Field
 
+from paifuser_lab.bench.runner import BenchRecord, Keep
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.parallel.torchrun import torchrun_command
 from paifuser_lab.records import Record
@@ -39,9 +40,10 @@ class Kill(Record):
     seconds: float = Field(description="from the kill to the next step")
 
 
-class KillBench(Record):
+class KillBench(BenchRecord):
     """The result of `python -m benchmarks parallel --kills N`."""
 
+    machine: str = ""  # of no matter
     processes: int
     steps: int
     kills: tuple[Kill, ...] = ()
@@ -82,11 +84,13 @@ class KillBench(Record):
         ] or [{"rank": "none was killed"}]
 
     @property
+    def is_good(self) -> bool:
+        """Whether it was not stopped early, and ends with the reference's weights."""
+        return self.is_equal is True
+
+    @property
     def summary(self) -> str:
         """The times to the next step, and whether the weights are those of the reference."""
-        return str(self)
-
-    def __str__(self) -> str:
         times = (
             f" · next step after {self.median_s:.1f} s (median), {self.longest_s:.1f} s at most"
             if self.median_s is not None and self.longest_s is not None
@@ -108,7 +112,7 @@ def kill_ranks(
     sync_frequency: int = 8,
     seed: int = 0,
     alone: Path | None = None,
-    on_kill: Callable[[KillBench], object] = lambda record: None,
+    keep: Keep = lambda record: None,
 ) -> KillBench:
     """Train twice under torchrun: left alone, and with `count` kills of a random rank at a random
     moment, one after the other. `alone` is the folder of a training of as many steps that was left
@@ -132,7 +136,7 @@ def kill_ranks(
                 rank = draw.randrange(processes)
                 kill = _kill(disturbed, process, rank, target, draw.random())
                 record = record.model_copy(update={"kills": (*record.kills, kill)})
-                on_kill(record)
+                keep(record)
 
         with keep_when_stopped(lambda: bool(record.kills)) as ending:
             _attempt(disturbed, steps, processes, sync_frequency, count, disturb)

@@ -4,6 +4,8 @@ vision transformer, and a GPT-like decoder whose embedding is its head.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -116,3 +118,23 @@ def decoder(
 
 
 MODELS = {"cnn": cnn, "vit": vit, "gpt-like": decoder}
+
+
+def learn(
+    work: Workload,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: Iterable[int],
+    part: tuple[int, int] = (1, 0),
+) -> list[float]:
+    """Steps of an ordinary loop on a part of each batch: of so many ranks, this one; the losses."""
+    assert work.loss is not None and work.train is not None
+    losses, (ranks, rank) = [], part
+    for step in steps:
+        inputs, target = work.train[step % len(work.train)]
+        loss = work.loss(model(inputs.chunk(ranks)[rank]), target.chunk(ranks)[rank])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses

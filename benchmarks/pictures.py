@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from PIL import Image
 
 from paifuser_lab.errors import MeasureError
@@ -43,6 +44,18 @@ HIDE = """
 #jp-bottom-panel { visibility: hidden !important; }
 * { scrollbar-width: none !important; caret-color: transparent !important; }
 """
+
+
+def bench(
+    folder: Annotated[Path, typer.Argument(help="Where the PNG files are written.")] = Path("docs"),
+    *,
+    model: Annotated[str, typer.Option(help="The model in the workbench.")] = "resnet18",
+    rounds: Annotated[int, typer.Option(help="Rounds of each measurement.", min=1)] = 10,
+    seconds: Annotated[float, typer.Option(help="Time for each measurement.", min=0.1)] = 4.0,
+) -> None:
+    """Take pictures of the workbench in JupyterLab, light and dark."""
+    for path in take_pictures(folder, model, rounds=rounds, seconds=seconds):
+        typer.echo(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
 def take_pictures(

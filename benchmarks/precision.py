@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+import typer
 
 from paifuser_lab.bench.by_hand import candidates as engines_by_hand
-from paifuser_lab.bench.each import measure_each
+from paifuser_lab.bench.runner import BenchRecord, Names, Seconds, measured_rows
+from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.loading.load import load
-from paifuser_lab.machine import machine_label, thread_choices
+from paifuser_lab.machine import thread_choices
 from paifuser_lab.measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
@@ -24,7 +26,20 @@ from paifuser_lab.workload import Workload, running
 from .quantized_peers import candidates as quantizers
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "swin-t", "bert-base")
-PEERS = ("inductor", "onnxruntime", "openvino", "nncf")
+# the names of rows
+LIVE, INT8_OPENVINO, OURS = "int8", "int8 → openvino", "int8 → openvino in bf16"
+FP32 = ("by hand: eager", "by hand: onnxruntime", "by hand: openvino")
+ORT, NNCF = "ORT static int8", "OpenVINO NNCF int8"
+COLUMNS = {
+    "eager": FP32[0],
+    "ONNX Runtime": FP32[1],
+    "OpenVINO": FP32[2],
+    "OpenVINO bf16": "OpenVINO bf16",
+    "ORT static int8": ORT,
+    "NNCF int8": NNCF,
+    "live int8": LIVE,
+    "int8 → OpenVINO in bf16": OURS,
+}
 EQUAL = 1.1  # errors within this factor count as equal, since they are of one example
 INT8: dict[str, Any] = {"precision": {"default": "int8"}}
 INT8_SUMS: dict[str, Any] = {"precision": {"default": "int8", "sums": "int8"}}
@@ -51,66 +66,86 @@ class PrecisionModel(Record):
     interval: tuple[float, float] | None = None
     failures: dict[str, str] = {}
 
-
-class PrecisionBench(Record):
-    """The result of `python -m benchmarks precision`."""
-
-    machine: str
-    models: tuple[PrecisionModel, ...]
-    failures: dict[str, str] = {}
+    def fastest(self, name: str) -> PrecisionRow | None:
+        """The row of this name with the better number of threads."""
+        own = (row for row in self.rows if bare(row.name) == name)
+        return min(own, key=lambda row: row.ms, default=None)
 
     @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"latency in ms (relative L2 error against fp32) on {self.machine}; ratio above 1: "
-            "ours is faster"
-        )
+    def is_against_nncf(self) -> bool:
+        """Whether the fastest peer is NNCF."""
+        return (self.peer or "").startswith(NNCF)
+
+    @property
+    def against_nncf(self) -> str:
+        """NNCF's latency over ours; that of ORT static int8 where NNCF fails."""
+        if self.is_against_nncf and self.ratio:
+            return ratio(self.ratio, self.interval)
+        ours, peer = self.fastest(OURS), self.fastest(NNCF) or self.fastest(ORT)
+        return ratio(peer.ms / ours.ms) if ours and peer else "–"
+
+
+class PrecisionBench(BenchRecord):
+    """The result of `python -m benchmarks precision`."""
+
+    caption: ClassVar[str] = (
+        "latency in ms (relative L2 error against fp32) on {0.machine}; ratio above 1: ours "
+        "is faster"
+    )
+    models: tuple[PrecisionModel, ...]
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each way of running, the fastest first, by model; the ratio to the fastest peer
-        is in the row of our best.
-        """
-        rows = []
-        for model in self.models:
-            for row in sorted(model.rows, key=lambda row: row.ms):
-                duel = ""
-                if row.name == model.ours and model.ratio and model.interval:
-                    duel = (
-                        f"{model.ratio:.2f} × ({model.interval[0]:.2f}–{model.interval[1]:.2f}) "
-                        f"{model.peer}"
-                    )
-                rows.append(
-                    {
-                        "model": model.workload,
-                        "way": ("ours: " if row.is_ours else "") + row.name,
-                        "ms": f"{row.ms:.3g}",
-                        "error": f"{row.error:.1e}",
-                        "against the fastest peer": duel,
-                    }
-                )
-            rows += [
-                {
-                    "model": model.workload,
-                    "way": name,
-                    "ms": "–",
-                    "error": why[:60],
-                    "against the fastest peer": "",
-                }
-                for name, why in model.failures.items()
-            ]
-        return rows or [{"model": "nothing was measured"}]
+        """A row for each model, with the better number of threads in each column."""
+        return [
+            {
+                "model": model.workload,
+                **{header: _cell(model.fastest(name)) for header, name in COLUMNS.items()},
+                "against NNCF": model.against_nncf,
+            }
+            for model in self.models
+        ] or super().table()
+
+    @property
+    def slower(self) -> list[str]:
+        """The models on which NNCF is faster."""
+        duels = [model for model in self.models if model.is_against_nncf and model.ratio]
+        return [model.workload for model in duels if (model.ratio or 0) < 1]
+
+    @property
+    def failed(self) -> list[str]:
+        """The failures, a line each."""
+        return super().failed + [
+            f"{model.workload}, {name}: {why}"
+            for model in self.models
+            for name, why in model.failures.items()
+        ]
+
+
+def bare(name: str | None) -> str:
+    """A row's name without its number of threads."""
+    return (name or "–").rpartition(" · ")[0]
+
+
+def _cell(row: PrecisionRow | None) -> str:
+    if row is None:
+        return "–"
+    return number(row.ms) + ("" if bare(row.name) in FP32 else f" ({power(row.error)})")
 
 
 def bench(
-    names: tuple[str, ...], *, seconds: float, peers: tuple[str, ...] = PEERS
+    names: Names = None,
+    *,
+    seconds: Seconds = 30.0,
+    peers: Annotated[
+        str, typer.Option(help="Which peers, separated by commas.")
+    ] = "inductor,onnxruntime,openvino,nncf",
 ) -> PrecisionBench:
-    """Measure models one after another; a failure is recorded and the next one is measured."""
-    measured: list[PrecisionModel] = []
-    failures = measure_each(
-        names or MODELS, lambda name: measured.append(_measured(load(name), seconds, peers))
-    )
-    return PrecisionBench(machine=machine_label(), models=tuple(measured), failures=failures)
+    """Time our recipes in lower precision against fp32 in every engine and against other
+    quantizers, with their errors.
+    """
+    chosen = tuple(peers.split(","))
+    measured = measured_rows(names or MODELS, lambda name: [_measured(load(name), seconds, chosen)])
+    return PrecisionBench(models=measured["rows"], failures=measured["failures"])
 
 
 def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> PrecisionModel:

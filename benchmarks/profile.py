@@ -5,23 +5,73 @@ over the zoo, and for a model of 1,000 layers.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+import typer
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from paifuser_lab.bench.each import measure_each
+from paifuser_lab.bench.runner import BenchRecord, Columns, Names, measured_rows
+from paifuser_lab.bench.text import number
 from paifuser_lab.figures import figure
-from paifuser_lab.loading.load import load
-from paifuser_lab.machine import machine_label
+from paifuser_lab.loading.load import load, models
 from paifuser_lab.profiler import profile
+from paifuser_lab.profiler.cost import is_counted_by_torch
 from paifuser_lab.records import Profile, Record
-from paifuser_lab.workload import Workload
-
-from .flops import counted_row, full_size
+from paifuser_lab.workload import Workload, running
 
 LAYERS = 1000
+OPERATORS = {"_scaled_dot_product_flash_attention_for_cpu": "attention on a CPU"}
+SECONDS = 0.5  # operators are counted in the first run; further runs would only be timed
+
+
+class FlopsRow(Record):
+    """A model's FLOPs: ours in total, torch's, and ours by operator that torch does not count."""
+
+    model: str
+    ours: int
+    torch: int
+    beyond_torch: dict[str, int]
+
+    @property
+    def shared(self) -> int:
+        """Our FLOPs of the operators that torch counts as well."""
+        return self.ours - sum(self.beyond_torch.values())
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both counts of these are the same."""
+        return self.shared == self.torch
+
+    @property
+    def counted(self) -> float:
+        """The share of our FLOPs that torch counts."""
+        return self.torch / self.ours
+
+    @property
+    def largest(self) -> tuple[str, float]:
+        """The operator that torch leaves out with the most FLOPs, and its share of the rest."""
+        name, count = next(iter(self.beyond_torch.items()), ("", 0))
+        return OPERATORS.get(name, name), count / max(1, sum(self.beyond_torch.values()))
+
+
+class FlopsBench(BenchRecord):
+    """The result of `python -m benchmarks profile --flops`."""
+
+    caption: ClassVar[str] = "GFLOPs of one call, by this project and by torch's FlopCounterMode"
+    rows: tuple[FlopsRow, ...]
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.model,
+        "ours": lambda row: f"{row.ours / 1e9:.3f}",
+        "torch's": lambda row: f"{row.torch / 1e9:.3f}",
+        "ours of what torch counts": lambda row: (
+            "equal" if row.shared == row.torch else f"{row.shared / 1e9:.3f}"
+        ),
+        "most of the rest": lambda row: "{} {:.0%}".format(*row.largest),
+    }
 
 
 class ProfileRow(Record):
@@ -42,63 +92,79 @@ class ProfileRow(Record):
     profile_s: float
 
 
-class ProfileBench(Record):
+class ProfileBench(BenchRecord):
     """The result of `python -m benchmarks profile`."""
 
-    machine: str
     rows: tuple[ProfileRow, ...]
     thousand_layers_s: float | None = None
     thousand_layers_drawn_s: float | None = None
-    failures: dict[str, str] = {}
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.model,
+        "layers": lambda row: str(row.layers),
+        "latency": lambda row: f"{number(row.latency_ms)} ms ({row.threads}t)",
+        "slower while profiling": lambda row: f"{row.slowdown_while_profiling:+.1%}",
+        "sum of rows / latency": lambda row: f"{row.rows_to_latency:.3f}",
+    }
 
     @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"profiling on {self.machine}"
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each model."""
-        rows = [
-            {
-                "model": f"{row.model} ({row.threads}t)",
-                "layers": str(row.layers),
-                "latency ms": f"{row.latency_ms:.3g}",
-                "slower while profiling": f"{row.slowdown_while_profiling:+.1%}",
-                "rows' sum / latency": f"{row.rows_to_latency:.3f}",
-                "FLOPs / torch's": ""
-                if row.all_flops is None
-                else f"{row.all_flops / row.torch_flops:.4f}",
-                "the same operators": "equal"
-                if row.flops == row.torch_flops
-                else f"{row.flops / row.torch_flops:.4f}",
-                "seconds": f"{row.profile_s:.1f}",
-            }
-            for row in self.rows
-        ]
-        return rows or [{"model": "nothing was measured"}]
-
-    @property
-    def summary(self) -> str:
-        """The model of 1,000 layers."""
+    def thousand_layers(self) -> str:
+        """A sentence on the model of 1,000 layers; '' where it was not measured."""
         if self.thousand_layers_s is None or self.thousand_layers_drawn_s is None:
             return ""
         return (
-            f"{LAYERS:,} tiny layers: ten runs and all else in {self.thousand_layers_s:.2f} s, "
-            f"drawn as a tree and as a figure in {self.thousand_layers_drawn_s:.2f} s"
+            f"A model of {LAYERS:,} tiny layers takes {self.thousand_layers_s:.1f} s to profile "
+            f"(ten runs and the rest), and {self.thousand_layers_drawn_s:.1f} s to draw."
         )
 
+    @property
+    def summary(self) -> str:
+        """The model of 1,000 layers, and the failures."""
+        return "\n".join([self.thousand_layers, *self.failed])
 
-def bench(names: tuple[str, ...]) -> ProfileBench:
-    """Profile models one after another; a failure is recorded and the next one is profiled."""
-    rows: list[ProfileRow] = []
-    failures = measure_each(names or full_size(), lambda name: rows.append(_row(load(name))))
+
+def bench(
+    names: Names = None,
+    *,
+    flops: Annotated[
+        bool, typer.Option("--flops", help="Only count FLOPs, ours and torch's; nothing is timed.")
+    ] = False,
+) -> ProfileBench | FlopsBench:
+    """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
+    chosen = names or full_size()
+    if flops:
+        return FlopsBench(**measured_rows(chosen, lambda name: [_counted(load(name))]))
+    measured = measured_rows(chosen, lambda name: [_row(load(name))])
     profiled_s, drawn_s = _thousand_layers()
-    return ProfileBench(
-        machine=machine_label(),
-        rows=tuple(rows),
-        thousand_layers_s=profiled_s,
-        thousand_layers_drawn_s=drawn_s,
-        failures=failures,
+    return ProfileBench(thousand_layers_s=profiled_s, thousand_layers_drawn_s=drawn_s, **measured)
+
+
+def full_size() -> tuple[str, ...]:
+    """The zoo's full-size models, without data."""
+    return tuple(
+        name
+        for name in models()
+        if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps"))
+    )
+
+
+def _counted(work: Workload) -> FlopsRow:
+    return counted_row(work, profile(work, runs=1, seconds=SECONDS))
+
+
+def counted_row(work: Workload, profiled: Profile) -> FlopsRow:
+    """The row of a profiled model; torch's counter counts one more call."""
+    with running(work.model), FlopCounterMode(display=False) as counter:
+        work.inputs.clone()(work.model)
+    operators = [operator for row in profiled for operator in row.operators]
+    beyond: Counter[str] = Counter()
+    for operator in operators:
+        if not is_counted_by_torch(operator.name):
+            beyond[operator.name] += operator.flops
+    return FlopsRow(
+        model=work.name,
+        ours=sum(operator.flops for operator in operators),
+        torch=int(counter.get_total_flops()),
+        beyond_torch={name: count for name, count in beyond.most_common() if count},
     )
 
 

@@ -5,95 +5,106 @@ removed, and the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, ClassVar, Literal
 
 import torch
+import typer
 from torch import Tensor, nn
 
+from paifuser_lab.bench.runner import BenchRecord, Columns, Words, table_of
 from paifuser_lab.errors import MeasureError, PaifuserError
-from paifuser_lab.machine import machine_label, threads
-from paifuser_lab.progress import progress
+from paifuser_lab.machine import threads
+from paifuser_lab.progress import Progress, progress
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import apply
 from paifuser_lab.workload import Workload
+from tests.support.masking import gap, masked
 from tests.support.prune_zoo import Architecture, architectures
 
-from .prune_peer import PEERS, peer_rows, torch_pruning
-from .prune_rows import PruneRow, counts, row_of
-
 DEPTHS = (100, 300, 1000)
+EXACT = 1e-9  # the outputs are compared in float64
+
+Verdict = Literal["exact", "refused", "wrong", "failed", "timed out"]
 
 
-class PruneBench(Record):
+class PruneRow(Record):
+    """One architecture: the share removed, and the error against the model with zeroed channels."""
+
+    name: str
+    verdict: Verdict
+    removed_channels: float = 0.0
+    removed_weights: float = 0.0
+    error: float = 0.0
+    seconds: float
+    note: str = ""
+
+
+class PruneBench(BenchRecord):
     """The result of `python -m benchmarks prune`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "{0.ratio:.0%} of the channels to be removed, against the same model with zeros, on "
+        "{0.machine}"
+    )
     ratio: float
     rows: tuple[PruneRow, ...]
     layers_to_seconds: dict[int, float]
     peer: str = ""
     peer_rows: tuple[PruneRow, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"{self.ratio:.0%} of the channels to be removed, against the same model with zeros, "
-            f"on {self.machine}"
-        )
+    columns: ClassVar[Columns] = {
+        "model": lambda row: row.name,
+        "verdict": lambda row: row.verdict,
+        "channels removed": lambda row: f"{row.removed_channels:.0%}",
+        "weights removed": lambda row: f"{row.removed_weights:.0%}",
+        "error": lambda row: f"{row.error:.0e}",
+        "seconds": lambda row: f"{row.seconds:.2f}",
+        "note": lambda row: row.note,
+    }
 
     @property
     def summary(self) -> str:
         """The number of each verdict, and the time by depth."""
-        outcomes = counts(self.rows, ("exact", "refused", "wrong"))
         slowest = max((row.seconds for row in self.rows), default=0.0)
         grown = ", ".join(
             f"{layers:,} layers {seconds:.1f} s"
             for layers, seconds in self.layers_to_seconds.items()
         )
-        ours = f"{outcomes} of {len(self.rows)}; the slowest took {slowest:.1f} s; {grown}"
-        every = counts(self.peer_rows, ("exact", "refused", "wrong", "failed", "timed out"))
-        return f"{ours}\n{self.peer}: {every} of {len(self.peer_rows)}" if self.peer else ours
+        ours = f"{self.verdicts}; the slowest took {slowest:.1f} s; {grown}"
+        return f"{ours}\n{self.peer}: {self.peer_verdicts}" if self.peer else ours
+
+    @property
+    def verdicts(self) -> str:
+        """How many were exact, refused, or wrong."""
+        return _counts(self.rows, ("exact", "refused", "wrong"))
+
+    @property
+    def peer_verdicts(self) -> str:
+        """The same of the peer's, which may also fail or run out of time."""
+        return _counts(self.peer_rows, ("exact", "wrong", "failed", "refused", "timed out"))
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each architecture, with the peer's result."""
-        beside = {row.name: row for row in self.peer_rows}
-        return [
-            {
-                "model": row.name,
-                "verdict": row.verdict,
-                "channels removed": f"{row.removed_channels:.0%}",
-                "weights removed": f"{row.removed_weights:.0%}",
-                "error": f"{row.error:.0e}",
-                "seconds": f"{row.seconds:.2f}",
-                **(_beside(self.peer, beside[row.name]) if row.name in beside else {}),
-                "note": row.note,
-            }
-            for row in self.rows
-        ] or [{"model": "nothing was measured"}]
-
-
-def _beside(peer: str, row: PruneRow) -> dict[str, str]:
-    removed = f"{row.removed_weights:.0%}" if row.verdict in ("exact", "wrong") else "–"
-    return {
-        peer: row.verdict,
-        "its weights removed": removed,
-        "its seconds": f"{row.seconds:.2f}",
-        "its note": row.note,
-    }
+        """A row for each architecture, and for the peer's."""
+        theirs = table_of(self.columns, self.peer_rows)
+        return super().table() + [row | {"model": f"{row['model']}, {self.peer}"} for row in theirs]
 
 
 def bench(
-    names: Sequence[str] = (),
+    names: Words = None,
     *,
+    peer: Annotated[
+        str | None,
+        typer.Option(help="torch-pruning: also prune each with that package, to compare."),
+    ] = None,
     ratio: float = 0.5,
     depths: Sequence[int] = DEPTHS,
-    peer: str | None = None,
 ) -> PruneBench:
-    """Prune every architecture, or those whose names contain one of these words, and networks of
-    growing depth.
+    """Prune many small architectures and compare each with itself with zeros: exact, refused or
+    wrong.
     """
+    from .prune_peer import PEERS, peer_rows, torch_pruning
+
     if peer not in (None, *PEERS):
         raise MeasureError(f"'{peer}' is not a peer in pruning; there is {', '.join(PEERS)}.")
     if peer is not None:
@@ -103,31 +114,33 @@ def bench(
         for architecture in architectures()
         if not names or any(word.lower() in architecture.name.lower() for word in names)
     ]
-    rows: list[PruneRow] = []
+    beside: list[PruneRow] = []
     # so small that a second thread would only be waited for
-    with threads(1), progress("architectures", len(chosen)) as shown:
-        for architecture in chosen:
-            rows.append(_row(architecture, ratio))
-            shown.advance(doing=architecture.name)
+    with threads(1), progress("architectures", len(chosen) * (2 if peer else 1)) as shown:
+        rows = [_row(architecture, ratio) for architecture in _each(chosen, shown)]
         seconds = {layers: _seconds_of(_deep(layers), ratio) for layers in depths}
-        beside = _peer_rows(chosen, ratio) if peer else ()
+        if peer:
+            beside = list(peer_rows(_each(chosen, shown), ratio))
     return PruneBench(
-        machine=machine_label(),
         ratio=ratio,
         rows=tuple(rows),
         layers_to_seconds=seconds,
         peer=peer or "",
-        peer_rows=beside,
+        peer_rows=tuple(beside),
     )
 
 
-def _peer_rows(chosen: Sequence[Architecture], ratio: float) -> tuple[PruneRow, ...]:
-    rows = []
-    with progress("the peer's architectures", len(chosen)) as shown:
-        for row in peer_rows(chosen, ratio):
-            rows.append(row)
-            shown.advance(doing=row.name)
-    return tuple(rows)
+def _each(chosen: Iterable[Architecture], shown: Progress) -> Iterator[Architecture]:
+    """Each architecture; what is done with one is shown before the next."""
+    for architecture in chosen:
+        yield architecture
+        shown.advance(doing=architecture.name)
+
+
+def _counts(rows: Sequence[PruneRow], verdicts: Sequence[Verdict]) -> str:
+    return ", ".join(
+        f"{verdict} on {sum(row.verdict == verdict for row in rows)}" for verdict in verdicts
+    )
 
 
 def _row(architecture: Architecture, ratio: float) -> PruneRow:
@@ -152,6 +165,34 @@ def _row(architecture: Architecture, ratio: float) -> PruneRow:
 
 def _recipe(ratio: float) -> Recipe:
     return Recipe([{"prune": {"ratio": ratio}}])
+
+
+def row_of(work: Workload, model: nn.Module, seconds: float, note: str = "") -> PruneRow:
+    """The row of a pruned model; `work` has the original."""
+    try:
+        error = gap(masked(work.model, model), model, work.inputs)
+    except MeasureError as problem:
+        return PruneRow(
+            name=work.name, verdict="wrong", error=float("inf"), seconds=seconds, note=str(problem)
+        )
+    return PruneRow(
+        name=work.name,
+        verdict="exact" if error < EXACT else "wrong",
+        removed_channels=1 - _channels(model) / _channels(work.model),
+        removed_weights=1 - _weights(model) / _weights(work.model),
+        error=error,
+        seconds=seconds,
+        note=note,
+    )
+
+
+def _channels(model: nn.Module) -> int:
+    """The number of rows of all weights with two or more dimensions."""
+    return sum(weight.shape[0] for weight in model.parameters() if weight.ndim > 1)
+
+
+def _weights(model: nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
 
 
 class _Deep(nn.Module):

@@ -25,7 +25,7 @@ from paifuser_lab.pruning.groups.trace_labels import OUTPUT, tensors_in
 from paifuser_lab.workload import Workload
 from tests.support.prune_zoo import Architecture
 
-from .prune_rows import PruneRow, Verdict, row_of
+from .prune import PruneRow, Verdict, row_of
 
 PEERS = ("torch-pruning",)
 LIMIT_S = 30.0

@@ -5,12 +5,17 @@ models with data.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
-from paifuser_lab.bench.each import measure_each
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, Names, measured_rows
 from paifuser_lab.loading.load import load
-from paifuser_lab.machine import machine_label
-from paifuser_lab.records import Method, Record, Sensitivity
+from paifuser_lab.records import Method, Sensitivity
 from paifuser_lab.saliency import sensitivity
+
+from .hessian_peer import HessianBench
+from .hessian_peer import bench as traced
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")
 FORMATS = ("int2-weights", "int3-weights", "int4-weights", "int8")
@@ -26,50 +31,68 @@ METHODS = (
 )
 
 
-class SensitivityBench(Record):
+class SensitivityBench(BenchRecord):
     """The result of `python -m benchmarks sensitivity`."""
 
-    machine: str
+    caption: ClassVar[str] = "rank agreement with the measured rise of the loss on {0.machine}"
     records: tuple[Sensitivity, ...]
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"rank agreement with the measured rise of the loss on {self.machine}"
 
     def table(self) -> list[dict[str, str]]:
         """A row for each model and method."""
         rows = [_row(record, method) for record in self.records for method in record.methods]
-        return rows or [{"model": "nothing was measured"}]
+        return rows or super().table()
+
+    @property
+    def agreements(self) -> list[str]:
+        """How well the methods that a page names agree with the measured loss, a text a model."""
+        return [
+            f"`{record.workload}`: {'; '.join(texts)}"
+            for record in self.records
+            if (texts := _agreements(record)) and texts[0].startswith("quadratic")
+        ]
 
     @property
     def summary(self) -> str:
         """The failures and the notes of each record, a line each."""
-        failures = [f"{name}: {why}" for name, why in self.failures.items()]
         notes = [f"{record.workload}: {note}" for record in self.records for note in record.notes]
-        return "\n".join(failures + notes)
+        return "\n".join(self.failed + notes)
+
+
+def _agreements(record: Sensitivity) -> list[str]:
+    return [
+        f"{method.name} "
+        + ", ".join(f"{value:.2f} ({name})" for name, value in method.agreement.items())
+        for method in record.methods
+        if method.name in ("quadratic", "trace", "fisher") and method.agreement
+    ]
 
 
 def bench(
-    names: tuple[str, ...],
+    names: Names = None,
     *,
+    peer: Annotated[
+        str | None,
+        typer.Option(
+            help="pyhessian: instead, seconds to each layer's trace beside that package's."
+        ),
+    ] = None,
     formats: Sequence[str] = FORMATS,
     methods: Sequence[str] = METHODS,
     batches: int | None = 12,
     error: float = 0.05,
-) -> SensitivityBench:
-    """Estimate models one after another; a failure is recorded and the next one is estimated."""
-    records: list[Sensitivity] = []
+) -> SensitivityBench | HessianBench:
+    """Compare each method of sensitivity with measurements: rank agreement and seconds."""
+    if peer not in (None, "pyhessian"):
+        raise typer.BadParameter(f"'{peer}' is no peer; there is pyhessian.")
+    if peer is not None:
+        return traced(names)
 
-    def estimate(name: str) -> None:
+    def estimated(name: str) -> list[Sensitivity]:
         work = load(name)
-        records.append(
-            sensitivity(work, formats=formats, methods=methods, batches=batches, error=error)
-        )
+        return [sensitivity(work, formats=formats, methods=methods, batches=batches, error=error)]
 
-    failures = measure_each(names or MODELS, estimate)
-    return SensitivityBench(machine=machine_label(), records=tuple(records), failures=failures)
+    measured = measured_rows(names or MODELS, estimated)
+    return SensitivityBench(records=measured["rows"], failures=measured["failures"])
 
 
 def _row(record: Sensitivity, method: Method) -> dict[str, str]:

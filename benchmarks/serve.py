@@ -12,12 +12,13 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 import numpy as np
+import typer
 
+from paifuser_lab.bench.runner import BenchRecord
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
-from paifuser_lab.records import Record
 from paifuser_lab.variant.open import load
 
 DRAIN_S = 60.0
@@ -25,10 +26,13 @@ PATIENCE_S = 60.0  # of a client, longer than the server's
 RETRY_S = 0.05
 
 
-class ServeBench(Record):
+class ServeBench(BenchRecord):
     """The result of `python -m benchmarks serve`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "{0.clients} clients for {0.seconds:.0f} s against {0.model} on {0.machine}, clients "
+        "on the same machine"
+    )
     model: str
     clients: int
     seconds: float
@@ -43,14 +47,6 @@ class ServeBench(Record):
     p99_ms: float
     mean_batch: float
     stopped_cleanly: bool
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return (
-            f"{self.clients} clients for {self.seconds:.0f} s against {self.model} on "
-            f"{self.machine}, clients on the same machine"
-        )
 
     @property
     def summary(self) -> str:
@@ -84,14 +80,14 @@ class _Tally:
 
 
 def bench(
-    name: str = "resnet18-digits-tiny",
+    name: Annotated[str, typer.Argument(help="A model of the zoo.")] = "resnet18-digits-tiny",
     *,
-    clients: int = 200,
-    seconds: float = 60.0,
-    max_batch: int = 32,
-    max_delay_ms: float = 5.0,
+    clients: Annotated[int, typer.Option(help="Clients at once.", min=1)] = 200,
+    seconds: Annotated[float, typer.Option(help="How long they ask.", min=0.1)] = 60.0,
+    max_batch: Annotated[int, typer.Option(help="Requests in one call.", min=1)] = 32,
+    max_delay_ms: Annotated[float, typer.Option(help="How long the first one waits.", min=0)] = 5.0,
 ) -> ServeBench:
-    """Serve a model of the zoo in another process, and ask it as fast as the clients can."""
+    """Load a server of our own with many clients: what is lost, and how long answers take."""
     body = _body(name)
     command = [
         *(sys.executable, "-m", "paifuser_lab.cli", "serve", name, "--port", "0"),
@@ -117,7 +113,6 @@ def bench(
         raise MeasureError(f"The server of {name} answered nothing: {dict(tally.statuses)}.")
     p50, p95, p99 = np.percentile(tally.seconds, [50, 95, 99]) * 1e3
     return ServeBench(
-        machine=machine_label(),
         model=name,
         clients=clients,
         seconds=elapsed,

@@ -10,14 +10,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Annotated, ClassVar
 
-from paifuser_lab.bench.each import INTERRUPTED, measure_each, measured
-from paifuser_lab.bench.stream_batching import measure as measure_batching
-from paifuser_lab.errors import StoppedError
-from paifuser_lab.machine import machine_label
-from paifuser_lab.records import BatchingCurve, Record
+import typer
+
+from paifuser_lab.bench.runner import (
+    INTERRUPTED,
+    BenchRecord,
+    Columns,
+    Keep,
+    measure_each,
+    measured,
+)
+from paifuser_lab.bench.text import number
+from paifuser_lab.errors import MeasureError, StoppedError
+from paifuser_lab.records import BatchingCurve
 from paifuser_lab.stopping import NO_RESULT, keep_when_stopped
 
+from .stream_batching import measure as measure_batching
 from .stream_faults import APART, one_ray, workers_killed
 from .stream_overhead import Overhead, overheads
 from .stream_rows import SERVICE_S, EngineName, StreamRow, simulated
@@ -27,21 +37,31 @@ ENGINES: tuple[EngineName, ...] = ("threads", "ray")
 Case = Callable[[], StreamRow]
 
 
-class StreamBench(Record):
+class StreamBench(BenchRecord):
     """The result of `python -m benchmarks stream`."""
 
-    machine: str
+    caption: ClassVar[str] = "streams on {0.machine}, {0.service_ms:.0f} ms of sleep a frame"
     service_ms: float
     rows: tuple[StreamRow, ...] = ()
     overheads: tuple[Overhead, ...] = ()
     batching: BatchingCurve | None = None
-    failures: dict[str, str] = {}
     elapsed_s: float = 0.0
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"streams on {self.machine}, {self.service_ms:.0f} ms of sleep a frame"
+    columns: ClassVar[Columns] = {
+        "case": lambda row: row.case,
+        "engine": lambda row: row.engine,
+        "workers": lambda row: str(row.workers),
+        "frames": lambda row: f"{row.frames:,}",
+        "frames/s": lambda row: number(row.frames_per_s),
+        "of ideal": lambda row: "–" if row.share is None else f"{row.share:.2f}",
+        "p50, ms": lambda row: number(row.p50_ms),
+        "p95, ms": lambda row: number(row.p95_ms),
+        "lost, doubled": lambda row: (
+            f"{row.lost}, {row.doubled}" + ("" if row.in_order else ", not in order")
+        ),
+        "workers lost": lambda row: str(row.lost_workers),
+        "longest gap, ms": lambda row: number(row.longest_gap_ms),
+        "grown, MB": lambda row: "–" if row.grown_bytes is None else f"{row.grown_bytes / 1e6:.1f}",
+    }
 
     @property
     def summary(self) -> str:
@@ -51,43 +71,41 @@ class StreamBench(Record):
             + (f" ({row.note})" if row.note else "")
             for row in self.overheads
         ]
-        lines += [f"{name}: {why}" for name, why in self.failures.items()]
-        return "\n".join([*lines, f"measured in {self.elapsed_s:.0f} s"])
+        return "\n".join([*lines, *self.failed, f"measured in {self.elapsed_s:.0f} s"])
 
-    def table(self) -> list[dict[str, str]]:
-        """A row for each stream."""
-        return [
-            {
-                "case": row.case,
-                "engine": row.engine,
-                "workers": str(row.workers),
-                "frames": str(row.frames),
-                "frames/s": f"{row.frames_per_s:.1f}",
-                "of ideal": "–" if row.share is None else f"{row.share:.2f}",
-                "p50 / p95 ms": f"{row.p50_ms:.0f} / {row.p95_ms:.0f}",
-                "lost, doubled": f"{row.lost}, {row.doubled}",
-                "in order": "yes" if row.in_order else "no",
-                "workers lost": str(row.lost_workers),
-                "longest gap ms": f"{row.longest_gap_ms:.0f}",
-                "grown MB": "–" if row.grown_bytes is None else f"{row.grown_bytes / 1e6:.1f}",
-            }
-            for row in self.rows
-        ] or [{"case": "nothing was measured"}]
+
+OVERHEADS: Columns = {
+    "a frame that nothing is done with": lambda row: row.way,
+    "p50, ms": lambda row: number(row.p50_ms),
+    "p95, ms": lambda row: number(row.p95_ms),
+    "": lambda row: row.note,
+}
+BATCHING: Columns = {
+    "rule": lambda point: point.rule,
+    "offered/s": lambda point: number(point.offered_per_s),
+    "answered/s": lambda point: number(point.answered_per_s),
+    "p50, ms": lambda point: number(point.p50_ms),
+    "p95, ms": lambda point: number(point.p95_ms),
+    "p99, ms": lambda point: number(point.p99_ms),
+    "in a call": lambda point: number(point.mean_batch),
+}
 
 
 def bench(
+    engines: Annotated[
+        list[str] | None, typer.Argument(help="threads, ray; both where none is named.")
+    ] = None,
     *,
-    engines: Sequence[EngineName] = ENGINES,
-    seconds: float = 8.0,
-    keep: Callable[[StreamBench], object] = lambda _: None,
+    seconds: Annotated[float, typer.Option(help="Time for each stream.", min=0)] = 8.0,
+    keep: Keep = lambda record: None,
 ) -> StreamBench:
-    """Measure every case in each engine for about `seconds` each; failures are recorded.
-
-    `keep` gets what there is so far, after each case.
-    """
+    """Run streams over simulated workers: rate against the ideal, faults, overhead, batching."""
+    if unknown := set(engines or ()) - set(ENGINES):
+        raise MeasureError(f"{sorted(unknown)} are no engines; there are {', '.join(ENGINES)}.")
+    chosen = [name for name in ENGINES if name in (engines or ENGINES)]
     run = _Run(keep)
     with keep_when_stopped() as ending, ExitStack() as ray:
-        run.measure(engines, seconds, ray)
+        run.measure(chosen, seconds, ray)
     if ending.is_stopped:
         run.failures[INTERRUPTED] = "the results until then are shown"
     return run.record()
@@ -96,7 +114,7 @@ def bench(
 class _Run:
     """What is measured so far."""
 
-    def __init__(self, keep: Callable[[StreamBench], object]) -> None:
+    def __init__(self, keep: Keep) -> None:
         self.keep, self.begun = keep, time.monotonic()
         self.rows: list[StreamRow] = []
         self.overheads: tuple[Overhead, ...] = ()
@@ -120,7 +138,6 @@ class _Run:
     def record(self) -> StreamBench:
         """What there is."""
         return StreamBench(
-            machine=machine_label(),
             service_ms=1e3 * SERVICE_S,
             rows=tuple(self.rows),
             overheads=self.overheads,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paifuser_lab.bench.each import INTERRUPTED, measure_each, measured
+from paifuser_lab.bench.runner import INTERRUPTED, measure_each, measured
 from paifuser_lab.errors import MeasureError, first_line
 from paifuser_lab.records import Record
 from paifuser_lab.streaming import Items, Stream

@@ -13,11 +13,13 @@ from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import typer
 
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import BenchRecord, Columns
+from paifuser_lab.bench.text import number, percent
 from paifuser_lab.records import Record, readable_bytes
 from paifuser_lab.streaming import Result
 from paifuser_lab.streaming.frame import Frame
@@ -44,51 +46,60 @@ class VideoRow(Record):
     ratio: float  # median of the rounds
     stage_ms: dict[str, float]  # of a frame, one after another in one process
 
+    def share(self, stage: str) -> str:
+        """A stage's milliseconds and its share of all."""
+        ms = self.stage_ms.get(stage)
+        whole = sum(self.stage_ms.values())
+        return "–" if ms is None else f"{number(ms)} ({percent(ms / whole, 0)})"
 
-class VideoBench(Record):
+
+class VideoBench(BenchRecord):
     """The result of `python -m benchmarks stream-video`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "Encoded groups against decoded frames, {0.workers} processes, {0.machine}"
+    )
     workers: int
     rows: tuple[VideoRow, ...]
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"Encoded groups against decoded frames, {self.workers} processes, {self.machine}"
+    columns: ClassVar[Columns] = {
+        "clip": lambda row: row.size,
+        "a frame, encoded": lambda row: readable_bytes(round(row.encoded_bytes)),
+        "decoded": lambda row: readable_bytes(round(row.decoded_bytes)),
+        "frames/s, encoded": lambda row: number(row.encoded_per_s),
+        "decoded ": lambda row: number(row.decoded_per_s),  # frames/s; shown without the space
+        "×": lambda row: number(row.ratio),
+    }
 
     @property
     def summary(self) -> str:
         """What each stage takes, a line a size."""
-        return "\n".join(
-            f"{row.size}: "
-            + ", ".join(f"{name} {ms:.1f} ms" for name, ms in row.stage_ms.items())
-            + " a frame"
-            for row in self.rows
-        )
+        return "\n".join(", ".join(map(" ".join, row.items())) for row in self.table_of_stages())
 
-    def table(self) -> list[dict[str, str]]:
-        """A row a size."""
+    def table_of_stages(self) -> list[dict[str, str]]:
+        """The milliseconds and the share of each stage, a row a size."""
+        names = dict.fromkeys(name for row in self.rows for name in row.stage_ms)
         return [
-            {
-                "clip": row.size,
-                "a frame, encoded": readable_bytes(round(row.encoded_bytes)),
-                "decoded": readable_bytes(round(row.decoded_bytes)),
-                "frames a second, encoded": f"{row.encoded_per_s:.0f}",
-                "frames a second, decoded": f"{row.decoded_per_s:.0f}",
-                "×": f"{row.ratio:.1f}",
-            }
+            {"clip": row.size}
+            | {name: row.share(name) for name in names}
+            | {"all, ms a frame": number(sum(row.stage_ms.values()))}
             for row in self.rows
         ]
 
 
-def bench(*, frames: int = 96, workers: int = 2, sizes: tuple[str, ...] = ()) -> VideoBench:
-    """Generate each clip, send it in both ways in turn, then time the stages."""
+def bench(
+    *,
+    frames: Annotated[int, typer.Option(help="Of each clip.", min=8)] = 96,
+    workers: Annotated[int, typer.Option(help="Processes that decode.", min=1)] = 2,
+    sizes: tuple[str, ...] = (),
+) -> VideoBench:
+    """Send groups of encoded pictures to other processes, and decoded frames, in turn: frames a
+    second and bytes, at 540p, 1080p and 4K; and the share of each stage of a pipeline.
+    """
     with tempfile.TemporaryDirectory() as folder:
         rows = tuple(
             _row(Path(folder), size, frames=frames, workers=workers) for size in sizes or SIZES
         )
-    return VideoBench(machine=machine_label(), workers=workers, rows=rows)
+    return VideoBench(workers=workers, rows=rows)
 
 
 def street_clip(path: str | Path, frames: int, width: int, height: int, *, rate: int = 25) -> Path:

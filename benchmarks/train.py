@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy
 import torch
+import typer
 from torch import nn
 
 from paifuser_lab import accelerate
@@ -22,17 +24,23 @@ from paifuser_lab.accelerate.race import Way
 from paifuser_lab.accelerate.switches import SWITCHES, Parts, Switch
 from paifuser_lab.accelerate.switches.base import Call
 from paifuser_lab.accelerate.switches.channels_last import ChannelsLast
-from paifuser_lab.bench.each import measure_each
-from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
+from paifuser_lab.bench.runner import (
+    BenchRecord,
+    Names,
+    Seconds,
+    Threads,
+    check_known,
+    measured_rows,
+)
+from paifuser_lab.bench.text import number, percent, ratio, spread, times
+from paifuser_lab.machine import threads as with_threads
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.measure.timing import median_interval
 from paifuser_lab.records import Record, readable_bytes
 
 from .train_models import MODELS, Trained
-from .train_peers import PEERS
 
-EAGER, CHOSEN = "eager", "enable()"
+EAGER, CHOSEN, AUTOCAST = "eager", "enable()", "torch.autocast"
 STEPS = 200  # of the runs whose last losses are compared
 MOST_STEPS = 1000  # of a loop until everything is judged
 BLOCK, LAST = 3, 20  # steps of a block, and losses that are averaged
@@ -61,97 +69,102 @@ class TrainLoss(Record):
     on: tuple[str, ...] = ()
 
     @property
-    def sentence(self) -> str:
-        """Both losses with their ranges over seeds."""
-        cost = "" if self.judging_share is None else f"; judging cost {self.judging_share:.1%}"
-        return (
-            f"{self.model}: loss {_range(self.plain)} plain, {_range(self.accelerated)} under "
-            f"enable() with {', '.join(self.on) or 'nothing'} on{cost}"
-        )
+    def cell(self) -> str:
+        """Both losses with their ranges over seeds, and what judging cost."""
+        share = self.judging_share
+        cost = "" if share is None else f"; judging {percent(share)}"
+        return f"{spread(self.plain)} → {spread(self.accelerated)}{cost}"
 
 
-class TrainBench(Record):
+class TrainBench(BenchRecord):
     """The result of `python -m benchmarks train`."""
 
-    machine: str
+    caption: ClassVar[str] = "training on {0.machine}, {0.threads} thread(s): × over eager fp32"
     threads: int
     rows: tuple[TrainRow, ...] = ()
     losses: tuple[TrainLoss, ...] = ()
     absent: dict[str, str] = {}
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"training on {self.machine}, {self.threads} thread(s): × over eager fp32"
 
     def table(self) -> list[dict[str, str]]:
-        """A row for each model and way."""
-        return [
-            {
-                "model": row.model,
-                "way": row.way,
-                "steps/s": f"{row.steps_per_s:.3g}",
-                "×": f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})",
-                "peak of a step": readable_bytes(row.peak_bytes),
-            }
-            for row in self.rows
-        ] or [{"model": "nothing was measured"}]
+        """A row for each model: eager, what the judge chose, autocast, the best of all ways."""
+        losses = {loss.model: loss for loss in self.losses}
+        models = dict.fromkeys(row.model for row in self.rows)
+        return [self._line(name, losses.get(name)) for name in models] or super().table()
+
+    def _line(self, model: str, loss: TrainLoss | None) -> dict[str, str]:
+        ways = {row.way: row for row in self.rows if row.model == model}
+        cells = {way: ratio(row.ratio, row.interval) for way, row in ways.items()}
+        best = max(ways.values(), key=lambda row: row.ratio)
+        return {
+            "model": model,
+            "eager, steps/s": number(ways[EAGER].steps_per_s) if EAGER in ways else "–",
+            "`enable()`": cells.get(CHOSEN, "–"),
+            "autocast": cells.get(AUTOCAST, "–"),
+            "the best way": cells[best.way],
+            "its name": best.way,
+            "loss, plain → `enable()`": loss.cell if loss else "–",
+        }
 
     @property
     def summary(self) -> str:
-        """What was chosen against the best way here, the losses, and what is missing."""
-        lines = []
-        for name in dict.fromkeys(row.model for row in self.rows):
-            rows = {row.way: row for row in self.rows if row.model == name}
-            best = max(rows.values(), key=lambda row: row.ratio)
-            if CHOSEN in rows:
-                share = rows[CHOSEN].ratio / best.ratio
-                lines.append(f"{name}: enable() has {share:.0%} of the best, {best.way}")
-        lines += [loss.sentence for loss in self.losses]
-        return "\n".join(
-            [*lines, *(f"{name}: {why}" for name, why in (self.absent | self.failures).items())]
-        )
+        """What was on, every way of every model, and what is missing."""
+        lines = [f"{loss.model}: {', '.join(loss.on) or 'nothing'} on" for loss in self.losses]
+        lines += [
+            f"{row.model}, {row.way}: {row.steps_per_s:.3g} steps/s, "
+            f"{ratio(row.ratio, row.interval)} ×, peak {readable_bytes(row.peak_bytes)}"
+            for row in self.rows
+        ]
+        return "\n".join([*lines, *self.missing])
+
+    @property
+    def chosen_beside_autocast(self) -> list[str]:
+        """What `enable()` chose for each model, beside autocast."""
+        autocast = {row.model: times(row.ratio) for row in self.rows if row.way == AUTOCAST}
+        return [
+            f"{row.model} {times(row.ratio, row.interval)} beside {autocast.get(row.model, '–')}"
+            for row in self.rows
+            if row.way == CHOSEN
+        ]
+
+    def peaks(self, model: str) -> dict[str, int | None]:
+        """The peak of a step of a model, by way."""
+        return {row.way: row.peak_bytes for row in self.rows if row.model == model}
+
+    @property
+    def missing(self) -> list[str]:
+        """The peers that are not installed, and the failures, a line each."""
+        return [*(f"{name}: {why}" for name, why in self.absent.items()), *self.failed]
 
 
 def bench(
-    names: Sequence[str] = (),
+    names: Names = None,
     *,
-    seconds: float = 60.0,
-    seeds: int = 3,
-    compiles: bool = False,
-    threads: int = 1,
+    seconds: Seconds = 60.0,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of 200 steps with and without; 0 for none.", min=0)
+    ] = 3,
+    compiles: Annotated[
+        bool, typer.Option("--compile", help="Also race torch.compile, which takes minutes.")
+    ] = False,
+    threads: Threads = 1,
 ) -> TrainBench:
-    """Measure each model; a failure is recorded, and the next one is measured."""
-    unknown = [name for name in names if name not in MODELS]
-    if unknown:
-        raise MeasureError(f"'{unknown[0]}' is not trained here; there are {', '.join(MODELS)}.")
-    rows: list[TrainRow] = []
+    """Train models with each switch of `lab.enable()`, with all, with what it chooses, and by
+    peers: steps a second, peak memory, loss after 200 steps.
+    """
+    check_known(names or (), MODELS)
     losses: list[TrainLoss] = []
     absent: dict[str, str] = {}
-    before = torch.get_num_threads()
 
-    def measure(name: str) -> None:
+    def raced(name: str) -> list[TrainRow]:
         chosen = None
         if seeds:
-            loss = _losses(name, MODELS[name], seeds)
-            losses.append(loss)
-            chosen = frozenset(loss.on)
-        rows.extend(_raced(name, MODELS[name], chosen, absent, seconds, compiles=compiles))
+            losses.append(_losses(name, MODELS[name], seeds))
+            chosen = frozenset(losses[-1].on)
+        return _raced(name, MODELS[name], chosen, absent, seconds, compiles=compiles)
 
-    torch.set_num_threads(threads)
-    try:
-        failures = measure_each(tuple(names or MODELS), measure)
-    finally:
-        torch.set_num_threads(before)
-    return TrainBench(
-        machine=machine_label(),
-        threads=threads,
-        rows=tuple(rows),
-        losses=tuple(losses),
-        absent=absent,
-        failures=failures,
-    )
+    with with_threads(threads):
+        measured = measured_rows(names or tuple(MODELS), raced)
+    return TrainBench(threads=threads, losses=tuple(losses), absent=absent, **measured)
 
 
 @dataclass
@@ -318,6 +331,43 @@ def _losses(name: str, trained: Trained, seeds: int) -> TrainLoss:
     return loss.model_copy(update=means)
 
 
-def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{numpy.mean(values):.3g} ({low:.3g}–{high:.3g})"
+# Peers of `lab.enable()`, set up as their users do.
+
+
+def _autocast(contender: Any) -> None:
+    model = contender.model
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(*args, **kwargs)
+
+    contender.call = call
+
+
+def _compile(contender: Any) -> None:
+    compiled: Any = torch.compile(contender.model)
+    contender.call = lambda args, kwargs: compiled(*args, **kwargs)
+
+
+def _accelerate(contender: Any) -> None:
+    accelerator = import_module("accelerate").Accelerator(mixed_precision="bf16", cpu=True)
+    model, contender.optimizer = accelerator.prepare(contender.model, contender.optimizer)
+    contender.call = lambda args, kwargs: model(*args, **kwargs)
+    contender.step = accelerator.backward
+
+
+def _fabric(contender: Any) -> None:
+    fabric = import_module("lightning.fabric").Fabric(
+        accelerator="cpu", devices=1, precision="bf16-mixed"
+    )
+    model, contender.optimizer = fabric.setup(contender.model, contender.optimizer)
+    contender.call = lambda args, kwargs: model(*args, **kwargs)
+    contender.step = fabric.backward
+
+
+PEERS: dict[str, Callable[[Any], None]] = {
+    AUTOCAST: _autocast,
+    "torch.compile": _compile,
+    "HF Accelerate": _accelerate,
+    "Lightning Fabric": _fabric,
+}

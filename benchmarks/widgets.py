@@ -12,22 +12,26 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy
+import typer
 
+from paifuser_lab.bench.runner import BenchRecord, Columns
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
 from paifuser_lab.progress import progress
 from paifuser_lab.records import Record
 from tests.support.jupyterlab import Lab, Page, browsing, serving, showing, write_notebook
 
+from .child import ROOT
+
 SIZES = (300, 2000)
-CLICKS = 30
 TIMEOUT_S = 240.0
+GOAL = "goals for 300 rows: created < 50 ms, sum < 150 kB, paint < 200 ms, p95 of a click < 50 ms"
 PANEL = ".jp-OutputArea .pf-panel"
 
 CELLS = (
+    "import sys\nsys.path.insert(0, {root!r})\n"
     "from benchmarks.probe import Probe\nprobe = Probe({rows})",
     "probe.display()",
     "probe.change({clicks})",
@@ -86,68 +90,62 @@ class WidgetRow(Record):
         return self.data_bytes + self.code_bytes + self.style_bytes
 
 
-class WidgetsBench(Record):
+class WidgetsBench(BenchRecord):
     """The result of `python -m benchmarks widgets`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "a profile's panel in JupyterLab on {0.machine}, {0.clicks} clicks each"
+    )
     clicks: int
     rows: tuple[WidgetRow, ...]
+    columns: ClassVar[Columns] = {
+        "rows": lambda row: f"{row.rows:,}",
+        "create ms": lambda row: f"{row.create_ms:.1f}",
+        "data kB": lambda row: _kilo(row.data_bytes),
+        "code kB": lambda row: _kilo(row.code_bytes),
+        "style kB": lambda row: _kilo(row.style_bytes),
+        "sum kB": lambda row: _kilo(row.widget_bytes),
+        "+ twin kB": lambda row: _kilo(row.twin_bytes),
+        "twin ms": lambda row: f"{row.twin_ms:.0f}",
+        "received kB": lambda row: _kilo(row.received_bytes),
+        "first paint ms": lambda row: f"{row.paint_ms:.0f}",
+        "click → Python ms, p50 p95": lambda row: "{:.1f}  {:.1f}".format(*row.click_to_python_ms),
+        "Python → paint ms, p50 p95": lambda row: "{:.1f}  {:.1f}".format(*row.python_to_paint_ms),
+    }
 
     @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"a profile's panel in JupyterLab on {self.machine}, {self.clicks} clicks each"
-
-    def table(self) -> list[dict[str, str]]:
-        """A row for each size, and the goals for 300 rows."""
-        rows = [
-            {
-                "rows": f"{row.rows:,}",
-                "create ms": f"{row.create_ms:.1f}",
-                "data kB": _kilo(row.data_bytes),
-                "code kB": _kilo(row.code_bytes),
-                "style kB": _kilo(row.style_bytes),
-                "sum kB": _kilo(row.widget_bytes),
-                "+ twin kB": _kilo(row.twin_bytes),
-                "twin ms": f"{row.twin_ms:.0f}",
-                "received kB": _kilo(row.received_bytes),
-                "first paint ms": f"{row.paint_ms:.0f}",
-                "click → Python ms, p50 p95": _span(row.click_to_python_ms),
-                "Python → paint ms, p50 p95": _span(row.python_to_paint_ms),
-            }
-            for row in self.rows
-        ]
-        goal = {
-            "rows": "goal, 300",
-            "create ms": "< 50",
-            "sum kB": "< 150",
-            "first paint ms": "< 200",
-        }
-        goal["click → Python ms, p50 p95"] = "p95 < 50"
-        return (
-            [*rows, {key: goal.get(key, "") for key in rows[0]}]
-            if rows
-            else [{"rows": "nothing was measured"}]
-        )
+    def summary(self) -> str:
+        """The goals."""
+        return GOAL
 
 
-def bench(sizes: Sequence[int] = SIZES, clicks: int = CLICKS) -> WidgetsBench:
-    """Measure a panel of each size, in a notebook of its own."""
+def bench(
+    rows: Annotated[
+        list[int] | None,
+        typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named."),
+    ] = None,
+    *,
+    clicks: Annotated[
+        int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)
+    ] = 30,
+) -> WidgetsBench:
+    """Measure a widget in a real JupyterLab: create, wire, paint, click to Python and back."""
+    sizes = SIZES if rows is None else rows
     if not sizes or min(sizes) < 10:
         raise MeasureError(
             "A panel of fewer than 10 rows measures nothing; request 10 rows or more."
         )
-    rows = []
+    measured = []
     with tempfile.TemporaryDirectory() as folder, progress("panels", len(sizes)) as shown:
         home = Path(folder)
         for size in sizes:
-            cells = [cell.format(rows=size, clicks=clicks) for cell in CELLS]
+            cells = [cell.format(rows=size, clicks=clicks, root=str(ROOT)) for cell in CELLS]
             write_notebook(home / "notebooks" / str(size) / "panel.ipynb", cells)
         with serving(home / "notebooks", home / "home") as lab, browsing() as browser:
             for size in sizes:
-                rows.append(_measured(lab, browser, size, clicks))
+                measured.append(_measured(lab, browser, size, clicks))
                 shown.advance(doing=f"{size} rows")
-    return WidgetsBench(machine=machine_label(), clicks=clicks, rows=tuple(rows))
+    return WidgetsBench(clicks=clicks, rows=tuple(measured))
 
 
 def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:
@@ -228,7 +226,3 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float]:
 
 def _kilo(count: int) -> str:
     return f"{count / 1e3:.1f}"
-
-
-def _span(span: tuple[float, float]) -> str:
-    return f"{span[0]:.1f}  {span[1]:.1f}"

@@ -49,7 +49,9 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
     imports: list[tuple[str, bool]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            imports += [(alias.name, node in top) for alias in node.names]
+            names = [alias.name for alias in node.names]
+            facade = {"paifuser_lab": "paifuser_lab.__init__"}
+            imports += [(facade.get(name, name), node in top) for name in names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])

@@ -17,8 +17,7 @@ from paifuser_lab.stopping import keep_when_stopped, stop_if_asked, terminated_l
 PACKAGE = Path(lab.__file__).parent
 EDGES = {
     "cli/program.py",  # Ctrl-C ends the JupyterLab that it started
-    "pipeline/sweep/run.py",  # stops the processes of a sweep
-    "pipeline/sweep/worker.py",  # one of these processes
+    "pipeline/sweep.py",  # stops the processes of a sweep, and is one of them
     "stopping.py",
     "training/run.py",  # reports the epoch and raises the interrupt again
 }

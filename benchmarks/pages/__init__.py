@@ -1,25 +1,187 @@
 """The figures in README.md and docs/*.md, generated from the records in docs/measured.
 
 A page marks the place of a block of measured text with `<!-- measured:NAME -->` and
-`<!-- /measured -->`; the text between them is generated from the records alone. A block without a
-record names the command that measures it.
+`<!-- /measured -->`; the text between them is generated from the records alone. The Markdown files
+beside this one have a template between the same markers, whose holes are a record's fields. A block
+without a record names the command that measures it.
 
-    blocks        markers, the text between them, the files that have them, the commands
-    changed       whether what a record measured has changed since
-    folder        the records
-    summary       the one table of the README
-    speed         latency of models, engines, fused layers, profiles and attention
-    workbench     panels in a browser, and verdicts on a busy machine
-    precision     lower precision, and which layers are sensitive to it
-    memory        pools, predicted peaks, memory used again, snapshots
-    training      what `lab.enable()` gains
-    pruning       pruned, distilled and quantized models
-    text          numbers, paragraphs and tables
+sources   what each block shows: its records, their commands, the rooms that they measure
+changed   whether what a record measured has changed since
+summary   the one table of the README
 """
 
 from __future__ import annotations
 
-from .blocks import blocks_of, differing, pages_of, render, rewrite
-from .folder import Records
+import re
+import textwrap
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
 
-__all__ = ["Records", "blocks_of", "differing", "pages_of", "render", "rewrite"]
+import typer
+from jinja2 import Environment, StrictUndefined
+
+from paifuser_lab.bench import text
+from paifuser_lab.bench.runner import table_of
+from paifuser_lab.errors import FileError
+from paifuser_lab.records import Comparison, Measurement, readable_bytes
+
+from ..memory import threads_of
+from ..parallel import PIPELINES, readable_losses
+from ..precision import bare
+from ..stream import BATCHING, OVERHEADS
+from .changed import SENTENCE, changed
+from .sources import COMMANDS, Records, records_of, shown_of
+from .summary import speedups
+
+WIDTH = 120
+CODE = re.compile(r"`[^`]*`")
+BLOCK = re.compile(
+    r"<!-- measured:(?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- /measured -->", re.DOTALL
+)
+
+
+def bench(
+    root: Annotated[
+        Path, typer.Argument(help="The checkout, with README.md, docs/ and docs/measured/.")
+    ] = Path(),
+    *,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Change nothing; fail where a figure is not the record's."),
+    ] = False,
+) -> None:
+    """Write the measured figures of README.md and docs/*.md from the records in docs/measured."""
+    stale = rewrite(root, check=check)
+    for page, names in stale.items():
+        state = "differs from its records in" if check else "written:"
+        typer.echo(f"{page.name} {state} {', '.join(names)}", err=check)
+    if stale and check:
+        typer.echo("`make figures` writes them.", err=True)
+        raise typer.Exit(1)
+    if not stale:
+        typer.echo("Every page agrees with its records.")
+
+
+def rewrite(root: Path, *, check: bool = False) -> dict[Path, list[str]]:
+    """Write every page's blocks from docs/measured; page → the blocks that differed.
+
+    With `check` nothing is written.
+    """
+    stale = {}
+    for page in pages_of(root):
+        written = page.read_text(encoding="utf-8")
+        rendered = render(written, root / "docs" / "measured", None if check else root)
+        if names := differing(written, rendered):
+            stale[page] = names
+            if not check:
+                page.write_text(rendered, encoding="utf-8")
+    return stale
+
+
+def pages_of(root: Path) -> list[Path]:
+    """README.md and the pages in docs/, in alphabetical order."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def blocks_of(written: str) -> dict[str, str]:
+    """The blocks in a text: name → the text between its markers."""
+    return {match["name"]: match["text"] for match in BLOCK.finditer(written)}
+
+
+def differing(written: str, rendered: str) -> list[str]:
+    """The names of the blocks that differ from the rendered text."""
+    current = blocks_of(written)
+    return [name for name, body in blocks_of(rendered).items() if current.get(name) != body]
+
+
+def render(written: str, folder: Path, root: Path | None = None) -> str:
+    """The text with every block written from the records in a folder.
+
+    With the checkout's `root` a block says what has changed since; without, it keeps its sentence.
+    """
+    records = Records(folder)
+
+    def write(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in TEMPLATES:
+            raise FileError(
+                f"A page has a block '{name}' that is not defined; there are "
+                f"{', '.join(TEMPLATES)}."
+            )
+        body = block(name, records)
+        below = "" if name == "missing" else _below(name, records, match["text"], root)
+        return f"<!-- measured:{name} -->\n{body}\n{below}<!-- /measured -->"
+
+    return BLOCK.sub(write, written)
+
+
+def block(name: str, records: Records) -> str:
+    """The text of a block, without what is below it."""
+    shown = ""
+    if name == "missing" or any(map(records.has, shown_of(name))):
+        record = records.get(records_of(name)[0])
+        shown = TEMPLATES[name].render(record=record, records=records)
+    chunks = re.split(r"\n\s*\n", shown.strip())
+    body = "\n\n".join(_filled(chunk.strip()) for chunk in chunks if chunk.strip())
+    command = COMMANDS.get(records_of(name)[0])
+    return body or f"Not measured yet: `{command}` measures it."
+
+
+def _filled(chunk: str) -> str:
+    """A paragraph in lines of the pages' width, code in one line; tables and lists as they are."""
+    if chunk.startswith(("|", "* ")):
+        return chunk
+    words = CODE.sub(lambda code: code[0].replace(" ", "\0"), " ".join(chunk.split()))
+    filled = textwrap.fill(words, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return filled.replace("\0", " ")
+
+
+def _below(name: str, records: Records, before: str, root: Path | None) -> str:
+    """Under a block: when and with what it was measured, and what has changed since."""
+    names = [name for name in records_of(name) if records.has(name)]
+    headers = [header for name in names if (header := records.header(name))]
+    known = SENTENCE.search(before) if names else None
+    since = None if root is None else changed(root, records, names)
+    since = (known[0] if known else "") if since is None else since
+    measured = _filled(" ".join(dict.fromkeys(header.sentence for header in headers)))
+    lines = f"{measured}\n{since}" if measured else since
+    return f"\n{lines}" if lines else ""
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """A Markdown table of cells by header."""
+    cells = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(
+        "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in line) + " |"
+        for line in cells
+    )
+
+
+def named(comparison: Comparison) -> dict[str, Measurement]:
+    """The rows with a metric, by name."""
+    return {row.name: row for row in comparison.rows if row.metric is not None}
+
+
+def _templates() -> dict[str, Any]:
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        name: getattr(text, name)
+        for name in ("number", "ratio", "times", "power", "percent", "listed", "minus", "megabytes")
+    }
+    environment.filters |= {
+        "bytes": readable_bytes, "threads": threads_of, "losses": readable_losses, "bare": bare,
+        "spec": format, "mean": fmean, "named": named,
+    }  # fmt: skip
+    environment.globals |= {
+        "table": table, "table_of": table_of, "speedups": speedups, "commands": COMMANDS,
+        "PIPELINES": PIPELINES, "BATCHING": BATCHING, "OVERHEADS": OVERHEADS,
+    }  # fmt: skip
+    return {
+        match["name"]: environment.from_string(match["text"])
+        for file in sorted(Path(__file__).parent.glob("*.md"))
+        for match in BLOCK.finditer(file.read_text(encoding="utf-8"))
+    }
+
+
+TEMPLATES = _templates()

@@ -11,53 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paifuser_lab.bench.header import DIRTY, git
+from paifuser_lab.bench.text import listed
 
-from .folder import Records
-from .text import listed
+from .sources import ROOMS, Records
 
 SENTENCE = re.compile(r"^_Measured before .*_\n", re.MULTILINE)
-# The rooms that a record measures, where they are not those of a comparison.
-COMPARED = ("comparison", "measure")
-ROOMS: dict[str, tuple[str, ...]] = {
-    "models": (*COMPARED, "engines", "planner"),
-    "advice": ("profiler",),
-    "fuse": (*COMPARED, "fusion", "attention"),
-    "fuse_builds": ("fusion",),
-    "profile": ("profiler",),
-    "flops": ("profiler",),
-    "promises": ("profiler", *COMPARED),
-    "precision": ("quantization", "converter", "engines", "measure"),
-    "sums": ("quantization", "converter", "engines"),
-    "allocation": ("quantization", "planner/precision"),
-    "sensitivity": ("saliency",),
-    "hessian": ("saliency",),
-    "trust": COMPARED,
-    "widgets": ("widgets", "session"),
-    "prune": ("pruning",),
-    "prune_peer": ("pruning",),
-    "compress": ("pruning", "training", "quantization"),
-    "compress_segnet": ("pruning", "training", "quantization"),
-    "cut": ("pruning",),
-    "int4": ("quantization", "training"),
-    "attention": ("attention",),
-    "train": ("accelerate",),
-    "train-avx2": ("accelerate",),
-    "detector": ("accelerate",),
-    "formats": ("planner/training", "training"),
-    "checkpoints": ("planner/training", "training"),
-    "parallel": ("parallel",),
-    "parallel_equal": ("parallel",),
-    "parallel_kills": ("parallel",),
-    "memory": ("memory/pools",),
-    "memory_peak": ("memory/predict",),
-    "reuse": ("memory",),
-    "memory_snapshot": ("memory",),
-    "memory_replay": ("memory",),
-    "export": ("converter",),
-    "stream": ("streaming",),
-    "stream_video": ("streaming",),
-    "serve": ("streaming",),
-}
 
 
 def changed(root: Path, records: Records, names: Sequence[str]) -> str | None:

@@ -1,9 +1,8 @@
 """Applies random recipes to many models and checks that every invariant of the loop holds.
 
 draw         a random recipe, from the schemas of the steps
-subjects     the models
-invariants   checks within one process: model untouched, exact undo, reproducible hash
-fresh        checks in another process: a saved folder loads bit for bit
+invariants   the models; model untouched, exact undo, reproducible hash; a saved folder in a fresh
+             process
 """
 
 from __future__ import annotations
@@ -12,25 +11,25 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from paifuser_lab.machine import machine_label, threads
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, Words
+from paifuser_lab.machine import threads
 from paifuser_lab.progress import progress
-from paifuser_lab.records import Record
 
 from .draw import random_recipe
-from .fresh import loaded
-from .invariants import RecipeRow, Saved, check
-from .subjects import subject, subjects
+from .invariants import RecipeRow, Saved, check, loaded, subject, subjects
 
 __all__ = ["RecipeRow", "RecipesBench", "bench", "random_recipe", "subject", "subjects"]
 
 BLOCK = 8  # consecutive recipes of one model, loaded by one fresh process
 
 
-class RecipesBench(Record):
+class RecipesBench(BenchRecord):
     """The results of `python -m benchmarks recipes`."""
 
-    machine: str
     seed: int
     rows: tuple[RecipeRow, ...]
 
@@ -43,6 +42,11 @@ class RecipesBench(Record):
     def violations(self) -> tuple[RecipeRow, ...]:
         """The recipes that violated an invariant."""
         return tuple(row for row in self.rows if row.verdict == "violated")
+
+    @property
+    def is_good(self) -> bool:
+        """Whether none did."""
+        return not self.violations
 
     @property
     def summary(self) -> str:
@@ -60,15 +64,22 @@ class RecipesBench(Record):
             {
                 "model": row.model,
                 "seed": str(row.seed),
-                "recipe": _short(row.recipe),
+                "recipe": " ".join(row.recipe.split("steps:", 1)[-1].split()),
                 "violated": row.note,
             }
             for row in self.violations
         ] or [{"model": "no recipe violated an invariant"}]
 
 
-def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> RecipesBench:
-    """Draw recipes, apply them to the models in turn, and check every invariant."""
+def bench(
+    names: Words = None,
+    *,
+    count: Annotated[int, typer.Option(help="How many recipes.", min=1)] = 300,
+    seed: Annotated[int, typer.Option(help="The seed of the random recipes.", min=0)] = 0,
+) -> RecipesBench:
+    """Apply random recipes: own model untouched, undo to the bit, the same hash twice, saved =
+    loaded in a fresh process.
+    """
     chosen = [
         name
         for name in subjects()
@@ -79,7 +90,7 @@ def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> Reci
         for row in _rows(chosen, count, seed, Path(folder)):
             rows.append(row)
             shown.advance(doing=row.model)
-    return RecipesBench(machine=machine_label(), seed=seed, rows=tuple(rows))
+    return RecipesBench(seed=seed, rows=tuple(rows))
 
 
 def _rows(chosen: Sequence[str], count: int, seed: int, folder: Path) -> Iterator[RecipeRow]:
@@ -96,9 +107,3 @@ def _rows(chosen: Sequence[str], count: int, seed: int, folder: Path) -> Iterato
             else:
                 yield result
         yield from loaded(waiting)
-
-
-def _short(recipe: str) -> str:
-    return " ".join(
-        line.strip() for line in recipe.split("steps:", 1)[-1].splitlines() if line.strip()
-    )

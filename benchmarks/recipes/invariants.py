@@ -1,21 +1,46 @@
-"""The invariants of the loop that every recipe must keep, checked on one recipe at a time."""
+"""The invariants of the loop that every recipe must keep, on tiny models of the zoo and on
+architectures of unusual structure: checked on one recipe at a time within this process, and on
+saved folders in a fresh one (`python -m benchmarks.recipes.invariants MODEL FOLDER …`).
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from paifuser_lab.errors import PaifuserError
+from paifuser_lab.errors import MeasureError, PaifuserError, first_line
+from paifuser_lab.loading.load import load
 from paifuser_lab.model.weights import answer_hash, weights_hash
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import Variant, apply
 from paifuser_lab.workload import Workload, running
+from tests.support.prune_zoo import architectures
 
+from ..child import environment
+
+ZOO = (
+    "resnet18-digits-tiny",
+    "mobilenetv2-tiny",
+    "vit-s-tiny",
+    "swin-t-tiny",
+    "bert-base-tiny",
+    "unet-tiny",
+    "convnext-t-tiny",
+    "yolo-tiny",
+)
+BATCHES = 4  # of training data: how well training goes does not matter here
+LIMIT_S = 300.0  # of a fresh process
 Verdict = Literal["holds", "refused", "violated"]
 
 
@@ -141,3 +166,77 @@ def _fingerprint(work: Workload) -> tuple[Any, ...]:
         own,
         output_hash(work, work.model),
     )
+
+
+def subjects() -> tuple[str, ...]:
+    """The names of all subjects."""
+    return (*ZOO, *(architecture.name for architecture in architectures()))
+
+
+def subject(name: str) -> Workload:
+    """A subject by its name: the same weights, inputs and few batches of data in every process."""
+    if name in ZOO:
+        work = load(name)
+        work.train = work.train and work.train[:BATCHES]
+        return work
+    for architecture in architectures():
+        if architecture.name == name:
+            return architecture.workload()
+    raise MeasureError(f"There is no subject '{name}'; there are {', '.join(subjects())}.")
+
+
+def loaded(saved: Sequence[Saved]) -> Iterator[RecipeRow]:
+    """Each saved variant's row, after a fresh process loaded its folder and ran the same inputs;
+    one process per model.
+    """
+    for model, group in groupby(saved, key=lambda variant: variant.row.model):
+        members = list(group)
+        command = [sys.executable, "-m", __name__, model, *(str(item.folder) for item in members)]
+        process = subprocess.run(
+            command,
+            env=environment(OMP_NUM_THREADS="1"),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+        failure = {"error": process.stderr.strip()[-300:] or "the process ended"}
+        for index, member in enumerate(members):
+            result = lines[index] if index < len(lines) else failure
+            yield member.row.model_copy(update=_compared(member, result))
+
+
+def _compared(saved: Saved, result: dict[str, str]) -> dict[str, str]:
+    """Compare with the fresh process's result; the changes of the row."""
+    if "error" in result:
+        return {"verdict": "violated", "note": f"a fresh process cannot load it: {result['error']}"}
+    if result["weights"] != saved.weights:
+        return {"verdict": "violated", "note": "a fresh process loads other weights"}
+    if result["output"] != saved.output:
+        return {"verdict": "violated", "note": "loaded in a fresh process its output differs"}
+    return {}
+
+
+def main(model: str, folders: Sequence[str]) -> None:
+    """Load each folder as a variant of the named model, and print a line of JSON for each."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    work = subject(model)
+    for folder in folders:
+        try:
+            variant = Variant.load(folder, work)
+            line = {
+                "weights": weights_hash(variant.module),
+                "output": output_hash(work, variant.model),
+            }
+        except PaifuserError as problem:
+            line = {"error": str(problem)}
+        except Exception as problem:  # the other folders are still loaded
+            line = {"error": f"{type(problem).__name__}: {first_line(problem)}"}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Annotated, ClassVar
+
+import typer
 
 from ..comparison import compare
 from ..engines import available_engines
 from ..loading.load import load
-from ..machine import machine_label, thread_choices
+from ..machine import thread_choices
 from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ..planner import plan
 from ..recipe import Recipe
-from ..records import Comparison, Record
+from ..records import Comparison, Measurement, Record
 from ..variant import apply
 from ..workload import Workload, running
 from .by_hand import candidates as by_hand_candidates
-from .each import measure_each
+from .runner import BenchRecord, Names, Seconds, measure_each
+from .text import number, ratio, times
 
 MODELS = ("resnet18", "mobilenetv2", "vit-s", "bert-base")
+ENGINES = {"inductor": "Inductor", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
 class HandRatio(Record):
@@ -34,50 +39,55 @@ class HandRatio(Record):
     all_ms: dict[str, float]
 
 
-class ModelsBench(Record):
+class ModelsBench(BenchRecord):
     """The result of `paifuser-lab bench models`."""
 
-    machine: str
+    caption: ClassVar[str] = (
+        "latency in ms on {0.machine} (× = speed-up over the faster eager baseline)"
+    )
     comparisons: tuple[Comparison, ...]
     by_hand: dict[str, HandRatio] = {}
-    failures: dict[str, str] = {}
 
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"latency in ms on {self.machine} (× = speed-up over the faster eager baseline)"
-
-    def table(self) -> list[dict[str, str]]:
+    def table(self, suffix: str = "") -> list[dict[str, str]]:
         """A row for each model, a column for each back end."""
-        rows = [self._row(comparison) for comparison in self.comparisons]
-        keys = list(dict.fromkeys(key for row in rows for key in row))
-        return [{key: row.get(key, "–") for key in keys} for row in rows] or [
+        return [self._row(comparison, suffix) for comparison in self.comparisons] or [
             {"model": "nothing was measured"}
         ]
 
-    def _row(self, comparison: Comparison) -> dict[str, str]:
-        base = comparison[comparison.baseline]
-        row = {"model": comparison.workload, "eager": f"{base.latency_ms:.3g} ({base.threads}t)"}
-        for engine in ("inductor", "onnxruntime", "openvino"):
-            tried = [
-                candidate
-                for candidate in comparison.rows
-                if candidate.latency_ms is not None and candidate.name.startswith(engine)
-            ]
-            if tried:
-                best = min(tried, key=lambda candidate: candidate.latency_ms or 0.0)
-                row[engine] = f"{best.latency_ms:.3g} ({best.threads}t) {best.speedup:.2f} ×"
-        row["best"] = comparison.best.name
-        if hand := self.by_hand.get(comparison.workload):
-            row["plan / best by hand"] = (
-                f"{hand.ratio:.2f} × ({hand.interval[0]:.2f}–{hand.interval[1]:.2f}) "
-                f"{hand.best_by_hand}"
+    def _row(self, comparison: Comparison, suffix: str) -> dict[str, str]:
+        base, name = comparison[comparison.baseline], comparison.workload
+        row = {
+            "model": name + suffix,
+            "eager": f"{number(base.latency_ms or 0)} ({base.threads}t)",
+        }
+        for engine, header in ENGINES.items():
+            tried = [row for row in comparison.rows if row.name.startswith(engine)]
+            best = min((row for row in tried if row.latency_ms), key=_latency, default=None)
+            row[header] = (
+                f"{number(_latency(best))} ({best.threads}t) {times(best.speedup or 0)}"
+                if best
+                else "–"
             )
+        hand = self.by_hand.get(name)
+        row["`lab.plan` chose"] = hand.plan if hand else "–"
+        row["against the best by hand"] = ratio(hand.ratio, hand.interval) if hand else "–"
         return row
 
 
-def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBench:
-    """Measure models one after another; a failure is recorded and the next one is measured."""
+def _latency(row: Measurement) -> float:
+    return row.latency_ms or 0.0
+
+
+def bench(
+    names: Names = None,
+    *,
+    seconds: Seconds = 30.0,
+    by_hand: Annotated[
+        bool,
+        typer.Option("--by-hand", help="Also time each engine called directly, against the plan."),
+    ] = False,
+) -> ModelsBench:
+    """Time each model with each back end: ratio to eager, and to the best."""
     comparisons: list[Comparison] = []
     hands: dict[str, HandRatio] = {}
 
@@ -88,9 +98,7 @@ def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBen
             hands[name] = _against_hand(work, seconds)
 
     failures = measure_each(names or MODELS, measure)
-    return ModelsBench(
-        machine=machine_label(), comparisons=tuple(comparisons), by_hand=hands, failures=failures
-    )
+    return ModelsBench(comparisons=tuple(comparisons), by_hand=hands, failures=failures)
 
 
 def _backends(work: Workload, seconds: float) -> Comparison:

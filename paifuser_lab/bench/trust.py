@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import numpy
+import typer
 
 from ..comparison import compare
 from ..loading.load import load
-from ..machine import machine_label
 from ..progress import progress
 from ..recipe import Recipe
 from ..records import Comparison, Quality, Record
@@ -22,7 +23,7 @@ from ..records.quality import word_for
 from ..records.text import readable_share
 from ..variant import Variant, apply
 from ..workload import Workload
-from .each import measure_each
+from .runner import BenchRecord, Names, measured_rows
 
 MODELS = ("resnet18", "mobilenetv2", "vit-s")
 RECIPES = (["fold"], ["layout"], [{"backend": "onnxruntime"}])
@@ -49,12 +50,10 @@ class TrustRow(Record):
     contradicts_by_interval: bool = False
 
 
-class TrustBench(Record):
+class TrustBench(BenchRecord):
     """The result of `paifuser-lab bench trust`."""
 
-    machine: str
     rows: tuple[TrustRow, ...]
-    failures: dict[str, str] = {}
 
     @property
     def title(self) -> str:
@@ -77,11 +76,15 @@ class TrustBench(Record):
         return [_summary(self.of(count), count, large) for count in counts]
 
 
-def bench(names: tuple[str, ...], *, tries: int = BUSY_TRIES) -> TrustBench:
-    """Compare each model with its variants, several times quietly, then beside busy processes."""
-    rows: list[TrustRow] = []
-    failures = measure_each(names or MODELS, lambda name: rows.extend(_rows(load(name), tries)))
-    return TrustBench(machine=machine_label(), rows=tuple(rows), failures=failures)
+def bench(
+    names: Names = None,
+    *,
+    tries: Annotated[
+        int, typer.Option(min=1, help="Comparisons of each model beside busy processes.")
+    ] = BUSY_TRIES,
+) -> TrustBench:
+    """Compare verdicts of a quiet machine with those beside two busy processes."""
+    return TrustBench(**measured_rows(names or MODELS, lambda name: _rows(load(name), tries)))
 
 
 def _rows(work: Workload, tries: int) -> list[TrustRow]:

@@ -1,6 +1,6 @@
 """The command `paifuser-lab`, also `python -m paifuser_lab.cli`. `program` has the commands
-and their groups, `compare` plan and compare, `commands`, `bench_memory` and `documents` the
-benches, `terminal` prints.
+and their groups, other modules are named after theirs, `bench` makes commands of benches,
+`loading` finds a command's model, `terminal` prints.
 """
 
 from __future__ import annotations

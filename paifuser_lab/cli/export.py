@@ -1,4 +1,4 @@
-"""`paifuser-lab export` and `paifuser-lab exporters`. Built on typer."""
+"""`paifuser-lab export`, also as a deploy folder, and `paifuser-lab exporters`. Built on typer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,32 @@ from typing import Annotated, Any
 
 import typer
 
+import paifuser_lab as lab
+
+from .._files import file_exists, read_text
+from ..converter import target_of
 from ..errors import PaifuserError, first_line
-from .deployment import Deploy, Labels, Licence, Mean, Report, Std, write_deployment
-from .loading import Name, Shapes, Trust, load_model
+from ..records import ExporterRow, Exporters
+from ..variant.folder import is_folder
+from .loading import Name, Shapes, Trust, load_model, numbers, split
 from .terminal import console, escaped, print_table
 
 To = Annotated[str, typer.Option(help="Targets, separated by commas: onnx,openvino …")]
+Deploy = Annotated[
+    Path | None,
+    typer.Option(help="Write a deploy folder here: model, scripts, Dockerfile, manifests, card."),
+]
+Labels = Annotated[
+    Path | None, typer.Option(help="For --deploy: the names of the classes, one a line.")
+]
+Mean = Annotated[
+    str | None, typer.Option(help="For --deploy: of an image's channels, as 0.485,0.456,0.406.")
+]
+Std = Annotated[str | None, typer.Option(help="For --deploy: the channels' standard deviation.")]
+Licence = Annotated[str, typer.Option(help="For --deploy: the licence of the original.")]
+Report = Annotated[
+    Path | None, typer.Option(help="For --deploy: a saved comparison for the card's table.")
+]
 
 
 def export(
@@ -51,29 +71,26 @@ def export(
     are compared with the live model's before it is written. With --deploy, as a folder that runs
     without this package.
     """
-    from ..converter import export as write
-    from ..converter import target_of
-    from ..records import ExporterRow, Exporters
-
-    targets = [target_of(name.strip()) for name in to.split(",") if name.strip()]
+    targets = [target_of(name) for name in split(to)]
     chosen = _options(precision, opset, option, dynamic=dynamic)
     if not targets:
         raise PaifuserError("--to names no target; `paifuser-lab exporters` lists them.")
     subject = load_subject(model, trust=trust, shapes=shapes)
     if deploy is not None:
-        names = [target.name for target in targets]
-        deployment = write_deployment(
-            model,
+        stated = {"mean": numbers("mean", mean), "std": numbers("std", std)}
+        deployment = lab.deploy(
             subject,
             deploy,
-            names,
-            options=chosen | {"seconds": seconds},
-            labels=labels,
-            mean=mean,
-            std=std,
+            [target.name for target in targets],
+            labels=read_text(labels).splitlines() if labels else (),
+            preprocessing={name: values for name, values in stated.items() if values is not None},
             licence=licence,
-            report=report,
+            comparison=_comparison(model, report),
+            seconds=seconds,
+            **chosen,
         )
+        print_table(deployment.title, deployment.table())
+        typer.echo(deployment.sentence)
         if save is not None:
             deployment.save(save)
         raise typer.Exit(1 if deployment.refused else 0)
@@ -85,7 +102,7 @@ def export(
             target.checked_options({name: chosen[name] for name in missing})
         row: dict[str, Any] = {"target": target.name, "title": target.title, "extra": target.extra}
         try:
-            written = write(subject, target.name, out, seconds=seconds, **known)
+            written = lab.export(subject, target.name, out, seconds=seconds, **known)
         except PaifuserError as error:
             console(stderr=True).print(escaped(str(error)), highlight=False, soft_wrap=True)
             rows.append(ExporterRow(**row, refused=first_line(error)))
@@ -108,11 +125,8 @@ def exporters(
     trust: Trust = False,
 ) -> None:
     """Export a model to every target on this machine, and show what converts and what runs."""
-    from ..converter import exporters as tried
-
     subject = load_subject(model, trust=trust) if model else None
-    names = [name.strip() for name in to.split(",") if name.strip()]
-    table = tried(subject, names or None)
+    table = lab.exporters(subject, split(to) or None)
     print_table(table.title, table.table())
     if save is not None:
         table.save(save)
@@ -120,11 +134,8 @@ def exporters(
 
 def load_subject(model: str, *, trust: bool, shapes: str = "") -> Any:
     """A saved folder's variant, with its recipe; else the model of that name."""
-    from ..variant import Variant
-    from ..variant.folder import is_folder
-
     if is_folder(model):
-        return Variant.load(model, trained=False, trust=trust)
+        return lab.Variant.load(model, trained=False, trust=trust)
     return load_model(model, trust=trust, shapes=shapes)
 
 
@@ -142,3 +153,12 @@ def _options(
         except ValueError:
             chosen[name] = text
     return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _comparison(model: str, report: Path | None) -> Any:
+    """The given comparison, or that in a saved variant's folder, if it holds one."""
+    if report is not None:
+        return lab.Comparison.load(report)
+    path = Path(model) / "report.json"
+    found = lab.Record.load(path) if file_exists(path) else None
+    return found if isinstance(found, lab.Comparison) else None

@@ -1,19 +1,22 @@
-"""The model that a command is about, and whether functions that files name are called."""
+"""The model that a command is about, whether functions that files name are called, and options
+with several values.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+import paifuser_lab as lab
+
 from ..errors import PaifuserError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ..recipe import Recipe
+from ..loading.python_names import CodeName, is_python_file, named_in
+from ..loading.trust import check_named_in_file, names_function
+from ..variant.folder import can_be_named, is_folder
 
 Trust = Annotated[
     bool,
@@ -40,9 +43,7 @@ Shapes = Annotated[
 
 def load_model(model: str, *, trust: bool, shapes: str = "", **options: Any) -> Any:
     """Load the named model, with inputs of these shapes."""
-    from ..variant.open import load
-
-    work = load(named(model, trust=trust, shapes=shapes), trust=trust, **options)
+    work = lab.load(named(model, trust=trust, shapes=shapes), trust=trust, **options)
     for note in work.notes:
         typer.echo(f"{work.name}: {note}", err=True)
     return work
@@ -52,9 +53,6 @@ def named(model: str, *, trust: bool, shapes: str = "") -> str:
     """The model's name with the shapes of its inputs; functions that the user names or trusts may
     be in the current folder.
     """
-    from ..loading.python_names import CodeName, is_python_file, named_in
-    from ..loading.trust import names_function
-
     if trust or names_function(model):
         sys.path.insert(0, os.getcwd())
     if not shapes:
@@ -68,11 +66,8 @@ def named(model: str, *, trust: bool, shapes: str = "") -> str:
     return CodeName.of(model).with_shapes(shapes)
 
 
-def model_of(recipe: Recipe, file: Path, *, trust: bool) -> str:
+def model_of(recipe: lab.Recipe, file: Path, *, trust: bool) -> str:
     """The name by which a recipe's own workload is loaded."""
-    from ..loading.trust import check_named_in_file
-    from ..variant.folder import can_be_named, is_folder
-
     name = recipe.workload
     if name is None:
         raise PaifuserError(f"{file.name} names no workload; say which with --model.")
@@ -84,3 +79,18 @@ def model_of(recipe: Recipe, file: Path, *, trust: bool) -> str:
     if not trust:
         check_named_in_file(name, {}, file)
     return name
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The values that commas separate."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    """The numbers that commas separate; None where there are none."""
+    try:
+        return tuple(float(part) for part in split(text or "")) or None
+    except ValueError:
+        raise PaifuserError(
+            f"--{option} {text!r} is no number; give one, or one a channel, separated by commas."
+        ) from None

@@ -7,7 +7,12 @@ from typing import Annotated
 
 import typer
 
+import paifuser_lab as lab
+
+from .._files import write_text
 from ..errors import FileError
+from ..figures.snapshot_page import snapshot_report
+from ..memory import predicted_peak
 from ..records import MemorySnapshot
 from .bench import Json
 from .loading import Shapes, Trust, load_model
@@ -56,30 +61,25 @@ def memory(
     if subject.endswith(SNAPSHOTS):
         _show_snapshot(Path(subject), device, html, json, replay=replay)
         return
-    from ..memory import fits, predicted_peak
-    from ..memory.snapshots import memory_snapshot
-
     if device is not None:
         raise FileError(f"--device is for a snapshot's file; {subject} is a model.")
     work = load_model(subject, trust=trust, shapes=shapes)
     predicted = (
         predicted_peak(work, train, batch=batch)
         if limit is None
-        else fits(work, train, limit, batch=batch)
+        else lab.fits(work, train, limit, batch=batch)
     )
     typer.echo(str(predicted))
     if json is not None:
         predicted.save(json)
     if html is not None:
-        _report(memory_snapshot(work, train, batch=batch), html)
+        _report(lab.memory_snapshot(work, train, batch=batch), html)
 
 
 def _show_snapshot(
     path: Path, device: int | None, html: Path | None, json: Path | None, *, replay: bool
 ) -> None:
-    from ..memory.snapshots import memory_snapshot
-
-    record = memory_snapshot(path, device=device, replay=replay)
+    record = lab.memory_snapshot(path, device=device, replay=replay)
     if json is not None:
         record.save(json)
     if html is None:
@@ -89,9 +89,6 @@ def _show_snapshot(
 
 
 def _report(record: MemorySnapshot, html: Path) -> None:
-    from .._files import write_text
-    from ..figures.page import snapshot_report
-
     typer.echo(str(record))
     write_text(html, snapshot_report(record))
     typer.echo(f"report in {html}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -10,11 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from .._files import asset, notebook_file
+import paifuser_lab as lab
+
+from .._files import asset, notebook_file, write_text
 from ..errors import PaifuserError
+from ..figures.page import html_report
+from ..pipeline.grid import values_of
+from ..pipeline.notebook import run_notebook
+from ..pipeline.sweep import sweep
+from ..profiler import explain, read_trace, trace
+from ..records import counted
 from ..stopping import terminated_like_ctrl_c
-from .bench import bench
-from .compare import compare, plan
+from .bench import bench, tune_kernels
 from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
 from .loading import Name, Shapes, Trust, load_model, model_of
@@ -22,7 +30,6 @@ from .memory import memory
 from .serve import serve, stream
 from .terminal import console, escaped, print_table
 from .train import train
-from .tune_kernels import tune_kernels
 
 app = typer.Typer(
     help="See where a PyTorch model spends its time, change it, measure the effect, replay it.",
@@ -95,9 +102,7 @@ def open_(
 
 def models() -> None:
     """List the models that need no download."""
-    from ..loading.load import models as names
-
-    for name in names():
+    for name in lab.models():
         typer.echo(name)
 
 
@@ -105,9 +110,7 @@ def hardware_(
     refresh: Annotated[bool, typer.Option("--refresh", help="Measure again.")] = False,
 ) -> None:
     """Show what this machine can do."""
-    from ..machine import hardware
-
-    typer.echo(str(hardware(refresh=refresh)))
+    typer.echo(str(lab.hardware(refresh=refresh)))
 
 
 def profile(
@@ -127,20 +130,18 @@ def profile(
     save: Annotated[
         Path | None, typer.Option(help="Write every figure to this file, as JSON.")
     ] = None,
-    trace: Annotated[
+    trace_to: Annotated[
         Path | None,
-        typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard."),
+        typer.Option("--trace", help="Write a trace for Perfetto or, to a folder, TensorBoard."),
     ] = None,
     shapes: Shapes = "",
     trust: Trust = False,
 ) -> None:
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
-    from .. import profiler
-
     work = load_model(model, trust=trust, shapes=shapes, batch=batch)
-    result = profiler.profile(work, backward=backward, seconds=seconds)
+    result = lab.profile(work, backward=backward, seconds=seconds)
     layers = [layer] if layer else ["", *(row.layer for row in result.costliest(3) if row.layer)]
-    explained = [profiler.explain(result, name) for name in layers]
+    explained = [explain(result, name) for name in layers]
     print_table(result.title, result.table(depth))
     typer.echo(result.accuracy + "\n")
     typer.echo("\n\n".join(map(str, explained)))
@@ -148,10 +149,71 @@ def profile(
         result.save(save)
     if html is not None:
         _write_page(html, result, explained)
-    if trace is not None:
-        profiler.trace(work, trace)
+    if trace_to is not None:
+        trace(work, trace_to)
     if result.failure:
         raise PaifuserError(result.failure)
+
+
+def plan(
+    model: Name,
+    save: Annotated[Path | None, typer.Option(help="Write the recipe to this file.")] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="Time for measuring, beside that for building; 0 decides from the hardware's "
+            "figures alone."
+        ),
+    ] = 40.0,
+    max_error: Annotated[
+        float,
+        typer.Option(
+            help="The relative output error that is acceptable; with 0.02 also int8 is tried."
+        ),
+    ] = 1e-3,
+    shapes: Shapes = "",
+    trust: Trust = False,
+) -> None:
+    """Choose a recipe for this hardware and say why."""
+    work, began = load_model(model, trust=trust, shapes=shapes), time.perf_counter()
+    recipe = lab.plan(work, seconds=seconds, max_error=max_error)
+    took = time.perf_counter() - began
+    if recipe.evidence is not None:
+        print_table(recipe.evidence.title, recipe.evidence.table())
+        built = counted(sum(bool(row.steps) for row in recipe.evidence.rows), "recipe")
+        typer.echo(
+            f"{took:.0f} s in all: at most {seconds:g} s of measuring; the rest built {built}."
+        )
+    typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
+    if save is not None:
+        recipe.save(save)
+
+
+def compare(
+    model: Name,
+    recipes: Annotated[list[Path], typer.Argument(help="Recipe files.")],
+    rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
+    seconds: Annotated[float, typer.Option(help="Time for all of them.")] = 30.0,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Threads of a call; what suits the unchanged model if left out.", min=1),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
+    ] = None,
+    shapes: Shapes = "",
+    trust: Trust = False,
+) -> None:
+    """Time recipes in turn with the unchanged model, and say what each changes."""
+    loaded = [lab.Recipe.load(path) for path in recipes]
+    work = load_model(model, trust=trust, shapes=shapes)
+    compared = lab.compare(work, *loaded, rounds=rounds, seconds=seconds, threads=threads)
+    print_table(compared.captions, compared.table())
+    for row in compared.rows:
+        if row.steps:
+            typer.echo(f"{row.name}: {row.failure or compared.verdict(row).sentence}")
+    if save is not None:
+        compared.save(save)
 
 
 def trace_(
@@ -160,8 +222,6 @@ def trace_(
     ],
 ) -> None:
     """Sum up a trace of torch's profiler: operators, kernels, layers, idle time, data loading."""
-    from ..profiler import read_trace
-
     typer.echo(str(read_trace(path)))
 
 
@@ -183,9 +243,7 @@ def run(
     """Apply a recipe by running the compression notebook; notebook, report.json and weights land in
     the folder together.
     """
-    from ..recipe import Recipe
-
-    loaded = Recipe.load(recipe)
+    loaded = lab.Recipe.load(recipe)
     name = model or model_of(loaded, recipe, trust=trust)
     parameters = {
         "model": name,
@@ -231,8 +289,6 @@ def sweep_(
     """Run a notebook with every combination of values, each in a process of its own; what is
     complete is not run again.
     """
-    from ..pipeline.sweep import sweep, values_of
-
     path = notebook_file(notebook)
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
     swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_run)
@@ -250,20 +306,14 @@ def _print_run(run: Any) -> None:
 
 
 def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
-    from .._files import write_text
-    from ..figures.page import html_report
-
     write_text(path, html_report(profile, explanations))
     typer.echo(f"report in {path}")
 
 
 def _run_notebook(name: str, out: Path, parameters: dict[str, Any], *, replace: bool) -> None:
     """Run one of our notebooks with a line a stage, then print its comparison."""
-    from ..pipeline.notebook import run_notebook
-    from ..records import Comparison
-
     run_notebook(asset(name), out, parameters, replace=replace, on_stage=typer.echo)
-    comparison = Comparison.load(out / "report.json")
+    comparison = lab.Comparison.load(out / "report.json")
     print_table(comparison.captions, comparison.table())
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
 

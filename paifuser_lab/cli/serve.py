@@ -5,17 +5,19 @@ Built on typer.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ..errors import StreamError
 from ..progress import progress
-from .loading import Name, Shapes, Trust, named
+from ..streaming.answers import Boxes
+from ..streaming.model_stream import model_stream
+from ..streaming.serving import Limits, Predictor, Server, serve_on_ray
+from ..streaming.serving import serve as run
+from ..streaming.serving.run import is_loopback
+from ..streaming.sink import Watched
+from .loading import Name, Shapes, Trust, named, numbers, split
 from .terminal import console, print_table
-
-if TYPE_CHECKING:
-    from ..streaming.serving import Limits
 
 SHOWN = 3  # of the frames set aside
 
@@ -76,14 +78,11 @@ def serve(
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
     or Ctrl-C.
     """
-    from ..parallel.group import is_loopback
-    from ..streaming.serving import Limits
-
     limits = Limits(max_batch, max_delay_ms, max_bytes, timeout_s, max_waiting)
     options: dict[str, Any] = {
-        "names": _split(labels),
-        "mean": _numbers("mean", mean),
-        "std": _numbers("std", std),
+        "names": split(labels),
+        "mean": numbers("mean", mean),
+        "std": numbers("std", std),
         "how": how,
         "trust": trust,
     }
@@ -94,20 +93,24 @@ def serve(
             style="yellow",
             soft_wrap=True,
         )
+    name = named(model, trust=trust, shapes=shapes)
     if ray is None:
-        _serve_here(named(model, trust=trust, shapes=shapes), host, port, limits, options)
-    else:
-        _serve_on_ray(
-            named(model, trust=trust, shapes=shapes), host, port, limits, options, ray, replicas
-        )
+        _serve_here(Server(Predictor(name, **options), limits), host, port)
+    serve_on_ray(
+        name,
+        host,
+        port,
+        address=None if ray == "local" else ray,
+        replicas=replicas,
+        limits=limits,
+        on_start=lambda where: typer.echo(f"{name} on {where}"),
+        on_wait=lambda message: typer.echo(message, err=True),
+        **options,
+    )
+    typer.echo("stopped")
 
 
-def _serve_here(model: str, host: str, port: int, limits: Limits, options: dict[str, Any]) -> None:
-    from ..streaming.serving import Predictor, Server
-    from ..streaming.serving import serve as run
-
-    server = Server(Predictor(model, **options), limits)
-
+def _serve_here(server: Server, host: str, port: int) -> NoReturn:
     def announce(started: Server) -> None:
         name, number = started.address or (host, port)
         name = f"[{name}]" if ":" in name else name
@@ -120,31 +123,6 @@ def _serve_here(model: str, host: str, port: int, limits: Limits, options: dict[
         + ("" if is_clean else ", and some were not answered in time")
     )
     raise typer.Exit(0 if is_clean else 1)
-
-
-def _serve_on_ray(
-    model: str,
-    host: str,
-    port: int,
-    limits: Limits,
-    options: dict[str, Any],
-    ray: str,
-    replicas: int,
-) -> None:
-    from ..streaming.serving import serve_on_ray
-
-    serve_on_ray(
-        model,
-        host,
-        port,
-        address=None if ray == "local" else ray,
-        replicas=replicas,
-        limits=limits,
-        on_start=lambda where: typer.echo(f"{model} on {where}"),
-        on_wait=lambda message: typer.echo(message, err=True),
-        **options,
-    )
-    typer.echo("stopped")
 
 
 def stream(
@@ -183,10 +161,6 @@ def stream(
     trust: Trust = False,
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
-    from ..streaming.model_stream import model_stream
-    from ..streaming.sink import Watched
-    from ..streaming.stages.answer import Boxes
-
     built = model_stream(
         source,
         named(model, trust=trust, shapes=shapes),
@@ -195,10 +169,10 @@ def stream(
         address=None if ray in (None, "local") else ray,
         workers=workers,
         batch=batch,
-        names=_split(labels),
+        names=split(labels),
         least_score=least_score,
-        mean=_numbers("mean", mean),
-        std=_numbers("std", std),
+        mean=numbers("mean", mean),
+        std=numbers("std", std),
         how=how,
         trust=trust,
     )
@@ -226,18 +200,3 @@ def stream(
         report.save(save)
     if report.frames and report.set_aside == report.frames:
         raise typer.Exit(1)
-
-
-def _numbers(option: str, text: str) -> tuple[float, ...] | None:
-    if not text:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise StreamError(
-            f"--{option} {text!r} is no number; give one, or one a channel, separated by commas."
-        ) from error
-
-
-def _split(labels: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in labels.split(",") if name.strip())

@@ -13,7 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+import paifuser_lab as lab
+
 from ..errors import PaifuserError
+from ..model.weights import save_weights
+from ..parallel.torchrun import torchrun_command
+from ..planner.training import plan_checkpoints, plan_training_formats
+from ..zoo import names, trained_names
 from .bench import Json
 from .loading import Trust, load_model
 from .terminal import print_table
@@ -81,20 +87,16 @@ def train(
         return
     if arguments:
         raise PaifuserError(f"{' '.join(arguments)}: a model has no arguments; a script has.")
-    from ..model.weights import save_weights
-    from ..parallel.train import train as train_workload
-    from ..training.find_rate import find_rate
-
     work = load_model(model, trust=trust, **_untrained(model, seed, trained=trained))
     options: dict[str, Any] = {"epochs": epochs, "optimizer": optimizer, "seed": seed}
     options |= _precision(work, precision or "fp32") | _checkpointed(work, memory_limit)
     if react is not None:
         options["react"] = react
     if learning_rate is None:
-        curve = find_rate(work, optimizer=optimizer)
+        curve = lab.find_rate(work, optimizer=optimizer)
         typer.echo(f"learning rate {curve.suggested:.2g}: {curve.reason}")
         learning_rate = curve.suggested
-    record = train_workload(
+    record = lab.train(
         work,
         learning_rate=learning_rate,
         checkpoint=None if out is None else out / "checkpoint.safetensors",
@@ -124,8 +126,6 @@ def _check_options(context: typer.Context, what: str, known: tuple[str, ...]) ->
 
 def _run_script(path: Path, arguments: list[str], precision: str, json: Path | None) -> None:
     """Run a script as Python would, its training loop accelerated, and print what that did."""
-    from ..accelerate import disable, enable, status
-
     if not path.is_file():
         raise PaifuserError(f"There is no file {path}.")
     if precision not in ("fp32", "bf16", "fp16"):
@@ -134,15 +134,15 @@ def _run_script(path: Path, arguments: list[str], precision: str, json: Path | N
         )
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [str(path), *arguments], [str(path.parent), *sys.path]
-    acceleration = enable(precision=None if precision == "fp32" else precision)
+    acceleration = lab.enable(precision=None if precision == "fp32" else precision)
     acceleration.yields = True  # to the script's own lab.enable()
     try:
         runpy.run_path(str(path), run_name="__main__")
     finally:
         sys.argv, sys.path[:] = before
-        record = status()
+        record = lab.status()
         if record.is_enabled:
-            disable()
+            lab.disable()
         print_table(record.captions, record.table())
         if json is not None:
             record.save(json)
@@ -150,8 +150,6 @@ def _run_script(path: Path, arguments: list[str], precision: str, json: Path | N
 
 def _run_in_processes(path: Path, arguments: list[str], processes: int, restarts: int) -> None:
     """Become torchrun, which runs the script in so many processes."""
-    from ..parallel.torchrun import torchrun_command
-
     folder = tempfile.mkdtemp(prefix="paifuser-")
     command, environment = torchrun_command(
         path, arguments, processes=processes, restarts=restarts, folder=folder
@@ -161,8 +159,6 @@ def _run_in_processes(path: Path, arguments: list[str], processes: int, restarts
 
 def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:
     """The options to load a model of ours with, which comes trained unless it is told not to."""
-    from ..zoo import names, trained_names
-
     options: dict[str, Any] = {"seed": seed} if model in names() else {}
     return options | ({"trained": trained} if model in trained_names() else {})
 
@@ -170,8 +166,6 @@ def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:
 def _precision(work: Any, precision: str) -> dict[str, Any]:
     if precision != "auto":
         return {"precision": precision}
-    from ..planner.training import plan_training_formats
-
     plan = plan_training_formats(work)
     typer.echo(str(plan))
     return {"precision": plan.default, "formats": plan.formats}
@@ -180,8 +174,6 @@ def _precision(work: Any, precision: str) -> dict[str, Any]:
 def _checkpointed(work: Any, limit: str | None) -> dict[str, Any]:
     if limit is None:
         return {}
-    from ..planner.training import plan_checkpoints
-
     plan = plan_checkpoints(work, limit)
     typer.echo(str(plan))
     if not plan.is_within:

@@ -1,3 +1,3 @@
-"""Run notebooks without a browser: `notebook` runs one, `sweep` one per combination of
-parameters.
+"""Run notebooks without a browser: `notebook` runs one, `sweep` one per combination of parameters,
+which `grid` makes.
 """

@@ -33,7 +33,7 @@ def test_the_models_bench_compares_the_plan_with_the_engines_by_hand(without_com
     assert {"plan", "by hand: onnxruntime · 1", "by hand: openvino · 1"} <= set(hand.all_ms)
     (row,) = measured.table()
     assert row["model"] == "resnet18-tiny"
-    assert "by hand" in row["plan / best by hand"]
+    assert row["`lab.plan` chose"] == hand.plan and row["against the best by hand"]
     assert ModelsBench.load(measured.save(tmp_path / "bench.json")) == measured
 
 
@@ -43,6 +43,5 @@ def test_the_profile_bench_counts_as_torch_does_and_continues_after_a_failure(tm
     (row,) = measured.rows
     assert row.flops == row.torch_flops and row.layers == 81 and row.rows_to_latency > 0
     assert row.all_flops - row.torch_flops == sum(row.beyond_torch.values()) > 0
-    assert measured.table()[0]["the same operators"] == "equal"
     assert "1,000 tiny layers" in measured.summary
     assert ProfileBench.load(measured.save(tmp_path / "bench.json")) == measured

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from benchmarks import checkpoints
-from benchmarks.pages.folder import Records
-from benchmarks.pages.training import BLOCKS
+from benchmarks.pages import block
+from benchmarks.pages.sources import Records
 from benchmarks.train_models import Trained
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner.training import checkpoints as planning
@@ -63,9 +63,9 @@ def test_the_page_shows_shares_of_peak_and_time(measured, tmp_path):
         }
     )
     measured.model_copy(update={"plans": (known,)}).save(tmp_path / "checkpoints.json")
-    page = BLOCKS["checkpoints"](Records(tmp_path))
+    page = block("checkpoints", Records(tmp_path))
     assert "| stack |" in page and "| −45 % |" in page and "1.25 × (1.20–1.30)" in page
-    assert BLOCKS["checkpoints"](Records(tmp_path / "none")) == ""
+    assert block("checkpoints", Records(tmp_path / "none")).startswith("Not measured yet")
 
 
 def test_an_unknown_model_is_refused():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paifuser_lab.bench.each import INTERRUPTED, measure_each
+from paifuser_lab.bench.runner import INTERRUPTED, measure_each
 from paifuser_lab.errors import MeasureError, StoppedError
 
 

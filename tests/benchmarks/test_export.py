@@ -8,10 +8,11 @@ import pytest
 
 from benchmarks import export as benches
 from benchmarks.export import NONE, ExportBench, bench
-from benchmarks.pages.blocks import BLOCKS
-from benchmarks.pages.folder import Records
+from benchmarks.pages import block
+from benchmarks.pages.sources import Records
 from paifuser_lab.errors import ExportError
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport
+from tests.support.tricky_exports import TRICKY
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,30 +47,32 @@ def few_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_selection_is_measured_and_shown(few_targets, tmp_path, monkeypatch):
+    monkeypatch.setattr(benches, "TRICKY", {"buffer": TRICKY["buffer"]})
+
     def export(subject: object, target: str, path: Path, **options: str) -> ExportReport:
         if options["precision"] == "int4":
             raise ExportError("ONNX is not written in int4; choose fp32.")
         return report(target, path=str(path))
 
     monkeypatch.setattr(benches, "export", export)
-    found = bench(["resnet18-tiny"], precisions=["fp32", "int4"], tricky=["buffer"], seconds=0)
+    found = bench(["resnet18-tiny"], precisions=["fp32", "int4"], seconds=0)
     done, refused = found.rows
     assert done.report is not None and done.report.path == "model.onnx"
     assert refused.refused.startswith("ONNX is not written in int4") and not found.failures
     assert {row.outcome for row in found.tricky} == {"refused"}
     assert "2 exports of models that are hard to export: 0 right, 2 refused" in found.summary
-    assert len(found.table()) == 4, "one model, three targets"
+    assert len(found.table()) == 2 and len(found.table_of_targets()) == 4
     found.save(tmp_path / "export.json")
     assert ExportBench.load(tmp_path / "export.json") == found
-    page = BLOCKS["export"](Records(tmp_path))
+    page = block("export", Records(tmp_path))
     assert "| resnet18-tiny | onnx | fp32 |" in page and "| int4 | – | refused |" in page
 
 
 def test_the_table_of_targets_says_what_ran_on_what_and_what_the_others_need(few_targets, tmp_path):
-    assert BLOCKS["targets"](Records(tmp_path)) == ""
-    found = bench(["resnet18-tiny"], precisions=[], tricky=(), seconds=0)
+    assert block("targets", Records(tmp_path)).startswith("Not measured yet")
+    found = bench(["resnet18-tiny"], precisions=[], tricky=False, seconds=0)
     found.save(tmp_path / "export.json")
-    rows = BLOCKS["targets"](Records(tmp_path)).splitlines()[-4:]
+    rows = block("targets", Records(tmp_path)).splitlines()[-4:]
     assert rows == [
         "| ONNX | yes | yes | 1.5e-6 | 1.5 | 4 → 2 | – |",
         "| FPGA | small net | yes | 1.5e-6 | 1.5 | 4 → 2 | too many weights \\| for a chip. |",
@@ -79,6 +82,6 @@ def test_the_table_of_targets_says_what_ran_on_what_and_what_the_others_need(few
 
 
 def test_without_a_model_the_targets_are_tried_with_the_small_one(few_targets):
-    found = bench([NONE], tricky=(), seconds=0)
+    found = bench([NONE], tricky=False, seconds=0)
     assert found.rows == () and found.targets is not None and found.targets.model == "small"
-    assert bench([NONE], tricky=(), every=False, seconds=0).targets is None
+    assert bench([NONE], tricky=False, every=False, seconds=0).targets is None

@@ -9,16 +9,17 @@ from paifuser_lab.records import Record
 
 def test_each_model_is_timed_with_each_recipe_and_failures_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(fuse, "available_engines", lambda: ("eager",))
-    measured = fuse.bench(
-        ("swin-t-tiny", "no-such-model", "bert-base-tiny"), batch=1, device=None, seconds=1.0
-    )
+    measured = fuse.bench(("swin-t-tiny", "no-such-model", "bert-base-tiny"), batch=1, seconds=1.0)
     names = [comparison.workload for comparison in measured.comparisons]
     assert names == ["swin-t-tiny", "bert-base-tiny"]
     assert "no-such-model" in measured.summary
-    swin = [row["recipe"] for row in measured.table() if row["model"] == "swin-t-tiny"]
+    swin = [row.name for row in measured.comparisons[0].rows]
     folded = "fold batch-norm → channels last"
     attending = "attention in windows"
     assert swin[-5:] == ["fuse", folded, f"{folded} → fuse", attending, f"{attending} → fuse"]
-    assert all(float(row["error"]) < 1e-4 for row in measured.table() if "error" in row)
+    assert 0 < measured.errors[0] < 1e-4 and measured.errors[1] == 0
+    first, second = measured.table()
+    assert "`fuse`: " in first["with `fuse`"] and " × " in second["with `fuse`"]
+    assert second["the same steps without `fuse`"] == first["Inductor, frozen"] == "–"
     assert Record.load(measured.save(tmp_path / "fuse.json")) == measured
     assert FuseBench(machine="none").table() == [{"model": "nothing was measured"}]

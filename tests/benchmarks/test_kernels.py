@@ -61,7 +61,7 @@ def test_times_are_relative_to_the_ceilings_and_to_the_best_peer(tmp_path):
         "best peer": "compiled 30.0",
         "times as fast": "1.50 ×",
     }
-    assert record.is_sound
+    assert record.is_good
     assert "1 of 1 probes held" in record.summary and "4.00 TB/s, 800 TFLOP/s" in record.summary
     assert KernelBench.load(record.save(tmp_path / "bench.json")) == record
 
@@ -77,7 +77,7 @@ def test_a_wrong_output_is_reported(error, tmp_path):
     record = bench_of(errors={OURS: error})
     assert "WRONG" in record.table()[0]["error / allowed"]
     assert str(KernelBench.load(record.save(tmp_path / "bench.json"))) == str(record)
-    assert not record.is_sound
+    assert not record.is_good
 
 
 def test_failures_are_reported_and_missing_figures_are_a_dash():
@@ -85,10 +85,10 @@ def test_failures_are_reported_and_missing_figures_are_a_dash():
     assert [
         record.table()[0][key] for key in ("error / allowed", "µs", "best peer", "times as fast")
     ] == ["–"] * 4
-    assert not record.is_sound
+    assert not record.is_good
     assert "depthwise, 3×3: ours: no driver" in record.summary
     broken = bench_of().model_copy(update={"probes": (KernelProbe(name="lanes", failure="other"),)})
-    assert not broken.is_sound and "probe lanes: other" in broken.summary
+    assert not broken.is_good and "probe lanes: other" in broken.summary
 
 
 def test_enough_sets_of_inputs_take_turns_to_exceed_the_cache():
@@ -160,7 +160,7 @@ def test_on_a_cpu_the_same_cases_run_in_the_emulator(tmp_path):
     record = KernelBench.load(tmp_path / "b.json")
     assert [case.name for case in record.cases] == ["Swin-T stage 3, shifted", "MobileNetV2 3×3"]
     assert all(0 < case.errors[OURS] <= 1 and not case.us for case in record.cases)
-    assert len(record.probes) == 6 and record.is_sound
+    assert len(record.probes) == 6 and record.is_good
     assert "Nothing was timed" in record.summary
 
 
@@ -238,7 +238,7 @@ def test_a_run_on_a_gpu_fills_the_record(fake_gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(running, "TOKENS", 128)
     with run_by(preflight.emulated(), "cpu"):
         record = running._on_gpu(chosen, float("inf"), CPU)
-    assert record.is_sound and record.ran_on == "a GPU" and record.remarks == ("a word",)
+    assert record.is_good and record.ran_on == "a GPU" and record.remarks == ("a word",)
     assert [set(case.us) for case in record.cases] == [{OURS, "same"}] * 2
     assert {row["times as fast"] for row in record.table()} == {"1.00 ×"}
     assert KernelBench.load(record.save(tmp_path / "bench.json")) == record

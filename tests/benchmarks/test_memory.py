@@ -59,10 +59,8 @@ def test_the_table_and_the_summary_say_what_helped_and_what_was_busy():
         "batch": "8, inference",
         "ms": "340 → 200",
         "×": "1.70 (1.60–1.80)",
-        "page faults": "45,000 → 0",
-        "resident": "100 MB → –",
-        "tensors": "90 MB",
-        "machine": "busy",
+        "page faults a call": "45,000 → 0",
+        "resident in a call, MB": "100 → –",
     }
     assert measured.summary == ("1 of 2 are faster with a pool; 2 were measured on a busy machine.")
     assert "here, one thread" in measured.title
@@ -70,7 +68,7 @@ def test_the_table_and_the_summary_say_what_helped_and_what_was_busy():
 
 def test_the_page_shows_the_record(tmp_path):
     text = "<!-- measured:memory -->\n<!-- /measured -->"
-    assert "bench memory` measures it" in blocks_of(render(text, tmp_path))["memory"]
+    assert "benchmarks memory` measures it" in blocks_of(render(text, tmp_path))["memory"]
     MemoryBench(machine="here", threads=1, rows=(ROW,)).save(tmp_path / "memory.json")
     shown = " ".join(blocks_of(render(text, tmp_path))["memory"].split())
     assert "1 of 1 are faster with it. 1 of them were measured on a busy machine." in shown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import resident
+from benchmarks import memory_peak
 from benchmarks.memory_peak import MemoryPeakBench, PeakRow, bench
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import PeakBytes, StepOptions
@@ -23,7 +23,7 @@ def test_models_are_predicted_and_measured_and_a_failure_is_recorded(tmp_path):
     assert row.ratio == row.held.total_bytes / row.measured_bytes
     assert row.ratio == pytest.approx(1.0, abs=0.1)
     (shown,) = measured.table()
-    assert shown["model"] == "vit-s-tiny" and shown["resident"] == "–"
+    assert shown["model"] == "vit-s-tiny" and shown["the process took, MB"] == "–"
     assert "1 of 1 within 10%" in measured.summary and "a process" not in measured.summary
     assert "no-such-model" in measured.summary
     assert MemoryPeakBench.load(measured.save(tmp_path / "bench.json")) == measured
@@ -39,7 +39,7 @@ def test_a_prediction_that_is_off_is_counted_as_off():
         resident_bytes=150,
     )
     measured = MemoryPeakBench(machine="a machine", threads=1, rows=(row,))
-    assert row.outside_bytes == 50 and measured.table()[0]["of"] == "training, batch 8"
+    assert measured.table()[0]["batch"] == "8, training"
     assert measured.summary.splitlines() == [
         "0 of 1 within 10% of what torch's allocator gave out; ratios from 1.200 to 1.200, median "
         "1.200",
@@ -55,15 +55,15 @@ def test_a_prediction_that_is_off_is_counted_as_off():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")
 def test_a_process_of_its_own_takes_at_least_weights_and_inputs():
-    count = resident.resident_bytes("unet-tiny", StepOptions(), 64, 1)
+    count = memory_peak.resident_bytes("unet-tiny", StepOptions(), 64, 1)
     inputs = 64 * 3 * 64 * 64 * 4
     assert inputs < count < 100 * inputs
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident bytes is read from /proc")
 def test_a_process_that_fails_says_why():
-    with pytest.raises(MeasureError, match=r"no-such-model fails in a process of its own: .*named"):
-        resident.resident_bytes("no-such-model", StepOptions(), 1, 1)
+    with pytest.raises(MeasureError, match=r"no-such-model failed in a process .*named"):
+        memory_peak.resident_bytes("no-such-model", StepOptions(), 1, 1)
 
 
 def test_what_a_process_may_take_is_the_least_that_holds_for_every_measured_model():

@@ -35,7 +35,7 @@ def test_the_generated_file_is_a_snapshot_of_torch_s_kind(tmp_path):
 
 def test_it_is_read_in_a_process_of_its_own_and_deleted(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    measured = bench(0.002)
+    measured = bench(gigabytes=0.002)
     assert measured.file_bytes >= 2_000_000 and measured.events > 1000
     assert measured.seconds > 0 and not list(tmp_path.iterdir())
     if measured.peak_bytes is not None:
@@ -49,8 +49,8 @@ def test_a_file_that_cannot_be_read_is_an_error(monkeypatch):
         return path.write_bytes(b"no pickle")
 
     monkeypatch.setattr(memory_snapshot, "write_snapshot", write_nothing)
-    with pytest.raises(MeasureError, match=r"The snapshot was not read: .*generated\.pickle"):
-        bench(0.001)
+    with pytest.raises(MeasureError, match=r"Reading the snapshot failed in .*generated\.pickle"):
+        bench(gigabytes=0.001)
 
 
 def test_the_page_shows_time_and_memory(tmp_path):

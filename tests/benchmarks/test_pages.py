@@ -12,26 +12,24 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.__main__ import benches as command
 from benchmarks.builds import BuildBench, BuildTime
 from benchmarks.checkpoints import CheckpointsBench
-from benchmarks.commands.documents import bench as command
 from benchmarks.compress import STAGES, CompressBench, CompressedSeed
-from benchmarks.experiments import Experiment
-from benchmarks.flops import FlopsBench, FlopsRow
+from benchmarks.experiment import Experiment
 from benchmarks.fuse import FuseBench
 from benchmarks.hessian_peer import HessianBench, TracedModel
 from benchmarks.memory_peak import MemoryPeakBench, PeakRow
-from benchmarks.pages import blocks_of, differing, pages_of, render, rewrite
-from benchmarks.pages.blocks import BLOCKS, COMMANDS, records_of
-from benchmarks.pages.changed import ROOMS
-from benchmarks.pages.text import number
+from benchmarks.pages import TEMPLATES, blocks_of, differing, pages_of, render, rewrite
+from benchmarks.pages.sources import COMMANDS, ROOMS, records_of
 from benchmarks.precision import PrecisionBench, PrecisionModel, PrecisionRow
-from benchmarks.prune import PruneBench
-from benchmarks.prune_rows import PruneRow
+from benchmarks.profile import FlopsBench, FlopsRow
+from benchmarks.prune import PruneBench, PruneRow
 from benchmarks.sensitivity import SensitivityBench
 from benchmarks.train import TrainBench, TrainLoss, TrainRow
 from paifuser_lab.bench.header import Header, git, header
 from paifuser_lab.bench.models import HandRatio, ModelsBench
+from paifuser_lab.bench.text import number
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
     AttentionCost,
@@ -94,7 +92,7 @@ def test_every_page_shows_the_figures_of_the_records(page):
 
 def test_every_block_appears_in_one_page():
     names = [name for text in PAGES.values() for name in blocks_of(text)]
-    assert sorted(names) == sorted(BLOCKS)
+    assert sorted(names) == sorted(TEMPLATES)
 
 
 def test_every_record_is_shown_by_a_page():
@@ -134,7 +132,10 @@ def test_a_block_without_a_record_names_its_command(tmp_path):
     missing = bare.pop("missing")
     assert all(f"`{command}`" in missing for command in COMMANDS.values())
     for name, text in bare.items():
-        assert re.fullmatch(r"Not measured yet: `paifuser-lab (.*)` measures it\.\n", text), name
+        assert re.fullmatch(
+            r"Not measured yet: `(paifuser-lab bench|python -m benchmarks) .*` measures it\.\n",
+            text,
+        ), name
 
 
 def headed(
@@ -304,7 +305,7 @@ def commit(root: Path, *rooms: str) -> str:
 def test_every_record_names_rooms_that_it_measures():
     assert ROOMS.keys() == {
         *COMMANDS,
-        *(name for block in BLOCKS for name in records_of(block)),
+        *(name for block in TEMPLATES for name in records_of(block)),
     } - {"missing"}
     missing = {room for rooms in ROOMS.values() for room in rooms} - {
         path.relative_to(ROOT / "paifuser_lab").as_posix()

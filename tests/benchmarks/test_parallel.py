@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import parallel, parallel_equal, parallel_kills
-from benchmarks.pages.folder import Records
-from benchmarks.pages.parallel import BLOCKS
-from benchmarks.parallel import WAYS, bench
+from benchmarks.pages import block
+from benchmarks.pages.sources import Records
+from benchmarks.parallel import WAYS, LinkStep, ParallelBench, bench
+from benchmarks.parallel_equal import EqualBench, EqualRow
 from benchmarks.parallel_kills import Kill, KillBench
-from benchmarks.parallel_rows import EqualBench, EqualRow, LinkStep, ParallelBench
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
 
@@ -20,7 +20,7 @@ TINY = {"width": 16, "depth": 2, "batch": 8, "batches": 2}
 def parts():
     """The record after each part, the whole one last."""
     records: list[ParallelBench] = []
-    bench(seeds=1, rounds=1, steps=24, links=(), size=TINY, on_part=records.append)
+    bench(seeds=1, rounds=1, steps=24, links=(), size=TINY, keep=records.append)
     return records
 
 
@@ -83,12 +83,13 @@ def test_the_record_is_kept_and_the_pages_show_it(measured, tmp_path):
     )
     known = measured.model_copy(update={"links": links})
     assert Record.load(known.save(tmp_path / "parallel.json")) == known
-    pages = {name: block(Records(tmp_path)) for name, block in BLOCKS.items()}
+    pages = {name: block(name, Records(tmp_path)) for name in ("parallel", "links", "pipelines")}
     assert all(f"| {way} |" in pages["parallel"] for way in WAYS)
     assert "| DDP | 1 Gbit/s | 4.5 (4.75) | 8.25 |" in pages["links"]
     assert pages["pipelines"].count("\n") == 5
     assert "simulated 4.5 ms, measured 4.75 ms" in known.summary
-    assert [block(Records(tmp_path / "none")) for block in BLOCKS.values()] == [""] * 5
+    nothing = [block(name, Records(tmp_path / "none")) for name in pages]
+    assert all(text.startswith("Not measured yet") for text in nothing)
 
 
 def stopped_run(parts):
@@ -131,7 +132,7 @@ def test_rows_before_a_stop_are_kept_once_and_the_record_is_saved_after_each(mon
     ]  # fmt: skip
     saved: list[EqualBench] = []
     monkeypatch.setattr(parallel_equal, "run", stopped_run(rows))
-    kept = parallel_equal.bench(on_row=saved.append)
+    kept = parallel_equal.bench(keep=saved.append)
     assert list(kept.rows) == rows
     assert [len(record.rows) for record in saved] == [1, 2]
 
@@ -151,10 +152,10 @@ def test_what_is_not_equal_to_one_process_is_marked(tmp_path):
         row.model_copy(update={"model": "vit", "spread": 1e-9}),
     )
     bench = EqualBench(machine="a machine", rows=(row, *others))
-    assert not bench.is_equal and EqualBench(machine="a machine", rows=(row,)).is_equal
-    assert not EqualBench(machine="a machine").is_equal
+    assert not bench.is_good and EqualBench(machine="a machine", rows=(row,)).is_good
+    assert not EqualBench(machine="a machine").is_good
     bench.save(tmp_path / "parallel_equal.json")
-    page = BLOCKS["equal"](Records(tmp_path))
+    page = block("equal", Records(tmp_path))
     assert "1 of 3 trainings on a machine equal one process" in page
     assert "| DDP | 20 | 0.0001 | 3e-06 | 0.5 (not equal) | 3e-06 (not equal) |" in page
 
@@ -163,10 +164,10 @@ def test_kills_are_told_in_a_line(tmp_path):
     kill = Kill(rank=1, step=3, resumed_at=1, seconds=8.5)
     bench = KillBench(processes=2, steps=24, kills=(kill,), is_equal=True)
     bench.save(tmp_path / "parallel_kills.json")
-    page = " ".join(BLOCKS["kills"](Records(tmp_path)).split())
+    page = " ".join(block("kills", Records(tmp_path)).split())
     assert "--kills 1`: 1 kill in 24 steps of 2 processes" in page and "8.5 s at most" in page
     assert "weights equal to the undisturbed" in page
-    assert "weights different from" in str(bench.model_copy(update={"is_equal": False}))
+    assert "weights different from" in bench.model_copy(update={"is_equal": False}).summary
 
 
 def test_kills_before_a_stop_are_kept_and_their_weights_not_judged(monkeypatch, tmp_path):
@@ -180,9 +181,9 @@ def test_kills_before_a_stop_are_kept_and_their_weights_not_judged(monkeypatch, 
     saved: list[KillBench] = []
     monkeypatch.setattr(parallel_kills, "_kill", stop)
     monkeypatch.setattr(parallel_kills, "_attempt", lambda *options: options[-1](None))
-    kept = parallel_kills.kill_ranks(40, alone=tmp_path, on_kill=saved.append)
+    kept = parallel_kills.kill_ranks(40, alone=tmp_path, keep=saved.append)
     assert [kill.step for kill in kept.kills] == [3, 17] and saved[-1] == kept
-    assert "stopped early, so that its weights were not compared" in str(kept)
+    assert "stopped early, so that its weights were not compared" in kept.summary
 
 
 def test_an_unknown_model_is_refused_with_the_names():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import paifuser_lab as lab
-from benchmarks.recipes import bench, fresh, invariants, random_recipe, subject, subjects
+from benchmarks.recipes import bench, invariants, random_recipe, subject, subjects
 from paifuser_lab.steps import step_names
 from paifuser_lab.steps.fold import Fold
 
@@ -86,7 +86,7 @@ def test_a_folder_that_loads_as_another_model_is_detected(work, monkeypatch, tmp
     assert not isinstance(saved, invariants.RecipeRow)
     other = invariants.Saved(saved.row, saved.folder, saved.weights, "another output")
     missing = invariants.Saved(saved.row, tmp_path / "nowhere", saved.weights, saved.output)
-    row, first, second = fresh.loaded([saved, other, missing])
+    row, first, second = invariants.loaded([saved, other, missing])
     assert (row.verdict, row.note) == ("holds", "")
     assert first.note == "loaded in a fresh process its output differs"
     assert second.note.startswith("a fresh process cannot load it: There is no folder")

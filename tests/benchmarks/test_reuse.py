@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks import reuse
+from benchmarks import memory
 from benchmarks.pages import blocks_of, render
 from benchmarks.reuse import ReuseBench, bench
 
 
 def test_each_model_and_batch_is_measured_and_a_failure_is_recorded(monkeypatch, tmp_path):
-    monkeypatch.setattr(reuse, "ROUNDS", 2)
+    monkeypatch.setattr(memory, "ROUNDS", 2)
     measured = bench(("resnet18-tiny", "nothing"), batches=(2,), seconds=0.05)
     assert list(measured.failures) == ["nothing, batch 2"]
     (row,) = measured.rows

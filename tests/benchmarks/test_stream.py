@@ -12,14 +12,13 @@ from multiprocessing import get_context
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import stream, stream_faults, stream_overhead, stream_rows
-from benchmarks.commands.documents import bench as command
+from benchmarks import stream, stream_batching, stream_faults, stream_overhead, stream_rows
+from benchmarks.__main__ import benches as command
 from benchmarks.pages import render
 from benchmarks.serve import ServeBench
 from benchmarks.stream import Overhead, StreamBench
 from benchmarks.stream_video import VideoBench, VideoRow
-from paifuser_lab.bench import stream_batching
-from paifuser_lab.bench.each import measured
+from paifuser_lab.bench.runner import measured
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record
 from paifuser_lab.streaming import BatchRule, Result
@@ -185,20 +184,21 @@ def test_an_error_of_this_package_stays_as_it_is():
         measured(fails)
 
 
-def test_the_command_measures_the_engines_that_are_named(monkeypatch, tmp_path):
-    rows = (Overhead(way="threads", p50_ms=0.1, p95_ms=0.2),)
-    record = StreamBench(machine="here", service_ms=36.0, overheads=rows)
+def test_the_command_measures_the_engines_that_are_named_and_keeps_each_part(
+    brief, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(stream, "FLEETS", ("1",))
     path = tmp_path / "record.json"
 
-    def measure(engines, seconds, keep):
-        assert (engines, seconds) == (("threads",), 8.0)
-        keep(record)
-        assert Record.load(path) == record  # before the end
-        return record
+    def overheads(engines):
+        assert engines == ["threads"]
+        assert [row.case for row in StreamBench.load(path).rows] == ["1"], "before the end"
+        return (Overhead(way="threads", p50_ms=0.1, p95_ms=0.2),), {}
 
-    monkeypatch.setattr(stream, "bench", measure)
-    result = CliRunner().invoke(command, ["stream", "threads", "--json", str(path)])
+    monkeypatch.setattr(stream, "overheads", overheads)
+    arguments = ["stream", "threads", "--seconds", "0.1", "--json", str(path)]
+    result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
-    assert Record.load(path) == record
+    assert len(StreamBench.load(path).overheads) == 1
     refused = CliRunner().invoke(command, ["stream", "dask"])
     assert isinstance(refused.exception, MeasureError)

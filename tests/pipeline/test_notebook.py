@@ -13,8 +13,7 @@ from paifuser_lab._files import asset
 from paifuser_lab.errors import FileError, PaifuserError
 from paifuser_lab.model.weights import load_weights, weights_hash
 from paifuser_lab.pipeline import notebook as batch
-from paifuser_lab.pipeline.notebook import run_notebook
-from paifuser_lab.pipeline.stages import stage_of
+from paifuser_lab.pipeline.notebook import run_notebook, stage_of
 
 COMPRESS = asset("notebooks/50_compress.ipynb")
 RECIPE = lab.Recipe(["fold", {"precision": {"layers": {"fc": "bf16"}}}])

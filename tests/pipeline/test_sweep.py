@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, PaifuserError
-from paifuser_lab.pipeline.sweep import grid, sweep, values_of, worker
-from paifuser_lab.pipeline.sweep import run as running
-from paifuser_lab.pipeline.sweep.grid import Run, runs_of
-from paifuser_lab.pipeline.sweep.report import reported
+from paifuser_lab.pipeline import grid
+from paifuser_lab.pipeline import sweep as running
+from paifuser_lab.pipeline.grid import Run, runs_of, values_of
+from paifuser_lab.pipeline.sweep import reported, sweep
 from paifuser_lab.records import Comparison, Measurement, StepReport, Sweep, SweepRun
 
 PARAMETERS = (
@@ -76,8 +76,8 @@ def notebook(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fake_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "worker.py").write_text(textwrap.dedent(FAKE_WORKER))
-    monkeypatch.setattr(running, "WORKER", [sys.executable, str(tmp_path / "worker.py")])
+    (tmp_path / "running.py").write_text(textwrap.dedent(FAKE_WORKER))
+    monkeypatch.setattr(running, "WORKER", [sys.executable, str(tmp_path / "running.py")])
 
 
 def test_runs_of_a_real_notebook_are_reported_and_a_failed_one_does_not_stop_the_others(
@@ -209,11 +209,11 @@ def test_a_process_of_a_sweep_in_the_background_can_be_interrupted(
     job = {"notebook": "a.ipynb", "out": "out", "parameters": {}, "replace": False}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
     monkeypatch.setattr(
-        worker, "run_notebook", lambda *args, **options: signal.raise_signal(signal.SIGINT)
+        running, "run_notebook", lambda *args, **options: signal.raise_signal(signal.SIGINT)
     )
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert worker.main() == worker.STOPPED
+        assert running.main() == running.STOPPED
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.cli.compare import plan as plan_command
+from paifuser_lab.cli.program import plan as plan_command
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.machine.datasheets import DEVICES
 from paifuser_lab.memory.pools import PoolGain

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.parallel_equal import compared
-from benchmarks.parallel_rows import EqualRow
+from benchmarks.parallel_equal import EqualRow, compared
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.parallel import DataParallel, join
 from paifuser_lab.parallel.exchange import LEVELS, CompressedMean, Exchange, Traffic

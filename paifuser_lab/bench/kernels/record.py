@@ -113,7 +113,7 @@ class KernelBench(Record):
         ]
 
     @property
-    def is_sound(self) -> bool:
+    def is_good(self) -> bool:
         """Whether every probe passed and every output of our kernels was correct."""
         wrong = [
             case

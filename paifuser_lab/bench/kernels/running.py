@@ -6,9 +6,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from torch import Tensor
 
 from ...errors import MeasureError, PaifuserError
@@ -20,6 +21,7 @@ from ...machine.ceilings import cuda_accelerators, cuda_names
 from ...machine.host import host_facts
 from ...progress import progress
 from ...stopping import keep_when_stopped
+from ..runner import Words
 from .cases import Case, Inputs, cases, error_of, exact, floor_bytes, named, unwritten
 from .peers import Peer
 from .preflight import emulated, probed
@@ -37,14 +39,23 @@ NO_GPU = (
 )
 
 
-def bench(words: Sequence[str] = (), *, on: str = "gpu", seconds: float = SECONDS) -> KernelBench:
-    """Probe, check, then time; `words` are parts of the names of kernels or cases."""
+def bench(
+    words: Words = None,
+    *,
+    on: Annotated[
+        str, typer.Option(help="gpu, or cpu: small shapes in the emulator, nothing timed.")
+    ] = "gpu",
+    seconds: Annotated[float, typer.Option(help="Time for all of it.", min=1)] = SECONDS,
+) -> KernelBench:
+    """Check every CUDA kernel against float64, then time it against torch, as shares of the
+    machine's ceilings.
+    """
     if on not in ("gpu", "cpu"):
         raise MeasureError(f"Kernels run on gpu or cpu, not on {on!r}.")
     if on == "gpu" and not torch.cuda.is_available():
         raise MeasureError(NO_GPU)
     start = time.monotonic()
-    chosen = named(cases(is_small=on == "cpu"), words)
+    chosen = named(cases(is_small=on == "cpu"), tuple(words or ()))
     torch.manual_seed(0)
     result = (
         _on_gpu(chosen, start + seconds, torch.device("cuda")) if on == "gpu" else _on_cpu(chosen)

@@ -1,8 +1,12 @@
-"""Run a notebook with many parameters, a few processes at a time."""
+"""Run a notebook with every combination of parameter values, each in its own process, a few at a
+time; complete runs are not repeated. `python -m paifuser_lab.pipeline.sweep` is such a process: it
+reads its run as JSON from standard input, and reports its error on standard error.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,16 +20,17 @@ from pathlib import Path
 
 import nbformat
 
-from ..._files import write_text
-from ...errors import FileError, PaifuserError
-from ...machine.host import usable_cores
-from ...progress import progress
-from ...records import Sweep, SweepRun, Value
+from .._files import read_text, write_text
+from ..errors import FileError, PaifuserError, first_line
+from ..machine.host import usable_cores
+from ..progress import progress
+from ..records import Comparison, Measurement, Record, Sweep, SweepRun, Value
 from .grid import Run, runs_of
-from .report import FIGURES, reported
+from .notebook import REPORT, run_notebook
 
-WORKER = [sys.executable, "-m", "paifuser_lab.pipeline.sweep.worker"]
+WORKER = [sys.executable, "-m", "paifuser_lab.pipeline.sweep"]
 STOP_TIMEOUT_S = 20.0  # from the interrupt of a process until it is killed
+FAILED, STOPPED = 2, 130
 LOWER_IS_BETTER = (
     "latency_ms",
     "parameters",
@@ -34,6 +39,7 @@ LOWER_IS_BETTER = (
     "peak_bytes",
     "relative_error",
 )
+FIGURES = ("speedup", *LOWER_IS_BETTER)
 
 
 def sweep(
@@ -241,3 +247,68 @@ def _sorted(rows: Sequence[SweepRun], order: str | None) -> list[SweepRun]:
         return (False, value) if isinstance(value, int | float) else (True, 0.0)
 
     return sorted(rows, key=sort_key)
+
+
+def reported(run: Run, folder: Path) -> SweepRun:
+    """The run with its figures: the last row of a comparison, a whole measurement, or the top-level
+    numbers of other JSON.
+    """
+    path = folder / REPORT
+    row = SweepRun(name=run.name, parameters=run.parameters)
+    if not path.is_file():
+        return row.model_copy(update={"note": f"it left no {REPORT}"})
+    try:
+        return row.model_copy(update=_figures(path))
+    except FileError as error:
+        return row.model_copy(update={"note": str(error)})
+
+
+def _figures(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(read_text(path))
+    except ValueError as error:
+        raise FileError(f"its {path.name} is not JSON") from error
+    if not isinstance(content, dict):
+        raise FileError(f"its {path.name} holds no figures by name")
+    if "record" not in content:
+        return {
+            "figures": {name: float(value) for name, value in content.items() if _is_number(value)}
+        }
+    record = Record.load(path)
+    if isinstance(record, Comparison) and record.rows:
+        return _row_figures(record.rows[-1], record.metric_name or "metric")
+    if isinstance(record, Measurement):
+        return _row_figures(record, "metric")
+    return {"note": f"its {path.name} is a {type(record).__name__}, which is no model's figures"}
+
+
+def _row_figures(row: Measurement, metric_name: str) -> dict[str, object]:
+    figures = {metric_name: row.metric} | {name: getattr(row, name) for name in FIGURES}
+    note = row.failure or (f"refused: {row.refused}" if row.refused else "")
+    return {
+        "figures": {name: float(value) for name, value in figures.items() if _is_number(value)},
+        "note": note,
+    }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def main() -> int:
+    """Run the notebook and return the exit code."""
+    # a sweep in the background of a shell ignores SIGINT, and so would its processes
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    job = json.load(sys.stdin)
+    try:
+        run_notebook(Path(job["notebook"]), job["out"], job["parameters"], replace=job["replace"])
+    except PaifuserError as error:
+        sys.stderr.write(f"{first_line(error)}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        return STOPPED
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+import typer
 
 from paifuser_lab.attention import attention_cost
-from paifuser_lab.bench.each import measure_each
+from paifuser_lab.bench.runner import BenchRecord, Names, Seconds, measured_rows
+from paifuser_lab.bench.text import times
 from paifuser_lab.comparison import compare
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.machine import machine_label
 from paifuser_lab.planner import plan_precision, recipe_of
 from paifuser_lab.profiler import explain, profile, side_by_side
 from paifuser_lab.recipe import Recipe
-from paifuser_lab.records import AttentionCost, Comparison, Record, SideBySide
+from paifuser_lab.records import AttentionCost, Comparison, SideBySide
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.open import load
 from paifuser_lab.workload import Workload
@@ -25,20 +27,14 @@ ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # losses are reported, n
 KEEPS = (1.0, 0.25, 0.1)
 
 
-class Experiment(Record):
+class Experiment(BenchRecord):
     """The result of `python -m benchmarks experiment`: variants, savings, or shares of keys."""
 
+    caption: ClassVar[str] = "{0.name} on {0.machine}"
     name: str
-    machine: str
     comparisons: tuple[Comparison, ...] = ()
     promises: tuple[SideBySide, ...] = ()
     attention: tuple[AttentionCost, ...] = ()
-    failures: dict[str, str] = {}
-
-    @property
-    def title(self) -> str:
-        """The title of the table."""
-        return f"{self.name} on {self.machine}"
 
     def table(self) -> list[dict[str, str]]:
         """A row for each variant, predicted saving or share."""
@@ -53,35 +49,44 @@ class Experiment(Record):
         ]
         rows += [{"model": cost.workload, **row} for cost in self.attention for row in cost.table()]
         keys = list(dict.fromkeys(key for row in rows for key in row))
-        return [{key: row.get(key, "–") for key in keys} for row in rows] or [
-            {"model": "nothing was measured"}
-        ]
+        return [{key: row.get(key, "–") for key in keys} for row in rows] or super().table()
 
     @property
-    def summary(self) -> str:
-        """The failures, a line each."""
-        return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
+    def fewest_keys(self) -> list[str]:
+        """What attention to the smallest share of the keys gained, and cost."""
+        return [
+            f"{cost.keeps[-1]:.0%} of the keys made a segmentation of "
+            f"{max((layer.queries for layer in cost.sparse_layers), default=0):,} tokens "
+            f"{times(speedup)} as fast ({cost.metric} {cost.dense_value:.3f} → "
+            f"{cost.values[-1]:.3f})"
+            for cost in self.attention
+            if (speedup := cost.speedup(len(cost.keeps) - 1)) and cost.dense_value is not None
+        ]
 
 
 Result = Comparison | SideBySide | AttentionCost
 
 
-def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> Experiment:
-    """Run one experiment on its own models, or on others; a failure is recorded."""
+def bench(
+    name: Annotated[
+        str, typer.Argument(help="cut, int4, allocation, sums, promises or attention.")
+    ],
+    names: Names = None,
+    *,
+    seconds: Seconds = 20.0,
+) -> Experiment:
+    """Repeat the measurement behind one sentence of the pages in docs/."""
     if name not in EXPERIMENTS:
         raise MeasureError(f"'{name}' is not an experiment; there are {', '.join(EXPERIMENTS)}.")
     models, measure = EXPERIMENTS[name]
-    results: list[Result] = []
-    failures = measure_each(
-        names or models, lambda model: results.extend(measure(load(model), seconds))
-    )
+    measured = measured_rows(names or models, lambda model: measure(load(model), seconds))
+    results: tuple[Result, ...] = measured["rows"]
     return Experiment(
         name=name,
-        machine=machine_label(),
         comparisons=tuple(result for result in results if isinstance(result, Comparison)),
         promises=tuple(result for result in results if isinstance(result, SideBySide)),
         attention=tuple(result for result in results if isinstance(result, AttentionCost)),
-        failures=failures,
+        failures=measured["failures"],
     )
 
 

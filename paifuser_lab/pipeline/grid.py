@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from ...errors import PaifuserError, RecipeError
-from ...recipe.yaml_text import parse
-from ...records import Value
-from ..notebook import check_parameters, declared
+from ..errors import PaifuserError, RecipeError
+from ..recipe.yaml_text import parse
+from ..records import Value
+from .notebook import check_parameters, declared
 
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 MAX_RUNS = 10_000
