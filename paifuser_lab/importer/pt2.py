@@ -155,16 +155,20 @@ def _example(program: ExportedProgram, symbols: Mapping[Any, int], seed: int) ->
     example = {}
     for index, node in enumerate(_inputs_of(program)):
         meta = node.meta["val"]
-        shape = []
-        for size in meta.shape:
-            expression = size if isinstance(size, int) else size.node.expr.subs(symbols)
-            is_known = isinstance(size, int) or expression.is_number
-            shape.append(int(expression if is_known else size.node.hint))
+        shape = tuple(_value(size, symbols) for size in meta.shape)
         rows = 2
         if index < len(captured) and captured[index].numel() and not meta.is_floating_point():
             rows = int(captured[index].max()) + 1
-        example[node.name] = plausible(node.name, tuple(shape), meta.dtype, rows, generator)
+        example[node.name] = plausible(node.name, shape, meta.dtype, rows, generator)
     return example
+
+
+def _value(size: Any, symbols: Mapping[Any, int]) -> int:
+    """A size of an input: a number, or computed from symbols; of the capture, if others occur."""
+    if isinstance(size, int):
+        return size
+    value = size.node.expr.subs(symbols)
+    return int(value if value.is_number else size.node.hint)
 
 
 def _check_call(module: fx.GraphModule, file: str, inputs: list[Tensor]) -> None:
@@ -267,10 +271,10 @@ class _Module:
                 "export it after eval()."
             )
         if name_of(node) in NO_OPERATION:
-            return self.values[node.args[0]]
+            return self.values[input_of(node)]
         if (layer := layer_of(node, self.weights)) is not None:
             return self.graph.call_module(self._add(node, layer), (self.values[input_of(node)],))
-        known = KNOWN_AS.get(getattr(node.target, "__name__", ""), node.target)
+        known: Any = KNOWN_AS.get(getattr(node.target, "__name__", ""), node.target)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
         if known in (operator.iadd, operator.imul) and not (node.users and len(node.args) == 2):
             known = node.target  # one that nobody reads may be taken for dead code
