@@ -17,7 +17,7 @@ from paifuser_lab.errors import PaifuserError
 from paifuser_lab.loading.load import load
 from paifuser_lab.machine import machine_label
 from paifuser_lab.recipe import Recipe
-from paifuser_lab.recipe.rounds import gradually
+from paifuser_lab.recipe.recipe import gradually
 from paifuser_lab.records import Comparison, Measurement, Record
 
 MODEL = "resnet18-hard-digits"

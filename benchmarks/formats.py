@@ -22,7 +22,7 @@ from paifuser_lab.machine import machine_label
 from paifuser_lab.measure import ratio_of_rounds
 from paifuser_lab.planner.training import plan_training_formats
 from paifuser_lab.planner.training.formats import FP32
-from paifuser_lab.planner.training.race import raced_steps
+from paifuser_lab.planner.training.measured import raced_steps
 from paifuser_lab.records import Record, TrainingFormats
 from paifuser_lab.training import TrainPlan, train
 from paifuser_lab.training.workloads import objective_of

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
@@ -167,7 +168,7 @@ def race(
         trainee.learn(min(steps, 24))
     for _ in range(rounds):
         for way, trainee in trainees.items():
-            with simulated_link(link):
+            with simulated_link(link) if link else nullcontext():
                 dist.barrier()
                 begin = time.perf_counter()
                 trainee.learn(steps)

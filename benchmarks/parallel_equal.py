@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.machine import machine_label
 from paifuser_lab.parallel import DataParallel, pipeline, run, tell, tensor_parallel
-from paifuser_lab.parallel.every_step import POWER_SGD_FROM
+from paifuser_lab.parallel.averaging import POWER_SGD_FROM
 from paifuser_lab.stopping import keep_when_stopped
 from paifuser_lab.workload import Workload
 

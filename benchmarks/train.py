@@ -175,7 +175,7 @@ class Contender:
     def reshapes_views(self, error: RuntimeError) -> bool:
         """Whether a view that channels-last does not allow is a reshape from now on."""
         return any(
-            isinstance(switch, ChannelsLast) and switch.reshape_views(self.model, error)
+            isinstance(switch, ChannelsLast) and switch.recover(self.model, error)
             for switch in self.switches
         )
 

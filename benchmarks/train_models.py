@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from paifuser_lab import zoo
 from paifuser_lab.zoo.bert import Bert
 from paifuser_lab.zoo.data import boxed_streets
-from paifuser_lab.zoo.detection import DetectionLoss
 from paifuser_lab.zoo.vit import VisionTransformer
+from paifuser_lab.zoo.yolo import DetectionLoss
 
 CLASSES, VOCABULARY = 10, 1000
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from .planner import plan
     from .profiler import profile
     from .pruning.targets import staircase
-    from .recipe.rounds import gradually
+    from .recipe.recipe import gradually
     from .saliency import importance, sensitivity
     from .training.find_rate import find_rate
     from .variant.quantize import quantize_model
@@ -138,7 +138,7 @@ _LAZY = {
     "find_rate": "training.find_rate",
     "fits": "memory",
     "fusions": "fusion",
-    "gradually": "recipe.rounds",
+    "gradually": "recipe.recipe",
     "importance": "saliency",
     "memory_pool": "memory.pools",
     "memory_snapshot": "memory.snapshots",

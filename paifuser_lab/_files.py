@@ -6,6 +6,7 @@ C++ sources and notebooks.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import hashlib
@@ -13,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +33,7 @@ PACKAGE = Path(__file__).parent
 APP = "paifuser-lab"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LEAST_SPACE = 1 << 16  # bytes: a disk with less is full
+EXCHANGE, AT_FDCWD = 2, -100  # of renameat2(2)
 MAX_PREFIX = 40  # characters of a file's name that its temporary file's name starts with
 
 
@@ -83,6 +86,31 @@ def staged(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(stage, ignore_errors=True)
         _unlock(lock)
+
+
+def replace_folder(stage: Path, folder: Path) -> None:
+    """Put a complete stage in the folder's place; an earlier folder is then where the stage was, to
+    be deleted.
+    """
+    stage.chmod(0o755)
+    if not folder.exists():
+        stage.rename(folder)
+    elif not _exchanged(stage, folder):
+        old = stage.with_name(f"{stage.name}-old")  # a name that the next stage clears
+        folder.rename(old)
+        stage.rename(folder)
+        old.rename(stage)
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step, where the system can (Linux)."""
+    if sys.platform != "linux":
+        return False
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    result = renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), EXCHANGE)
+    return bool(result == 0)
 
 
 def _prefix(folder: Path) -> str:

@@ -19,10 +19,10 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 import paifuser_lab as lab
 from paifuser_lab.attention import evaluate as attention_evaluate
 from paifuser_lab.fusion import evaluate
+from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import MachineWatch, timing
 from paifuser_lab.pruning.targets import prediction
 from paifuser_lab.records import Quality
-from paifuser_lab.session import jobs
 from tests.support import skipped
 from tests.support.bench import TIMEOUT_S, opened
 from tests.support.durations import SECONDS
@@ -104,7 +104,7 @@ def brief_measurements() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "TURN_S", 0.002)
         patch.setattr(timing, "SLEEP_S", 0.001)
-        patch.setattr(jobs, "PROFILE_S", 0.05)
+        patch.setattr(measuring, "PROFILE_S", 0.05)
         patch.setattr(prediction, "SECONDS", 0.2)
         yield
 

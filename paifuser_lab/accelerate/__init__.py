@@ -4,15 +4,11 @@ features      `enable`, `disable`, `status`, and one pair of functions a feature
 acceleration  what is in force: told of the loop's steps, its switches added, removed, looked at
 rows          the rows of the status: each switch, its state and why
 watcher       sees the loop's models, optimizer steps and losses, through torch's hooks
-calls         the call of one model, in training as the switches want it
-loop          one loop: its steps and losses, the blocks of steps that are judged
-running       its parts, and the switches in force
-block         the block of steps that runs now
+calls         the call of one model, in training as the switches want it; where a NaN began in it
+loop          one loop: its parts, the switches in force, the blocks of steps that are judged
 judge         which switches stay, decided by blocks of steps
-race          ways to run a loop, compared in turn
-origin        where a loss that is not finite began
-losses        whether the losses are still those of the reference
-meter         time and memory of steps
+race          ways to run a loop, compared in turn; whether the losses stay in their band
+meter         time and memory of steps, and the block of them that runs now
 switches      what can be switched, a file each
 functions     faster forms of plain functions
 """

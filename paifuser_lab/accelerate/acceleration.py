@@ -17,13 +17,14 @@ from torch.optim import Optimizer
 
 from ..errors import AccelerationError
 from ..records import AccelerationStatus
+from .calls import origin_of_nan
 from .loop import Loop
 from .meter import Meter
-from .origin import origin_of_nan
 from .race import Way
 from .rows import row_of
 from .switches import SWITCHES
-from .watcher import Watcher, has_autocast, is_in_backward
+from .switches.base import is_in_backward
+from .watcher import Watcher, has_autocast
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 MOST_STRAY_STEPS = 8  # of another optimizer without one of the leader: another loop has begun
@@ -45,7 +46,7 @@ class Acceleration:
     def __init__(self, meter: Meter | None = None) -> None:
         self.features: dict[str, set[str]] = {}  # which switches each was asked for
         self.options: dict[str, Any] = {"switches": set()}
-        self.loop = Loop([], meter or Meter())
+        self.loop = Loop(meter or Meter())
         self.watcher = Watcher(self)
         self.is_on = False
         self.yields = False  # to another lab.enable(), which takes its place

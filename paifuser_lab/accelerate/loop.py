@@ -7,39 +7,52 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import first_line
-from .block import OpenBlock
 from .calls import AcceleratedCall
 from .judge import Judge
-from .losses import LossWatch
-from .meter import Meter, Moment
-from .race import PLAIN
-from .running import Running
+from .meter import Meter, Moment, OpenBlock
+from .race import PLAIN, LossWatch, Way
 from .switches import SWITCHES, Parts, Switch
-from .switches.base import Refusal
-from .switches.channels_last import ChannelsLast
-from .switches.compiled import Compiled
+from .switches.base import Call, Course, Refusal
 
 logger = logging.getLogger("paifuser_lab.accelerate")
 WARM_STEPS = 2
 CHECK_EVERY = 10  # steps between looks at the structure
 LONG_STEP_S = 0.01  # beside which it is nothing to watch them
 ALWAYS = 10  # steps in a row with an evaluation: it is a part of the loop
-TOGETHER = ("precision", "channels_last")  # raced in every combination
+MOST_NOTES = 50
 
 
-class Loop(Running):
-    """A loop whose switches are judged, or in force because they were asked for."""
+class Watched(NamedTuple):
+    """What is watched of a loop's steps beside that they end, at a cost for each of them."""
 
-    def __init__(self, switches: Sequence[Switch], meter: Meter) -> None:
-        super().__init__(switches)
+    steps: bool = True  # that they begin
+    losses: bool = True
+    calls: bool = True
+
+
+class Loop:
+    """The models and optimizers of a loop, and its switches: judged, or in force because they were
+    asked for.
+    """
+
+    def __init__(self, meter: Meter) -> None:
         self.meter = meter
+        self.switches: dict[str, Switch] = {}
+        self.parts = Parts()
+        self.calls: dict[nn.Module, AcceleratedCall] = {}
+        self.obstacles: dict[str, str] = {}
+        self.judge: Judge | None = None
+        self.on: Way = PLAIN
+        self.lately: Way = PLAIN  # before that, since the leader's step: gradients may be theirs
+        self.is_at_rest = False  # nothing is to be judged, and steps are short
+        self._notes: dict[str, str] = {}  # by subject, the last one last
         self.steps, self.stopped, self._next_check = 0, "", 0
         self.is_disturbed = False
         self.is_wall = True
@@ -50,6 +63,60 @@ class Loop(Running):
         self._watch = LossWatch()
         self._last = self._began = meter.now(torch.device("cpu"))
         self._structure: tuple[Any, ...] = ()
+
+    @property
+    def leader(self) -> Optimizer | None:
+        """The optimizer whose steps are counted."""
+        return self.parts.optimizers[0] if self.parts.optimizers else None
+
+    @property
+    def asked(self) -> Way:
+        """The switches that are in force without being judged."""
+        return frozenset(
+            label
+            for label, switch in self.switches.items()
+            if not switch.is_judged and label not in self.obstacles
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What has happened, in order."""
+        return list(self._notes.values())
+
+    def note(self, text: str, subject: str = "") -> None:
+        """Note what has happened, in place of an earlier note about the same."""
+        self._notes.pop(subject or text, None)
+        self._notes[subject or text] = text
+        if len(self._notes) > MOST_NOTES:
+            del self._notes[next(iter(self._notes))]
+
+    @property
+    def watched(self) -> Watched:
+        """What has to be watched for the switches in force and for those that are judged."""
+        if not self.is_at_rest:
+            return Watched()
+        on = [switch for label, switch in self.switches.items() if label in self.on]
+        return Watched(
+            steps=bool(self.lately) or any(map(_follows_steps, on)),
+            losses=not all(switch.is_exact for switch in on),
+            calls=any(switch.is_of_calls for switch in on),
+        )
+
+    def place_calls(self, is_watching: bool) -> None:
+        """Stand in for the models' calls, or give them back."""
+        for call in self.calls.values():
+            if is_watching:
+                call.place()
+            else:
+                call.pause()
+
+    def inexact(self) -> list[str]:
+        """The judged switches in force that change results beyond rounding in fp32."""
+        return [
+            label
+            for label, switch in self.switches.items()
+            if label in self.on and switch.is_judged and not switch.is_exact
+        ]
 
     def join(self, optimizer: Optimizer, models: Sequence[nn.Module], *, autocast: bool) -> None:
         """Take in an optimizer and its models; judging begins anew."""
@@ -62,7 +129,7 @@ class Loop(Running):
                 self.calls[model] = AcceleratedCall(model, self)
         self._structure = self.structure_now()
         self._forget_judgement()
-        self.find_obstacles(self.switches.values())
+        self._find_obstacles()
         self.go(self.asked)
         self._last = self.meter.now(self.parts.device)
 
@@ -76,10 +143,6 @@ class Loop(Running):
         if not self.parts.optimizers or self.stopped:
             return
         self.reconsider()
-        for switch in switches:
-            is_free = switch.is_judged and switch.label not in self.obstacles
-            if self.judge is not None and is_free and not isinstance(switch, Compiled):
-                self.judge.add_offer(switch.offer)
 
     def reconsider(self) -> None:
         """Find anew what this loop cannot have, since it or its switches have changed; the block
@@ -87,7 +150,7 @@ class Loop(Running):
         """
         way, self._block = self.on, None
         self.go(PLAIN)
-        self.find_obstacles(self.switches.values())
+        self._find_obstacles()
         offers = self.judge.offers.keys() if self.judge is not None else set()
         for label in sorted((way | offers) & self.obstacles.keys()):
             if label in way:
@@ -114,17 +177,118 @@ class Loop(Running):
         logger.warning("stopped: %s", why)
 
     def before_step(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer may step."""
-        may_step = self.allows_step(optimizer)
+        """Whether an optimizer may step, as the switches say that were on when its gradients were
+        computed; each is asked.
+        """
+        answers = [switch.before_step(optimizer) for switch in self._of_gradients()]
         if self._block is not None:
             self._block.enter_optimizer(self.meter.now(self.parts.device, is_measuring=True))
-        return may_step
+        return all(answers)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer of the loop has stepped."""
         if self._block is not None:
             self._block.leave_optimizer(self.meter.now(self.parts.device, is_measuring=True))
-        self.end_optimizer_step(optimizer)
+        for label in self.on:
+            self.switches[label].after_step(optimizer)
+
+    def begin_backward(self, losses: Sequence[Tensor]) -> None:
+        """A backward pass begins."""
+        for switch in self._of_gradients():
+            switch.begin_backward(losses)
+
+    def end_backward(self) -> None:
+        """A backward pass has ended, and nobody has touched the gradients yet."""
+        for switch in self._of_gradients():
+            switch.end_backward(self.parts)
+
+    def _of_gradients(self) -> list[Switch]:
+        return [
+            switch
+            for label, switch in self.switches.items()
+            if label in self.on or (switch.is_judged and label in self.lately)
+        ]
+
+    def go(self, way: Way) -> None:
+        """Run in this way from now on; a switch that cannot take effect is taken back."""
+        self.lately |= self.on
+        for label in [label for label in reversed(self.switches) if label in self.on - way]:
+            self.switches[label].turn_off(self.parts)
+            self.on -= {label}
+        for label in [label for label in self.switches if label in way - self.on]:
+            try:
+                self.switches[label].turn_on(self.parts)
+            except Exception as error:
+                self.switches[label].turn_off(self.parts)
+                self.take_back([label], f"it cannot be turned on ({first_line(error)[:120]})")
+            else:
+                self.on |= {label}
+        for call in self.calls.values():
+            if not self.on:
+                call.use(None)
+                continue
+            call.use(self.wrapped(call.model, call.plain, self.on))
+
+    def wrapped(self, model: nn.Module, call: Call, way: Way) -> Call:
+        """The call of a model, wrapped by the switches of a way."""
+        for label, switch in self.switches.items():
+            if label in way:
+                call = switch.wrap(model, call)
+        return call
+
+    def calls_of_copies(self, way: Way) -> Callable[[nn.Module], Call]:
+        """The call of a model's copy, wrapped by the switches of a way."""
+        return lambda twin: self.wrapped(twin, lambda args, kwargs: twin(*args, **kwargs), way)
+
+    def take_back(self, labels: Sequence[str], why: str) -> None:
+        """Take switches back for good, named in the log."""
+        if self.judge is not None:
+            self.judge.withdraw(labels, why)
+        for label in labels:
+            if label in self.switches and not self.switches[label].is_judged:
+                self.obstacles[label] = why
+        note = f"{', '.join(labels)} taken back: {why}"
+        self.note(note)
+        logger.info("%s", note)
+
+    def _find_obstacles(self) -> None:
+        """Note why this loop cannot have some switches, while they are off."""
+        whys = {label: switch.obstacle(self.parts) for label, switch in self.switches.items()}
+        self.obstacles = {label: why for label, why in whys.items() if why}
+
+    def _tend(self) -> None:
+        """Let the switches work aside, offer those that have become ready, and end those that
+        cannot go on.
+        """
+        assert self.judge is not None
+        for label, switch in self.switches.items():
+            if label in self.obstacles:
+                continue
+            if why := switch.tend(self._course(label), is_on=label in self.on):
+                if label in self.on:
+                    self.take_back([label], why)
+                    self.go(self.on - {label})
+                else:
+                    self.obstacles[label] = why
+            elif switch.is_judged and switch.is_ready and label not in self.judge.offers:
+                self.judge.add_offer(switch.offer)
+
+    def _course(self, label: str) -> Course:
+        return Course(
+            self.steps,
+            self._last.since(self._began).wall_s,
+            {call.model: call.last for call in self.calls.values() if call.last is not None},
+            self.calls_of_copies(self.on | {label}),
+        )
+
+    def structure_now(self) -> tuple[Any, ...]:
+        """The identity of every weight, and the sizes of the optimizers' groups."""
+        weights = [tuple(map(id, model.parameters())) for model in self.parts.models]
+        groups = [
+            tuple(len(group["params"]) for group in optimizer.param_groups)
+            for optimizer in self.parts.optimizers
+        ]
+        return (*weights, *groups)
 
     def leave(self) -> None:
         """Restore the models, the optimizers and torch's settings."""
@@ -135,11 +299,10 @@ class Loop(Running):
         self._forget_judgement()
 
     def _forget_judgement(self) -> None:
-        """The models or the optimizers are others; what was compiled, too, is not of them."""
+        """The models or the optimizers are others; what switches have made is not of them."""
         self.judge, self._block, self.is_at_rest = None, None, False
         self._evaluations, self._step_s = 0, math.inf
-        switch = self.switches.get("compile")
-        if isinstance(switch, Compiled):
+        for switch in self.switches.values():
             switch.forget()
 
     def is_changed(self) -> bool:
@@ -147,16 +310,12 @@ class Loop(Running):
         return self.steps >= self._next_check and self._structure != self.structure_now()
 
     def recover(self, call: AcceleratedCall, error: Exception, again: Callable[[], Any]) -> Any:
-        """A training call has failed: run it with views reshaped, or without the switch that has
-        refused it, or without any; if that fails too, the error is the loop's own.
+        """A training call has failed: run it again where a switch has an answer, or without the
+        switch that has refused it, or without any; if that fails too, the error is the loop's own.
         """
-        last = self.switches.get("channels_last")
-        if (
-            isinstance(last, ChannelsLast)
-            and last.label in self.on
-            and last.reshape_views(call.model, error)
-        ):
-            return again()
+        for label, switch in self.switches.items():
+            if label in self.on and switch.recover(call.model, error):
+                return again()
         if isinstance(error, Refusal):
             self._block = None
             self.take_back([error.label], str(error))
@@ -200,17 +359,14 @@ class Loop(Running):
         self.is_at_rest = self._step_s < LONG_STEP_S and self._is_settled()
 
     def _is_settled(self) -> bool:
-        """Whether nothing is to be judged, nor compiled for that, before the next check."""
+        """Whether nothing is to be judged, nor made for that, before the next check."""
         if self.stopped or self.judge is None or self._block is not None:
             return bool(self.stopped)
-        switch = self.compiled
-        if switch is None or switch.label in self.judge.offers:
-            return True
-        return switch.thread is None and not switch.is_worth_it(self.steps, self._age_s)
-
-    @property
-    def _age_s(self) -> float:
-        return self._last.since(self._began).wall_s
+        return not any(
+            switch.is_pending(self._course(label))
+            for label, switch in self.switches.items()
+            if label not in self.obstacles and label not in self.judge.offers
+        )
 
     def take_back_inexact(self, loss: float, *, is_in_time: bool) -> bool:
         """Take back what may have made a loss not finite; whether the step is to be skipped, if it
@@ -249,7 +405,7 @@ class Loop(Running):
                 self._begin()
             return
         if block is None:
-            self.tend_compiled(self.steps, self._age_s)
+            self._tend()
             self._next_block()
         elif is_disturbed:
             return
@@ -271,15 +427,15 @@ class Loop(Running):
 
     def _begin(self) -> None:
         """Offer what this loop can have to a new judge."""
-        self.find_obstacles(self.switches.values())
+        self._find_obstacles()
         offered = [
             switch
             for label, switch in self.switches.items()
-            if switch.is_judged and label not in self.obstacles and not isinstance(switch, Compiled)
+            if switch.is_judged and switch.is_ready and label not in self.obstacles
         ]
         self.judge = Judge(
-            [switch.offer for switch in offered if switch.name in TOGETHER],
-            [[switch.offer] for switch in offered if switch.name not in TOGETHER],
+            [switch.offer for switch in offered if switch.is_combined],
+            [[switch.offer] for switch in offered if not switch.is_combined],
         )
         self._next_block()
 
@@ -287,8 +443,6 @@ class Loop(Running):
         assert self.judge is not None
         began = self.meter.now(self.parts.device)
         way = self.judge.next_way(self.steps)
-        while way is not None and "memory_reuse" in way and not self.is_reuse_proven():
-            way = self.judge.next_way(self.steps)
         if way is None:
             if self.on != self.judge.best | self.asked:
                 self.go(self.judge.best | self.asked)
@@ -321,6 +475,13 @@ class Loop(Running):
         assert self.judge is not None
         race = self.judge.race
         names = {label for way in race.ways for label in way} if race is not None else set()
-        has_threads = any(self.switches[label].name == "threads" for label in names)
-        is_shared = has_threads or torch.get_num_threads() > 1
+        is_shared = any(self.switches[label].needs_wall for label in names)
+        is_shared |= torch.get_num_threads() > 1
         return is_shared or self.parts.device.type != "cpu" or self.meter.is_coarse
+
+
+def _follows_steps(switch: Switch) -> bool:
+    """Whether a switch acts on optimizers' steps, or on losses, which are read there."""
+    kind = type(switch)
+    acts = (kind.before_step, kind.after_step) != (Switch.before_step, Switch.after_step)
+    return acts or not switch.is_exact

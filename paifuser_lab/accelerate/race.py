@@ -1,4 +1,5 @@
-"""A race between ways to run a loop: blocks of steps in turn, compared within each round.
+"""A race between ways to run a loop: blocks of steps in turn, compared within each round; and
+whether the losses of a loop are still those of its reference.
 
 A way is a set of switches in force together. The ratio of two ways is taken within each round, so
 that the machine's drift cancels.
@@ -9,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median  # of few numbers, much faster than numpy's
 
 import numpy
 
 from ..measure.timing import median_interval
 from ..records import readable_bytes
-from .losses import leaves_band
 
 Way = frozenset[str]
 PLAIN: Way = frozenset()
@@ -25,6 +26,8 @@ HOPELESS = 1.5  # times slower than the reference: dropped after one block
 RUINOUS = 3.0  # times slower: after a step, and with it every way with those switches and more
 MAX_COST = 0.98  # a switch that saves memory may be so much slower
 NOT_FASTER = "not faster by more than its interval"
+BAND_WIDTH, BAND_SHARE, LEAST_REFERENCE, LEAST_RECENT = 4.0, 0.05, 6, 4
+WINDOW = 16  # losses that are compared at once after a decision
 
 
 @dataclass(frozen=True)
@@ -324,3 +327,44 @@ def _median(blocks: Sequence[Block]) -> float | None:
 def _peak(blocks: Sequence[Block]) -> int | None:
     peaks = [block.peak_bytes for block in blocks if block.peak_bytes is not None]
     return max(peaks, default=None)
+
+
+def leaves_band(reference: Sequence[float], recent: Sequence[float]) -> bool:
+    """Whether recent losses are no longer those of the reference: one is not finite, or their
+    median is above the reference's by four times its spread and 5% of it.
+    """
+    if not all(map(math.isfinite, recent)):
+        return True
+    finite = [loss for loss in reference if math.isfinite(loss)]
+    if len(finite) < LEAST_REFERENCE or len(recent) < LEAST_RECENT:
+        return False
+    centre = median(finite)
+    spread = 1.4826 * median(abs(loss - centre) for loss in finite)
+    return median(recent) > centre + BAND_WIDTH * spread + BAND_SHARE * abs(centre)
+
+
+class LossWatch:
+    """Watch losses after a decision: against the best window of them so far."""
+
+    def __init__(self) -> None:
+        self._best: list[float] = []
+        self._recent: list[float] = []
+        self._high = 0  # windows in a row that were out of the band
+
+    def see(self, loss: float) -> str:
+        """Take in a loss; why the switches in force are to be taken back, or nothing."""
+        if not math.isfinite(loss):
+            return f"the loss became {loss}"
+        self._recent.append(loss)
+        if len(self._recent) < WINDOW:
+            return ""
+        recent, self._recent = self._recent, []
+        is_high = leaves_band(self._best, recent)
+        self._high = self._high + 1 if is_high else 0
+        if not self._best or median(recent) < median(self._best):
+            self._best = recent
+        if self._high < 2:
+            return ""
+        self._high = 0
+        now, before = median(recent), median(self._best)
+        return f"the loss left its band ({now:.3g} after {before:.3g})"

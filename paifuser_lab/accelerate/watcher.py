@@ -22,6 +22,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from .switches.base import is_in_backward
+
 UNSCALED = "_loss_before_scaling"  # an attribute of a loss that a GradScaler has multiplied
 PASS_OVER = 49  # steps of a loop at rest between two that are told of
 REMEDY = "with acceleration on; lab.disable() runs the loop without it"
@@ -210,11 +212,6 @@ def _remembering(scale: Callable[..., Any]) -> Callable[..., Any]:
         return results
 
     return scale_and_remember
-
-
-def is_in_backward() -> bool:
-    """Whether a backward pass runs in this thread."""
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def has_autocast() -> bool:

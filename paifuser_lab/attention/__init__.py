@@ -1,9 +1,9 @@
 """Faster attention: to some blocks of the keys, or within a Swin's windows in one pass.
 
 sparsity         how many blocks of keys are attended to, and the rule that selects them
-discover         the layers that call torch's attention, and the inputs of the calls, in one run
+discover         the layers that call torch's attention, the inputs of the calls in one run, and
+                 fixed lists computed once from them
 block_lists      the blocks of keys that each block of queries attends to
-static_lists     fixed lists, computed once from data
 masks            the keys that a mask hides
 attention        sparse attention with the signature of torch's
 redirect         a layer that calls it in place of torch's
@@ -17,11 +17,10 @@ cost             the error, latency and metric at each share of the keys, as a r
 from __future__ import annotations
 
 from .cost import attention_cost
-from .discover import Attending, Call, find_attention, record_calls
+from .discover import Attending, Call, find_attention, lists_from_data, record_calls
 from .evaluate import Evaluated, evaluate_layers, evaluate_sparse, exact
 from .redirect import make_dense, make_sparse
 from .sparsity import Sparsity
-from .static_lists import lists_from_data
 from .torch_attention import drops_padding
 from .windows import is_fused, is_windowed, make_fused
 

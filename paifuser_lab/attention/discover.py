@@ -1,24 +1,31 @@
-"""Finds the layers of a model that attend, from their calls of torch's attention in one run."""
+"""Finds the layers of a model that attend, from their calls of torch's attention in one run, and
+computes fixed lists of blocks from such calls.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, Signature
 from typing import Any
 
 from torch import Tensor, nn
 
+from ..kernels.block_gather import blocks_of
 from ..model.watch import watching
+from ..pruning.refit import samples_of
 from ..records import AttentionKind
-from ..workload import Inputs, running
-from .attention import why_dense
+from ..workload import Inputs, Workload, running
+from .attention import expand_heads, why_dense
+from .block_lists import fixed_lists
 from .masks import as_four_dimensions
 from .redirect import SDPA, Redirected, make_dense
+from .sparsity import Sparsity
 from .torch_attention import make_redirectable
 from .windows import is_windowed
 
+MOST_EXAMPLES = 16
 CALL = Signature(
     [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("query", "key", "value")]
     + [
@@ -170,3 +177,37 @@ def _why_not(layer: str, calls: Sequence[Call], windows: set[str], kind: Attenti
             "topk or window"
         )
     return ""
+
+
+def lists_from_data(
+    model: nn.Module, work: Workload, layers: Iterable[str], sparsity: Sparsity
+) -> dict[str, Tensor | None]:
+    """The lists of each layer; None for kinds that select at each call."""
+    names = list(layers)
+    if sparsity.kind != "block" or not names:
+        return dict.fromkeys(names)
+    examples, data = (
+        calls_of(model, work.inputs),
+        calls_of(model, samples_of(work, MOST_EXAMPLES).inputs),
+    )
+    return {
+        layer: lists_for(
+            [*_same_lengths(data.get(layer, []), examples[layer]), *examples[layer]], sparsity
+        )
+        for layer in names
+    }
+
+
+def lists_for(calls: Sequence[Call], sparsity: Sparsity) -> Tensor:
+    """The lists of one layer, from its calls."""
+    count = sparsity.of(blocks_of(calls[0].key.shape[2]))
+    pairs = [
+        expand_heads(call.query, call.key, call.value, call.options["enable_gqa"])[:2]
+        for call in calls
+    ]
+    return fixed_lists(pairs, count, is_causal=calls[0].is_causal)
+
+
+def _same_lengths(calls: Sequence[Call], examples: Sequence[Call]) -> list[Call]:
+    """The calls with as many queries and keys as the example inputs have."""
+    return [call for call in calls if call.lengths == examples[0].lengths]

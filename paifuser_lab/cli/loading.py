@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Call a function that a file names, such as a saved folder's original."
+        "--trust", help="Run code that a file names or holds: a saved folder's original, a program."
     ),
 ]
 Name = Annotated[

@@ -76,8 +76,8 @@ def serve(
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
     or Ctrl-C.
     """
+    from ..parallel.group import is_loopback
     from ..streaming.serving import Limits
-    from ..streaming.serving.run import is_loopback
 
     limits = Limits(max_batch, max_delay_ms, max_bytes, timeout_s, max_waiting)
     options: dict[str, Any] = {
@@ -183,9 +183,9 @@ def stream(
     trust: Trust = False,
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
-    from ..streaming.answers import Boxes
     from ..streaming.model_stream import model_stream
     from ..streaming.sink import Watched
+    from ..streaming.stages.answer import Boxes
 
     built = model_stream(
         source,

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.commands.commands import Json
-
 from ..errors import PaifuserError
+from .bench import Json
 from .loading import Trust, load_model
 from .terminal import print_table
 

@@ -55,7 +55,7 @@ def tune_kernels(
 def _tune(chosen: Sequence[Any], budget: int, seconds: float) -> None:
     """Tune case by case; a failed case does not stop the others, an interrupt does."""
     from ..bench.kernels.tuning import tune
-    from ..kernels.tuning.record import INTERRUPTED
+    from ..kernels.tuning.search import INTERRUPTED
 
     failed = False
     for case in chosen:

@@ -1,39 +1,44 @@
-"""Compare a baseline with its variants: timed in turn, evaluated on the same data."""
+"""Compare a baseline with its variants: timed in turn, evaluated on the same data; and the session
+options of ONNX Runtime on one model.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from functools import partial
-from typing import Any, Literal
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
 
 from ..arguments import check_count, check_seconds, check_threads
-from ..machine import machine_label
-from ..measure import Candidate, MachineWatch, Samples, rounds_in_turn
+from ..measure import MachineWatch, Samples, rounds_in_turn
 from ..progress import progress
 from ..recipe import Recipe
-from ..records import Comparison, Measurement, Quality
-from ..stopping import keep_when_stopped, stop_if_asked
+from ..records import Comparison, Measurement
+from ..stopping import ShouldStop, keep_when_stopped, stop_if_asked
 from ..variant import Variant
 from ..workload import Workload, running_in_turns, workload_of
-from .contenders import (
-    Contender,
-    baselines_of,
-    check_kinds,
-    check_names,
-    contenders_of,
-    counts_of,
-    faster_of_each,
-    fastest_of,
-    name_of,
-)
 from .limit import refusal
-from .rows import interruptible_row, quality_of, rows_so_far
+from .trial import Threads, Timings, Trial
 
 ROUNDS = 30
 SECONDS = 30.0
 MAX_ATTEMPTS = 3  # at a result that is not useless
+ENGINE, ONE_THREAD = "onnxruntime", "one thread"
+# one option is changed at a time; all of them at once would be a row for each combination
+CHANGES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "extended optimisation": {"optimization": "extended"},
+    "basic optimisation": {"optimization": "basic"},
+    "no optimisation": {"optimization": "none"},
+    "parallel branches": {"parallel": True},
+    "no arena": {"arena": False},
+    "spinning threads": {"spin": True},
+}
+
+OnRound = Callable[[int, Comparison], None]
 
 
 def compare(
@@ -42,9 +47,9 @@ def compare(
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
     metric: bool = True,
-    threads: int | Literal["each"] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    on_round: Callable[[int, Comparison], None] | None = None,
+    threads: Threads = None,
+    should_stop: ShouldStop | None = None,
+    on_round: OnRound | None = None,
     **named: Variant | Recipe,
 ) -> Comparison:
     """Time the baseline and variants in turn and put them side by side.
@@ -63,120 +68,105 @@ def compare(
     if threads != "each":
         check_threads(threads)
     work = workload_of(work)
-    check_kinds(*variants, *named.values())
-    output = work.output()
-    counts = counts_of(work, threads)
-    baselines = baselines_of(work, counts)
-    requested = [*((name_of(variant), variant) for variant in variants), *named.items()]
-    check_names([*(contender.name for contender in baselines), *(name for name, _ in requested)])
-    contenders, failed = contenders_of(work, requested, counts)
+    trial = Trial.of(work, [*((_name_of(one), one) for one in variants), *named.items()], threads)
 
     def report(watch: MachineWatch, samples: dict[str, Samples]) -> None:
         if on_round is not None:
-            done = max(len(sample.rounds_ms) for sample in samples.values())
-            fastest = fastest_of(baselines, samples)
-            quality = quality_of(work, watch, samples, fastest, with_processes=False)
-            on_round(done, rows_so_far(work, baselines, contenders, samples, quality))
+            timings = trial.timings(watch, samples)
+            on_round(timings.rounds, trial.so_far(timings))
+        stop_if_asked(should_stop)
 
-    without_pools = [twin for item in contenders if (twin := item.without_pool) is not None]
-    timed = [*baselines, *contenders, *without_pools]
-    samples, quality, is_interrupted = _time_until_useful(
-        timed, baselines, work, (rounds, seconds), should_stop, report
-    )
-    fastest = fastest_of(baselines, samples)
+    timings = _timed_until_useful(trial, rounds, seconds, report)
     rows: list[Measurement] = []
     baseline_metric: float | None = None
-    for contender in (*baselines, *faster_of_each(contenders, samples)):
-        row, is_stopped = interruptible_row(
-            contender,
-            work,
-            output,
-            samples,
-            fastest,
-            quality,
-            with_metric=metric and not is_interrupted,
-        )
-        baseline_metric = row.metric if contender is fastest else baseline_metric
-        is_interrupted |= is_stopped
+    for contender in trial.shown(timings.samples):
+        with_metric = metric and not timings.is_interrupted
+        row, is_stopped = trial.row(contender, timings, with_metric=with_metric)
+        timings = replace(timings, is_interrupted=timings.is_interrupted or is_stopped)
+        baseline_metric = row.metric if contender is timings.baseline else baseline_metric
         reason = None
-        if contender.variant and not row.failure and not is_interrupted:
+        if contender.variant and not row.failure and not timings.is_interrupted:
             with keep_when_stopped():  # the search for the layers at fault may be long
                 reason = refusal(contender.variant, row, baseline_metric, should_stop)
         rows.append(row.model_copy(update={"refused": reason}))
-    return Comparison(
-        workload=work.name,
-        machine=machine_label(),
-        baseline=fastest.name,
-        metric_name=work.metric_name if metric and work.test is not None else None,
-        rounds=max(len(sample.rounds_ms) for sample in samples.values()),
-        is_interrupted=is_interrupted,
-        quality=quality,
-        rows=(*rows, *failed),
+    metric_name = work.metric_name if metric and work.test is not None else None
+    return trial.comparison(timings, [*rows, *trial.failed], metric_name)
+
+
+def _name_of(variant: object) -> str:
+    recipe = variant.recipe if isinstance(variant, Variant) else variant
+    return recipe.label if isinstance(recipe, Recipe) else ""
+
+
+Report = Callable[[MachineWatch, dict[str, Samples]], None]
+
+
+def _timed_until_useful(trial: Trial, rounds: int, seconds: float, report: Report) -> Timings:
+    """Time a trial; what came out useless is timed again while its seconds last."""
+    until = time.perf_counter() + seconds
+    for _ in range(MAX_ATTEMPTS):
+        began = time.perf_counter()
+        timings = _timed(trial, rounds, until - began, report)
+        took = time.perf_counter() - began
+        is_useful = timings.is_interrupted or timings.quality.state != "unusable"
+        if is_useful or time.perf_counter() + took > until:
+            break
+    return timings
+
+
+def _timed(trial: Trial, rounds: int, seconds: float, report: Report) -> Timings:
+    """Time all of a trial in turn, equally often; other threads run models between the rounds."""
+    watch, samples = MachineWatch(), dict[str, Samples]()
+    with ExitStack() as stack, progress("timing", rounds) as shown:
+        for model in {id(item.model): item.model for item in trial.timed}.values():
+            stack.enter_context(running_in_turns(model))
+        candidates = [item.candidate(trial.work) for item in trial.timed]
+        with keep_when_stopped(lambda: bool(samples)) as ending:
+            for samples in rounds_in_turn(
+                candidates, rounds=rounds, seconds=seconds, turn=watch.turn
+            ):
+                best = min(trial.timed, key=lambda item: samples[item.key].median_ms)
+                shown.advance(doing=f"fastest so far: {best.name}")
+                report(watch, samples)
+    timings = trial.timings(watch, samples, is_over=True)
+    return replace(timings, is_interrupted=ending.is_stopped)
+
+
+def compare_settings(
+    work: Workload,
+    recipe: Recipe | None = None,
+    *,
+    threads: int | None = None,
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+    should_stop: ShouldStop | None = None,
+) -> Comparison:
+    """Time ONNX Runtime with each of its session options in turn, after the steps of `recipe`.
+
+    `threads` is that of each session, by default torch's; one thread is compared, too. The options
+    of the fastest row go into the step `backend`.
+    """
+    work = workload_of(work)
+    steps = [step for step in recipe or Recipe() if step.kind != "backend"]
+    count = threads or torch.get_num_threads()
+    settings = {name: {"threads": count, **change} for name, change in CHANGES.items()}
+    if count > 1:
+        settings[ONE_THREAD] = {"threads": 1}
+    recipes: dict[str, Any] = {
+        name: Recipe([*steps, {"backend": {"name": ENGINE, **options}}])
+        for name, options in settings.items()
+    }
+    return compare(
+        work,
+        rounds=rounds,
+        seconds=seconds,
+        threads=count,
+        metric=False,
+        should_stop=should_stop,
+        **recipes,
     )
 
 
-def _time_until_useful(
-    contenders: list[Contender],
-    baselines: list[Contender],
-    work: Workload,
-    limits: tuple[int, float],
-    should_stop: Callable[[], bool] | None,
-    report: Callable[[MachineWatch, dict[str, Samples]], None],
-) -> tuple[dict[str, Samples], Quality, bool]:
-    """Time the contenders; what came out useless is timed again while its seconds last."""
-    rounds, seconds = limits
-    until = time.perf_counter() + seconds
-    for _ in range(MAX_ATTEMPTS):
-        watch, began = MachineWatch(), time.perf_counter()
-        samples, is_stopped = _time(
-            contenders,
-            work,
-            (rounds, until - began),
-            watch.turn,
-            should_stop,
-            partial(report, watch),
-        )
-        quality = quality_of(work, watch, samples, fastest_of(baselines, samples))
-        took = time.perf_counter() - began
-        if is_stopped or quality.state != "unusable" or time.perf_counter() + took > until:
-            break
-    return samples, quality, is_stopped
-
-
-def _time(
-    contenders: list[Contender],
-    work: Workload,
-    limits: tuple[int, float],
-    turn: Callable[[], AbstractContextManager[object]],
-    should_stop: Callable[[], bool] | None,
-    report: Callable[[dict[str, Samples]], None],
-) -> tuple[dict[str, Samples], bool]:
-    """Time the contenders in turn until the rounds or seconds end or the user stops; each is timed
-    equally often. Other threads run models between the rounds.
-    """
-    rounds, seconds = limits
-    samples: dict[str, Samples] = {}
-    with ExitStack() as stack, progress("timing", rounds) as shown:
-        for model in {id(item.model): item.model for item in contenders}.values():
-            stack.enter_context(running_in_turns(model))
-        candidates = [
-            Candidate(item.key, _call(item, work), item.threads, work.device, item.around)
-            for item in contenders
-        ]
-        with keep_when_stopped(lambda: bool(samples)) as ending:
-            for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds, turn=turn):
-                shown.advance(
-                    doing=(
-                        "fastest so far: "
-                        f"{min(contenders, key=lambda item: samples[item.key].median_ms).name}"
-                    )
-                )
-                report(samples)
-                stop_if_asked(should_stop)
-    return samples, ending.is_stopped
-
-
-def _call(contender: Contender, work: Workload) -> Callable[[], Any]:
-    """A call on its own copy of the inputs, since a model may write into them."""
-    inputs, model = work.inputs.clone(), contender.model
-    return lambda: inputs(model)
+def options_of(row: Measurement) -> dict[str, Any]:
+    """The options of the step `backend` that a row of `compare_settings` was timed with."""
+    return {"name": ENGINE, "threads": row.threads, **CHANGES.get(row.name, {})}

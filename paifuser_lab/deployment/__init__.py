@@ -6,10 +6,8 @@ deploying        `lab.deploy`: every target exported, and what stands beside the
 folder           the folder on the disk: replaced whole or not at all, its hashes
 preprocessing    what the model expects: shapes, mean and standard deviation, tokens, labels
 model_card       where the model comes from, what was measured, what is not known
-container        the Dockerfile and the pinned packages
-kubernetes       manifests of a batch job on KubeRay, and of serving with and without Ray
-manifest_schema  what a manifest may hold, checked without a cluster
-pods             that of pods: containers, ports, probes, volumes
+container        the Dockerfile, the pinned packages, and manifests for Kubernetes and KubeRay
+manifests/       the templates of these manifests
 templates/       the scripts as they are copied: run, check, serve, batch, ray_serve
 """
 

@@ -20,10 +20,8 @@ from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Comparison, Deployment, ExporterRow, LayerDifference
 from ..stopping import NO_RESULT, ShouldStop, stop_if_asked
-from .container import dockerfile, ray_version, requirements
+from .container import cluster_name, dockerfile, manifests, requirements
 from .folder import replaced_folder, write_manifest
-from .kubernetes import as_yaml, batch_job, cluster_name, ray_service, serving
-from .manifest_schema import checked_manifests
 from .model_card import model_card
 from .preprocessing import Preprocessing, preprocessing_of
 
@@ -181,7 +179,7 @@ def _completed(
     report = so_far.rows[0].report
     assert report is not None
     preprocessing = preprocessing.model_copy(update={"tolerance": report.tolerance})
-    _write_json(stage / "preprocessing.json", preprocessing)
+    write_text(stage / "preprocessing.json", preprocessing.model_dump_json(indent=1) + "\n")
     if preprocessing.labels:
         write_text(stage / "labels.json", json.dumps(preprocessing.labels, indent=1) + "\n")
     _write_arrays(stage / "example.npz", exportable.input_names, exportable.tensors)
@@ -204,25 +202,14 @@ def _completed(
 
 
 def _write_image(stage: Path, exportable: Exportable, model_bytes: int) -> None:
-    """The Dockerfile, its packages, and the manifests, each read back and checked."""
+    """The Dockerfile, its packages, and the manifests."""
     name, tag = cluster_name(exportable.name), exportable.weights_hash[:TAG_CHARACTERS]
     image, batch_image = f"{name}:{tag}", f"{name}-batch:{tag}"
     write_text(stage / "requirements.txt", requirements())
     write_text(stage / "Dockerfile", dockerfile(image, batch_image))
     (stage / "kubernetes").mkdir()
-    manifests = {
-        "batch.yaml": batch_job(name, batch_image, ray_version(), model_bytes),
-        "serving.yaml": serving(name, image, model_bytes),
-        "ray_serving.yaml": ray_service(name, batch_image, ray_version(), model_bytes),
-    }
-    for file, objects in manifests.items():
-        text = as_yaml(objects)
-        checked_manifests(text, file)
+    for file, text in manifests(name, image, batch_image, model_bytes).items():
         write_text(stage / "kubernetes" / file, text)
-
-
-def _write_json(path: Path, preprocessing: Preprocessing) -> None:
-    write_text(path, preprocessing.model_dump_json(indent=1) + "\n")
 
 
 def _write_arrays(path: Path, names: Sequence[str], tensors: Sequence[Tensor]) -> None:

@@ -4,10 +4,7 @@ never replaces files that no deployment wrote.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +14,7 @@ from .._files import (
     check_size,
     checked_path,
     read_text,
+    replace_folder,
     sha256,
     staged,
     write_text,
@@ -28,7 +26,6 @@ MANIFEST = "manifest.json"
 KIND = "paifuser-lab deployment"
 VERSION = 1
 CACHES = ("__pycache__", ".ipynb_checkpoints")  # what running or looking at the files leaves
-EXCHANGE, AT_FDCWD = 2, -100  # of renameat2(2)
 
 
 @contextmanager
@@ -42,8 +39,7 @@ def replaced_folder(folder: str | Path) -> Iterator[Path]:
         with staged(target) as stage:
             yield stage
             check_replaceable(target)
-            stage.chmod(0o755)
-            _swap(stage, target)
+            replace_folder(stage, target)
     except OSError as error:
         raise cannot_write(f"into {target}", error) from error
 
@@ -112,25 +108,3 @@ def _files_in(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
         if (path.is_file() or path.is_symlink()) and not set(CACHES) & set(path.parts):
             yield path
-
-
-def _swap(stage: Path, folder: Path) -> None:
-    """Put the stage in the folder's place; the old one is then where the stage was, and deleted."""
-    if not folder.exists():
-        stage.rename(folder)
-    elif not _exchanged(stage, folder):
-        old = stage.with_name(f"{stage.name}-old")  # a name that the next deployment clears
-        folder.rename(old)
-        stage.rename(folder)
-        old.rename(stage)
-
-
-def _exchanged(first: Path, second: Path) -> bool:
-    """Exchange two folders in one step, where the system can (Linux)."""
-    if sys.platform != "linux":
-        return False
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    result = renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), EXCHANGE)
-    return bool(result == 0)

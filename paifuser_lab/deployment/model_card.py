@@ -52,7 +52,7 @@ def model_card(
         ),
         "## Recipe",
         _fenced(recipe, "yaml"),
-        *([_bullets(notes)] if notes else []),
+        *(["\n".join(f"* {_text(note)}" for note in notes)] if notes else []),
         "## Files and how they were checked",
         _table(deployment.table()),
         "`manifest.json` has the SHA-256 of every file.",
@@ -100,10 +100,6 @@ def _table(rows: Sequence[dict[str, str]]) -> str:
     lines = [columns, ["---"] * len(columns)]
     lines += [[_text(row.get(column, "")) for column in columns] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"* {_text(line)}" for line in lines)
 
 
 def _fenced(text: str, language: str) -> str:

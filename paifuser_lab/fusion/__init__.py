@@ -9,7 +9,6 @@ product_call  such a product and what follows it as one call
 sites         a site: a layer or product and the operators that can be fused with it
 site_search   finds the sites of a model
 evaluate      each site on its real inputs, fused and unfused
-site_runs     the inputs of sites inside a block, and copies of a layer for timing
 layers        the layer that also computes the sum and activation after it
 backends      the fused operators of each kind of device: onednn, mkl, cuda
 blocks        the block that calls such layers

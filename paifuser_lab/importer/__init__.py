@@ -1,11 +1,12 @@
-"""Reads models from files of other tools, without executing anything that a file holds.
+"""Reads models from files of other tools, without executing anything that a file holds; a program
+of torch.export alone is unpickled, where it is trusted.
 
-limits        what a file may ask for, and how its names are shown
-examples      inputs made up from the shapes that a file declares
+limits        what a file may ask for, how its names are shown, inputs made up from its shapes
 tree          builds a torch module out of operators
 hugging_face  folders of checkpoints that transformers wrote
 onnx          ONNX files
 pt2           programs of torch.export
+aten_layers   the layers of torch.nn that operators of a program are
 """
 
 from __future__ import annotations

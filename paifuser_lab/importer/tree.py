@@ -26,13 +26,10 @@ NOT_INPUTS = {"self", "torch", "device", "inf", "nan"}  # names in the code that
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value that does not depend on the inputs; a named one is a weight of the file, or a
-    buffer.
-    """
+    """A value that does not depend on the inputs; a named one is a weight of the file."""
 
     tensor: Tensor
     name: str = ""
-    is_buffer: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +58,6 @@ class Size:
     each: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Place:
-    """A device that an operator names: none is needed for shapes, and values are on the CPU."""
-
-
 Value = Constant | Traced
 
 
@@ -90,10 +82,6 @@ class Tree:
             name += "_"
         self.inputs.add(name)
         return Traced(self.graph.placeholder(name), tuple(metas))
-
-    def lifted(self, value: Constant) -> Traced:
-        """A weight as the graph reads it, so that what is computed from it is not fixed."""
-        return Traced(self._node(value), (value.tensor.to("meta"),) * self.examples)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function of tensors: at once if all are constants, else in the graph.
@@ -241,7 +229,7 @@ class Tree:
             return _real(value)
         tensor = value.tensor
         if id(tensor) not in self.read:
-            is_weight = bool(value.name) and tensor.is_floating_point() and not value.is_buffer
+            is_weight = bool(value.name) and tensor.is_floating_point()
             stored = self._parameter(tensor) if is_weight else tensor
             path = self._add(value.name or "constant", stored)
             self.read[id(tensor)] = self.graph.get_attr(path), tensor
@@ -292,23 +280,19 @@ def _plain(name: str) -> str:
 
 
 def _is_value(leaf: Any) -> bool:
-    return isinstance(leaf, Constant | Traced | Size | Place)
+    return isinstance(leaf, Constant | Traced | Size)
 
 
 def _meta(index: int) -> Callable[[Any], Any]:
     def meta(value: Any) -> Any:
         if isinstance(value, Traced):
             return value.metas[index]
-        if isinstance(value, Place):
-            return torch.device("meta")
         return value.each[index] if isinstance(value, Size) else value.tensor.to("meta")
 
     return meta
 
 
 def _real(value: Any) -> Any:
-    if isinstance(value, Place):
-        return torch.device("cpu")
     return value.value if isinstance(value, Size) else value.tensor
 
 

@@ -11,23 +11,18 @@ depthwise_int8          depthwise convolution on int8
 pointwise_int8          linear layer or 1×1 convolution on int8
 block_sparse_attention  attention to listed blocks of keys
 
-kernel                  `Kernel`: schema, composition in torch, launch plan, budgets
+kernel                  `Kernel`: schema, tile, launch and the checks that all kernels share
 operators               registers a kernel with torch: fake tensors, gradients, fallback
 quantized               the int8 kernels' quantization parameters, arguments and rounding
 activation              the activations that a kernel can apply
 block_choice            which blocks of keys are attended to, and the resulting error
 block_gather            attention to listed blocks, composed of torch operators
-tiles                   the tile sizes that a kernel's source takes
-tile_choice             the tile of a launch: requested, measured to be best, or the default
+tiles                   the tile sizes that a source takes, and which were measured to be best
 tuning                  the search for the best tile
-launch                  the entry, grid, block and arguments of one launch
-runners                 which runner launches on a type of device
-cupy_runner             CuPy on a GPU, on torch's stream and memory
+runners                 which runner launches on a type of device: CuPy on a GPU
 driver                  the CUDA version that the driver runs, and the packages for it
-compile                 a source and its headers, compiled for an architecture
+compile                 an entry compiled for an architecture, and its machine code cached
 nvrtc                   NVIDIA's run-time compiler
-cubins                  machine code cached between runs, verified by its SHA-256
-resources               registers, spills, and the time that issuing instructions alone takes
 disassembly             the instructions in machine code, and how often a warp runs them
 """
 

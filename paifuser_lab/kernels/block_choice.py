@@ -53,9 +53,7 @@ def choose_blocks(
 
 
 def best_blocks(scores: Tensor, keep: int) -> Tensor:
-    """The `keep` blocks of the highest scores in each row, ascending; hidden ones, of score -∞, are
-    -1 at the end.
-    """
+    """The `keep` best blocks of each row, ascending; -1 at the end in place of hidden ones."""
     count = scores.shape[-1]
     best, index = scores.topk(min(keep, count), dim=-1)
     listed = index.masked_fill(best == float("-inf"), count).sort(-1).values
@@ -70,9 +68,7 @@ def errors_by_density(
     *,
     is_causal: bool = False,
 ) -> dict[float, float]:
-    """The relative error of attention to the chosen blocks, by density: the norm of its difference
-    from full attention over the norm of that.
-    """
+    """The relative L2 error of attention to the chosen blocks, by density."""
     full = F.scaled_dot_product_attention(
         query.float(), key.float(), value.float(), is_causal=is_causal
     )
@@ -92,9 +88,7 @@ def block_scores(
     lengths: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Scores (batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where every key is
-    hidden from every query.
-    """
+    """Scores of (…, blocks of queries, of keys) in fp32; -∞ where no query sees a key."""
     limit = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
     scores = _means(query) @ _means(key, limit).transpose(-1, -2)
     down, across = (torch.arange(length, device=scores.device) for length in scores.shape[-2:])

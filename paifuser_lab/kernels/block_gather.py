@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 BLOCK = 64  # queries, and keys, of a block
 # elements gathered at once, of keys and of values each: on a CPU what stays in a cache
-_GATHERED = {"cpu": 1 << 18}
-_GATHERED_ELSEWHERE = 1 << 27  # few launches matter more
+_GATHERED_ON_CPU = 1 << 18
+_GATHERED = 1 << 27  # elsewhere few launches matter more
 
 
 def compose(
@@ -28,41 +28,29 @@ def compose(
     mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """The reference, composed of torch operators. It also takes a mask as torch's attention does,
-    (batch, heads, queries, keys), each of them or 1.
+    """The reference. It also takes a mask as torch's attention does: (batch, heads, queries, keys),
+    each of them or 1.
     """
     # contiguous, so that a block is one run of memory to copy
     keys, values = (in_blocks(tokens).contiguous() for tokens in (key, value))
-    room = _GATHERED.get(query.device.type, _GATHERED_ELSEWHERE)
-    step = max(
-        1, room // max(1, keys.shape[0] * keys.shape[1] * kept.shape[-1] * BLOCK * keys.shape[-1])
-    )
-    parts: list[Tensor] = []
-    is_full = (
-        lengths is None
-        and not is_causal
-        and mask is None
-        and not key.shape[2] % BLOCK
-        and _is_full(kept, keys.shape[2])
-    )
+    batch, heads, blocks, _, size = keys.shape
+    room = _GATHERED_ON_CPU if query.device.type == "cpu" else _GATHERED
+    step = max(1, room // max(1, batch * heads * kept.shape[-1] * BLOCK * size))
+    is_plain = lengths is None and not is_causal and mask is None and not key.shape[2] % BLOCK
+    is_full = is_plain and _is_full(kept, blocks)
     ordered = kept if is_full else _in_order(kept)
+    parts: list[Tensor] = []
     for queries, listed in zip(
         torch.split(query, step * BLOCK, 2), torch.split(ordered, step, 2), strict=True
     ):
-        start = sum(part.shape[2] for part in parts)
-        # blocks past the diagonal are not gathered
-        most = blocks_of(start + queries.shape[2]) if is_causal else kept.shape[-1]
-        visible, added = (
-            (None, None)
-            if is_full
-            else _visibility(start, listed[..., :most], _limit(key, lengths), is_causal, mask)
-        )
-        parts.append(
-            _gather_and_attend(
-                queries, keys, values, listed[..., :most], visible, added, scale, dropout
-            )
-        )
-    return torch.cat(parts, dim=2) if parts else torch.empty_like(query)
+        start = len(parts) * step * BLOCK
+        if is_causal:  # blocks past the diagonal are not gathered
+            listed = listed[..., : blocks_of(start + queries.shape[2])]
+        seen = added = None
+        if not is_full:
+            seen, added = _visibility(start, listed, _limit(key, lengths), is_causal, mask)
+        parts.append(_gather_and_attend(queries, keys, values, listed, seen, added, scale, dropout))
+    return torch.cat(parts, dim=2)
 
 
 def blocks_of(tokens: int) -> int:
@@ -91,10 +79,9 @@ def _is_full(kept: Tensor, blocks: int) -> bool:
         torch.compiler.is_compiling()
         or torch.compiler.is_exporting()
         or get_proxy_mode() is not None
+        or torch._C._functorch.maybe_current_level() is not None
     )
     if is_traced or type(kept) is not Tensor or kept.device.type != "cpu" or not kept.numel():
-        return False
-    if torch._C._functorch.maybe_current_level() is not None:
         return False
     least, most = kept.aminmax()
     return bool(least >= 0) and bool(most < blocks)
@@ -111,9 +98,7 @@ def _in_order(kept: Tensor) -> Tensor:
 def _visibility(
     start: int, kept: Tensor, limit: Tensor, is_causal: bool, mask: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Which of the listed keys each query of a block sees, (batch, heads, blocks, 64 or 1, keys),
-    and what is added to their scores.
-    """
+    """Which listed keys the queries of a block see, and what is added to their scores."""
     positions = kept.long()[..., None] * BLOCK + torch.arange(BLOCK, device=kept.device)
     visible = ((positions >= 0) & (positions < limit[..., None])).flatten(3)[..., None, :]
     if is_causal:
@@ -145,46 +130,33 @@ def _gather_and_attend(
     scale: float,
     dropout: float,
 ) -> Tensor:
-    """Attention of some blocks of queries, each to its own list: a block becomes a head of torch's
-    attention.
+    """Attention of some blocks of queries: each block becomes a head of torch's attention.
+
+    A query that sees no key attends to all, and its output is replaced by zeros, so that gradients
+    are finite.
     """
     batch, heads, tokens, size = query.shape
     blocks, most = kept.shape[2:]
+    if not most:
+        return torch.zeros_like(query)
     pair = torch.arange(batch * heads, device=kept.device)[:, None]
-    index = (
-        kept.long().clamp(0, keys.shape[2] - 1).reshape(batch * heads, -1) + pair * keys.shape[2]
-    ).flatten()
-    grouped = in_blocks(query).flatten(0, 1)
+    places = kept.long().clamp(0, keys.shape[2] - 1).reshape(batch * heads, -1)
+    index = (places + pair * keys.shape[2]).flatten()
     gathered = (
         blocked.reshape(-1, BLOCK * size).index_select(0, index) for blocked in (keys, values)
     )
     key, value = (rows.reshape(batch * heads, blocks, most * BLOCK, size) for rows in gathered)
-    bias = None if added is None else added.expand(batch, heads, *added.shape[2:]).flatten(0, 1)
-    seen = None if visible is None else visible.flatten(0, 1)
-    attended = _attend(grouped, key, value, seen, bias, scale, dropout)
-    return attended.reshape(batch, heads, blocks * BLOCK, size)[:, :, :tokens]
-
-
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    visible: Tensor | None,
-    added: Tensor | None,
-    scale: float,
-    dropout: float,
-) -> Tensor:
-    """torch's attention; a query that sees no key attends to all, and its output is replaced by
-    zeros, so that gradients are finite.
-    """
-    if not key.shape[2]:
-        return torch.zeros_like(query)
-    if visible is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
-    is_blind = ~visible.any(-1, keepdim=True)
-    shown = visible | is_blind
-    mask = shown if added is None else added.masked_fill(~shown, float("-inf"))
+    mask = is_blind = None
+    if visible is not None:
+        seen = visible.flatten(0, 1)
+        is_blind = ~seen.any(-1, keepdim=True)
+        mask = seen | is_blind
+        if added is not None:
+            bias = added.expand(batch, heads, *added.shape[2:]).flatten(0, 1)
+            mask = bias.masked_fill(~mask, float("-inf"))
+    grouped = in_blocks(query).flatten(0, 1)
     attended = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale
+        grouped, key, value, attn_mask=mask, dropout_p=dropout, scale=scale
     )
-    return attended.masked_fill(is_blind, 0.0)
+    attended = attended if is_blind is None else attended.masked_fill(is_blind, 0.0)
+    return attended.reshape(batch, heads, blocks * BLOCK, size)[:, :, :tokens]

@@ -18,24 +18,24 @@ than full attention from a quarter on.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ..errors import KernelError
 from .block_gather import BLOCK, blocks_of, compose
-from .kernel import Budget, Kernel
-from .launch import (
+from .kernel import (
     TYPES,
+    Budget,
+    Cut,
     DeclinedError,
-    Launch,
-    aligned,
-    checked_count,
-    grid_of,
+    Kernel,
     require_one_of,
+    rounded_size,
     type_of,
 )
-from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 HEADS = (64, 128)  # sizes of a head
@@ -66,20 +66,39 @@ def attend_to_blocks(
     return output
 
 
-def empty(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    kept: Tensor,
-    lengths: Tensor | None,
-    is_causal: bool,
-    scale: float,
-) -> Tensor:
+@dataclass(frozen=True)
+class Inputs:
+    """The operator's arguments."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    kept: Tensor
+    lengths: Tensor | None
+    is_causal: bool
+    scale: float
+
+
+def compute(inputs: Inputs) -> Tensor:
+    """The reference, composed of torch operators."""
+    return compose(
+        inputs.query,
+        inputs.key,
+        inputs.value,
+        inputs.kept,
+        inputs.lengths,
+        inputs.is_causal,
+        inputs.scale,
+    )
+
+
+def allocate(inputs: Inputs) -> Tensor:
     """Check that the inputs fit together, and allocate the output."""
-    if query.dim() != 4 or key.dim() != 4 or key.shape != value.shape:
+    query, key, kept, lengths = inputs.query, inputs.key, inputs.kept, inputs.lengths
+    if query.dim() != 4 or key.dim() != 4 or key.shape != inputs.value.shape:
         raise KernelError(
             "block_sparse_attention takes queries, keys and values as (batch, heads, tokens, head "
-            f"size), not {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
+            f"size), not {tuple(query.shape)}, {tuple(key.shape)} and {tuple(inputs.value.shape)}."
         )
     batch, heads, queries, size = query.shape
     if (batch, heads, size) != (*key.shape[:2], key.shape[3]):
@@ -88,15 +107,11 @@ def empty(
             f"queries, not {tuple(key.shape)} for {tuple(query.shape)}; repeat the keys of shared "
             "heads."
         )
-    if (
-        kept.dtype != torch.int32
-        or kept.dim() != 4
-        or tuple(kept.shape[:3]) != (batch, heads, blocks_of(queries))
-    ):
+    rows = (batch, heads, blocks_of(queries))
+    if kept.dtype != torch.int32 or kept.dim() != 4 or tuple(kept.shape[:3]) != rows:
         raise KernelError(
-            f"block_sparse_attention takes lists of blocks as {(batch, heads, blocks_of(queries))} "
-            f"× most in int32, not {tuple(kept.shape)} in {kept.dtype}; `choose_blocks` returns "
-            "them."
+            f"block_sparse_attention takes lists of blocks as {rows} × most in int32, not "
+            f"{tuple(kept.shape)} in {kept.dtype}; `choose_blocks` returns them."
         )
     if lengths is not None and (lengths.dtype != torch.int32 or tuple(lengths.shape) != (batch,)):
         raise KernelError(
@@ -106,75 +121,42 @@ def empty(
     return query.new_empty(query.shape)
 
 
-def problem(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    kept: Tensor,
-    lengths: Tensor | None,
-    is_causal: bool,
-    scale: float,
-) -> str:
-    """What decides the tile: the approximate number of heads and blocks of queries, the length of
-    the lists, and the head size.
-    """
-    batch, heads, queries, size = query.shape
-    return describe_problem(
-        TYPES.get(query.dtype),
+def words(inputs: Inputs) -> Iterable[str]:
+    """What decides the tile: numbers of heads and blocks, the length of lists, the head size."""
+    batch, heads, queries, size = inputs.query.shape
+    return (
+        TYPES.get(inputs.query.dtype, ""),
         f"heads={rounded_size(batch * heads)}",
         f"blocks={rounded_size(blocks_of(queries))}",
-        f"most={rounded_size(kept.shape[-1])}",
+        f"most={rounded_size(inputs.kept.shape[-1])}",
         f"size={size}",
-        "causal" if is_causal else None,
+        "causal" if inputs.is_causal else "",
     )
 
 
-def plan(
-    out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    kept: Tensor,
-    lengths: Tensor | None,
-    is_causal: bool,
-    scale: float,
-    *,
-    tile: Tile | None = None,
-) -> Launch:
+def cut(out: Tensor, inputs: Inputs, tile: Tile) -> Cut:
     """A block per 64 queries of a head, a warp per 16 or 32 of them."""
-    batch, heads, queries, size = query.shape
-    kind = type_of(query, key, value)
+    batch, heads, queries, size = inputs.query.shape
+    tokens = (inputs.query, inputs.key, inputs.value)
+    kind = type_of(*tokens)
     require_one_of("a head of", size, HEADS)
-    if not scale > 0:
-        raise DeclinedError(f"it takes a scale above 0, not {scale}")
-    most = kept.shape[-1]
-    described = problem(query, key, value, kept, lengths, is_causal, scale)
-    chosen = choose_tile(
-        "block_sparse_attention",
-        TILES,
-        tile,
-        described,
-        out.device,
-        _OF_HEADS_OF_64 if size == 64 else None,
+    if not inputs.scale > 0:
+        raise DeclinedError(f"it takes a scale above 0, not {inputs.scale}")
+    keys, most = inputs.key.shape[2], inputs.kept.shape[-1]
+    return Cut(
+        template=(kind, size),
+        grid=(blocks_of(queries), batch * heads, 1),
+        threads=2 * BLOCK // tile["slabs"],
+        shared_bytes=_shared_bytes(tile, size),
+        tensors=(*tokens, inputs.kept, inputs.lengths),
+        numbers=(queries, keys, heads, most, inputs.is_causal, inputs.scale),
     )
-    return Launch(
-        kernel="block_sparse_attention",
-        entry=f"block_sparse_attention<{kind}, {size}, {TILES.arguments(chosen)}>",
-        grid=grid_of(blocks_of(queries), batch * heads, 1),
-        block=(2 * BLOCK // chosen["slabs"], 1, 1),
-        shared_bytes=_shared_bytes(chosen, size),
-        arguments=(
-            *(aligned(tensor.contiguous()) for tensor in (query, key, value)),
-            kept.contiguous(),
-            None if lengths is None else lengths.contiguous(),
-            out,
-            *(
-                np.int32(checked_count(number))
-                for number in (queries, key.shape[2], heads, most, int(is_causal))
-            ),
-            np.float32(scale),
-        ),
-    )
+
+
+def default_tile(inputs: Inputs) -> Tile:
+    """With heads of 64, queries are read again, in half as many registers."""
+    is_small = inputs.query.shape[-1] == min(HEADS)
+    return {**TILES.default, "held": 0, "blocks": 4} if is_small else TILES.default
 
 
 def _shared_bytes(tile: Tile, size: int) -> int:
@@ -183,9 +165,7 @@ def _shared_bytes(tile: Tile, size: int) -> int:
 
 
 def _is_valid(tile: Tile) -> bool:
-    """Whether shared memory has room for all blocks at the smaller head size, and a lane has the
-    registers: two slabs take all of them.
-    """
+    """Whether the blocks fit shared memory at the smaller head size, and a lane its registers."""
     has_memory = tile["blocks"] * (_shared_bytes(tile, min(HEADS)) + RESERVED_BYTES) <= SHARED_BYTES
     return has_memory and (tile["slabs"] == 1 or tile["blocks"] == 2)
 
@@ -201,28 +181,19 @@ TILES = Tiles(
     default={"slabs": 1, "stages": 2, "held": 1, "late": 0, "blocks": 2},
     is_valid=_is_valid,
 )
-_OF_HEADS_OF_64 = {**TILES.default, "held": 0, "blocks": 4}
 
 KERNEL = Kernel(
     name="block_sparse_attention",
-    schema=(
-        "(Tensor query, Tensor key, Tensor value, Tensor kept, Tensor? lengths, bool is_causal, "
-        "float scale) -> Tensor"
-    ),
-    compose=compose,
-    empty=empty,
-    plan=plan,
+    inputs=Inputs,
+    compute=compute,
+    allocate=allocate,
+    cut=cut,
+    words=words,
+    default_tile=default_tile,
     budgets={
-        "block_sparse_attention<bfloat16, 64, 1, 2, 0, 0, 4>": Budget(
-            registers=128, instructions=960
-        ),
-        "block_sparse_attention<float16, 128, 1, 2, 1, 0, 2>": Budget(
-            registers=216, instructions=1350
-        ),
-        "block_sparse_attention<bfloat16, 64, 2, 2, 1, 0, 2>": Budget(
-            registers=255, instructions=1590
-        ),
+        "block_sparse_attention<bfloat16, 64, 1, 2, 0, 0, 4>": Budget(128, 960),
+        "block_sparse_attention<float16, 128, 1, 2, 1, 0, 2>": Budget(216, 1350),
+        "block_sparse_attention<bfloat16, 64, 2, 2, 1, 0, 2>": Budget(255, 1590),
     },
     tiles=TILES,
-    problem=problem,
 )

@@ -11,16 +11,26 @@ bound by arithmetic.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
 from .activation import ACTIVATIONS, check_activation
-from .kernel import Budget, Kernel
-from .launch import TYPES, DeclinedError, Launch, aligned, grid_of, require_one_of, type_of
-from .tile_choice import choose_tile, describe_problem, rounded_size
+from .kernel import (
+    TYPES,
+    Budget,
+    Cut,
+    Kernel,
+    require_multiples,
+    require_one_of,
+    require_shape,
+    rounded_size,
+    type_of,
+)
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 SIDES = (3, 5, 7, 9)
@@ -52,147 +62,106 @@ def convolve_depthwise(
     return output
 
 
-def compose(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: int,
-    padding: int,
-    activation: str,
-) -> Tensor:
+@dataclass(frozen=True)
+class Inputs:
+    """The operator's arguments."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    residual: Tensor | None
+    stride: int
+    padding: int
+    activation: str
+
+
+def compute(inputs: Inputs) -> Tensor:
     """The reference, composed of torch operators."""
-    output = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
-    output = output if residual is None else output + residual
+    x, weight, bias = inputs.x, inputs.weight, inputs.bias
+    sums = F.conv2d(x, weight, bias, inputs.stride, inputs.padding, groups=x.shape[1])
+    output = ACTIVATIONS[inputs.activation](sums)
+    output = output if inputs.residual is None else output + inputs.residual
     return output.contiguous(memory_format=torch.channels_last)
 
 
-def empty(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: int,
-    padding: int,
-    activation: str,
-) -> Tensor:
+def allocate(inputs: Inputs) -> Tensor:
     """Check that the inputs fit together, and allocate the output."""
-    if x.dim() != 4:
-        raise KernelError(
-            f"depthwise takes images as (batch, channels, height, width), not {tuple(x.shape)}."
-        )
-    batch, channels, height, width = x.shape
-    side = weight.shape[-1]
-    if tuple(weight.shape) != (channels, 1, side, side):
-        raise KernelError(
-            f"depthwise takes a square weight for each of {channels} channels, not "
-            f"{tuple(weight.shape)}."
-        )
-    check_activation("depthwise", activation)
-    if stride < 1 or padding < 0:
-        raise KernelError(
-            f"depthwise takes a stride from 1 and a padding from 0, not {stride} and {padding}."
-        )
-    shape = (
-        batch,
-        channels,
-        *((length + 2 * padding - side) // stride + 1 for length in (height, width)),
-    )
-    if shape[2] < 1 or shape[3] < 1:
-        raise KernelError(
-            f"depthwise cannot apply a kernel of side {side} to images of {height} × {width}; pad "
-            "them."
-        )
-    if bias is not None and tuple(bias.shape) != (channels,):
-        raise KernelError(
-            f"depthwise takes a bias for each of {channels} channels, not {tuple(bias.shape)}."
-        )
-    if residual is not None and tuple(residual.shape) != shape:
-        raise KernelError(
-            f"depthwise adds a residual of {shape}, the shape of its output, not "
-            f"{tuple(residual.shape)}."
-        )
+    x = inputs.x
+    shape = output_shape("depthwise", x, inputs.weight, inputs.stride, inputs.padding)
+    require_shape("depthwise", "a bias", inputs.bias, shape[1:2])
+    require_shape("depthwise", "a residual", inputs.residual, shape)
+    check_activation("depthwise", inputs.activation)
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-def problem(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: int,
-    padding: int,
-    activation: str,
-) -> str:
-    """What decides the tile: the approximate number of images, the sizes, and what is fused."""
+def output_shape(
+    kernel: str, x: Tensor, weight: Tensor, stride: int, padding: int
+) -> tuple[int, int, int, int]:
+    """The shape of a depthwise convolution's output; raises if its inputs do not fit together."""
+    if x.dim() != 4:
+        raise KernelError(
+            f"{kernel} takes images as (batch, channels, height, width), not {tuple(x.shape)}."
+        )
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
-    return describe_problem(
-        TYPES.get(x.dtype),
+    require_shape(kernel, "a square weight", weight, (channels, 1, side, side))
+    if stride < 1 or padding < 0:
+        raise KernelError(
+            f"{kernel} takes a stride from 1 and a padding from 0, not {stride} and {padding}."
+        )
+    down, across = ((length + 2 * padding - side) // stride + 1 for length in (height, width))
+    if down < 1 or across < 1:
+        raise KernelError(
+            f"{kernel} cannot apply a kernel of side {side} to images of {height} × {width}; pad "
+            "them."
+        )
+    return batch, channels, down, across
+
+
+def words(inputs: Inputs) -> Iterable[str]:
+    """What decides the tile: the approximate number of images, the sizes, and what is fused."""
+    batch, channels, height, width = inputs.x.shape
+    return (
+        TYPES.get(inputs.x.dtype, ""),
         f"images={rounded_size(batch)}",
         f"channels={channels}",
         f"size={height}x{width}",
-        f"side={side}",
-        f"stride={stride}",
-        f"padding={padding}",
-        activation,
-        "residual" if residual is not None else None,
+        f"side={inputs.weight.shape[-1]}",
+        f"stride={inputs.stride}",
+        f"padding={inputs.padding}",
+        inputs.activation,
+        "" if inputs.residual is None else "residual",
     )
 
 
-def plan(
-    out: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: int,
-    padding: int,
-    activation: str,
-    *,
-    tile: Tile | None = None,
-) -> Launch:
-    """A block per rectangle of pixels of some channels, a lane per two channels of some of its
-    lines.
-    """
-    batch, channels, height, width = x.shape
-    side = weight.shape[-1]
-    kind = type_of(x, weight, bias, residual)
+def cut(out: Tensor, inputs: Inputs, tile: Tile) -> Cut:
+    """A block per rectangle of pixels of some channels, a lane per two channels of its lines."""
+    batch, channels, height, width = inputs.x.shape
+    down, across = out.shape[2:]
+    side, stride = inputs.weight.shape[-1], inputs.stride
+    kind = type_of(inputs.x, inputs.weight, inputs.bias, inputs.residual)
     require_one_of("a side of", side, SIDES)
     require_one_of("a stride of", stride, STRIDES)
-    if channels % 8:
-        raise DeclinedError(f"it takes multiples of eight channels, not {channels}")
-    chosen = choose_tile(
-        "depthwise",
-        TILES,
-        tile,
-        problem(x, weight, bias, residual, stride, padding, activation),
-        out.device,
-    )
-    parts = batch * -(-channels // chosen["channels"])
-    template = f"{kind}, {side}, {stride}, {activation.upper()}, {TILES.arguments(chosen)}"
-    return Launch(
-        kernel="depthwise",
-        entry=f"depthwise<{template}>",
-        grid=grid_of(
-            -(-out.shape[3] // chosen["width"]), -(-out.shape[2] // chosen["height"]), parts
+    require_multiples("channels", 8, channels)
+    parts = batch * -(-channels // tile["channels"])
+    return Cut(
+        template=(kind, side, stride, inputs.activation.upper()),
+        grid=(-(-across // tile["width"]), -(-down // tile["height"]), parts),
+        threads=_threads(tile),
+        shared_bytes=_shared_bytes(tile, side, stride),
+        tensors=(
+            channels_last(inputs.x),
+            inputs.weight,
+            inputs.bias,
+            channels_last(inputs.residual),
         ),
-        block=(_threads(chosen), 1, 1),
-        shared_bytes=_shared_bytes(chosen, side, stride),
-        arguments=(
-            aligned(x.contiguous(memory_format=torch.channels_last)),
-            weight.contiguous(),
-            None if bias is None else aligned(bias.contiguous()),
-            None
-            if residual is None
-            else aligned(residual.contiguous(memory_format=torch.channels_last)),
-            out,
-            *(
-                np.int32(number)
-                for number in (channels, height, width, out.shape[2], out.shape[3], padding)
-            ),
-        ),
+        numbers=(channels, height, width, down, across, inputs.padding),
     )
+
+
+def channels_last(images: Tensor | None) -> Tensor | None:
+    """Images as (batch, height, width, channels)."""
+    return None if images is None else images.permute(0, 2, 3, 1)
 
 
 def _threads(tile: Tile) -> int:
@@ -200,18 +169,14 @@ def _threads(tile: Tile) -> int:
 
 
 def _shared_bytes(tile: Tile, side: int, stride: int) -> int:
-    """The size of `Depthwise::Tile` in the source: the pixels that a tile reads, and the weights in
-    fp32 with a padded pitch.
-    """
+    """The size of `Depthwise::Tile` in the source: its pixels, and weights in fp32."""
     across, down = ((tile[name] - 1) * stride + side for name in ("width", "height"))
     plain = across * down * tile["channels"] * 2 + side**2 * (tile["channels"] + 2) * 4
     return -(-plain // 16) * 16
 
 
 def _is_valid(tile: Tile) -> bool:
-    """Whether a block has whole warps and not too many, sums fit a lane's registers, and the pixels
-    of the largest kernel fit shared memory.
-    """
+    """Whether a block has whole warps, sums fit its registers, and pixels its shared memory."""
     has_threads = (
         tile["height"] % tile["lines"] == 0 and _MIN_THREADS <= _threads(tile) <= _MAX_THREADS
     )
@@ -237,13 +202,11 @@ TILES = Tiles(
 
 KERNEL = Kernel(
     name="depthwise",
-    schema=(
-        "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int stride, int padding, str "
-        "activation) -> Tensor"
-    ),
-    compose=compose,
-    empty=empty,
-    plan=plan,
+    inputs=Inputs,
+    compute=compute,
+    allocate=allocate,
+    cut=cut,
+    words=words,
     budgets={
         "depthwise<bfloat16, 3, 1, RELU6, 8, 8, 64, 1>": Budget(registers=40, instructions=780),
         "depthwise<float16, 5, 2, HARDSWISH, 8, 8, 64, 1>": Budget(registers=40, instructions=960),
@@ -251,5 +214,4 @@ KERNEL = Kernel(
         "depthwise<bfloat16, 9, 2, SILU, 8, 8, 64, 1>": Budget(registers=56, instructions=1030),
     },
     tiles=TILES,
-    problem=problem,
 )

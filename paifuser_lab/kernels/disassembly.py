@@ -28,17 +28,23 @@ _SHAPE = re.compile(r"^([HIQ]MMA)\.168(\d+)")  # 16 × 8 results, each a sum of 
 _PLAIN = {"FFMA": 2, "HFMA2": 4, "IDP": 8}  # operations per lane
 _LANES = 32
 
-Unit = Literal[
-    "matrices", "int8 matrices", "four bytes", "plain"
-]  # the unit that computes the products
-_INSTRUCTION = re.compile(
-    r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE
-)
+Loop = tuple[int, int]  # its first instruction, and the one behind its last
+# the unit that computes the products
+Unit = Literal["matrices", "int8 matrices", "four bytes", "plain"]
+_UNITS: dict[str, Unit] = {
+    "HMMA": "matrices",
+    "IMMA": "int8 matrices",
+    "QMMA": "int8 matrices",
+    "IDP": "four bytes",
+    "FFMA": "plain",
+    "HFMA2": "plain",
+}
 
 
 def instructions_of(cubin: Path) -> Counter[str]:
     """How often each instruction occurs in the machine code: FFMA, HMMA …; padding is left out."""
-    counted = Counter(_INSTRUCTION.findall(listing_of(cubin)))
+    names, _ = _parsed(listing_of(cubin))
+    counted = Counter(map(_kind, names))
     counted.pop("NOP", None)
     return counted
 
@@ -57,30 +63,24 @@ def listing_of(cubin: Path) -> str:
 def disassembler() -> str:
     """The path of nvdisasm: of its pip package, or on the PATH."""
     try:
-        installed = [
-            Path(str(file.locate()))
-            for file in files(PACKAGE) or []
-            if file.name in ("nvdisasm", "nvdisasm.exe")
-        ]
+        for file in files(PACKAGE) or []:
+            path = Path(str(file.locate()))
+            if path.name in ("nvdisasm", "nvdisasm.exe") and path.exists():
+                return str(path)
     except PackageNotFoundError:
-        installed = []
-    paths = [str(path) for path in installed if path.exists()] + [
-        path for path in [shutil.which("nvdisasm")] if path
-    ]
-    if not paths:
-        raise MissingExtraError(PACKAGE, extra="dev", needed_for="Counting a kernel's instructions")
-    return paths[0]
+        pass
+    if known := shutil.which("nvdisasm"):
+        return known
+    raise MissingExtraError(PACKAGE, extra="dev", needed_for="Counting a kernel's instructions")
 
 
 def instructions_run(listing: str, operations: float) -> float:
     """The instructions that one warp runs for so many operations; a multiply-add counts as two."""
     names, loops = _parsed(listing)
-    kind = _unit(names)
-    work = [_operations(name) if _KINDS.get(_kind(name)) == kind else 0 for name in names]
+    unit = _unit(names)
+    work = [_operations(name) if _UNITS.get(_kind(name)) == unit else 0 for name in names]
     once = [index for index, name in enumerate(names) if name != "NOP"]
-    start, end = max(
-        _innermost(loops), key=lambda loop: sum(work[loop[0] : loop[1]]), default=(0, 0)
-    )
+    start, end = max(_innermost(loops), key=lambda loop: sum(work[slice(*loop)]), default=(0, 0))
     inside = sum(work[start:end])
     if not inside:
         return len(once)
@@ -93,10 +93,10 @@ def unit_of(listing: str) -> Unit:
     return _unit(_parsed(listing)[0])
 
 
-def _parsed(listing: str) -> tuple[list[str], list[tuple[int, int]]]:
+def _parsed(listing: str) -> tuple[list[str], list[Loop]]:
     """The name of every instruction, and the range of each loop, by its jump back."""
     names: list[str] = []
-    loops: list[tuple[int, int]] = []
+    loops: list[Loop] = []
     labels: dict[str, int] = {}
     for label, name, rest in _LINE.findall(listing):
         if label:
@@ -109,27 +109,16 @@ def _parsed(listing: str) -> tuple[list[str], list[tuple[int, int]]]:
     return names, loops
 
 
-def _innermost(loops: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [
-        loop
-        for loop in loops
-        if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)
-    ]
+def _innermost(loops: Sequence[Loop]) -> list[Loop]:
+    def holds(loop: Loop, other: Loop) -> bool:
+        return other != loop and loop[0] <= other[0] and other[1] <= loop[1]
 
-
-_KINDS: dict[str, Unit] = {
-    "HMMA": "matrices",
-    "IMMA": "int8 matrices",
-    "QMMA": "int8 matrices",
-    "IDP": "four bytes",
-    "FFMA": "plain",
-    "HFMA2": "plain",
-}
+    return [loop for loop in loops if not any(holds(loop, other) for other in loops)]
 
 
 def _unit(names: Sequence[str]) -> Unit:
-    kinds = {_kind(name) for name in names}
-    return next((unit for kind, unit in _KINDS.items() if kind in kinds), "plain")
+    kinds = set(map(_kind, names))
+    return next((unit for kind, unit in _UNITS.items() if kind in kinds), "plain")
 
 
 def _kind(name: str) -> str:

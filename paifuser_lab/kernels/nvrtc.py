@@ -6,10 +6,12 @@ import ctypes
 import ctypes.util
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Any
 
 from ..errors import KernelError, MissingExtraError, first_line
 from . import driver
@@ -36,22 +38,17 @@ def nvrtc() -> Nvrtc:
         except (OSError, AttributeError) as error:
             failures.append(first_line(error))
     packages = driver.packages()
-    missing = MissingExtraError(
-        packages.compiler, extra=packages.compiler_extra, needed_for="Compiling a CUDA kernel"
-    )
-    raise (
-        KernelError(
+    if failures:
+        raise KernelError(
             f"NVRTC was found and does not load: {failures[0]}; reinstall {packages.compiler}."
         )
-        if failures
-        else missing
+    raise MissingExtraError(
+        packages.compiler, extra=packages.compiler_extra, needed_for="Compiling a CUDA kernel"
     )
 
 
 def load(library: Path) -> Nvrtc:
-    """Load NVRTC and before it its built-in functions: NVRTC 13.0 searches those on the system's
-    path alone.
-    """
+    """Load NVRTC after its built-in functions, which 13.0 searches on the system's path alone."""
     # by absolute path only, never from the current folder
     siblings = library.parent.glob("libnvrtc-builtins.so*") if library.is_absolute() else ()
     for builtins in sorted(siblings):
@@ -64,68 +61,50 @@ class Nvrtc:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        # looked up now: a library without it is not NVRTC
-        self._compile = library.nvrtcCompileProgram
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        library.nvrtcGetErrorString.restype = c_char_p
+        major, minor = c_int(), c_int()
+        self._call("Version", byref(major), byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> tuple[int, ...]:
         """The architectures that it compiles for: 80, 90, 100 …"""
-        count = ctypes.c_int()
-        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        architectures = (ctypes.c_int * count.value)()
-        self._check(self._library.nvrtcGetSupportedArchs(architectures))
+        count = c_int()
+        self._call("GetNumSupportedArchs", byref(count))
+        architectures = (c_int * count.value)()
+        self._call("GetSupportedArchs", architectures)
         return tuple(architectures)
 
     def compile(
         self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]
     ) -> Compiled:
-        """Compile one entry of a source, with its template arguments:
-        `depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>`.
-        """
-        program = ctypes.c_void_p()
+        """Compile one entry of a source: `depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>`."""
+        program, lowered = c_void_p(), c_char_p()
+        file, count = entry.split("<")[0].encode() + b".cu", len(headers)
         names, texts = _strings(headers), _strings(headers.values())
-        self._check(
-            self._library.nvrtcCreateProgram(
-                ctypes.byref(program),
-                source.encode(),
-                entry.split("<")[0].encode() + b".cu",
-                len(headers),
-                texts,
-                names,
-            )
-        )
+        self._call("CreateProgram", byref(program), source.encode(), file, count, texts, names)
         try:
-            self._check(self._library.nvrtcAddNameExpression(program, entry.encode()))
-            code = self._compile(program, len(flags), _strings(flags))
-            log = self._text(program, "ProgramLog")
+            self._call("AddNameExpression", program, entry.encode())
+            code = self._library.nvrtcCompileProgram(program, len(flags), _strings(flags))
+            log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             if code:
                 raise KernelError(
                     f"{entry} does not compile ({self._error_text(code)}): {_first_error(log)}; "
                     "see kernels/README.md."
                 )
-            lowered = ctypes.c_char_p()
-            self._check(
-                self._library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered))
-            )
+            self._call("GetLoweredName", program, entry.encode(), byref(lowered))
             return Compiled(self._bytes(program, "CUBIN"), (lowered.value or b"").decode(), log)
         finally:
-            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+            self._library.nvrtcDestroyProgram(byref(program))
 
-    def _text(self, program: ctypes.c_void_p, output: str) -> str:
-        return self._bytes(program, output).rstrip(b"\0").decode(errors="replace")
-
-    def _bytes(self, program: ctypes.c_void_p, output: str) -> bytes:
-        size = ctypes.c_size_t()
-        self._check(getattr(self._library, f"nvrtcGet{output}Size")(program, ctypes.byref(size)))
+    def _bytes(self, program: c_void_p, output: str) -> bytes:
+        size = c_size_t()
+        self._call(f"Get{output}Size", program, byref(size))
         buffer = ctypes.create_string_buffer(size.value)
-        self._check(getattr(self._library, f"nvrtcGet{output}")(program, buffer))
+        self._call(f"Get{output}", program, buffer)
         return buffer.raw
 
-    def _check(self, code: int) -> None:
-        if code:
+    def _call(self, name: str, *arguments: Any) -> None:
+        if code := getattr(self._library, f"nvrtc{name}")(*arguments):
             raise KernelError(
                 f"NVRTC failed: {self._error_text(code)}; is the CUDA installation complete?"
             )
@@ -135,30 +114,21 @@ class Nvrtc:
         return text.decode()
 
 
-def _packages() -> list[str]:
-    """The packages of NVRTC, the one for the driver's own CUDA first.
-
-    An older driver may not load what a newer NVRTC compiles.
-    """
-    fitting = driver.packages().compiler
-    return sorted(
-        (package.compiler for package in driver.PACKAGES.values()),
-        key=lambda name: (name != fitting, name),
-    )
-
-
 def _library_paths() -> Iterator[str]:
-    for package in _packages():
+    """Where NVRTC may be, the package for the driver's own CUDA first: an older driver may not load
+    what a newer NVRTC compiles.
+    """
+    fitting = driver.packages()
+    for package in sorted(driver.PACKAGES.values(), key=lambda package: package != fitting):
         try:
-            libraries = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
+            libraries = files(package.compiler) or []
         except PackageNotFoundError:
             continue
-        paths = [
-            str(file.locate())
-            for file in libraries
-            if "builtins" not in file.name and ".alt." not in file.name
-        ]
-        yield from (path for path in paths if Path(path).exists())
+        for file in libraries:
+            is_part = "builtins" in file.name or ".alt." in file.name
+            path = Path(str(file.locate()))
+            if file.name.startswith(LIBRARIES) and not is_part and path.exists():
+                yield str(path)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):
             yield from (str(path) for path in sorted(Path(root).glob("lib*/libnvrtc.so")))
@@ -166,9 +136,9 @@ def _library_paths() -> Iterator[str]:
         yield known
 
 
-def _strings(texts: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
+def _strings(texts: Iterable[str]) -> ctypes.Array[c_char_p]:
     encoded = [text.encode() for text in texts]
-    return (ctypes.c_char_p * len(encoded))(*encoded)
+    return (c_char_p * len(encoded))(*encoded)
 
 
 def _first_error(log: str) -> str:

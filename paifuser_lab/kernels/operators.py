@@ -35,20 +35,19 @@ def register(kernel: Kernel) -> None:
     for key in ("CPU", "CUDA"):
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
-    torch.library.register_fake(qualified, _allocation(kernel), lib=_library)
+    torch.library.register_fake(qualified, kernel.empty, lib=_library)
     register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(
         _flop_formula(kernel)
     )
     rule = _recomputing_backward if kernel.is_differentiable else _raising_backward
-    backward, setup_context = rule(kernel)
-    torch.library.register_autograd(qualified, backward, setup_context=setup_context, lib=_library)
+    torch.library.register_autograd(
+        qualified, rule(kernel), setup_context=_keep_inputs, lib=_library
+    )
 
 
 def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
-    allocate = _allocation(kernel)
-
     def run(*inputs: Any) -> Tensor:
-        out = allocate(*inputs)
+        out = kernel.empty(*inputs)
         runner = runner_of(out.device)
         if runner is None or out.numel() == 0:
             return kernel.compose(*inputs) if out.numel() else out
@@ -60,36 +59,6 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
         return out
 
     return run
-
-
-def _allocation(kernel: Kernel) -> Callable[..., Tensor]:
-    """A function that checks that the inputs are on one device and fit, and allocates an output."""
-
-    def allocate(*inputs: Any) -> Tensor:
-        if len({value.device for value in inputs if isinstance(value, Tensor)}) > 1:
-            raise KernelError(_device_mismatch(kernel, inputs))
-        return kernel.empty(*inputs)
-
-    return allocate
-
-
-def _device_mismatch(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
-    """The message about tensors on several devices."""
-    arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
-    by_device: dict[torch.device, list[str]] = {}
-    for argument, value in zip(arguments, inputs, strict=False):
-        if isinstance(value, Tensor):
-            by_device.setdefault(value.device, []).append(argument.name)
-    devices = ", ".join(f"{_enumerated(names)} on {device}" for device, names in by_device.items())
-    return (
-        f"{kernel.name} takes all its tensors on one device, not {devices}; move them to one with "
-        ".to(device)."
-    )
-
-
-def _enumerated(names: list[str]) -> str:
-    """x, weight and bias."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _flop_formula(kernel: Kernel) -> Callable[..., int]:
@@ -114,11 +83,13 @@ def _warn_once(name: str, reason: str) -> None:
         )
 
 
-def _raising_backward(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """The backward pass of a kernel that has none: an error."""
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*(value for value in inputs if isinstance(value, Tensor)))
+    ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
 
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
+
+def _raising_backward(kernel: Kernel) -> Callable[..., Any]:
+    """The backward pass of a kernel that has none: an error."""
 
     def backward(ctx: Any, gradient: Tensor) -> None:
         raise KernelError(
@@ -126,27 +97,22 @@ def _raising_backward(kernel: Kernel) -> tuple[Callable[..., Any], Callable[...,
             "before it is quantized."
         )
 
-    return backward, setup_context
+    return backward
 
 
-def _recomputing_backward(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """A backward pass that recomputes, and the function that saves its inputs."""
-
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*(value for value in inputs if isinstance(value, Tensor)))
-        ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
+def _recomputing_backward(kernel: Kernel) -> Callable[..., Any]:
+    """A backward pass that recomputes the output from the kept inputs."""
 
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if other is None else other[0] for other in ctx.others]
         needed = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
         differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
-        gradients = dict(
-            zip(needed, differentiate(kernel.compose, inputs, needed, gradient), strict=True)
-        )
-        return tuple(gradients.get(index) for index in range(len(inputs)))
+        gradients = differentiate(kernel.compose, inputs, needed, gradient)
+        by_index = dict(zip(needed, gradients, strict=True))
+        return tuple(by_index.get(index) for index in range(len(inputs)))
 
-    return backward, setup_context
+    return backward
 
 
 def _gradients(

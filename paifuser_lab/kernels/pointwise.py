@@ -14,17 +14,25 @@ channels on the product itself dominates, and cuBLAS computes it faster than `mm
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
 from .activation import ACTIVATIONS, check_activation
-from .kernel import Budget, Kernel
-from .launch import TYPES, DeclinedError, Launch, aligned, checked_count, grid_of, type_of
-from .tile_choice import choose_tile, describe_problem, rounded_size
+from .kernel import (
+    TYPES,
+    Budget,
+    Cut,
+    Kernel,
+    require_multiples,
+    require_shape,
+    rounded_size,
+    type_of,
+)
 from .tiles import REGISTERS, RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 _THREADS = 256
@@ -42,9 +50,7 @@ def project(
     *,
     activation: str = "none",
 ) -> Tensor:
-    """activation(x · weightᵀ + bias + residual): a linear layer and what follows it; `weight` is
-    (out, in).
-    """
+    """activation(x · weightᵀ + bias + residual): a linear layer; `weight` is (out, in)."""
     output: Tensor = torch.ops.paifuser.pointwise(x, weight, bias, residual, activation)
     return output
 
@@ -70,102 +76,81 @@ def convolve_pointwise(
     return output.movedim(-1, 1)
 
 
-def compose(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
-) -> Tensor:
+@dataclass(frozen=True)
+class Inputs:
+    """The operator's arguments."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    residual: Tensor | None
+    activation: str
+
+
+def compute(inputs: Inputs) -> Tensor:
     """The reference, composed of torch operators."""
-    product = F.linear(x, weight, bias)
-    return ACTIVATIONS[activation](product if residual is None else product + residual).contiguous()
+    output = F.linear(inputs.x, inputs.weight, inputs.bias)
+    output = output if inputs.residual is None else output + inputs.residual
+    return ACTIVATIONS[inputs.activation](output).contiguous()
 
 
-def empty(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
-) -> Tensor:
+def allocate(inputs: Inputs) -> Tensor:
     """Check that the inputs fit together, and allocate the output."""
+    shape = output_shape("pointwise", inputs.x, inputs.weight)
+    require_shape("pointwise", "a bias", inputs.bias, shape[-1:])
+    require_shape("pointwise", "a residual", inputs.residual, shape)
+    check_activation("pointwise", inputs.activation)
+    return inputs.x.new_empty(shape)
+
+
+def output_shape(kernel: str, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    """The shape of a linear layer's output; raises if its inputs do not fit together."""
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise KernelError(
-            f"pointwise takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "
+            f"{kernel} takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "
             f"{tuple(weight.shape)}."
         )
-    columns = weight.shape[0]
-    shape = (*x.shape[:-1], columns)
-    if bias is not None and tuple(bias.shape) != (columns,):
-        raise KernelError(
-            f"pointwise takes a bias for each of {columns} output columns, not {tuple(bias.shape)}."
-        )
-    if residual is not None and tuple(residual.shape) != shape:
-        raise KernelError(
-            f"pointwise adds a residual of {shape}, the shape of its output, not "
-            f"{tuple(residual.shape)}."
-        )
-    check_activation("pointwise", activation)
-    return x.new_empty(shape)
+    return (*x.shape[:-1], weight.shape[0])
 
 
-def problem(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
-) -> str:
+def words(inputs: Inputs) -> Iterable[str]:
     """What decides the tile: the approximate number of rows, the widths, and what is fused."""
-    columns, depth = weight.shape
-    rows = f"rows={rounded_size(math.prod(x.shape[:-1]))}"
-    return describe_problem(
-        TYPES.get(x.dtype),
-        rows,
+    columns, depth = inputs.weight.shape
+    return (
+        TYPES.get(inputs.x.dtype, ""),
+        f"rows={rounded_size(math.prod(inputs.x.shape[:-1]))}",
         f"depth={depth}",
         f"columns={columns}",
-        activation,
-        "residual" if residual is not None else None,
+        inputs.activation,
+        "" if inputs.residual is None else "residual",
     )
 
 
-def plan(
-    out: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    *,
-    tile: Tile | None = None,
-) -> Launch:
+def cut(out: Tensor, inputs: Inputs, tile: Tile) -> Cut:
     """A block per tile of rows and columns, divided among its eight warps."""
-    columns, depth = weight.shape
-    kind = type_of(x, weight, bias, residual)
-    if columns % 8 or depth % 8 or not depth:
-        raise DeclinedError(
-            f"it takes multiples of eight columns, not {depth} in and {columns} out"
-        )
-    rows = checked_count(math.prod(x.shape[:-1]))
-    default = TILES.default if columns > _NARROW else {**TILES.default, "columns": _NARROW}
-    chosen = choose_tile(
-        "pointwise",
-        TILES,
-        tile,
-        problem(x, weight, bias, residual, activation),
-        out.device,
-        default,
+    columns, depth = inputs.weight.shape
+    tensors = (inputs.x, inputs.weight, inputs.bias, inputs.residual)
+    kind = type_of(*tensors)
+    require_multiples("columns", 8, depth, columns)
+    rows = math.prod(inputs.x.shape[:-1])
+    return Cut(
+        template=(kind, inputs.activation.upper()),
+        grid=(-(-rows // tile["rows"]) * -(-columns // tile["columns"]), 1, 1),
+        threads=_THREADS,
+        shared_bytes=_shared_bytes(tile),
+        tensors=tensors,
+        numbers=(rows, depth, columns),
     )
-    return Launch(
-        kernel="pointwise",
-        entry=f"pointwise<{kind}, {activation.upper()}, {TILES.arguments(chosen)}>",
-        grid=grid_of(-(-rows // chosen["rows"]) * -(-columns // chosen["columns"]), 1, 1),
-        block=(_THREADS, 1, 1),
-        shared_bytes=_shared_bytes(chosen),
-        arguments=(
-            aligned(x.contiguous()),
-            aligned(weight.contiguous()),
-            None if bias is None else aligned(bias.contiguous()),
-            None if residual is None else aligned(residual.contiguous()),
-            out,
-            *(np.int32(number) for number in (rows, depth, columns)),
-        ),
-    )
+
+
+def default_tile(inputs: Inputs) -> Tile:
+    """Blocks as narrow as a narrow output."""
+    is_narrow = inputs.weight.shape[0] <= _NARROW
+    return {**TILES.default, "columns": _NARROW} if is_narrow else TILES.default
 
 
 def _shared_bytes(tile: Tile) -> int:
-    """The size of `Pointwise::Tile` in the source: the ring of x and weight, the tile of the
-    output, the bias in fp32.
-    """
+    """The size of `Pointwise::Tile` in the source: x and weight, the output, the bias."""
     rows, columns = tile["rows"], tile["columns"]
     return (
         2 * (tile["stages"] * (rows + columns) * (tile["depth"] + 8) + rows * (columns + 8))
@@ -174,9 +159,7 @@ def _shared_bytes(tile: Tile) -> int:
 
 
 def _is_valid(tile: Tile) -> bool:
-    """Whether every warp has whole matrices, and the blocks are as many as registers, half of them
-    sums, have room for, or one less.
-    """
+    """Whether warps have whole matrices, and blocks are as many as fit, or one less."""
     is_whole = (
         tile["rows"] % (16 * tile["down"]) == 0
         and tile["columns"] % (16 * (_WARPS // tile["down"])) == 0
@@ -207,15 +190,16 @@ TILES = Tiles(
 
 KERNEL = Kernel(
     name="pointwise",
-    schema="(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation) -> Tensor",
-    compose=compose,
-    empty=empty,
-    plan=plan,
+    inputs=Inputs,
+    compute=compute,
+    allocate=allocate,
+    cut=cut,
+    words=words,
+    default_tile=default_tile,
     budgets={
         "pointwise<bfloat16, RELU, 128, 128, 32, 3, 4, 2>": Budget(registers=128, instructions=960),
         "pointwise<float16, GELU, 128, 64, 32, 3, 4, 2>": Budget(registers=96, instructions=1060),
         "pointwise<bfloat16, NONE, 128, 64, 32, 3, 4, 2>": Budget(registers=96, instructions=540),
     },
     tiles=TILES,
-    problem=problem,
 )

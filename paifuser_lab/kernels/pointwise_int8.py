@@ -12,31 +12,24 @@ where int8 has twice the rate of bf16.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import KernelError
-from .kernel import Budget, Kernel
-from .launch import DeclinedError, Launch, aligned, checked_count, grid_of
+from .kernel import Budget, Cut, Kernel, require_multiples
+from .pointwise import output_shape
 from .quantized import (
-    SCHEMA,
     WIDTH,
     Int8Inputs,
     QuantParams,
-    apply_activation,
-    channel_arguments,
     check,
-    exact_dtype,
-    float_residual,
-    int8_entry,
+    columns,
     operator_arguments,
-    rounded,
-    scalar_arguments,
+    scalars,
+    template,
 )
+from .tiles import Tile
 
 _ROWS = 128  # of a block
 _THREADS = 256
@@ -62,90 +55,55 @@ def project_int8(
     those of the weight, one per column. `sums` of each row of weight save computing them where x
     has a zero point.
     """
-    options: dict[str, Any] = {
-        "zero": zero,
-        "sums": sums,
-        "residual_params": residual_params,
-        "into": into,
-        "activation": activation,
-    }
     output: Tensor = torch.ops.paifuser.pointwise_int8(
-        *operator_arguments(x, weight, scales, bias, residual, **options)
+        *operator_arguments(
+            x, weight, scales, bias, residual, zero, sums, residual_params, into, activation
+        )
     )
     return output
 
 
-def float_output(inputs: Int8Inputs) -> Tensor:
-    """The output before rounding, in the dtype of the scales; its integer sums are exact."""
-    exact = exact_dtype(inputs.weight.shape[1])
-    sums = F.linear(inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)).to(
-        inputs.scales.dtype
-    )
-    output = sums * inputs.scales + float_residual(inputs)
-    return apply_activation(inputs, output if inputs.bias is None else output + inputs.bias)
+def compute(inputs: Int8Inputs) -> Tensor:
+    """The reference, composed of torch operators; its integer sums are exact."""
+    output = inputs.sum_exactly(F.linear) * inputs.scales + inputs.float_residual()
+    output = output if inputs.bias is None else output + inputs.bias
+    return inputs.rounded(inputs.activated(output)).contiguous()
 
 
-def compose(*arguments: Any) -> Tensor:
-    """The reference, composed of torch operators."""
-    inputs = Int8Inputs(*arguments)
-    return rounded(inputs, float_output(inputs)).contiguous()
-
-
-def empty(*arguments: Any) -> Tensor:
+def allocate(inputs: Int8Inputs) -> Tensor:
     """Check that the inputs fit together, and allocate the output."""
-    inputs = Int8Inputs(*arguments)
-    x, weight = inputs.x, inputs.weight
-    if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
-        raise KernelError(
-            f"pointwise_int8 takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "
-            f"{tuple(weight.shape)}."
-        )
-    shape = (*x.shape[:-1], weight.shape[0])
-    check("pointwise_int8", inputs, weight.shape[0], shape)
-    return x.new_empty(shape, dtype=inputs.dtype)
+    shape = output_shape("pointwise_int8", inputs.x, inputs.weight)
+    check("pointwise_int8", inputs, shape, channels=shape[-1])
+    return inputs.x.new_empty(shape, dtype=inputs.dtype)
 
 
-def plan(out: Tensor, *arguments: Any) -> Launch:
+def cut(out: Tensor, inputs: Int8Inputs, tile: Tile) -> Cut:
     """A block per 128 rows of 64 or 128 columns, a warp per 32 rows of half of them."""
-    inputs = Int8Inputs(*arguments)
-    columns, depth = inputs.weight.shape
-    if columns % WIDTH or depth % WIDTH or not depth:
-        raise DeclinedError(
-            f"it takes multiples of sixteen columns, not {depth} in and {columns} out"
-        )
-    rows = checked_count(math.prod(inputs.x.shape[:-1]))
-    wide = 64 if columns <= 64 else 128
-    return Launch(
-        kernel="pointwise_int8",
-        entry=int8_entry("pointwise_int8", inputs, wide, is_last=True),
-        grid=grid_of(-(-rows // _ROWS) * -(-columns // wide), 1, 1),
-        block=(_THREADS, 1, 1),
+    width, depth = inputs.weight.shape
+    require_multiples("columns", WIDTH, depth, width)
+    rows = math.prod(inputs.x.shape[:-1])
+    wide = 64 if width <= 64 else 128
+    return Cut(
+        template=template(inputs, wide, is_last=True),
+        grid=(-(-rows // _ROWS) * -(-width // wide), 1, 1),
+        threads=_THREADS,
         shared_bytes=_shared_bytes(wide),
-        arguments=(
-            aligned(inputs.x.contiguous()),
-            aligned(inputs.weight.contiguous()),
-            *channel_arguments(inputs),
-            None if inputs.residual is None else aligned(inputs.residual.contiguous()),
-            out,
-            *(np.int32(number) for number in (rows, depth, columns)),
-            *scalar_arguments(inputs, is_last=True),
-        ),
+        tensors=(inputs.x, inputs.weight, *columns(inputs), inputs.residual),
+        numbers=(rows, depth, width, *scalars(inputs, is_last=True)),
     )
 
 
 def _shared_bytes(wide: int) -> int:
-    """The size of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the
-    output, three numbers per column.
-    """
+    """The size of `PointwiseInt8::Tile` in the source: x and weight, the output, columns."""
     return _STAGES * (_ROWS + wide) * _PITCH + _ROWS * (wide + 16) + 12 * wide
 
 
 KERNEL = Kernel(
     name="pointwise_int8",
-    schema=f"({SCHEMA}) -> Tensor",
-    compose=compose,
-    empty=empty,
-    plan=plan,
+    inputs=Int8Inputs,
+    compute=compute,
+    allocate=allocate,
+    cut=cut,
     budgets={
         "pointwise_int8<uint8, uint8, 128, NONE>": Budget(registers=128, instructions=1210),
         "pointwise_int8<int8, int8, 64, SILU>": Budget(registers=96, instructions=970),

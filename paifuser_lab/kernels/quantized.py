@@ -6,6 +6,8 @@ Activations are uint8 or int8, weights int8 with zero point 0 and a scale per ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from ..errors import KernelError
 from .activation import ACTIVATIONS, check_activation
-from .launch import Argument, DeclinedError, aligned
+from .kernel import DeclinedError, require_shape
 
 INTEGERS = {torch.uint8: "uint8", torch.int8: "int8"}
 FLOATS = {torch.float32: "float", torch.bfloat16: "bfloat16", torch.float16: "float16"}
@@ -31,8 +33,9 @@ class QuantParams(NamedTuple):
     zero: int = 0
 
 
-class Int8Inputs(NamedTuple):
-    """The arguments of an int8 operator, in its order."""
+@dataclass(frozen=True)
+class Int8Inputs:
+    """The arguments that every int8 operator has first, in its order."""
 
     x: Tensor
     zero: int
@@ -47,20 +50,35 @@ class Int8Inputs(NamedTuple):
     out_zero: int
     dtype: torch.dtype
     activation: str
-    stride: int = 1
-    padding: int = 0
 
     @property
     def is_quantized(self) -> bool:
         """Whether the output is quantized too."""
         return self.dtype in INTEGERS
 
+    def sum_exactly(self, multiply: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The products of x and weight, summed without error, in the dtype of the scales."""
+        exact = exact_dtype(self.weight[0].numel())
+        sums = multiply(self.x.to(exact) - self.zero, self.weight.to(exact))
+        return sums.to(self.scales.dtype)
 
-SCHEMA = (
-    "Tensor x, int zero, Tensor weight, Tensor scales, Tensor? sums, Tensor? bias, "
-    "Tensor? residual, float residual_scale, int residual_zero, float out_scale, int out_zero, "
-    "ScalarType dtype, str activation"
-)
+    def activated(self, values: Tensor) -> Tensor:
+        """Float values after the activation."""
+        return ACTIVATIONS[self.activation](values)
+
+    def float_residual(self) -> Tensor | float:
+        """The dequantized residual, in the dtype of the scales; 0 if there is none."""
+        if self.residual is None:
+            return 0.0
+        return (self.residual.to(self.scales.dtype) - self.residual_zero) * self.residual_scale
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """The float output, rounded or cast to the output's dtype."""
+        if not self.is_quantized:
+            return values.to(self.dtype)
+        ends = torch.iinfo(self.dtype)
+        steps = (values / self.out_scale).round().add(self.out_zero)
+        return steps.clamp(ends.min, ends.max).to(self.dtype)
 
 
 def operator_arguments(
@@ -69,7 +87,6 @@ def operator_arguments(
     scales: Tensor,
     bias: Tensor | None,
     residual: Tensor | None,
-    *,
     zero: int,
     sums: Tensor | None,
     residual_params: QuantParams | None,
@@ -82,41 +99,28 @@ def operator_arguments(
             "A quantized residual needs its quantization, as residual= and residual_params=; pass "
             "both or neither."
         )
-    default = QuantParams(1.0)
-    params = residual_params or default
-    out = into if isinstance(into, QuantParams) else default
-    dtype = x.dtype if isinstance(into, QuantParams) else into
+    params = residual_params or QuantParams(1.0)
+    out, dtype = (into, x.dtype) if isinstance(into, QuantParams) else (QuantParams(1.0), into)
     return x, zero, weight, scales, sums, bias, residual, *params, *out, dtype, activation
 
 
-def check(kernel: str, inputs: Int8Inputs, channels: int, shape: tuple[int, ...]) -> None:
-    """Raise if the arguments do not fit the channels and the output's shape."""
-    dtype, supported = inputs.x.dtype, ", ".join(map(str, INTEGERS))
+def check(kernel: str, inputs: Int8Inputs, shape: tuple[int, ...], channels: int) -> None:
+    """Raise if the arguments do not fit the output's shape and channels."""
+    dtype, residual = inputs.x.dtype, inputs.residual
     if dtype not in INTEGERS or inputs.weight.dtype != torch.int8:
         raise KernelError(
-            f"{kernel} takes x in {supported} and a weight in torch.int8, not {dtype} and "
-            f"{inputs.weight.dtype}."
+            f"{kernel} takes x in {', '.join(map(str, INTEGERS))} and a weight in torch.int8, not "
+            f"{dtype} and {inputs.weight.dtype}."
         )
-    columns = {
-        "scales": (inputs.scales, True),
-        "sums": (inputs.sums, False),
-        "bias": (inputs.bias, True),
-    }
-    for name, (column, is_float) in columns.items():
-        if column is not None and (
-            tuple(column.shape) != (channels,) or column.is_floating_point() != is_float
-        ):
-            raise KernelError(
-                f"{kernel} takes {name} for each of {channels} channels, not {tuple(column.shape)} "
-                f"in {column.dtype}."
-            )
-    if inputs.residual is not None and (
-        tuple(inputs.residual.shape) != shape or inputs.residual.dtype != dtype
-    ):
-        raise KernelError(
-            f"{kernel} adds a residual of {shape} in {dtype}, not {tuple(inputs.residual.shape)} "
-            f"in {inputs.residual.dtype}."
-        )
+    for name, is_float in (("scales", True), ("sums", False), ("bias", True)):
+        column: Tensor | None = getattr(inputs, name)
+        require_shape(kernel, name, column, (channels,))
+        if column is not None and column.is_floating_point() != is_float:
+            kind = "floats" if is_float else "integers"
+            raise KernelError(f"{kernel} takes {name} in {kind}, not in {column.dtype}.")
+    require_shape(kernel, "a residual", residual, shape)
+    if residual is not None and residual.dtype != dtype:
+        raise KernelError(f"{kernel} takes a residual in {dtype}, not in {residual.dtype}.")
     if inputs.dtype not in FLOATS and inputs.dtype != dtype:
         raise KernelError(
             f"{kernel} returns values quantized as x, in {dtype}, or floats, not {inputs.dtype}."
@@ -138,55 +142,22 @@ def exact_dtype(count: int) -> torch.dtype:
     return torch.float32 if count * 255 * 128 < EXACT_IN_FP32 else torch.float64
 
 
-def float_residual(inputs: Int8Inputs) -> Tensor | float:
-    """The dequantized residual, in the dtype of the scales."""
-    if inputs.residual is None:
-        return 0.0
-    return (inputs.residual.to(inputs.scales.dtype) - inputs.residual_zero) * inputs.residual_scale
-
-
-def apply_activation(inputs: Int8Inputs, values: Tensor) -> Tensor:
-    """Apply the activation to float values."""
-    return ACTIVATIONS[inputs.activation](values)
-
-
-def rounded(inputs: Int8Inputs, values: Tensor) -> Tensor:
-    """The float output, rounded or cast to the output's dtype."""
-    if not inputs.is_quantized:
-        return values.to(inputs.dtype)
-    ends = torch.iinfo(inputs.dtype)
-    return (
-        (values / inputs.out_scale)
-        .round()
-        .add(inputs.out_zero)
-        .clamp(ends.min, ends.max)
-        .to(inputs.dtype)
-    )
-
-
-def int8_entry(kernel: str, inputs: Int8Inputs, *sizes: int, is_last: bool) -> str:
-    """The template with its arguments; a clamp as last activation is applied by the rounding."""
-    if inputs.scales.dtype != torch.float32 or (
-        inputs.bias is not None and inputs.bias.dtype != torch.float32
-    ):
-        raise DeclinedError("it takes scales and bias in torch.float32")
+def template(inputs: Int8Inputs, *sizes: int, is_last: bool) -> tuple[str | int, ...]:
+    """The template's arguments; a clamp as last activation is applied by the rounding."""
+    for column in (inputs.scales, inputs.bias):
+        if column is not None and column.dtype != torch.float32:
+            raise DeclinedError("it takes scales and bias in torch.float32")
     activation = "none" if _is_clamped(inputs, is_last) else inputs.activation
     dtypes = INTEGERS[inputs.x.dtype], (INTEGERS | FLOATS)[inputs.dtype]
-    return f"{kernel}<{', '.join((*dtypes, *map(str, sizes), activation.upper()))}>"
+    return *dtypes, *sizes, activation.upper()
 
 
-def channel_arguments(inputs: Int8Inputs) -> tuple[Argument, Argument, Argument]:
-    """Scales, sums and bias as a kernel takes them; missing sums are computed if a zero point needs
-    them.
-    """
-    sums = inputs.sums
-    if inputs.zero and sums is None:
-        sums = weight_sums(inputs.weight)
-    return (
-        aligned(inputs.scales.contiguous()),
-        aligned(sums.int().contiguous()) if inputs.zero and sums is not None else None,
-        None if inputs.bias is None else aligned(inputs.bias.contiguous()),
-    )
+def columns(inputs: Int8Inputs) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Scales, sums and bias as a kernel reads them; sums are needed with a zero point alone."""
+    sums = None
+    if inputs.zero:
+        sums = weight_sums(inputs.weight) if inputs.sums is None else inputs.sums.int()
+    return inputs.scales, sums, inputs.bias
 
 
 def weight_sums(weight: Tensor) -> Tensor:
@@ -194,21 +165,19 @@ def weight_sums(weight: Tensor) -> Tensor:
     return weight.flatten(1).sum(1, dtype=torch.int32)
 
 
-def scalar_arguments(inputs: Int8Inputs, *, is_last: bool) -> tuple[Argument, ...]:
-    """A kernel's last arguments: x's zero point, the residual's quantization, and how to round the
-    output.
-    """
+def scalars(inputs: Int8Inputs, *, is_last: bool) -> tuple[int | float | np.float32, ...]:
+    """The last arguments: zero point, the residual's quantization, and how to round."""
     offset = 128 if inputs.x.dtype == torch.int8 else 0  # a kernel works on 0 … 255
     out_zero, inverse = inputs.out_zero + offset, np.float32(1 / inputs.out_scale)
     low, high = CLAMPS[inputs.activation] if _is_clamped(inputs, is_last) else CLAMPS["none"]
     return (
-        np.int32(inputs.zero),
-        np.float32(inputs.residual_scale if inputs.residual is not None else 0.0),
-        np.int32(inputs.residual_zero + offset),
+        inputs.zero,
+        float(inputs.residual_scale if inputs.residual is not None else 0.0),
+        inputs.residual_zero + offset,
         inverse,
-        np.float32(max(-out_zero, low)),
-        np.float32(min(255 - out_zero, float(np.float32(high) * inverse))),
-        np.int32(out_zero),
+        float(max(-out_zero, low)),
+        min(255.0 - out_zero, float(np.float32(high) * inverse)),
+        out_zero,
     )
 
 

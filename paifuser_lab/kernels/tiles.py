@@ -1,12 +1,20 @@
 """Tiles: named integers by which a kernel divides its work, the last template arguments of its
-entry.
+entry; and which one was measured to be best.
+
+Measured tiles are cached after the first time: no file is read and nothing waits for a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
+
+import torch
+
+from ..errors import KernelError
+from .tuning.store import measured_on
 
 Tile = Mapping[str, int]
 
@@ -27,10 +35,7 @@ class Tiles:
 
     def __iter__(self) -> Iterator[Tile]:
         """All valid tiles, in a fixed order."""
-        for numbers in product(*self.choices.values()):
-            tile = dict(zip(self.choices, numbers, strict=True))
-            if self.is_valid(tile):
-                yield tile
+        return filter(self.is_valid, map(self.tile, product(*self.choices.values())))
 
     def __contains__(self, tile: object) -> bool:
         return (
@@ -40,9 +45,58 @@ class Tiles:
             and self.is_valid(tile)
         )
 
-    def arguments(self, tile: Tile) -> str:
-        """A tile as the last template arguments, in the order of the choices."""
-        return ", ".join(str(tile[name]) for name in self.choices)
+    def numbers(self, tile: Tile) -> tuple[int, ...]:
+        """A tile's numbers, in the order of the choices: the last template arguments."""
+        return tuple(tile[name] for name in self.choices)
+
+    def tile(self, numbers: Iterable[int]) -> Tile:
+        """The tile of these numbers."""
+        return dict(zip(self.choices, numbers, strict=True))
+
+    def check(self, kernel: str, tile: Tile) -> None:
+        """Raise for a tile that the source does not take."""
+        if tile not in self:
+            choices = ", ".join(
+                f"{name} of {' or '.join(map(str, numbers))}"
+                for name, numbers in self.choices.items()
+            )
+            raise KernelError(
+                f"{kernel} has no tile {describe_tile(tile)}; it takes {choices}, in valid "
+                "combinations."
+            )
 
 
 NO_TILES = Tiles(choices={}, default={})  # of a kernel without tile sizes
+
+
+def describe_tile(tile: Tile) -> str:
+    """A tile's names and numbers as text."""
+    return ", ".join(f"{name} {number}" for name, number in tile.items()) or "without choices"
+
+
+def measured_tile(kernel: str, tiles: Tiles, problem: str, device: torch.device) -> Tile | None:
+    """The tile measured to be best for a problem on a device.
+
+    None if nothing was measured, or if the kernel's source no longer takes that tile.
+    """
+    if device.type != "cuda" or not tiles.choices:
+        return None
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _measured_tile(kernel, tiles, problem, _device_name(index))
+
+
+def forget_measured_tiles() -> None:
+    """Clear the caches after a measurement, so that the next launch reads the files again."""
+    _measured_tile.cache_clear()
+    measured_on.cache_clear()
+
+
+@cache
+def _measured_tile(kernel: str, tiles: Tiles, problem: str, device_name: str) -> Tile | None:
+    best = measured_on(device_name).kernels.get(kernel, {}).get(problem)
+    return best.tile if best is not None and best.tile in tiles else None
+
+
+@cache
+def _device_name(index: int) -> str:
+    return torch.cuda.get_device_name(index)

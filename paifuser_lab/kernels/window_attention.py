@@ -12,15 +12,25 @@ instructions it issues: see kernels/README.md.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
-from .kernel import Budget, Kernel
-from .launch import TYPES, Launch, aligned, checked_count, grid_of, require_one_of, type_of
-from .tile_choice import choose_tile, describe_problem, rounded_size
+from .kernel import (
+    TYPES,
+    Budget,
+    Cut,
+    Kernel,
+    checked_count,
+    require_one_of,
+    require_shape,
+    rounded_size,
+    type_of,
+)
 from .tiles import Tile, Tiles
 
 WINDOWS = (7, 8, 12)
@@ -48,26 +58,34 @@ def attend_windows(
     return output
 
 
-def compose(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
+@dataclass(frozen=True)
+class Inputs:
+    """The operator's arguments."""
+
+    qkv: Tensor
+    bias: Tensor
+    window: int
+    shift: tuple[int, int]
+    scale: float
+
+
+def compute(inputs: Inputs) -> Tensor:
     """The reference, composed of torch operators."""
+    qkv, window, shift = inputs.qkv, inputs.window, inputs.shift
     query, key, value = partition(qkv, window, shift)
-    added = bias[:, distances(window, bias.device)].to(qkv.dtype)[None]
+    added = inputs.bias[:, distances(window, qkv.device)].to(qkv.dtype)[None]
     if any(shift):
         added = (added + mask(qkv.shape[1], qkv.shape[2], window, shift, added)).repeat(
             len(qkv), 1, 1, 1
         )
-    return reverse(
-        F.scaled_dot_product_attention(query, key, value, attn_mask=added, scale=scale),
-        qkv,
-        window,
-        shift,
+    attended = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=added, scale=inputs.scale
     )
+    return reverse(attended, qkv, window, shift)
 
 
 def partition(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of each window of the shifted image: (windows, heads, tokens, head
-    size).
-    """
+    """Queries, keys and values: (windows, heads, tokens, head size), of the shifted image."""
     _, height, width, _, heads, size = qkv.shape
     shifted = torch.roll(qkv, (-shift[0], -shift[1]), dims=(1, 2)) if any(shift) else qkv
     parts = shifted.reshape(-1, height // window, window, width // window, window, 3, heads, size)
@@ -85,8 +103,9 @@ def reverse(attended: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) 
     return torch.roll(image, tuple(shift), dims=(1, 2)) if any(shift) else image
 
 
-def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
+def allocate(inputs: Inputs) -> Tensor:
     """Check that the inputs fit together, and allocate the output."""
+    qkv, window = inputs.qkv, inputs.window
     if qkv.dim() != 6 or qkv.shape[3] != 3:
         raise KernelError(
             "window_attention takes qkv as (batch, height, width, 3, heads, head size), not "
@@ -98,82 +117,55 @@ def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale:
             f"window_attention cannot cut an image of {height} × {width} into windows of {window}; "
             "pad it first."
         )
-    if tuple(bias.shape) != (heads, (2 * window - 1) ** 2):
-        raise KernelError(
-            f"window_attention takes a bias of {heads} heads × {(2 * window - 1) ** 2} distances, "
-            f"not {tuple(bias.shape)}."
-        )
-    if len(shift) != 2 or not all(0 <= step < window for step in shift):
+    require_shape("window_attention", "a bias", inputs.bias, (heads, (2 * window - 1) ** 2))
+    if len(inputs.shift) != 2 or not all(0 <= step < window for step in inputs.shift):
         raise KernelError(
             f"window_attention takes two shifts from 0 to {window - 1}, down and right, not "
-            f"{tuple(shift)}."
+            f"{tuple(inputs.shift)}."
         )
     return qkv.new_empty((batch, height, width, heads * size))
 
 
-def problem(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> str:
-    """What decides the tile: the approximate number of windows and heads, their sizes, and whether
-    the image is shifted.
-    """
-    batch, height, width, _, heads, size = qkv.shape
-    count = batch * (height // window) * (width // window) * heads
-    return describe_problem(
-        TYPES.get(qkv.dtype),
+def words(inputs: Inputs) -> Iterable[str]:
+    """What decides the tile: the number of windows and heads, their sizes, and the shift."""
+    batch, height, width, _, heads, size = inputs.qkv.shape
+    count = batch * (height // inputs.window) * (width // inputs.window) * heads
+    return (
+        TYPES.get(inputs.qkv.dtype, ""),
         f"windows={rounded_size(count)}",
-        f"window={window}",
+        f"window={inputs.window}",
         f"size={size}",
-        "shifted" if any(shift) else None,
+        "shifted" if any(inputs.shift) else "",
     )
 
 
-def plan(
-    out: Tensor,
-    qkv: Tensor,
-    bias: Tensor,
-    window: int,
-    shift: tuple[int, int],
-    scale: float,
-    *,
-    tile: Tile | None = None,
-) -> Launch:
+def cut(out: Tensor, inputs: Inputs, tile: Tile) -> Cut:
     """A block per head of a window, a warp per 16 of its queries, or 2 or 4 times as many."""
-    batch, height, width, _, heads, size = qkv.shape
-    kind = type_of(qkv)
+    batch, height, width, _, heads, size = inputs.qkv.shape
+    window = inputs.window
+    kind = type_of(inputs.qkv)
     require_one_of("a window of", window, WINDOWS)
     require_one_of("a head of", size, HEADS)
     checked_count(batch * height * width)
-    chosen = choose_tile(
-        "window_attention", TILES, tile, problem(qkv, bias, window, shift, scale), out.device
-    )
-    warps = -(-(window**2) // (16 * chosen["slabs"]))
-    return Launch(
-        kernel="window_attention",
-        entry=f"window_attention<{kind}, {window}, {size}, {TILES.arguments(chosen)}>",
-        grid=grid_of(heads, width // window, batch * (height // window)),
-        block=(32 * warps, 1, 1),
-        shared_bytes=_shared_bytes(16 * chosen["slabs"] * warps, window, size),
-        arguments=(
-            aligned(qkv.contiguous()),
-            bias.float().contiguous(),
-            out,
-            *(np.int32(number) for number in (height, width, heads, *shift)),
-            np.float32(scale),
-        ),
+    warps = -(-(window**2) // (16 * tile["slabs"]))
+    return Cut(
+        template=(kind, window, size),
+        grid=(heads, width // window, batch * (height // window)),
+        threads=32 * warps,
+        shared_bytes=_shared_bytes(16 * tile["slabs"] * warps, window, size),
+        tensors=(inputs.qkv, inputs.bias.float()),
+        numbers=(height, width, heads, *inputs.shift, inputs.scale),
     )
 
 
 def _shared_bytes(rows: int, window: int, size: int) -> int:
-    """The size of `Window::Tile` in the source: queries, keys and values with a padded pitch, three
-    integers per token, the bias.
-    """
+    """The size of `Window::Tile` in the source: q, k and v, three integers a token, the bias."""
     plain = 3 * rows * (size + 8) * 2 + 3 * rows * 4 + (2 * window - 1) ** 2 * 4
     return -(-plain // 16) * 16
 
 
 def distances(window: int, device: torch.device) -> Tensor:
-    """The index of each pair of tokens into the bias table, by their vertical and horizontal
-    distance.
-    """
+    """The index of each pair of tokens into the bias table."""
     index = torch.arange(window**2, device=device)
     down, right = index // window, index % window
     return (
@@ -214,10 +206,11 @@ TILES = Tiles(
 
 KERNEL = Kernel(
     name="window_attention",
-    schema="(Tensor qkv, Tensor bias, int window, int[2] shift, float scale) -> Tensor",
-    compose=compose,
-    empty=empty,
-    plan=plan,
+    inputs=Inputs,
+    compute=compute,
+    allocate=allocate,
+    cut=cut,
+    words=words,
     budgets={
         "window_attention<bfloat16, 7, 32, 1, 0, 0>": Budget(registers=56, instructions=705),
         "window_attention<float16, 7, 64, 1, 0, 0>": Budget(registers=72, instructions=850),
@@ -227,5 +220,4 @@ KERNEL = Kernel(
         "window_attention<bfloat16, 7, 32, 2, 0, 0>": Budget(registers=96, instructions=1200),
     },
     tiles=TILES,
-    problem=problem,
 )

@@ -38,11 +38,12 @@ from .model_files import (
     check_options,
     content_hash,
     is_model_file,
+    is_program,
     places,
     read_model_file,
 )
 from .python_names import CodeName, shapes_of
-from .trust import followed, imported, names_function
+from .trust import check_program, followed, imported, names_function
 
 
 def load(
@@ -53,6 +54,7 @@ def load(
     weights: str | Path | None = None,
     data: str | None = None,
     device: str = "cpu",
+    trust: bool = False,
     **options: Any,
 ) -> Workload:
     """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
@@ -61,7 +63,7 @@ def load(
 
     Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
     `package.module:function` that returns the train and test batches, in place of any that the
-    model comes with.
+    model comes with. A program of torch.export is loaded with `trust`.
 
     Options are passed to the function, or to the transformers config (`load("hf:bert",
     num_hidden_layers=2)`).
@@ -70,6 +72,7 @@ def load(
     target = device_of(device)
     with _fits_memory(name, batch):
         if is_model_file(name):
+            check_program(name, trust=trust)
             work = _from_file(name, batch, seed, options)
         elif name.startswith("hf:"):
             work = _from_transformers(name, batch, seed, options)
@@ -114,12 +117,14 @@ def load_named_in_file(
     name = origin.name
     if origin.sha256:
         for place in places(origin, source):
-            work = load(place, batch=batch, seed=seed, device=device, **options)
+            if is_program(place) and content_hash([Path(place)]) != origin.sha256:
+                continue  # another program is not even unpickled
+            work = load(place, batch=batch, seed=seed, device=device, trust=trust, **options)
             if work.origin is not None and work.origin.sha256 == origin.sha256:
                 return work
         raise changed(place)
     if trust or not names_function(name):
-        return load(name, batch=batch, seed=seed, device=device, **options)
+        return load(name, batch=batch, seed=seed, device=device, trust=trust, **options)
     work = _workload_from(followed(name, source), name, seed, options)
     work.origin = _origin(name, batch, seed, options, work)
     target = device_of(device)

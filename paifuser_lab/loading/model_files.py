@@ -12,6 +12,7 @@ from typing import Any
 from .._files import file_exists
 from ..errors import FileError, PaifuserError, UnknownModelError, WorkloadError
 from ..importer import Imported
+from ..model.silence import compilers_silenced
 from ..records import Origin
 
 FOLDER = "hf:"
@@ -30,15 +31,22 @@ def _load_onnx(*args: Any, **options: Any) -> Imported:
 def _load_pt2(*args: Any, **options: Any) -> Imported:
     from ..importer.pt2 import load_pt2
 
-    return load_pt2(*args, **options)
+    with compilers_silenced():
+        return load_pt2(*args, **options)
 
 
-READERS: dict[str, Callable[..., Imported]] = {".onnx": _load_onnx, ".pt2": _load_pt2}
+PROGRAM = ".pt2"
+READERS: dict[str, Callable[..., Imported]] = {".onnx": _load_onnx, PROGRAM: _load_pt2}
 
 
 def is_model_file(name: str) -> bool:
     """Whether a name is that of an ONNX file or of a program of torch.export."""
     return name.lower().endswith(tuple(READERS))
+
+
+def is_program(name: str) -> bool:
+    """Whether a name is that of a program of torch.export."""
+    return name.lower().endswith(PROGRAM)
 
 
 def holds_weights(name: str) -> bool:

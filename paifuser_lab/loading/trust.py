@@ -1,5 +1,5 @@
-"""Which functions that a file names may be imported and called: a name such as
-`package.module:function` or `file.py:function` is code.
+"""Which code that a file holds or names may run: a name such as `package.module:function` or
+`file.py:function` is code, and so is a program of torch.export, which is unpickled.
 
 A name that the user types is trusted. A name in a file (the origin of a saved folder, a recipe's
 workload) is followed with `trust=True` or `--trust`, and otherwise only where it runs nothing new:
@@ -13,6 +13,9 @@ workload) is followed with `trust=True` or `--trust`, and otherwise only where i
 Either way the function is defined in that module, not imported there, and the working directory is
 not added to the path for it. Functions of the standard library, such as `os:abort`, create no
 model and are always refused.
+
+A program (`.pt2`) is loaded with trust, or where this process has loaded a file of the same content
+with trust before: a saved folder then finds its original again.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._files import PACKAGE
+from .._files import PACKAGE, file_exists
 from ..errors import FileError, PaifuserError, UnknownModelError, first_line
-from .model_files import is_model_file
+from .model_files import content_hash, is_model_file, is_program
 from .python_names import CodeName, defined_in
 
 SITES = {"site-packages", "dist-packages"}
@@ -39,6 +42,25 @@ HOW = "with trust=True (on the command line: --trust)"
 def names_function(name: str) -> bool:
     """Whether a name is that of a function, `package.module:function`."""
     return ":" in name and not name.startswith("hf:") and not is_model_file(name)
+
+
+_trusted_programs: set[str] = set()  # the SHA-256 of those that were loaded with trust
+
+
+def check_program(name: str, *, trust: bool) -> None:
+    """Refuse a program of torch.export that is not trusted."""
+    if not is_program(name):
+        return
+    if not file_exists(name):
+        raise FileError(f"There is no program {name!r}.")
+    content = content_hash([Path(name)])
+    if trust:
+        _trusted_programs.add(content)
+    elif content not in _trusted_programs:
+        raise FileError(
+            f"{name} is read by torch.export.load, which unpickles it and so may run code that the "
+            f"file holds: if you trust it, load it {HOW}."
+        )
 
 
 def imported(name: str) -> Callable[..., Any]:

@@ -4,20 +4,16 @@
     with lab.memory_pool(limit="2 GB"): ...         # what is freed stays for the next request
     lab.memory_snapshot(work, train=True)           # who held what and when, of a run or a file
 
-limits           a safe share of what is free; out-of-memory errors
-fit              whether a workload fits into a limit, the largest batch, what would make more fit
-remedies         the changes that let more fit, each with its predicted peak
-predict          the peak of a call or a training step, predicted with fake tensors
-pools            the allocator keeps what will be asked for again, with a limit and statistics
-snapshots        memory snapshots: of a run here, or torch's files, read without executing them
-lifetimes        one run as buffers: who makes each, who touches it last, when it is released
-spans            a buffer as packing sees it: a size and a lifetime
-packing          buffers packed into one arena by best fit, and the least that they need
-integer_program  the smallest arena of few buffers, proven
-planning         the plan of a workload's memory against what torch's allocator held
-sole_readers     values that only one layer or sum reads, from the blocks' graphs
-sums             sums that write over an operand where nobody reads it afterwards
-reuse            activations and sums that write over an input where nobody reads it
+limits        a safe share of what is free; out-of-memory errors
+fit           whether a workload fits into a limit, the largest batch, what would make more fit
+predict       the peak of a call or a training step, predicted with fake tensors
+pools         the allocator keeps what will be asked for again, with a limit and statistics
+snapshots     memory snapshots: of a run here, or torch's files, read without executing them
+lifetimes     one run as buffers: who makes each, who touches it last, when it is released
+planning      buffers packed into one arena, against what torch's allocator held
+sole_readers  values that only one layer or sum reads, from the blocks' graphs
+sums          sums that write over an operand where nobody reads it afterwards
+reuse         activations and sums that write over an input where nobody reads it
 """
 
 from __future__ import annotations

@@ -5,31 +5,23 @@ launch           `run`: a function in several processes of this machine, from a 
 worker           what each of these processes executes
 group            this process as one of several: under `run`, under torchrun, or alone
 ray_cluster      a function in several processes of a Ray cluster
-kubeflow         the manifest of a script under torchrun on Kubernetes, checked offline
-torchrun         a script in several processes, started again when one dies
+torchrun         a script in several processes, here or on Kubernetes, started again when one dies
 strategy         `DataParallel`: a training loop in several processes, with its loop as it is
-agreement        what all ranks have to agree on before the first step
+averaging        weights averaged every so many steps, or gradients in each
 exchange         means over ranks, compressed and counted
-local_steps      weights averaged every so many steps
-every_step       gradients averaged in each step, by torch's DistributedDataParallel
-gradients        gradients averaged for loops that are not wrapped, such as that of `lab.train`
 train            `lab.train`, in one process or in several
 sharded          weights, gradients and optimizer state divided, by torch's FSDP2
-sampler          each example once, in as many steps on each rank
+loaders          each example once, in as many steps on each rank; examples in shared memory
 checkpoints      saved by all ranks, verified before it is read
 manifest         the hashes of a checkpoint's files, and a reader that executes nothing
-shared_examples  a data set in memory that all ranks read
-tensor           `tensor_parallel`: attention and MLP blocks divided among processes
+tensor           `tensor_parallel`: attention and MLP blocks, or one linear layer, divided
 tensor_blocks    which linear layers of a model form such blocks
-tensor_layers    linear layers of which each process has columns or rows
 pipelines        `pipeline`: each process has a stage of the layers
 chain            a model as parts that run one after another, and what each costs
-partition        the split into stages whose slowest is quickest
-schedules        GPipe and 1F1B, simulated
-plans            `plan`: which strategy would be fastest here
-link             the link between processes, measured
+schedules        the split into stages; GPipe and 1F1B, simulated
+plans            `plan`: which strategy would be fastest here, over the measured link
 simulation       steps on many processes, simulated
-simulated_link   exchanges counted, and delayed as a slower link would
+simulated_link   exchanges delayed as by a slower link
 """
 
 from __future__ import annotations
@@ -39,14 +31,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .checkpoints import Checkpoints
     from .group import Group, join, tell
-    from .kubeflow import train_job
     from .launch import run
     from .pipelines import pipeline
     from .plans import plan
     from .ray_cluster import run_on_ray
     from .strategy import DataParallel
-    from .tensor import tensor_parallel, tensor_plan
-    from .tensor_layers import ColumnParallelLinear, RowParallelLinear
+    from .tensor import (
+        ColumnParallelLinear,
+        RowParallelLinear,
+        tensor_parallel,
+        tensor_plan,
+    )
+    from .torchrun import train_job
 
 __all__ = [
     "Checkpoints",
@@ -67,10 +63,10 @@ __all__ = [
 
 _LAZY = {  # torch's FSDP takes a second to import, which a worker may not need
     "Checkpoints": "checkpoints",
-    "ColumnParallelLinear": "tensor_layers",
+    "ColumnParallelLinear": "tensor",
     "DataParallel": "strategy",
     "Group": "group",
-    "RowParallelLinear": "tensor_layers",
+    "RowParallelLinear": "tensor",
     "join": "group",
     "pipeline": "pipelines",
     "plan": "plans",
@@ -79,7 +75,7 @@ _LAZY = {  # torch's FSDP takes a second to import, which a worker may not need
     "tell": "group",
     "tensor_parallel": "tensor",
     "tensor_plan": "tensor",
-    "train_job": "kubeflow",
+    "train_job": "torchrun",
 }
 
 

@@ -29,6 +29,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from .._files import checked_path
 from ..errors import FileError, first_line
 from ..records import counted
+from .averaging import LocalSteps
 from .group import Group
 from .manifest import SafeReader, first_problem, read_manifest, write_manifest
 from .strategy import DataParallel
@@ -170,91 +171,82 @@ class Checkpoints:
     def _is_local(self) -> bool:
         return self.strategy.kind == "local"
 
-    def _prefix(self, rank: int) -> str:
-        """How the names begin of what differs from rank to rank."""
-        return f"ranks/{rank}/"
+    def _prefixes(self, rank: int) -> tuple[str, str]:
+        """How the names begin of what each rank has by itself, and of what all share: where weights
+        are averaged every few steps, those differ, too.
+        """
+        own = f"ranks/{rank}/"
+        return own, own if self._is_local else ""
+
+    def _of_model(self, rank: int) -> dict[str, Tensor]:
+        """The weights and buffers by their names in the checkpoint of a rank."""
+        own, shared = self._prefixes(rank)
+        weights = self._model.named_parameters()
+        tensors = {f"{shared}model/{name}": weight.detach() for name, weight in weights}
+        return tensors | {f"{own}model/{name}": each for name, each in self._model.named_buffers()}
 
     def _tensors(self) -> dict[str, Any]:
         """Every tensor to save, by name: those that differ have the rank in it."""
-        own = self._prefix(self.group.rank)
-        shared = own if self._is_local else ""
-        tensors = {
-            f"{shared}model/{name}": weight.detach()
-            for name, weight in self._model.named_parameters()
-        }
-        tensors |= {f"{own}model/{name}": value for name, value in self._model.named_buffers()}
+        own, shared = self._prefixes(self.group.rank)
+        tensors = self._of_model(self.group.rank)
         names = {id(weight): name for name, weight in self._model.named_parameters()}
         for index, optimizer in enumerate(self.strategy.optimizers):
             for weight, state in optimizer.state.items():
                 for key, value in state.items():
                     if isinstance(value, Tensor) and id(weight) in names:
                         tensors[f"{shared}optimizer/{index}/{key}/{names[id(weight)]}"] = value
-        state = self.strategy.state()
+        local = self.strategy.method
+        state = local.state() if isinstance(local, LocalSteps) else {}
         return tensors | {f"{own}strategy/{name}": value for name, value in state.items()}
 
     def _wanted(self, metadata: Metadata, world: int) -> dict[str, Any]:
         """A tensor to fill for each that this rank needs, like the one that is there now."""
-        known, rank = metadata.state_dict_metadata, self.group.rank % world
-        own, weights = self._prefix(rank), dict(self._model.named_parameters())
+        known: dict[str, Any] = dict(metadata.state_dict_metadata)
         is_same = world == self.group.world
-        wanted: dict[str, Any] = {}
-        tensors: dict[str, TensorStorageMetadata] = {}
         for name, entry in known.items():
             if not isinstance(entry, TensorStorageMetadata):
                 raise FileError(f"the checkpoint has {name}, which is no tensor; it was refused.")
-            tensors[name] = entry
-        self._check_names(tensors)
-        for name, entry in tensors.items():
-            mine = name.removeprefix(own)
-            is_average = self._is_local and not is_same and "/model/" in name
-            is_mine = not name.startswith("ranks/") or name.startswith(own)
-            if not is_mine and not is_average:
+        self._check_names(known)
+        own, _ = self._prefixes(self.group.rank % world)
+        weights = dict(self._model.named_parameters())
+        wanted: dict[str, Any] = {}
+        for name, entry in known.items():
+            kind, _, rest = re.sub(r"^ranks/\d+/", "", name).partition("/")
+            is_mine = name.startswith(own) or not name.startswith("ranks/")
+            is_averaged = self._is_local and not is_same and kind == "model"
+            if not (is_mine or is_averaged) or (kind == "strategy" and not is_same):
                 continue
-            if mine.startswith("strategy/") and not is_same:
-                continue
-            like = weights.get(mine.split("/", 3)[-1] if mine.startswith("optimizer/") else "")
-            if mine.startswith("model/"):
-                like = weights.get(mine.removeprefix("model/"))
-            elif mine.startswith("optimizer/") and like is None:
-                raise FileError(f"the checkpoint has {mine}, of no weight here; it was refused.")
+            like = weights.get(rest.split("/", 2)[-1]) if kind != "strategy" else None
+            if kind == "optimizer" and like is None:
+                raise FileError(f"the checkpoint has {name}, of no weight here; it was refused.")
             if like is not None and like.shape == entry.size:
                 wanted[name] = torch.zeros_like(like, dtype=entry.properties.dtype).detach()
             else:
                 wanted[name] = torch.zeros(entry.size, dtype=entry.properties.dtype)
         return wanted
 
-    def _check_names(self, known: Mapping[str, TensorStorageMetadata]) -> None:
+    def _check_names(self, known: Mapping[str, Any]) -> None:
         """Raise if the checkpoint is of another model: each weight and buffer is in both."""
-        own = self._prefix(0)
-        shared = own if self._is_local else ""
-        here = {
-            f"{shared}model/{name}": weight.shape for name, weight in self._model.named_parameters()
-        }
-        here |= {f"{own}model/{name}": value.shape for name, value in self._model.named_buffers()}
+        own, shared = self._prefixes(0)
+        here = {name: tuple(value.shape) for name, value in self._of_model(0).items()}
+        of_model = (f"{own}model/", f"{shared}model/")
         there = {
-            name: entry.size
-            for name, entry in known.items()
-            if name.startswith((f"{own}model/", f"{shared}model/"))
+            name: tuple(entry.size) for name, entry in known.items() if name.startswith(of_model)
         }
         for name in [*here, *there]:
-            sizes = [
-                str(tuple(found[name])) if name in found else "none" for found in (here, there)
-            ]
-            if sizes[0] != sizes[1]:
+            if here.get(name) != there.get(name):
                 raise FileError(
                     f"The checkpoint is of another model: '{name.partition('model/')[2]}' has "
-                    f"shape {sizes[0]} here and {sizes[1]} there."
+                    f"shape {here.get(name, 'none')} here and {there.get(name, 'none')} there."
                 )
 
     @torch.no_grad()
     def _restore(self, loaded: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         world = body["world"]
-        own = self._prefix(self.group.rank % world)
-        shared = own if self._is_local else ""
-        is_same = world == self.group.world
+        own, shared = self._prefixes(self.group.rank % world)
         for name, value in self._model.named_parameters():
-            if self._is_local and not is_same:
-                parts = [loaded[f"{self._prefix(rank)}model/{name}"] for rank in range(world)]
+            if self._is_local and world != self.group.world:
+                parts = [loaded[f"ranks/{rank}/model/{name}"] for rank in range(world)]
                 value.copy_(torch.stack(parts).mean(0))
             else:
                 value.copy_(loaded[f"{shared}model/{name}"])
@@ -270,13 +262,12 @@ class Checkpoints:
                 if name.startswith(begin):
                     key, _, weight = name.removeprefix(begin).partition("/")
                     optimizer.state[weights[weight]][key] = value
-        begin = f"{own}strategy/"
-        state = {
-            name.removeprefix(begin): value
-            for name, value in loaded.items()
-            if name.startswith(begin)
-        }
-        self.strategy.restore(state) if state else self.strategy.rebase(int(body["step"]))
+        local = self.strategy.method
+        if isinstance(local, LocalSteps):
+            begin = f"{own}strategy/"
+            saved = {name: value for name, value in loaded.items() if name.startswith(begin)}
+            state = {name.removeprefix(begin): value for name, value in saved.items()}
+            local.restore(state) if state else local.rebase(int(body["step"]))
 
     def _tidy(self) -> None:
         found = sorted(path for path in self.folder.iterdir() if NAME.fullmatch(path.name))

@@ -5,7 +5,7 @@ to the next. Every exchange is counted: its bytes, and how long this rank waited
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +36,15 @@ class Traffic:
         """All bytes so far."""
         rows = sum(sent for sent, *_ in self.rows)
         return self.start_bytes + rows + self.end_bytes + self._sent
+
+    def steps(self) -> dict[str, Any]:
+        """What a report says of each step."""
+        return {
+            "sent_bytes": tuple(sent for sent, *_ in self.rows),
+            "waited_ms": tuple(1e3 * waited for _, waited, _ in self.rows),
+            "computed_ms": tuple(1e3 * computed for *_, computed in self.rows),
+            "exchanges": self.exchanges,
+        }
 
     def note(self, sent: float, waited_s: float = 0.0) -> None:
         """Count what was sent and waited for in this step."""
@@ -159,6 +168,25 @@ class CompressedMean:
     def _share(self, size: int) -> float:
         world = self.exchange.group.world
         return size * (world - 1) / world
+
+
+def mean_gradients(
+    exchange: Exchange, weights: Sequence[Tensor], buffers: Iterable[Tensor]
+) -> None:
+    """Average gradients and floating-point buffers over the ranks, in one exchange; a weight that
+    has no gradient on this rank counts as zero.
+    """
+    statistics = [buffer for buffer in buffers if buffer.is_floating_point()]
+    for weight in weights:
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+    values = [weight.grad for weight in weights if weight.grad is not None] + statistics
+    with torch.no_grad():
+        flat = torch.cat([value.reshape(-1).float() for value in values])
+        parts = torch.split(exchange.mean(flat), [value.numel() for value in values])
+        for value, part in zip(values, parts, strict=True):
+            value.copy_(part.view(value.shape))
+    exchange.traffic.exchanges += 1
 
 
 def to_int8(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 alone.
 
 The processes find each other through a file, where one machine has them all, or through a store on
-rank 0. Listeners stay on the loopback interface unless the address of rank 0 is another.
+rank 0. Listeners stay on the loopback interface unless the address of rank 0 is another. Before the
+first step they agree on model, data and options: a difference is an error on every rank.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,13 +22,16 @@ from typing import Any
 import psutil
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._C._distributed_c10d import FileStore, Store, TCPStore
 
 from ..errors import ParallelError, first_line
 
 ASKED_EVERY_S = 0.5
+MOST_PROCESSES = 1024
 TIMEOUT_S = 120.0  # how long a rank waits for the others; torch's own is 30 minutes
 STORE = "PAIFUSER_STORE"  # the file of a launcher of ours, in the environment
+MISSING = "nothing"
 _send: list[Callable[[Any], None]] = []  # to the process that started this one; one at most
 
 
@@ -95,6 +99,42 @@ def tell(value: Any) -> None:
     """
     for send in _send:
         send(value)
+
+
+def agree(group: Group, facts: Mapping[str, Any]) -> None:
+    """Raise on every rank unless all ranks have equal facts; values are compared as text."""
+    if group.is_alone:
+        return
+    gathered: list[Any] = [None] * group.world
+    dist.all_gather_object(gathered, {name: str(value) for name, value in facts.items()})
+    problem = disagreement(gathered)
+    if problem:
+        raise ParallelError(problem)
+
+
+def disagreement(by_rank: Sequence[Mapping[str, str]]) -> str:
+    """The first difference between the ranks, as a sentence; empty if there is none."""
+    first = by_rank[0]
+    for rank, facts in enumerate(by_rank[1:], 1):
+        for name in [*first, *(name for name in facts if name not in first)]:
+            own, other = first.get(name, MISSING), facts.get(name, MISSING)
+            if own != other:
+                return (
+                    f"The ranks disagree on {name}: rank 0 has {own}, and rank {rank} has {other}; "
+                    "let all of them build the same. Nothing was trained."
+                )
+    return ""
+
+
+def facts_of(model: nn.Module) -> dict[str, str]:
+    """A model's weights and buffers: dtype, shape and whether they are trained."""
+    facts = {"the model": type(model).__name__}
+    for name, weight in model.named_parameters():
+        kind = "" if weight.requires_grad else ", frozen"
+        facts[f"the weight '{name}'"] = f"{weight.dtype} {tuple(weight.shape)}{kind}"
+    for name, buffer in model.named_buffers():
+        facts[f"the buffer '{name}'"] = f"{buffer.dtype} {tuple(buffer.shape)}"
+    return facts
 
 
 def loopback_name() -> str | None:

@@ -26,8 +26,9 @@ import cloudpickle
 import psutil
 import torch
 
+from ..arguments import check_count
 from ..errors import ParallelError, StoppedError
-from .group import TIMEOUT_S, loopback_name
+from .group import MOST_PROCESSES, TIMEOUT_S, loopback_name
 
 GRACE_S = 3.0  # that the other ranks have to say why, once one has failed
 ASKED_EVERY_S = 0.2
@@ -311,8 +312,7 @@ def _pickled(call: tuple[Any, ...]) -> bytes:
 def _check(function: Any, processes: Any, timeout_s: Any) -> None:
     if not callable(function):
         raise ParallelError(f"run takes a function, not a {type(function).__name__}.")
-    if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= 1024:
-        raise ParallelError(f"processes={processes!r} is no number of processes; give 1 or more.")
+    check_count("processes", processes, most=MOST_PROCESSES, error=ParallelError)
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise ParallelError(f"timeout_s={timeout_s!r} is no time to wait; give seconds above 0.")
     if not hasattr(os, "killpg"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,14 +20,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import ParallelError
-from ..machine.host import usable_cores
 from ..model.copying import copied
 from ..records import PipelineSchedule, PipelineSlot, Profile
 from ..records.parallel import bubble
 from ..workload import Inputs, Workload
 from .chain import Chain, PartCost
-from .partition import equal_split, partition
-from .schedules import predicted_schedule, simulate, tasks_of
+from .schedules import equal_split, partition, predicted_schedule, simulate, tasks_of
 
 
 def pipeline(
@@ -62,7 +61,8 @@ def pipeline(
     chain = Chain(work.model, part_of(inputs, microbatches, work.name), name=work.name)
     costs = _agreed(chain, work, target[: len(target) // microbatches], profile)
     split, starts = _begins(costs, stages, profile, limit, begins)
-    return Pipeline(work, chain, costs, starts, schedule, microbatches, split)
+    predicted = predicted_schedule(work.name, costs, starts, schedule, microbatches, split=split)
+    return Pipeline(work, chain, starts, predicted)
 
 
 def batch_of(work: Workload) -> tuple[Inputs, Any]:
@@ -95,15 +95,8 @@ def _agreed(chain: Chain, work: Workload, target: Any, profile: Profile | None) 
     times = torch.tensor([[cost.forward_ms, cost.backward_ms] for cost in costs])
     dist.broadcast(times, 0)
     return [
-        PartCost(
-            cost.first_layer,
-            cost.last_layer,
-            float(forward),
-            float(backward),
-            cost.parameter_bytes,
-            cost.entry_bytes,
-        )
-        for cost, (forward, backward) in zip(costs, times, strict=True)
+        replace(cost, forward_ms=forward, backward_ms=backward)
+        for cost, (forward, backward) in zip(costs, times.tolist(), strict=True)
     ]
 
 
@@ -139,20 +132,10 @@ class Pipeline:
     """
 
     def __init__(
-        self,
-        work: Workload,
-        chain: Chain,
-        costs: list[PartCost],
-        starts: tuple[int, ...],
-        schedule: str,
-        microbatches: int,
-        split: str,
+        self, work: Workload, chain: Chain, starts: tuple[int, ...], predicted: PipelineSchedule
     ) -> None:
-        self.work, self.chain, self.starts = work, chain, starts
+        self.work, self.chain, self.starts, self.predicted = work, chain, starts, predicted
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.predicted = predicted_schedule(
-            work.name, costs, starts, schedule, microbatches, split=split, cores=self._cores()
-        )
         self.slots: list[PipelineSlot] = []
         self.core_wait_ms: float | None = None  # of the last step
         ends = [*starts[1:], len(chain)]
@@ -160,7 +143,7 @@ class Pipeline:
         self.module = nn.Sequential(*self._parts[self.rank])
         self.shared = self._shared_weights()
         self._first_buffers = [(value, value.clone()) for value in self.module.buffers()]
-        self._schedule = self._scheduled(schedule, microbatches)
+        self._schedule = self._scheduled()
 
     def parameters(self) -> list[nn.Parameter]:
         """The weights of this stage, for an optimizer."""
@@ -190,17 +173,8 @@ class Pipeline:
     def record(self) -> PipelineSchedule:
         """The last step as a record: the predicted slots and the measured ones of all stages."""
         gathered: list[Any] = [None] * self.world
-        own = [
-            (slot.microbatch, slot.is_backward, slot.begin_ms, slot.end_ms) for slot in self.slots
-        ]
-        dist.all_gather_object(gathered, (own, self.core_wait_ms))
-        slots = [
-            PipelineSlot(
-                stage=stage, microbatch=index, is_backward=backward, begin_ms=begin, end_ms=end
-            )
-            for stage, (rows, _) in enumerate(gathered)
-            for index, backward, begin, end in rows
-        ]
+        dist.all_gather_object(gathered, (self.slots, self.core_wait_ms))
+        slots = [slot for of_stage, _ in gathered for slot in of_stage]
         slots.sort(key=lambda slot: (slot.begin_ms, slot.stage))
         waits = [wait for _, wait in gathered if wait is not None]
         update = {"measured": tuple(slots), "core_wait_ms": tuple(waits)}
@@ -218,12 +192,6 @@ class Pipeline:
                     if name in state:
                         state[name].copy_(value)
         return model
-
-    def _cores(self) -> int | None:
-        """How many stages can compute at once, where all are on this machine's cores."""
-        if self.work.device.type != "cpu":
-            return None
-        return max(1, usable_cores()[0] // torch.get_num_threads())
 
     def _shared_weights(self) -> list[tuple[list[nn.Parameter], dist.ProcessGroup | None]]:
         """This stage's copies of each weight that is tied or in several stages, with the group of
@@ -257,14 +225,16 @@ class Pipeline:
             for weight in weights:
                 weight.grad = total.clone()
 
-    def _scheduled(self, schedule: str, microbatches: int) -> Any:
+    def _scheduled(self) -> Any:
         from torch.distributed import pipelining
 
         stage = pipelining.PipelineStage(self.module, self.rank, self.world, self.work.device)
         stage.forward_one_chunk = self._noting(stage.forward_one_chunk, is_backward=False)  # type: ignore[method-assign]
         stage.backward_one_chunk = self._noting(stage.backward_one_chunk, is_backward=True)  # type: ignore[method-assign]
         kinds = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
-        return kinds[schedule](stage, n_microbatches=microbatches, loss_fn=self.work.loss)
+        count = self.predicted.microbatches
+        kind = kinds[self.predicted.schedule]
+        return kind(stage, n_microbatches=count, loss_fn=self.work.loss)
 
     def _noting(self, compute: Callable[..., Any], *, is_backward: bool) -> Callable[..., Any]:
         """The same, and when it ran."""

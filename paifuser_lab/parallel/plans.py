@@ -5,15 +5,17 @@ its measured compute and the measured link.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
 
+from ..arguments import check_count
 from ..errors import ParallelError, StepError
 from ..machine import machine_label
 from ..machine import threads as with_threads
@@ -22,14 +24,15 @@ from ..model.copying import copied
 from ..records import Link, ParallelOption, ParallelPlan, TensorPlan, readable_bytes
 from ..workload import Inputs, Workload
 from .chain import Chain
-from .link import measure_link
-from .partition import partition
+from .launch import run
 from .pipelines import batch_of, part_of
-from .schedules import predicted_schedule
+from .schedules import partition, predicted_schedule
 from .simulation import Communication, Compute, buckets_of, simulate_steps
 from .tensor import tensor_plan
 
-ROUNDS = 7
+ROUNDS = 7  # of a step
+SMALL, LARGE, LINK_ROUNDS = 1, 1 << 21, 20  # floats that are exchanged to measure a link
+SIDE = 256  # of the matrices that are multiplied meanwhile
 STATES = 4  # weights, gradients and two moments of Adam, each of the weights' size
 POWER_RANK, AVERAGE_EVERY, MICROBATCHES = 4, 32, 4
 
@@ -56,8 +59,7 @@ def plan(
     share of the threads. Without a `link` processes of this machine measure theirs, and how much
     they slow each other down; a link that is given connects machines that do not.
     """
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 2:
-        raise ParallelError(f"processes={processes!r} leaves nothing to plan; give 2 or more.")
+    check_count("processes", processes, least=2, error=ParallelError)
     inputs, target = batch_of(work)
     share = part_of(inputs, processes, work.name)
     if link is None:
@@ -72,9 +74,16 @@ def plan(
         whole = alone
         if threads != torch.get_num_threads():
             whole = measure_step(work, inputs, target, rounds)
-        pipelined = _pipeline(work, inputs, target, processes, link, slowdown or 1.0)
-    context = _Context(work, processes, link, slowdown or 1.0, alone, own, whole)
-    options = [strategy(context) for strategy in STRATEGIES] + [pipelined]
+        context = _Context(work, processes, link, slowdown or 1.0, own, whole)
+        pipelined = _pipeline(context, inputs, target)
+    one = ParallelOption(
+        strategy="one process",
+        step_ms=alone.compute.total_ms,
+        compute_ms=alone.compute.total_ms,
+        state_bytes=STATES * context.weights_bytes,
+        reason="all threads on the whole batch, and nothing is exchanged",
+    )
+    options = [one, *_on_shares(context), _tensor(context), pipelined]
     options.sort(key=lambda option: (not option.is_possible, option.step_ms or 0.0))
     return ParallelPlan(
         workload=work.name,
@@ -118,14 +127,13 @@ class _Context:
     processes: int
     link: Link
     slowdown: float
-    alone: Measured  # the whole batch on all threads
     own: Measured  # a process's share of the batch on its share of the threads
     whole: Measured  # the whole batch on a process's share of the threads
 
     @property
     def weights_bytes(self) -> int:
         """The bytes of the model's weights."""
-        return _bytes(self.work.model)
+        return sum(weight.nbytes for weight in self.work.model.parameters())
 
     def option(
         self,
@@ -151,33 +159,27 @@ class _Context:
         )
 
 
-def _one_process(context: _Context) -> ParallelOption:
-    return ParallelOption(
-        strategy="one process",
-        step_ms=context.alone.compute.total_ms,
-        compute_ms=context.alone.compute.total_ms,
-        state_bytes=STATES * context.weights_bytes,
-        reason="all threads on the whole batch, and nothing is exchanged",
-    )
-
-
-def _all_reduce(strategy: str, share: float, reason: str) -> Callable[[_Context], ParallelOption]:
-    def predict(context: _Context) -> ParallelOption:
-        size = share * context.weights_bytes
-        communication = Communication(buckets_of(size))
-        why = f"{readable_bytes(round(size))} of gradients a step, {reason}"
-        state = STATES * context.weights_bytes
-        return context.option(strategy, context.own.compute, communication, state, why)
-
-    return predict
-
-
-def _power_sgd(context: _Context) -> ParallelOption:
-    size = sum(power_bytes(weight.shape) for weight in context.work.model.parameters())
-    why = f"factors of rank {POWER_RANK}, {readable_bytes(size)} a step, after the backward pass"
-    communication = Communication((float(size),), is_overlapped=False)
-    state = (STATES + 1) * context.weights_bytes
-    return context.option("DDP, PowerSGD", context.own.compute, communication, state, why)
+def _on_shares(context: _Context) -> Iterator[ParallelOption]:
+    """The strategies in which each process has a share of the batch."""
+    own, size, processes = context.own.compute, context.weights_bytes, context.processes
+    state = STATES * size
+    for name, share, how in (
+        ("DDP", 1.0, "during the backward pass"),
+        ("DDP, bf16", 0.5, "in bf16"),
+    ):
+        why = f"{readable_bytes(round(share * size))} of gradients a step, {how}"
+        yield context.option(name, own, Communication(buckets_of(share * size)), state, why)
+    sent = sum(power_bytes(weight.shape) for weight in context.work.model.parameters())
+    why = f"factors of rank {POWER_RANK}, {readable_bytes(sent)} a step, after the backward pass"
+    factors = Communication((float(sent),), is_overlapped=False)
+    yield context.option("DDP, PowerSGD", own, factors, state + size, why)
+    why = f"weights are averaged every {AVERAGE_EVERY} steps, which trains otherwise than one does"
+    weights = Communication((float(size),), every=AVERAGE_EVERY, is_overlapped=False)
+    yield context.option(f"local {AVERAGE_EVERY}", own, weights, state, why)
+    why = "weights are gathered twice and gradients scattered; the state is divided"
+    compute = replace(own, update_ms=own.update_ms / processes)
+    gathered = Communication(buckets_of(size), passes=3)
+    yield context.option("FSDP2", compute, gathered, state / processes, why)
 
 
 def power_bytes(shape: torch.Size, rank: int = POWER_RANK) -> int:
@@ -189,25 +191,6 @@ def power_bytes(shape: torch.Size, rank: int = POWER_RANK) -> int:
     return 4 * min(shape.numel(), rank * (rows + columns))
 
 
-def _local(context: _Context) -> ParallelOption:
-    communication = Communication(
-        (float(context.weights_bytes),), every=AVERAGE_EVERY, is_overlapped=False
-    )
-    why = f"weights are averaged every {AVERAGE_EVERY} steps, which trains otherwise than one does"
-    state = STATES * context.weights_bytes
-    name = f"local {AVERAGE_EVERY}"
-    return context.option(name, context.own.compute, communication, state, why)
-
-
-def _sharded(context: _Context) -> ParallelOption:
-    communication = Communication(buckets_of(context.weights_bytes), passes=3)
-    own = context.own.compute
-    compute = Compute(own.forward_ms, own.backward_ms, own.update_ms / context.processes)
-    state = STATES * context.weights_bytes / context.processes
-    why = "weights are gathered twice and gradients scattered; the state is divided"
-    return context.option("FSDP2", compute, communication, state, why)
-
-
 def _tensor(context: _Context) -> ParallelOption:
     divided = tensor_plan(context.work, context.processes)
     if not divided.divided:
@@ -215,9 +198,7 @@ def _tensor(context: _Context) -> ParallelOption:
     share = _flops_share(context.work, divided)
     factor = 1 - share + share / context.processes
     whole = context.whole.compute
-    compute = Compute(
-        factor * whole.forward_ms, factor * whole.backward_ms, factor * whole.update_ms
-    )
+    compute = whole.scaled(factor)
     examples = _rows(batch_of(context.work)[0]) / _rows(context.work.inputs)
     sizes = [examples * size for block in divided.divided for size in block.exchanged_bytes]
     state = STATES * context.weights_bytes * divided.own_parameters / max(divided.parameters, 1)
@@ -229,28 +210,15 @@ def _tensor(context: _Context) -> ParallelOption:
     return context.option("tensor parallel", compute, communication, state, why)
 
 
-STRATEGIES: tuple[Callable[[_Context], ParallelOption], ...] = (
-    _one_process,
-    _all_reduce("DDP", 1.0, "during the backward pass"),
-    _all_reduce("DDP, bf16", 0.5, "in bf16"),
-    _power_sgd,
-    _local,
-    _sharded,
-    _tensor,
-)
-
-
-def _pipeline(
-    work: Workload, inputs: Inputs, target: Any, processes: int, link: Link, slowdown: float
-) -> ParallelOption:
-    name = "pipeline, 1f1b"
+def _pipeline(context: _Context, inputs: Inputs, target: Any) -> ParallelOption:
+    name, work, slowdown = "pipeline, 1f1b", context.work, context.slowdown
     try:
         part = part_of(inputs, MICROBATCHES, work.name)
         chain = Chain(work.model, part, name=work.name)
         assert work.loss is not None
         costs = chain.costs(work.loss, target[: len(target) // MICROBATCHES])
         times = [slowdown * (cost.forward_ms + cost.backward_ms) for cost in costs]
-        starts = partition(times, processes)
+        starts = partition(times, context.processes)
     except (ParallelError, StepError) as error:
         return ParallelOption(strategy=name, reason=str(error).rstrip("."))
     entries = [costs[start].entry_bytes for start in starts[1:]]
@@ -261,7 +229,7 @@ def _pipeline(
         "1f1b",
         MICROBATCHES,
         split="measured times",
-        transfer_ms=1e3 * link.transfer_s(max(entries)),
+        transfer_ms=1e3 * context.link.transfer_s(max(entries)),
     )
     busy = slowdown * max(stage.forward_ms + stage.backward_ms for stage in record.stages)
     step = slowdown * record.predicted_ms
@@ -294,5 +262,45 @@ def _rows(inputs: Inputs) -> int:
     return inputs.tensors[0].shape[0]
 
 
-def _bytes(model: nn.Module) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+def measure_link(processes: int = 2) -> tuple[Link, float]:
+    """The link between processes of this machine, and how much slower each computes while the
+    others do, too. Starts them, which takes seconds.
+    """
+    results: list[Any] = run(probe, processes=processes, threads=1)
+    small_s, large_s, slowdown = results[0]
+    return link_of(small_s, large_s, processes), slowdown
+
+
+def link_of(small_s: float, large_s: float, processes: int) -> Link:
+    """The link on which all-reduces of a small and of a large tensor take these seconds."""
+    passes = 2 * (processes - 1)
+    latency_s = small_s / passes
+    transfer_s = max(large_s - small_s, 1e-9)
+    sent_bits = passes * 32 * LARGE / processes
+    return Link(
+        latency_us=1e6 * latency_s,
+        gbit_per_s=sent_bits / transfer_s / 1e9,
+        source=f"measured between {processes} processes",
+    )
+
+
+def probe() -> tuple[float, float, float]:
+    """Seconds of a small and of a large all-reduce, and the slowdown by the other processes."""
+    small, large = (
+        _median_s(partial(dist.all_reduce, torch.zeros(count))) for count in (SMALL, LARGE)
+    )
+    matrix = torch.ones(SIDE, SIDE) / SIDE
+    dist.barrier()
+    alone = _median_s(lambda: matrix @ matrix) if dist.get_rank() == 0 else 0.0
+    dist.barrier()
+    together = _median_s(lambda: matrix @ matrix)
+    return small, large, max(1.0, together / alone) if alone else 1.0
+
+
+def _median_s(call: Callable[[], Any]) -> float:
+    seconds = []
+    for _ in range(LINK_ROUNDS):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return median(seconds)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
+from ..arguments import check_count
 from ..errors import MissingExtraError, ParallelError, first_line
 from .group import TIMEOUT_S, initialise, listener_on, stay_on_loopback
 
@@ -42,8 +43,7 @@ def run_on_ray(
         import ray
     except ImportError as error:
         raise MissingExtraError("ray", extra="cluster", needed_for="run_on_ray") from error
-    if processes < 1:
-        raise ParallelError(f"processes={processes} is no number of processes; give 1 or more.")
+    check_count("processes", processes, error=ParallelError)
     is_own = not ray.is_initialized()
     if is_own:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)

@@ -1,4 +1,5 @@
-"""When each stage of a pipeline computes which microbatch: GPipe and 1F1B, simulated.
+"""A chain of layers cut into stages whose slowest is as quick as it can be; and when each stage
+computes which microbatch: GPipe and 1F1B, simulated.
 
 GPipe (Huang et al., 2019) runs all forward passes and then all backward passes; 1F1B (PipeDream,
 Narayanan et al., 2019) alternates once the pipeline is full, and keeps fewer activations.
@@ -7,13 +8,73 @@ Narayanan et al., 2019) alternates once the pipeline is full, and keeps fewer ac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
+from ..arguments import check_count
 from ..errors import StepError
 from ..machine import machine_label
 from ..records import PipelineSchedule, PipelineSlot, PipelineStageLayers
 from .chain import PartCost
+
+
+def partition(
+    costs: Sequence[float],
+    stages: int,
+    *,
+    sizes: Sequence[int] | None = None,
+    limit: int | None = None,
+) -> tuple[int, ...]:
+    """Where each stage begins, as indices into the chain; the first is 0.
+
+    The largest sum of costs of a stage is the least that any cut reaches, by dynamic programming
+    over the ends of stages. No stage's `sizes` add up to more than `limit`.
+    """
+    count = len(costs)
+    _check_stages(count, stages)
+    sizes = sizes if sizes is not None else [0] * count
+    cost_before, size_before = [0.0, *accumulate(costs)], [0, *accumulate(sizes)]
+
+    def cost(begin: int, end: int) -> float:
+        if limit is not None and size_before[end] - size_before[begin] > limit:
+            return inf
+        return cost_before[end] - cost_before[begin]
+
+    best = [0.0] + [inf] * count  # of the layers before an end, in the stages so far
+    choices: list[list[int]] = []
+    for stage in range(1, stages + 1):
+        following, chosen = [inf] * (count + 1), [0] * (count + 1)
+        for end in range(stage, count + 1):
+            for begin in range(stage - 1, end):
+                slowest = max(best[begin], cost(begin, end))
+                if slowest < following[end]:
+                    following[end], chosen[end] = slowest, begin
+        best = following
+        choices.append(chosen)
+    if best[count] == inf:
+        raise StepError(
+            f"No cut into {stages} stages keeps each within {limit:,} bytes; the largest layer has "
+            f"{max(sizes):,} and all have {sum(sizes):,}: give more stages or a higher limit."
+        )
+    begins, end = [], count
+    for chosen in reversed(choices):
+        end = chosen[end]
+        begins.append(end)
+    return tuple(reversed(begins))
+
+
+def equal_split(count: int, stages: int) -> tuple[int, ...]:
+    """Where each stage begins if all have the same number of layers, give or take one."""
+    _check_stages(count, stages)
+    return tuple(stage * count // stages for stage in range(stages))
+
+
+def _check_stages(count: int, stages: int) -> None:
+    if not 1 <= stages <= count:
+        raise StepError(
+            f"{count} layers in a row cannot be cut into {stages} stages; give 1 to {count}."
+        )
 
 
 class Task(NamedTuple):
@@ -51,8 +112,7 @@ def tasks_of(schedule: str, stages: int, microbatches: int) -> list[list[Task]]:
     """The tasks of each stage, in order."""
     if schedule not in SCHEDULES:
         raise StepError(f"schedule={schedule!r} is unknown; there are {', '.join(SCHEDULES)}.")
-    if microbatches < 1:
-        raise StepError(f"microbatches={microbatches} is not possible; give 1 or more.")
+    check_count("microbatches", microbatches, error=StepError)
     return [SCHEDULES[schedule](stage, stages, microbatches) for stage in range(stages)]
 
 
@@ -62,20 +122,16 @@ def simulate(
     backward_ms: Sequence[float],
     microbatches: int,
     transfer_ms: float = 0.0,
-    cores: int | None = None,
 ) -> tuple[PipelineSlot, ...]:
     """When each stage computes each microbatch, if a pass takes a stage these times.
 
     A forward pass waits for the one of the stage before and a backward pass for the one of the
-    stage after, each `transfer_ms` later. Where fewer than the stages can compute at once, as on
-    `cores` of one machine, those that do share them evenly.
+    stage after, each `transfer_ms` later.
     """
     stages = len(forward_ms)
     waiting = [list(reversed(tasks)) for tasks in tasks_of(schedule, stages, microbatches)]
-    ends: dict[tuple[int, Task], float] = {}
-    running: dict[int, _Pass] = {}
-    slots: list[PipelineSlot] = []
-    now = 0.0
+    slots: dict[tuple[int, Task], PipelineSlot] = {}
+    free = [0.0] * stages
 
     def ready(stage: int, task: Task) -> float | None:
         """When the input of a task is there; None if what computes it has not run yet."""
@@ -83,62 +139,24 @@ def simulate(
         if source < 0:
             return 0.0
         if source == stages:
-            return ends.get((stage, Task(task.microbatch, False)))
-        end = ends.get((source, task))
-        return None if end is None else end + transfer_ms
+            return slots[stage, Task(task.microbatch, False)].end_ms
+        slot = slots.get((source, task))
+        return None if slot is None else slot.end_ms + transfer_ms
 
-    while any(waiting) or running:
-        later = []
+    while any(waiting):
         for stage, tasks in enumerate(waiting):
-            if not tasks or stage in running or (at := ready(stage, tasks[-1])) is None:
-                continue
-            if at > now:
-                later.append(at)
-                continue
-            task = tasks.pop()
-            times = backward_ms if task.is_backward else forward_ms
-            running[stage] = _Pass(task, now, now, times[stage])
-        if not running and not later:
-            raise StepError(f"The schedule {schedule} waits for itself.")
-        rate = min(1.0, (cores or stages) / len(running)) if running else 1.0
-        for current in running.values():
-            current.go_on(now, rate)
-        now = min([*later, *(current.end for current in running.values())])
-        for stage, current in list(running.items()):
-            if current.end <= now:
-                del running[stage]
-                ends[stage, current.task] = now
-                slots.append(
-                    PipelineSlot(
-                        stage=stage,
-                        microbatch=current.task.microbatch,
-                        is_backward=current.task.is_backward,
-                        begin_ms=current.begin,
-                        end_ms=now,
-                    )
+            while tasks and (at := ready(stage, tasks[-1])) is not None:
+                task = tasks.pop()
+                begin = max(at, free[stage])
+                free[stage] = begin + (backward_ms if task.is_backward else forward_ms)[stage]
+                slots[stage, task] = PipelineSlot(
+                    stage=stage,
+                    microbatch=task.microbatch,
+                    is_backward=task.is_backward,
+                    begin_ms=begin,
+                    end_ms=free[stage],
                 )
-    return tuple(sorted(slots, key=lambda slot: (slot.begin_ms, slot.stage)))
-
-
-@dataclass
-class _Pass:
-    """A task that runs: what is left of it since a moment, at the present rate."""
-
-    task: Task
-    begin: float
-    since: float
-    left: float
-    rate: float = 1.0
-
-    @property
-    def end(self) -> float:
-        return self.since + self.left / self.rate
-
-    def go_on(self, now: float, rate: float) -> None:
-        """Compute at another rate from now on."""
-        if rate != self.rate:
-            self.left -= (now - self.since) * self.rate
-            self.since, self.rate = now, rate
+    return tuple(sorted(slots.values(), key=lambda slot: (slot.begin_ms, slot.stage)))
 
 
 def predicted_schedule(
@@ -150,11 +168,8 @@ def predicted_schedule(
     *,
     split: str,
     transfer_ms: float = 0.0,
-    cores: int | None = None,
 ) -> PipelineSchedule:
-    """The record of a pipeline with these stages, as it would run; `cores` is how many of them can
-    compute at once.
-    """
+    """The record of a pipeline with these stages, as it would run."""
     stages = _stage_rows(costs, starts, schedule, microbatches)
     slots = simulate(
         schedule,
@@ -162,7 +177,6 @@ def predicted_schedule(
         [stage.backward_ms for stage in stages],
         microbatches,
         transfer_ms,
-        cores,
     )
     return PipelineSchedule(
         workload=workload,
@@ -171,7 +185,6 @@ def predicted_schedule(
         split=split,
         microbatches=microbatches,
         stages=stages,
-        cores=cores,
         predicted=slots,
     )
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+
+import numpy
 
 from ..records import Link
 
@@ -75,46 +76,23 @@ def simulate_steps(
     process draws one of them for each step.
     """
     draw = random.Random(seed)
-    clocks = [0.0] * ranks
+    clocks = numpy.zeros(ranks)
     computed = 0.0
     for step in range(1, steps + 1):
-        factors = [draw.choice(spread) for _ in range(ranks)]
-        computed += compute.total_ms * fmean(factors)
-        begins = list(clocks)
-        clocks = [
-            clock + factor * (compute.forward_ms + compute.backward_ms)
-            for clock, factor in zip(clocks, factors, strict=True)
-        ]
+        factors = numpy.array([draw.choice(spread) for _ in range(ranks)])
+        computed += compute.total_ms * float(factors.mean())
+        ends = clocks + factors * (compute.forward_ms + compute.backward_ms)
         if communication.buckets and ranks > 1 and step % communication.every == 0:
-            end = _exchange(begins, clocks, factors, compute, communication, link)
-            clocks = [end] * ranks
-        clocks = [
-            clock + factor * compute.update_ms
-            for clock, factor in zip(clocks, factors, strict=True)
-        ]
-    step_ms = max(clocks) / steps
+            over, count = 0.0, len(communication.buckets)
+            for index, size in enumerate(communication.buckets, 1):
+                share = index / count if communication.is_overlapped else 1.0
+                ready = clocks + factors * (compute.forward_ms + compute.backward_ms * share)
+                begin = max(float(ready.max()), over)
+                over = begin + 1e3 * link.ring_s(size, ranks, communication.passes)
+            ends = numpy.full(ranks, max(over, float(ends.max()) + communication.least_ms))
+        clocks = ends + factors * compute.update_ms
+    step_ms = float(clocks.max()) / steps
     return Simulated(step_ms, max(0.0, step_ms - computed / steps))
-
-
-def _exchange(
-    begins: list[float],
-    ends: list[float],
-    factors: list[float],
-    compute: Compute,
-    communication: Communication,
-    link: Link,
-) -> float:
-    """When the last bucket has arrived everywhere."""
-    over, count = 0.0, len(communication.buckets)
-    for index, size in enumerate(communication.buckets, 1):
-        ready = max(ends)
-        if communication.is_overlapped:
-            share = compute.forward_ms + compute.backward_ms * index / count
-            ready = max(
-                begin + factor * share for begin, factor in zip(begins, factors, strict=True)
-            )
-        over = max(ready, over) + 1e3 * link.ring_s(size, len(ends), communication.passes)
-    return max(over, max(ends) + communication.least_ms)
 
 
 def buckets_of(size_bytes: float, bucket_bytes: float = 25e6) -> tuple[float, ...]:

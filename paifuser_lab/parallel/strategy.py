@@ -5,7 +5,7 @@ Steps are seen by torch's hooks of optimizers, so that optimizer and loader may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Sized
 from typing import Any, Literal
 
 import torch
@@ -18,16 +18,14 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import DataLoader
 
+from ..arguments import check_count
 from ..errors import ParallelError
 from ..records import ParallelReport
-from .agreement import agree, facts_of
-from .every_step import EveryStep
+from .averaging import EveryStep, LocalSteps
 from .exchange import Exchange, Traffic
-from .group import TIMEOUT_S, Group, join
-from .local_steps import LocalSteps
-from .sampler import divided_loader
+from .group import TIMEOUT_S, Group, agree, facts_of, join
+from .loaders import SharedExamples, divided_loader, shared_loader
 from .sharded import Sharded
-from .shared_examples import SharedExamples, shared_loader
 
 Compression = Literal["bf16", "int8", "powersgd"]
 FITTING: dict[str, tuple[Compression, ...]] = {  # the first is what True means
@@ -69,24 +67,16 @@ class DataParallel:
         recipe: Any = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        is_whole = isinstance(sync_frequency, int) and not isinstance(sync_frequency, bool)
-        if not is_whole or sync_frequency < 1:
-            raise ParallelError(
-                f"sync_frequency={sync_frequency!r} is no number of steps; give 1 or more."
-            )
+        check_count("sync_frequency", sync_frequency, error=ParallelError)
         if shard not in (None, "full"):
             raise ParallelError(f"shard={shard!r} is unknown; give 'full', or leave it out.")
         self.sync_frequency, self.shard, self.seed = sync_frequency, shard, seed
-        self.zero_redundancy_optimizer, self.shared_memory = (
-            zero_redundancy_optimizer,
-            shared_memory,
-        )
-        self.recipe, self.timeout_s = recipe, timeout_s
+        self.shared_memory, self.recipe, self.timeout_s = shared_memory, recipe, timeout_s
         is_sharded = shard is not None or zero_redundancy_optimizer
         self.kind = "sharded" if is_sharded else "every" if sync_frequency == 1 else "local"
         self.compression = _compression(self.kind, gradient_compression)
         self.group, self.traffic = Group(), Traffic()
-        self.way: LocalSteps | EveryStep | Sharded | None = None  # alone it stays None
+        self.method: LocalSteps | EveryStep | Sharded | None = None  # alone it stays None
         self.model: nn.Module | None = None
         self.optimizers: list[Optimizer] = []  # the first one's steps are counted
         self.examples: SharedExamples | None = None
@@ -135,8 +125,7 @@ class DataParallel:
             loader = self._prepared_loader(loader)
         prepared = model if self.group.is_alone else self._started(model)
         self.model = model
-        for weight in model.parameters():
-            self._own.add(id(weight))
+        self._own = {id(weight) for weight in model.parameters()}
         if optimizer is not None:
             self._adopt(optimizer)
         self._handles = [
@@ -154,50 +143,32 @@ class DataParallel:
         for handle in self._handles:
             handle.remove()
         if self._handles and not self.group.is_alone:
-            if isinstance(self.way, LocalSteps):
-                self.way.average(is_exact=True)
-            elif isinstance(self.way, EveryStep):
-                self.way.average_statistics()
-            elif isinstance(self.way, Sharded):
-                self.model = model = self.way.whole()
+            if isinstance(self.method, LocalSteps):
+                self.method.average(is_exact=True)
+            elif isinstance(self.method, EveryStep):
+                self.method.average_statistics()
+            elif isinstance(self.method, Sharded):
+                self.model = model = self.method.whole()
             self.traffic.end()
         self._handles = []
         return model
 
     def report(self) -> ParallelReport:
         """What this rank has sent, waited for and computed so far."""
-        model, rows = self._prepared(), self.traffic.rows
-        examples = self.examples
+        model, examples = self._prepared(), self.examples
         return ParallelReport(
             strategy=self.name,
             rank=self.group.rank,
             world=self.group.world,
             start_bytes=self.traffic.start_bytes,
             end_bytes=self.traffic.end_bytes,
-            sent_bytes=tuple(sent for sent, *_ in rows),
-            waited_ms=tuple(1e3 * waited for _, waited, _ in rows),
-            computed_ms=tuple(1e3 * computed for *_, computed in rows),
-            exchanges=self.traffic.exchanges,
+            **self.traffic.steps(),
             weights_bytes=sum(_local(weight).nbytes for weight in model.parameters()),
             optimizer_bytes=sum(map(_state_bytes, self.optimizers)),
             mapped_bytes=0 if examples is None else examples.mapped_bytes,
             copied_bytes=0 if examples is None else examples.copied_bytes,
             notes=self._notes(),
         )
-
-    def state(self) -> dict[str, Tensor]:
-        """What the next steps depend on besides model and optimizer."""
-        return self.way.state() if isinstance(self.way, LocalSteps) else {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from an earlier `state` of as many ranks."""
-        if isinstance(self.way, LocalSteps):
-            self.way.restore(dict(state))
-
-    def rebase(self, steps: int) -> None:
-        """Go on after so many steps from weights that another number of ranks had."""
-        if isinstance(self.way, LocalSteps):
-            self.way.rebase(steps)
 
     def _prepared(self) -> nn.Module:
         if self.model is None:
@@ -225,23 +196,25 @@ class DataParallel:
     def _started(self, model: nn.Module) -> nn.Module:
         exchange, is_compressed = Exchange(self.group, self.traffic), self.compression is not None
         if self.kind == "local":
-            self.way = LocalSteps(model, exchange, self.sync_frequency, is_compressed=is_compressed)
+            self.method = LocalSteps(
+                model, exchange, self.sync_frequency, is_compressed=is_compressed
+            )
             return model
         if self.kind == "every":
-            self.way = EveryStep(model, exchange, self.compression)
-            return self.way.wrapped
-        self.way = Sharded(
+            self.method = EveryStep(model, exchange, self.compression)
+            return self.method.wrapped
+        self.method = Sharded(
             model, exchange, is_full=self.shard == "full", is_compressed=is_compressed
         )
         return model
 
     def _adopt(self, optimizer: Optimizer) -> None:
-        if isinstance(self.way, Sharded):
+        if isinstance(self.method, Sharded):
             if optimizer.state:
                 raise ParallelError(
                     "The optimizer has taken steps already; prepare() it before its first."
                 )
-            self.way.adopt(optimizer)
+            self.method.adopt(optimizer)
         self.optimizers.append(optimizer)
 
     def _is_ours(self, optimizer: Optimizer) -> bool:
@@ -249,41 +222,39 @@ class DataParallel:
         if optimizer in self.optimizers:
             return True
         weights = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        if isinstance(self.way, Sharded):
-            self.way.check_optimizer(optimizer)
+        if isinstance(self.method, Sharded):
+            self.method.check_optimizer(optimizer)
         if not weights & self._own:
             return False
         self.optimizers.append(optimizer)
         return True
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_ours(optimizer) and isinstance(self.way, EveryStep | Sharded):
-            self.way.before_step(optimizer)
+        if self._is_ours(optimizer) and isinstance(self.method, EveryStep | Sharded):
+            self.method.before_step(optimizer)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if not self.optimizers or optimizer is not self.optimizers[0]:
             return
-        if isinstance(self.way, LocalSteps):
-            self.way.after_step()
+        if isinstance(self.method, LocalSteps):
+            self.method.after_step()
         self.traffic.end_step()
 
     def _notes(self) -> tuple[str, ...]:
-        notes = []
         if self.group.is_alone:
-            notes.append("there is one process, so that nothing is exchanged")
-        elif self.kind == "sharded" and self.sync_frequency > 1:
-            notes.append("what is divided is exchanged in every step, not every sync_frequency")
-        return tuple(notes)
+            return ("there is one process, so that nothing is exchanged",)
+        if self.kind == "sharded" and self.sync_frequency > 1:
+            return ("what is divided is exchanged in every step, not every sync_frequency",)
+        return ()
 
 
 def _compression(kind: str, asked: bool | str) -> Compression | None:
     """How values are sent."""
-    if isinstance(asked, bool):
-        return FITTING[kind][0] if asked else None
-    for known in FITTING[kind]:
-        if asked == known:
-            return known
-    fitting = " or ".join(repr(name) for name in FITTING[kind])
+    known: dict[Any, Compression | None] = {name: name for name in FITTING[kind]}
+    known |= {True: FITTING[kind][0], False: None}
+    if asked in known:
+        return known[asked]
+    fitting = " or ".join(map(repr, FITTING[kind]))
     raise ParallelError(
         f"gradient_compression={asked!r} does not fit here: {_WHEN[kind]} it is {fitting}, True or "
         "False."

@@ -1,18 +1,26 @@
-"""Tensor parallelism: every attention and MLP block of a model divided among processes."""
+"""Tensor parallelism: every attention and MLP block of a model divided among processes.
+
+Of a linear layer each process has columns of outputs, or rows of inputs. Columns followed by rows
+exchange once forward and once backward (Megatron-LM, Shoeybi et al., 2019). Weights are DTensors,
+which exchange, and which distributed checkpoints and FSDP2 understand. torch's own styles divide a
+weight in one piece; query, key and value in one weight, as here, each have to be divided.
+"""
 
 from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from ..arguments import check_count
 from ..errors import ParallelError
 from ..model.copying import copied
 from ..records import TensorBlock, TensorPlan
 from ..workload import Inputs, Workload
-from .tensor_blocks import Block, Division, apply_integers, blocks_of, divide
-from .tensor_layers import ColumnParallelLinear, RowParallelLinear
+from .tensor_blocks import Block, Division, apply_integers, blocks_of, divide, in_rank_order
 
 
 def tensor_plan(work: Workload, processes: int) -> TensorPlan:
@@ -78,8 +86,7 @@ class TensorParallel:
 def _divisions(
     model: nn.Module, inputs: Inputs, world: int, name: str
 ) -> tuple[TensorPlan, list[Division]]:
-    if world < 1:
-        raise ParallelError(f"processes={world} is not possible; give 1 or more.")
+    check_count("processes", world, error=ParallelError)
     rows, divisions = [], []
     blocks = blocks_of(model, inputs)
     for block, division in zip(blocks, divide(model, inputs, blocks, world), strict=True):
@@ -123,3 +130,132 @@ def _divide(model: nn.Module, division: Division, mesh: DeviceMesh) -> None:
         row = model.get_submodule(block.row)
         assert isinstance(row, nn.Linear)
         model.set_submodule(block.row, RowParallelLinear(row, mesh))
+
+
+class _Parallel(nn.Module):
+    """What both kinds share: a mesh, and the weight, of which this process has its part."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(self, linear: nn.Linear, mesh: DeviceMesh | None) -> None:
+        super().__init__()
+        if not dist.is_initialized():
+            raise ParallelError(
+                f"{type(self).__name__} needs several processes; make it in a function that "
+                "parallel.run starts."
+            )
+        self.mesh = mesh or init_device_mesh(linear.weight.device.type, (dist.get_world_size(),))
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def _split(self, whole: Tensor, dim: int) -> nn.Parameter:
+        """A tensor that every process has, as a parameter of which each keeps its part."""
+        return nn.Parameter(
+            distribute_tensor(whole.detach(), self.mesh, [Shard(dim)], src_data_rank=None)
+        )
+
+    def _check_width(self, what: str, width: int, parts: int = 1) -> None:
+        if width % (parts * self.mesh.size()):
+            each = f"{parts} parts of {width // parts}" if parts > 1 else str(width)
+            raise ParallelError(
+                f"{type(self).__name__}: {each} {what} cannot be divided among "
+                f"{self.mesh.size()} processes; make the width a multiple of "
+                f"{parts * self.mesh.size()}, or leave the layer whole."
+            )
+
+    def extra_repr(self) -> str:
+        """The whole widths, how they are divided, and the number of processes."""
+        placements = getattr(self.weight, "placements", ())
+        return f"{self.in_features}, {self.out_features} as {placements} of {self.mesh.size()}"
+
+
+class ColumnParallelLinear(_Parallel):
+    """A linear layer of which each process computes a part of the outputs, from the whole input.
+
+    `parts` is how many projections lie one after another in its weight, 3 for query, key and value
+    in one; each process gets its share of each. With `gather_output` the outputs of all processes
+    are gathered.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        mesh: DeviceMesh | None = None,
+        *,
+        parts: int = 1,
+        gather_output: bool = False,
+    ) -> None:
+        super().__init__(linear, mesh)
+        self._check_width("outputs", linear.out_features, parts)
+        if gather_output and parts > 1:
+            raise ParallelError(
+                "gather_output would mix the parts of the processes; use parts=1 with it."
+            )
+        self.parts, self.gather_output = parts, gather_output
+        self.weight = self._own_rows(linear.weight)
+        self.bias = None if linear.bias is None else self._own_rows(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """This process's outputs, or with `gather_output` all."""
+        whole = DTensor.from_local(x, self.mesh, [Replicate()], run_check=False)
+        output = F.linear(whole, self.weight, self.bias)
+        assert isinstance(output, DTensor)
+        return output.full_tensor() if self.gather_output else output.to_local()
+
+    def whole(self) -> nn.Linear:
+        """The linear layer with the weights of all processes."""
+        bias = None if self.bias is None else self._whole_rows(self.bias)
+        return _linear(self._whole_rows(self.weight), bias)
+
+    def _own_rows(self, rows: Tensor) -> nn.Parameter:
+        return self._split(in_rank_order(rows, self.parts, self.mesh.size()), 0)
+
+    def _whole_rows(self, rows: nn.Parameter) -> Tensor:
+        return in_rank_order(_full(rows), self.mesh.size(), self.parts)
+
+
+class RowParallelLinear(_Parallel):
+    """A linear layer of which each process has a part of the inputs; the outputs are added up.
+
+    The input is what a column-parallel layer gave, or with `input_is_split=False` the whole.
+    """
+
+    def __init__(
+        self, linear: nn.Linear, mesh: DeviceMesh | None = None, *, input_is_split: bool = True
+    ) -> None:
+        super().__init__(linear, mesh)
+        self._check_width("inputs", linear.in_features)
+        self.input_is_split = input_is_split
+        self.weight = self._split(linear.weight, 1)
+        # The bias is added once, after the sum: every process has the whole.
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The whole output, on every process."""
+        columns = [Shard(x.ndim - 1)]
+        given = columns if self.input_is_split else [Replicate()]
+        part = DTensor.from_local(x, self.mesh, given, run_check=False).redistribute(
+            placements=columns
+        )
+        output = F.linear(part, self.weight)
+        assert isinstance(output, DTensor)
+        total = output.full_tensor()
+        return total if self.bias is None else total + self.bias
+
+    def whole(self) -> nn.Linear:
+        """The linear layer with the weights of all processes."""
+        return _linear(_full(self.weight), self.bias)
+
+
+def _full(parameter: nn.Parameter) -> Tensor:
+    """The whole of a split parameter; every process takes part."""
+    assert isinstance(parameter, DTensor)
+    return parameter.full_tensor()
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight.detach().clone())
+    if bias is not None:
+        linear.bias = nn.Parameter(bias.detach().clone())
+    return linear

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -18,7 +19,6 @@ from ..model.copying import copied
 from ..model.graph import Graph, Operation, observe
 from ..model.watch import watching
 from ..workload import Inputs
-from .tensor_layers import own_rows
 
 EXACT = 1e-4  # the relative L2 error up to which the parts add up to the whole
 BARRIERS = ("norm", "convolution", "embedding")  # in a name: they mix what would be divided
@@ -44,14 +44,9 @@ class Block:
     @property
     def owner(self) -> str:
         """The innermost module that has all of them."""
-        names = [name.split(".") for name in self.layers]
-        shared = 0
-        while (
-            all(len(name) > shared + 1 for name in names)
-            and len({name[shared] for name in names}) == 1
-        ):
-            shared += 1
-        return ".".join(names[0][:shared])
+        names = [name.split(".")[:-1] for name in self.layers]
+        shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*names, strict=False))
+        return ".".join(parts[0] for parts in shared)
 
 
 @dataclass(frozen=True)
@@ -158,17 +153,17 @@ def divide(
     sum has to be the whole's output.
     """
     model = copied(model).train(False)
-    modules = dict(model.named_modules())
+    modules: dict[str, Any] = dict(model.named_modules())
     calls = _calls(model, inputs, {block.owner for block in blocks})
     return [_divided(model, modules, block, calls[block.owner], world) for block in blocks]
 
 
 def _divided(
-    model: nn.Module, modules: dict[str, nn.Module], block: Block, call: Call, world: int
+    model: nn.Module, modules: dict[str, Any], block: Block, call: Call, world: int
 ) -> Division | str:
     if problem := _tied(model, block):
         return problem
-    heads, inner = _heads(block), _width(modules[block.row], "in_features")
+    heads, inner = _heads(block), modules[block.row].in_features
     if inner % world:
         return f"{inner} inputs of '{block.row}' cannot be divided by {world}"
     if heads is not None and heads % world:
@@ -212,34 +207,24 @@ def _heads(block: Block) -> int | None:
     return None
 
 
-def _width(layer: nn.Module, name: str) -> int:
-    width = getattr(layer, name)
-    assert isinstance(width, int)
-    return width
-
-
 def _divisions(
-    modules: dict[str, nn.Module], block: Block, heads: int | None, inner: int, world: int
+    modules: dict[str, Any], block: Block, heads: int | None, inner: int, world: int
 ) -> Iterator[Division]:
     """Ways to divide a block: how many projections its columns hold, and which integers in its
     modules are numbers of heads or widths.
     """
-    outputs = _width(modules[block.columns[0]], "out_features")
+    outputs = modules[block.columns[0]].out_features
     projections = {1} | ({outputs // inner} if outputs % inner == 0 else set())
     choices: list[set[int]] = [set()]
     if heads is not None:
         choices = [{heads}, {heads, inner}, {inner}, set()]
     for parts in sorted(projections, reverse=True):
-        if all(
-            _width(modules[name], "out_features") % (parts * world) == 0 for name in block.columns
-        ):
+        if all(modules[name].out_features % (parts * world) == 0 for name in block.columns):
             for values in choices:
                 yield Division(block, parts, _integers(modules, block, values, world))
 
 
-def _integers(
-    modules: dict[str, nn.Module], block: Block, values: set[int], world: int
-) -> Attributes:
+def _integers(modules: dict[str, Any], block: Block, values: set[int], world: int) -> Attributes:
     """The integers with these values in the modules between the block's layers, divided."""
     layers = {block.owner, *(operation.layer for operation in block.operators)}
     return {
@@ -315,7 +300,16 @@ def _narrow(layer: nn.Module, rank: int, world: int, parts: int) -> None:
     for name in ("weight", "bias"):
         value = getattr(layer, name)
         if value is not None:
-            setattr(layer, name, nn.Parameter(own_rows(value, rank, world, parts)))
+            rows = in_rank_order(value, parts, world).chunk(world)[rank]
+            setattr(layer, name, nn.Parameter(rows))
+
+
+def in_rank_order(rows: Tensor, outer: int, inner: int) -> Tensor:
+    """Rows that lie as `outer` parts of `inner` shares each, as `inner` parts of `outer` shares: so
+    that a process's shares of each projection lie together, and back.
+    """
+    shares = rows.detach().unflatten(0, (outer, inner, -1))
+    return shares.transpose(0, 1).flatten(0, 2)
 
 
 def relative(layer: str, owner: str) -> str:

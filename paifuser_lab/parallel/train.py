@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from ..errors import StepError
+from ..errors import ParallelError, StepError
 from ..progress import progress
 from ..records import ParallelReport, TrainingRun
+from ..training.hooks import Synchroniser
 from ..training.run import SAVE_EVERY_S
 from ..training.workloads import Monitor, loss_of, plan_of
 from ..training.workloads import train as train_alone
 from ..workload import Derived, Workload, outside_inference, workload_of
-from ..workload.data import Batches
+from ..workload.data import Batch, Batches
 from . import launch
-from .agreement import agree, facts_of
-from .gradients import BatchShares
-from .group import TIMEOUT_S, join, tell
+from .exchange import Exchange, Traffic, mean_gradients
+from .group import TIMEOUT_S, Group, agree, facts_of, join, tell
 
 
 @outside_inference
@@ -106,6 +107,43 @@ def train(
     return record
 
 
+class BatchShares(Synchroniser):
+    """Each rank computes its rows of every batch, so that the mean of the gradients is that of the
+    whole batch: the training ends as in one process, but for what depends on a batch's other rows,
+    as batch-norm does, and for random numbers.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.traffic, self.stores = group, Traffic(), group.rank == 0
+        self.exchange = Exchange(group, self.traffic)
+
+    def part_of(self, batch: Batch) -> tuple[Batch, float]:
+        """The rows of this rank, and the factor that gives the mean over all rows."""
+        rows, (rank, world) = batch.examples, (self.group.rank, self.group.world)
+        if rows < world:
+            raise ParallelError(
+                f"a batch of {rows} examples is too small for {world} processes; take larger "
+                "batches, or fewer processes."
+            )
+        first, last = rank * rows // world, (rank + 1) * rows // world
+
+        def share(tensor: Tensor) -> Tensor:
+            return tensor[first:last] if tensor.ndim and len(tensor) == rows else tensor
+
+        target = pytree.tree_map_only(Tensor, share, batch.target)
+        return Batch(batch.inputs.map(share), target), (last - first) * world / rows
+
+    def mean_loss(self, loss: float) -> float:
+        """The loss of the whole batch."""
+        value = torch.tensor(loss, dtype=torch.float64, device=self.group.device)
+        return float(self.exchange.mean(value))
+
+    def mean_gradients(self, model: nn.Module, weights: Sequence[Tensor]) -> None:
+        """Average the gradients; the step is counted."""
+        mean_gradients(self.exchange, weights, model.buffers())
+        self.traffic.end_step()
+
+
 def with_ranks(record: TrainingRun, reports: dict[int, ParallelReport]) -> TrainingRun:
     """The record of rank 0, with what each rank sent and waited for."""
     ranks = tuple(reports[rank] for rank in sorted(reports))
@@ -132,13 +170,9 @@ def _train_rank(
 
 def report_of(shares: BatchShares) -> ParallelReport:
     """What this rank has sent, waited for and computed so far."""
-    rows = shares.traffic.rows
     return ParallelReport(
         strategy="rows of each batch divided, gradients averaged in fp32",
         rank=shares.group.rank,
         world=shares.group.world,
-        sent_bytes=tuple(sent for sent, *_ in rows),
-        waited_ms=tuple(1e3 * waited for _, waited, _ in rows),
-        computed_ms=tuple(1e3 * computed for *_, computed in rows),
-        exchanges=shares.traffic.exchanges,
+        **shares.traffic.steps(),
     )

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .._files import replace_folder
 from ..errors import FileError, MissingExtraError, PaifuserError
 from .stages import Stage, reporting_engine
 
@@ -40,7 +41,7 @@ def run_notebook(
     staged = _stage(out)
     try:
         _execute(notebook, staged / notebook.name, {**parameters, "out": str(staged)}, on_stage)
-        _swap(staged, out)
+        replace_folder(staged, out)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     return out
@@ -135,18 +136,6 @@ def _check_complete(output: Path) -> None:
     )
     if not record.get("end_time") or record.get("exception") or not is_complete:
         raise PaifuserError(f"{output.name} did not run to its end; run it again.")
-
-
-def _swap(staged: Path, out: Path) -> None:
-    """Rename the complete folder to `out`; an earlier run is moved away first and removed last."""
-    staged.chmod(0o755)
-    if not out.exists():
-        staged.rename(out)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-    out.rename(old / out.name)
-    staged.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

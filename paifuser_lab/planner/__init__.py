@@ -2,7 +2,7 @@
 
 candidates     what may make a model faster or smaller here
 search         `faster`: measures the candidates one by one and ranks them
-ranking        the limits of a search, and the order of its candidates
+ranking        the options of a search, and the order of its candidates
 hardware_plan  `plan`: a recipe for this hardware
 precision/     `plan_precision`: a format for each layer within a budget; `recipe_of` its recipe,
                `achieved` measures chosen points
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .hardware_plan import plan
 from .precision import achieved, plan_precision, recipe_of
-from .search import Options as SearchOptions
+from .ranking import Options as SearchOptions
 from .search import faster
 
 __all__ = ["SearchOptions", "achieved", "faster", "plan", "plan_precision", "recipe_of"]

@@ -51,9 +51,7 @@ def folding_of(work: Workload) -> list[Choice]:
 def plan_candidates(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[list[Choice]]:
-    """The candidates: each engine with each sensible number of threads, in each format that pays
-    off.
-    """
+    """Each engine with each sensible number of threads, in each format that pays off."""
     formats = [
         None,
         *(
@@ -111,9 +109,7 @@ def _backend(name: str, count: int, **options: bool) -> Choice:
 
 
 def half_format(machine: Hardware, max_error: float) -> str | None:
-    """The 16-bit format in which this hardware is much faster than in fp32; None where there is
-    none or the output must be exact.
-    """
+    """The 16-bit format that is much faster here than fp32, if there is one and it is allowed."""
     target = machine.target
     if max_error <= EXACT:
         return None

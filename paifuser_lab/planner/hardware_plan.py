@@ -110,9 +110,7 @@ def _by_figures(
 
 
 def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
-    """Inductor for a device that it compiles for, else eager PyTorch with the reason; nothing where
-    that engine is not allowed.
-    """
+    """Inductor where it compiles for the device, else eager with the reason; [] if not allowed."""
     reason = inductor_obstacle(device)
     name = "eager" if reason else "inductor"
     why = reason or f"fuses what lies between the large operators on {device.name}"
@@ -120,9 +118,7 @@ def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
 
 
 def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) -> Measurement | None:
-    """The fastest row within the error; among ties the one with the fewest steps, eager before
-    other engines.
-    """
+    """The fastest row within the error; of equals the one with the fewest steps, eager first."""
     rows = [row for row in measured.rows if row.name in recipes and row.speedup is not None]
     rows = [row for row in rows if (row.relative_error or 0.0) <= max_error]
     if not rows:

@@ -1,31 +1,57 @@
-"""Rank the candidates of a search: what the limits let in, best first; of equals the simplest."""
+"""The options of a search, and the rank of its candidates: what the limits let in, best first; of
+equals the simplest.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, get_args
 
+from ..arguments import check_seconds
+from ..errors import MeasureError, WorkloadError
 from ..records import Candidate, Measurement, SearchGoal
+from ..workload import Workload
 
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
+GOALS: tuple[str, ...] = get_args(SearchGoal)
 
 
-class Limits(Protocol):
-    """The part of a search's options that a candidate is judged by."""
+@dataclass(frozen=True)
+class Options:
+    """What a search is for, what it may cost, and how long it may take."""
 
-    @property
-    def goal(self) -> Any: ...
-    @property
-    def metric_drop(self) -> Any: ...
-    @property
-    def may_train(self) -> Any: ...
-    @property
-    def can_train(self) -> bool: ...
+    goal: Any = "latency"
+    metric_drop: Any = 0.01
+    may_train: Any = False
+    seconds: Any = 60.0
+    can_train: bool = False  # the workload has data to train with
+
+    def check(self, work: Workload) -> None:
+        """Raise unless a search of this workload can use them."""
+        if self.goal not in GOALS:
+            raise MeasureError(f"goal={self.goal!r} is no goal; choose one of {', '.join(GOALS)}.")
+        drop = self.metric_drop
+        is_number = isinstance(drop, Real) and not isinstance(drop, bool)
+        if not is_number or not 0 <= float(drop) <= 1:
+            raise MeasureError(
+                f"metric_drop={drop!r} is not a loss; give a number from 0 (none) to 1, where 0.01 "
+                "is one point of accuracy."
+            )
+        if not isinstance(self.may_train, bool):
+            raise MeasureError(f"may_train={self.may_train!r} is neither True nor False.")
+        check_seconds(self.seconds, may_be_zero=False)
+        if self.may_train and work.train is None:
+            raise WorkloadError(
+                f"{work.name} has no train data, so nothing can be trained; make the workload with "
+                "train=[(inputs, targets), …], or leave may_train=False."
+            )
 
 
-def with_status(row: Candidate, limits: Limits, baseline: Measurement | None) -> Candidate:
+def with_status(row: Candidate, limits: Options, baseline: Measurement | None) -> Candidate:
     """The candidate as measured, outside the limits or lost, with the reason."""
     if row.status == "refused":
         return row
@@ -38,9 +64,7 @@ def with_status(row: Candidate, limits: Limits, baseline: Measurement | None) ->
 
 
 def ranked(rows: Iterable[Candidate], goal: SearchGoal) -> tuple[Candidate, ...]:
-    """The candidates within the limits best first and numbered, then those outside the limits,
-    lost and refused.
-    """
+    """The candidates within the limits, best first and numbered, then the others by status."""
     order = ("outside the limits", "lost", "refused")
     rows = list(rows)
     inside = _best_first([row for row in rows if row.status == "measured"], goal)
@@ -92,7 +116,7 @@ def _why_lost(row: Candidate, goal: SearchGoal, baseline: Measurement | None) ->
     return None if is_smaller else "no smaller" if goal == "size" else "needs as much memory"
 
 
-def _shut_out(row: Candidate, loss: float, limits: Limits) -> dict[str, Any]:
+def _shut_out(row: Candidate, loss: float, limits: Options) -> dict[str, Any]:
     """The limit that shuts a candidate out, and the options that would let it in."""
     drop = limits.metric_drop
     is_metric = row.metric_lost is not None

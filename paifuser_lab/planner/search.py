@@ -10,16 +10,12 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
-from numbers import Real
-from typing import Any, get_args
+from typing import Any
 
-from ..arguments import check_seconds
 from ..comparison import compare
 from ..engines import available_engines
-from ..errors import MeasureError, PaifuserError, StoppedError, WorkloadError, first_line
-from ..machine import hardware, threads
-from ..measure import faster_threads
+from ..errors import MeasureError, PaifuserError, StoppedError, first_line
+from ..machine import hardware
 from ..profiler.expected import expected_of
 from ..recipe import Recipe
 from ..records import (
@@ -32,49 +28,17 @@ from ..records import (
     counted,
 )
 from ..stopping import ShouldStop
-from ..variant import Variant, apply
+from ..variant import Variant, apply_as_timed
 from ..variant.cache import keep
 from ..workload import Workload, workload_of
 from ..workload.batching import example_batch, repeated
 from .candidates import WIDE_OPEN, Change, changes_for
-from .ranking import EXACT, ranked, with_status
+from .ranking import EXACT, Options, ranked, with_status
 
 SCREEN_ROUNDS, LEADER_ROUNDS = 5, 20
 SCREEN_SHARE = 0.7  # of the seconds; the leaders have the rest
 LEADERS = 3
 THROUGHPUT_BATCH = 8  # times the example's batch
-GOALS: tuple[str, ...] = get_args(SearchGoal)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a search is for, what it may cost, and how long it may take."""
-
-    goal: Any = "latency"
-    metric_drop: Any = 0.01
-    may_train: Any = False
-    seconds: Any = 60.0
-    can_train: bool = False  # the workload has data to train with
-
-    def check(self, work: Workload) -> None:
-        """Raise unless a search of this workload can use them."""
-        if self.goal not in GOALS:
-            raise MeasureError(f"goal={self.goal!r} is no goal; choose one of {', '.join(GOALS)}.")
-        drop = self.metric_drop
-        is_number = isinstance(drop, Real) and not isinstance(drop, bool)
-        if not is_number or not 0 <= float(drop) <= 1:
-            raise MeasureError(
-                f"metric_drop={drop!r} is not a loss; give a number from 0 (none) to 1, where 0.01 "
-                "is one point of accuracy."
-            )
-        if not isinstance(self.may_train, bool):
-            raise MeasureError(f"may_train={self.may_train!r} is neither True nor False.")
-        check_seconds(self.seconds, may_be_zero=False)
-        if self.may_train and work.train is None:
-            raise WorkloadError(
-                f"{work.name} has no train data, so nothing can be trained; make the workload with "
-                "train=[(inputs, targets), …], or leave may_train=False."
-            )
 
 
 def faster(
@@ -176,8 +140,7 @@ class _Search:
         )
         try:
             recipe = Recipe(change.steps, workload=work.name, limit=WIDE_OPEN)
-            with threads(faster_threads(work)):  # of an engine without a number of its own
-                variant = apply(work, recipe, should_stop=partial(self._is_over, 1.0))
+            variant = apply_as_timed(work, recipe, should_stop=self._is_over)
             row, compared = self._compared(work, {change.label: variant}, SCREEN_ROUNDS)
             if row.failure:
                 return refused.model_copy(update={"reason": row.failure})
@@ -193,9 +156,7 @@ class _Search:
         return candidate
 
     def _leading(self) -> list[str]:
-        """The best candidates whose models are held: timed again, a leader may fall behind one
-        whose model is not.
-        """
+        """The best candidates whose models are held, which can be timed again."""
         held = (row for row in self._ranked() if row.label in self.variants)
         return [row.label for row in held if row.rank is not None][:LEADERS]
 

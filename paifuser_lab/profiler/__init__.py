@@ -10,38 +10,34 @@
     profiler.checklist(lambda: train(model, batches))  # your own loop: passed, failed, remedy
 
 layers         profile a workload: `profile`, and several in turn
-observation    everything measured of one workload, before it becomes rows
+observation    everything measured of one workload, and its layers as a tree
 clock          time each layer, and the cost of timing itself
 operators      the ATen operators that each layer runs
 cost           FLOPs and bytes of an operator
 recording      torch's profiler on a device: kernels and gradients by layer
 allocations    the memory timeline
 alternatives   a layer timed alone in another layout or dtype
-rows           from an observation to a profile
+rows           from an observation to a profile: what binds each layer
 engine_rows    the rows of a model in an engine, from the engine's own profile
-tree           layers as a tree of their paths: order, sums, what their modules say
-limits         what binds a layer: computing, memory or overhead
-faster         raise a measured ceiling to the rate of a layer that beats it
-why            explain a layer, a container or a model
+advice         steps that would help; explain a layer, a container or a model
 reasons        the reasons for a layer's time, one function each
 expected       what a step is expected to leave of a model's latency
-terms          the parts of a profile's time that this is predicted from
-compared       how a layer changed from the baseline
-pairs          two profiles side by side
+compared       two profiles: side by side, and how a layer changed
 batches        latency, throughput and memory by batch size
+batch_plan     which batches to measure, and which to choose
 checks         the performance checklist
 traces         traces of torch's profiler: written, read, summarised
 """
 
 from __future__ import annotations
 
+from .advice import explain
 from .allocations import memory_timeline
 from .batches import batch_size
 from .checks import checklist
+from .compared import side_by_side
 from .layers import profile, profile_in_turn
-from .pairs import side_by_side
 from .traces import read_trace, trace
-from .why import explain
 
 __all__ = [
     "batch_size",

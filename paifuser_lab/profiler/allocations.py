@@ -20,10 +20,9 @@ from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile, record_function
 
 from ..machine import hardware, threads
-from ..model.watch import watching
 from ..records import MemoryTimeline
 from ..workload import Derived, Workload, running, workload_of
-from .recording import MARK
+from .recording import MARK, marking
 
 NOT_SEEN = (
     "Memory that a library takes without asking torch (oneDNN's scratch, an exported engine's "
@@ -68,19 +67,10 @@ def _timeline(work: Workload, whole: Any, blocks: list[_Block]) -> MemoryTimelin
 
 def _watched(model: nn.Module, call: Callable[[], Any], device: torch.device) -> list[Any]:
     """The profiler's events of a call in order of time, enclosing events first."""
-    marks: list[Any] = []
-
-    def enter(layer: str, args: Any, kwargs: Any) -> None:
-        marks.append(record_function(MARK + layer))
-        marks[-1].__enter__()
-
-    def leave(layer: str, output: Any) -> None:
-        marks.pop().__exit__(None, None, None)
-
     on_device = "cuda" if device.type == "cuda" else None
     with (
         profile(use_device=on_device, profile_memory=True) as profiled,
-        watching(model, enter, leave),
+        marking(model, lambda layer: MARK + layer),
         record_function(MARK),
     ):
         output = call()
@@ -126,11 +116,8 @@ def _blocks(nodes: list[Any], device: torch.device) -> Iterator[_Block]:
         while spans and spans[-1].end_time_ns <= node.start_time_ns:
             spans.pop()
         if node.tag != _EventType.Allocation:
-            spans += (
-                [node]
-                if node.tag == _EventType.TorchOp and node.start_tid == nodes[0].start_tid
-                else []
-            )
+            if node.tag == _EventType.TorchOp and node.start_tid == nodes[0].start_tid:
+                spans.append(node)
         elif node.extra_fields.device.type == device.type:
             pointer, size = node.extra_fields.ptr, node.extra_fields.alloc_size
             if size > 0:

@@ -66,9 +66,7 @@ def try_alternatives(
 
 
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
-    """The result of each step on a layer; none for a layer that does not run alone, e.g. as it
-    needs more arguments.
-    """
+    """The result of each step on a layer; none for a layer that does not run alone."""
     for trial in _trials(machine, module, is_image=len(shape) == 4):
         try:
             yield _try(module, shape, trial)

@@ -36,9 +36,7 @@ class Run:
         return sum(self.own_ms.values())
 
     def corrected(self, call_ms: float) -> dict[str, float]:
-        """Each layer's own time without the cost of watching, half of it at the caller, half at the
-        called layer.
-        """
+        """Each layer's own time without watching, half of it at the caller, half at the called."""
         return {
             layer: max(
                 0.0,

@@ -19,9 +19,16 @@ from ..quantization import Int8Layer
 from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile
 from .clock import operator_cost_ms
 from .cost import Cost
-from .limits import peak_rate
-from .observation import Observation
-from .tree import detail_of, in_tree_order, rolled_up, weight_shape, weights_by_layer
+from .observation import (
+    Observation,
+    detail_of,
+    in_tree_order,
+    peak_rate,
+    rolled_up,
+    sums_of,
+    weight_shape,
+    weights_by_layer,
+)
 
 MAX_NAMED = 2  # nodes of a row that are named in "runs as"; the others are counted
 
@@ -136,9 +143,7 @@ def _kernel(name: str, nodes: list[EngineNode]) -> Kernel:
 
 
 def _moved(led: list[EngineNode], costs: list[Cost]) -> dict[str, int]:
-    """The bytes that the engine gives, else those of the layer's own operators; a layer joined into
-    another row moves none.
-    """
+    """The bytes by the engine, else by the layer's own operators; none for a joined layer."""
     if any(node.read_bytes is not None for node in led):
         read = sum(node.read_bytes or 0 for node in led)
         return {"read_bytes": read, "written_bytes": sum(node.written_bytes or 0 for node in led)}
@@ -227,33 +232,16 @@ def _with_totals(
     observation: Observation, selves: dict[str, dict[str, Any]], led: dict[str, list[EngineNode]]
 ) -> Iterable[LayerProfile]:
     """The rows, with the sums over each layer and all inside it; a peak is that of any of them."""
-    weights = weights_by_layer(observation.layered)
-    keys = ("self_ms", "flops", "macs")
-    total = {
-        key: rolled_up({name: row[key] for name, row in selves.items() if key in row})
-        for key in keys
-    }
-    moved = rolled_up(
-        {
-            name: row.get("read_bytes", 0) + row.get("written_bytes", 0)
-            for name, row in selves.items()
-        }
-    )
+    sums = sums_of(selves, weights_by_layer(observation.layered))
     runs = rolled_up({name: _runs_ms(nodes) for name, nodes in led.items()})
-    whole, all_weights = total["self_ms"][""] or 1.0, rolled_up(weights)
     for name, row in selves.items():
-        own_ms = numpy.median(runs[name])
-        low, high = numpy.percentile(runs[name], [25, 75]) + total["self_ms"][name] - own_ms
+        # the time between the nodes is in no run
+        between_ms = sums[name]["total_ms"] - numpy.median(runs[name])
+        low, high = numpy.percentile(runs[name], [25, 75]) + between_ms
         yield LayerProfile(
             **row | {"peak_bytes": _peak(name, selves)},
-            total_ms=total["self_ms"][name],
+            **sums[name],
             total_spread_ms=(float(low), float(high)),
-            share=total["self_ms"][name] / whole,
-            total_flops=total["flops"][name],
-            total_macs=total["macs"][name],
-            total_bytes=moved[name],
-            parameters=weights.get(name, 0),
-            total_parameters=all_weights.get(name, 0),
         )
 
 

@@ -29,10 +29,10 @@ from ..stopping import keep_when_stopped
 from ..workload import Derived, Workload, running, running_in_turns, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
-from .faster import finished
 from .observation import Observation
 from .operators import watch_operators
 from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_run
+from .rows import finished
 
 RUNS = 20
 SECONDS = 10.0
@@ -165,9 +165,7 @@ def _time_in_turn(
     shown: Progress,
     should_stop: Callable[[], bool] | None,
 ) -> None:
-    """Time each model plain and watched, round after round in shuffled order; other threads run
-    models between the rounds.
-    """
+    """Time each model plain and watched, round by round in shuffled order, as others do theirs."""
     runs, seconds = limits
     shuffle = random.Random(0).shuffle
     turns = [
@@ -225,9 +223,7 @@ def _measure_details(observation: Observation, shown: Progress, *, backward: boo
 
 
 def _measure_backward(observation: Observation) -> None:
-    """Record a few training steps; before them an unrecorded one, in which compiled parts are
-    compiled for training.
-    """
+    """Record a few training steps, after one in which compiled parts are compiled for them."""
     model = observation.work.model
     modes = [(module, module.training) for module in model.modules()]
     model.train()

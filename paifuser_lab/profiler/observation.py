@@ -1,21 +1,29 @@
-"""Everything measured of one workload, before it becomes the rows of a profile."""
+"""Everything measured of one workload, before it becomes the rows of a profile; and its layers as a
+tree of their paths: their order, their sums, and what their modules say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..engines import Engine, EngineNode, NodeRecorder
 from ..errors import ForwardError
+from ..model.weights import parameter_count
 from ..records import Alternative, Ceiling, Hardware, Quality
 from ..workload import Workload
 from .clock import Run
 from .operators import Operators
+
+VECTOR_WIDTHS = {"avx512f": 16, "avx2": 8, "neon": 4}  # fp32 numbers in one register
+# 16-bit numbers: https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional
+TENSOR_CORE_CHANNELS = 8
 
 
 @dataclass
@@ -83,10 +91,16 @@ class Observation:
         on_device = self.work.device.type == "cuda" and self.machine.accelerators
         return self.machine.target if on_device else self.machine.ceiling(self.threads)
 
+    @property
+    def vector_width(self) -> int:
+        """How many channels the hardware processes in one step."""
+        if self.work.device.type == "cuda":
+            return TENSOR_CORE_CHANNELS
+        widths = (width for name, width in VECTOR_WIDTHS.items() if name in self.machine.isa)
+        return next(widths, 1)
+
     def fresh_call(self) -> Callable[[], Any]:
-        """A call on its own copy of the inputs, made before the clock starts: a model may write
-        into them.
-        """
+        """A call on its own copy of the inputs, which a model may write into."""
         inputs, model = self.work.inputs.clone(), self.work.model
         return lambda: inputs(model)
 
@@ -94,3 +108,89 @@ class Observation:
         """A call of the model with the layers, by eager torch."""
         inputs, model = self.work.inputs.clone(), self.layered
         return lambda: inputs(model)
+
+
+def peak_rate(ceiling: Ceiling, dtype: str) -> float:
+    """The peak rate of the device in a dtype; that of fp32 if the dtype's was not measured."""
+    rates = {
+        "bfloat16": ceiling.bf16_gflops,
+        "float16": ceiling.fp16_gflops,
+        "int8": ceiling.int8_gops,
+    }
+    return rates.get(dtype) or ceiling.fp32_gflops
+
+
+def in_tree_order(layers: Iterable[str]) -> list[str]:
+    """The layers in the order of their first run, each after its containers."""
+    names: dict[str, None] = {"": None}
+    for layer in layers:
+        parts = layer.split(".")
+        for count in range(1, len(parts) + 1):
+            names[".".join(parts[:count])] = None
+    return sorted(names, key=_by_first(list(names)))
+
+
+def _by_first(names: list[str]) -> Any:
+    """Sort key of tree order: children follow their layer, siblings are in order of first run."""
+    index_of = {name: index for index, name in enumerate(names)}
+
+    def key(name: str) -> tuple[int, ...]:
+        parts = name.split(".") if name else []
+        return tuple(index_of[".".join(parts[:count])] for count in range(1, len(parts) + 1))
+
+    return key
+
+
+def rolled_up(values: dict[str, Any]) -> dict[str, Any]:
+    """Each layer's value added to every container above it."""
+    total: dict[str, Any] = defaultdict(int)
+    for layer, value in values.items():
+        total[""] = total[""] + value
+        parts = layer.split(".") if layer else []
+        for count in range(1, len(parts) + 1):
+            above = ".".join(parts[:count])
+            total[above] = total[above] + value
+    return total
+
+
+def sums_of(
+    selves: dict[str, dict[str, Any]], weights: dict[str, int]
+) -> dict[str, dict[str, Any]]:
+    """The fields of each row that are sums over the layer and all inside it."""
+    ms, flops, macs, read, written = (
+        rolled_up({name: row.get(key, 0) for name, row in selves.items()})
+        for key in ("self_ms", "flops", "macs", "read_bytes", "written_bytes")
+    )
+    all_weights, whole = rolled_up(weights), ms[""] or 1.0
+    return {
+        name: {
+            "total_ms": ms[name],
+            "share": ms[name] / whole,
+            "total_flops": flops[name],
+            "total_macs": macs[name],
+            "total_bytes": read[name] + written[name],
+            "parameters": weights.get(name, 0),
+            "total_parameters": all_weights.get(name, 0),
+        }
+        for name in selves
+    }
+
+
+def weights_by_layer(model: nn.Module) -> dict[str, int]:
+    """The number of each layer's own weights; a shared one counts where it comes first."""
+    counted: set[int] = set()
+    return {
+        name: parameter_count(module, own=True, counted=counted)
+        for name, module in model.named_modules()
+    }
+
+
+def weight_shape(module: nn.Module) -> tuple[int, ...]:
+    """The shape of a layer's weight; empty if it has none."""
+    weight = getattr(module, "weight", None)
+    return tuple(weight.shape) if isinstance(weight, Tensor) else ()
+
+
+def detail_of(module: nn.Module) -> str:
+    """The options of a layer without children, by `extra_repr`."""
+    return "" if any(module.children()) else module.extra_repr()

@@ -176,9 +176,7 @@ class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _run_composite(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
-    """The output of a composite operator, run so that the mode sees its parts; NotImplemented for
-    others.
-    """
+    """The output of a composite operator, whose parts the mode sees; else NotImplemented."""
     if func is torch.ops.higher_order.cond:
         is_true, if_true, if_false, operands = args
         with mode:
@@ -191,9 +189,7 @@ def _run_composite(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Whether torch itself runs other operators in place of it; `func.decompose` would also rewrite
-    non-composite ones.
-    """
+    """Whether torch runs others in its place; `func.decompose` would rewrite more than those."""
     if isinstance(func, HigherOrderOperator) or func._overloadpacket in flop_registry:
         return False
     return bool(

@@ -10,8 +10,7 @@ from typing import Any
 from ..records import LayerProfile, Profile, Reason, counted, readable_bytes
 from .alternatives import MIN_RATE_RATIO
 from .compared import COPIES
-from .expected import expected, is_calibrated
-from .terms import is_foldable, is_fusable
+from .expected import expected, is_calibrated, is_foldable, is_fusable
 
 MIN_SHARE = 0.002  # of the whole; smaller layers are only summed up
 SLOW_PATH = 0.25  # of the roof, if overhead is not the cause
@@ -155,9 +154,7 @@ def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def _engine_saves(profile: Profile, row: LayerProfile, bound_ms: float) -> float | None:
-    """What the graph engine is expected to save of the layer, at most the time in question; None
-    if it is not expected to save any.
-    """
+    """What the graph engine is expected to save of the layer; None if it saves nothing."""
     if not is_calibrated(profile):
         return bound_ms
     saves_ms = expected(profile, GRAPH_ENGINE["cpu"], [row]).saves_ms
@@ -258,9 +255,7 @@ def _matters(profile: Profile, row: LayerProfile) -> bool:
 
 
 def _is_image(row: LayerProfile) -> bool:
-    """Whether its outputs are images with a distinct layout: with one channel or one pixel both are
-    the same.
-    """
+    """Whether its outputs have a distinct layout: more than one channel and one pixel."""
     shape = row.output_shapes[0] if row.output_shapes else ()
     return len(shape) == 4 and shape[1] > 1 and prod(shape[2:]) > 1
 

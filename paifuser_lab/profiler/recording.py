@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,7 @@ MEMORY = "[memory]"
 
 @dataclass(frozen=True)
 class Event:
-    """An event of the profiler; `sequence` ties an operator to its gradient, `link` a kernel to its
-    operator.
-    """
+    """A profiler's event; `sequence` ties it to a gradient, `link` a kernel to its operator."""
 
     name: str
     start_ns: int
@@ -44,31 +43,33 @@ class Event:
 
 
 def wake_profiler() -> None:
-    """Start torch's profiler once in this thread; a first start outside the main thread would warn
-    on the terminal.
-    """
+    """Start torch's profiler once: a first start outside the main thread would print a warning."""
     with profile():
         pass
+
+
+def marking(model: nn.Module, name_of: Callable[[str], str]) -> AbstractContextManager[None]:
+    """Annotate every call of a layer with a name."""
+    marks: list[Any] = []
+
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        marks.append(record_function(name_of(layer)))
+        marks[-1].__enter__()
+
+    def leave(layer: str, output: Any) -> None:
+        marks.pop().__exit__(None, None, None)
+
+    return watching(model, enter, leave)
 
 
 def record_run(
     model: nn.Module, call: Callable[[], Any], device: torch.device, *, memory: bool = False
 ) -> list[Event]:
     """Run a model once under torch's profiler, every layer marked."""
-    marks: list[Any] = []
-
-    def enter(layer: str, args: Any, kwargs: Any) -> None:
-        mark = record_function(MARK + layer)
-        mark.__enter__()  # type: ignore[no-untyped-call]
-        marks.append(mark)
-
-    def leave(layer: str, output: Any) -> None:
-        marks.pop().__exit__(None, None, None)
-
     on_device = "cuda" if device.type == "cuda" else None
     with (
         profile(use_device=on_device, profile_memory=memory) as profiled,
-        watching(model, enter, leave),
+        marking(model, lambda layer: MARK + layer),
     ):
         call()
     return [_event(event) for event in profiled.kineto_results.events()]
@@ -153,9 +154,7 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
 
 
 def _started_by(event: Event, started: dict[int, list[Event]]) -> list[Event]:
-    """The device work that an operator started; driver calls, which have a link, are numbered
-    separately.
-    """
+    """The device work that an operator started; driver calls, with a link, count apart."""
     return started.pop(event.number, []) if event.number and not event.link else []
 
 

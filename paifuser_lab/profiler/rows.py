@@ -1,4 +1,6 @@
-"""Join an observation to a profile: one row per layer, totals by path, and the roof of each."""
+"""Join an observation to a profile: one row per layer, totals by path, what binds each (computing,
+memory or overhead), and ceilings that no layer exceeds.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,49 @@ from statistics import median
 from typing import Any
 
 import numpy
+from torch import Tensor, backends
 
-from ..quantization import Int8Layer
-from ..records import Kernel, LayerProfile, OperatorProfile, Profile
+from ..machine import keep_faster
+from ..quantization import Int8Layer, QuantizedLayer
+from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile, Profile
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
 from .engine_rows import engine_rows, opaque_row
-from .limits import least_inside, limits_of, vector_width
-from .observation import Observation
-from .tree import detail_of, in_tree_order, rolled_up, weight_shape, weights_by_layer
+from .observation import (
+    Observation,
+    detail_of,
+    in_tree_order,
+    peak_rate,
+    rolled_up,
+    sums_of,
+    weight_shape,
+    weights_by_layer,
+)
 
 MAX_WATCHING_RATIO = 3.0  # of the cost of watching a call here to that in an idle model
+# of a layer's time: its operators were timed in other runs, so a smaller difference is no overhead
+NOISE = 0.3
+RATES = {
+    "float32": "fp32_gflops",
+    "bfloat16": "bf16_gflops",
+    "float16": "fp16_gflops",
+    "int8": "int8_gops",
+}
+MIN_RATIO = 1.03  # to the ceiling
+MAX_RATIO = 4.0  # above it, the operator does less than was counted
+MIN_MS = 0.2  # of a layer; below it the clock's own cost dominates
+MIN_RUNS = 5
+
+
+def finished(observation: Observation) -> Profile:
+    """The profile of an observation, with ceilings that none of its layers exceeds."""
+    profile = profile_of(observation)
+    rates = rates_beyond(observation, profile)
+    if not rates:
+        return profile
+    keep_faster(observation.machine, observation.threads, rates)
+    observation.machine = observation.machine.raised(observation.threads, rates)
+    return profile_of(observation)
 
 
 def profile_of(observation: Observation) -> Profile:
@@ -40,7 +74,7 @@ def profile_of(observation: Observation) -> Profile:
         engine=observation.engine.title if observation.engine else "",
         threads=observation.threads,
         ceiling=observation.ceiling,
-        vector_width=vector_width(observation),
+        vector_width=observation.vector_width,
         latency_ms=median(plain),
         latency_spread_ms=(float(low), float(high)),
         rounds_ms=tuple(observation.plain_ms),
@@ -94,9 +128,7 @@ def _own_ms(observation: Observation, watching_ms: float) -> dict[str, list[floa
 
 
 def _homes(observation: Observation, own: dict[str, list[float]]) -> dict[str, str]:
-    """The row of each layer: its own, or that of the compiled part around it, which cannot be timed
-    inside.
-    """
+    """The row of each layer: its own, or that of the compiled part around it."""
 
     @cache
     def home(layer: str) -> str:
@@ -111,29 +143,16 @@ def _rows(
     entered = [layer for layer in observation.operators.entered if layer in own]
     names = in_tree_order([*entered, *own])
     selves = _own_figures(observation, names, own, home)
-    weights = {
-        name: count for name, count in weights_by_layer(observation.layered).items() if count
-    }
+    sums = sums_of(selves, weights_by_layer(observation.layered))
     backward = _backward(observation, home)
+    all_backward = rolled_up(backward or {})
     runs = rolled_up({name: numpy.array(times) for name, times in own.items()})
-    total = {
-        key: rolled_up({name: row[key] for name, row in selves.items()})
-        for key in ("self_ms", "flops", "macs", "bytes")
-    }
-    all_weights, all_backward = rolled_up(weights), rolled_up(backward or {})
-    whole = total["self_ms"][""] or 1.0
     for name in names:
         low, high = numpy.percentile(runs[name], [25, 75])
         yield LayerProfile(
             **{key: value for key, value in selves[name].items() if key != "bytes"},
-            total_ms=total["self_ms"][name],
+            **sums[name],
             total_spread_ms=(float(low), float(high)),
-            share=total["self_ms"][name] / whole,
-            total_flops=total["flops"][name],
-            total_macs=total["macs"][name],
-            total_bytes=total["bytes"][name],
-            parameters=weights.get(name, 0),
-            total_parameters=all_weights.get(name, 0),
             backward_self_ms=None if backward is None else backward.get(name, 0.0),
             backward_total_ms=None if backward is None else all_backward.get(name, 0.0),
         )
@@ -229,3 +248,92 @@ def _backward(observation: Observation, home: dict[str, str]) -> dict[str, float
     for layer in {layer for run in observation.backward for layer in run}:
         spent[home.get(layer, "")] += median(run.get(layer, 0.0) for run in observation.backward)
     return dict(spent)
+
+
+def limits_of(
+    observation: Observation,
+    row: dict[str, Any],
+    ran: tuple[OperatorProfile, ...],
+    outside_ms: float,
+) -> dict[str, Any]:
+    """The layer's time at each limit of this machine, its operators, and the binding limit."""
+    call_ms, _ = call_costs_ms()
+    computing = row["flops"] / peak_rate(observation.ceiling, row["dtype"]) / 1e6
+    moving = row["bytes"] / observation.ceiling.bandwidth_gbs / 1e6
+    calling = sum(op.calls for op in ran) * operator_cost_ms() + row["calls"] * call_ms
+    overhead = min(
+        row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0)
+    )
+    limits = {"compute": computing, "memory": moving, "overhead": overhead}
+    matters = row["self_ms"] > 0 and (ran or row["calls"])
+    return {
+        "operators": _scaled(ran, row["self_ms"]),
+        "overhead_ms": overhead,
+        "roof_ms": max(computing, moving),
+        "verdict": max(limits, key=lambda name: limits[name]) if matters else None,
+    }
+
+
+def least_inside(observation: Observation, home: dict[str, str]) -> dict[str, float]:
+    """The time of each layer's operators in their fastest run: load is no overhead."""
+    runs: list[dict[str, float]] = []
+    for run_ms in observation.operators.runs_ms:
+        spent: dict[str, float] = defaultdict(float)
+        for (layer, _), ms in run_ms.items():
+            spent[home.get(layer, "")] += ms
+        runs.append(spent)
+    return {
+        layer: min(run.get(layer, 0.0) for run in runs)
+        for layer in {layer for run in runs for layer in run}
+    }
+
+
+def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorProfile, ...]:
+    """Scale the operators' times, taken in other runs, to at most the time of their layer."""
+    together = sum(op.ms for op in ran)
+    if together <= self_ms:
+        return ran
+    return tuple(op.model_copy(update={"ms": op.ms * self_ms / together}) for op in ran)
+
+
+def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]:
+    """The highest CPU rate of layers in each format that beats the ceiling of these threads."""
+    ceiling = observation.ceiling
+    if (
+        profile.device != "cpu"
+        or ceiling.threads != observation.threads
+        or len(observation.plain_ms) < MIN_RUNS
+    ):
+        return {}
+    best: dict[str, float] = {}
+    for row in profile:
+        if row.layer == ENGINE_ROW:
+            continue
+        name = RATES.get(row.dtype, "")
+        known = getattr(ceiling, name, None)
+        if (
+            known
+            and row.gflops
+            and MIN_RATIO * known < row.gflops <= MAX_RATIO * known
+            and _is_comparable(observation, row)
+        ):
+            best[name] = max(best.get(name, 0.0), row.gflops)
+    return best
+
+
+def _is_comparable(observation: Observation, row: LayerProfile) -> bool:
+    """Whether the layer multiplies in the format of its row, and runs long enough to be timed."""
+    module = observation.layered.get_submodule(row.layer)
+    if row.self_ms < MIN_MS or not row.macs:
+        return False
+    if isinstance(module, QuantizedLayer):
+        return isinstance(module, Int8Layer)
+    weight = getattr(module, "weight", None)
+    is_same = isinstance(weight, Tensor) and str(weight.dtype) == f"torch.{row.dtype}"
+    return is_same and (row.dtype != "float32" or _is_true_fp32())
+
+
+def _is_true_fp32() -> bool:
+    """Whether products and convolutions in fp32 use neither bf16 nor TF32."""
+    parts = (getattr(backends.mkldnn, name, None) for name in ("matmul", "conv"))
+    return all(getattr(part, "fp32_precision", "ieee") in ("none", "ieee") for part in parts)

@@ -1,5 +1,5 @@
 """Recipes: the steps to apply to a model, as plain data. `recipe` holds the class, `checks` its
-validation, `yaml_text` reads and writes YAML, `rounds` builds recipes of gradual pruning.
+validation, `yaml_text` reads and writes YAML.
 """
 
 from __future__ import annotations

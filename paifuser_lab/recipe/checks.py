@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from .._files import is_encodable
 from ..errors import RecipeError
@@ -17,12 +18,19 @@ VERSION = 1
 KEYS = ("version", "workload", "limit", "steps")
 
 
-class _StepProblem(RecipeError):
-    """An error of a step, with the path of the key that is wrong."""
+Key = tuple[str | int, ...]
 
-    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+
+class _KeyProblem(RecipeError):
+    """An error of a step or of the limit, with the path of the key that is wrong."""
+
+    def __init__(self, message: str, key: Key) -> None:
         super().__init__(message)
         self.key = key
+
+
+def _key_of(error: ErrorDetails) -> Key:
+    return tuple(part for part in error["loc"] if isinstance(part, str | int))
 
 
 def step_of(item: Any, where: str) -> Step:
@@ -42,7 +50,7 @@ def step_of(item: Any, where: str) -> Step:
     elif step.main_option and type(options) in (str, int, float):
         options = {step.main_option: options}
     if not isinstance(options, dict):
-        raise _StepProblem(
+        raise _KeyProblem(
             f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,)
         )
     try:
@@ -51,17 +59,17 @@ def step_of(item: Any, where: str) -> Step:
         raise _problem(error, step) from error
 
 
-def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
+def _problem(error: ValidationError, step: type[Step]) -> _KeyProblem:
     first = error.errors()[0]
-    key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+    key = _key_of(first)
     name = ".".join(map(str, key))
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(field.alias or option for option, field in step.model_fields.items())
-        return _StepProblem(
+        return _KeyProblem(
             f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key)
         )
     message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return _StepProblem(
+    return _KeyProblem(
         f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}",
         (step.kind, *key),
     )
@@ -69,7 +77,7 @@ def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
 
 def line_of(error: RecipeError, lines: Lines, index: int) -> int:
     """The line of the recipe file that a step's error refers to."""
-    key = error.key if isinstance(error, _StepProblem) else ()
+    key = error.key if isinstance(error, _KeyProblem) else ()
     while ("steps", index, *key) not in lines:
         key = key[:-1]
     return lines[("steps", index, *key)]
@@ -121,24 +129,16 @@ def checked_name(workload: str | None) -> str | None:
     return workload
 
 
-class _LimitProblem(RecipeError):
-    """An error of the limit, with the path of the key that is wrong."""
-
-    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
-        super().__init__(message)
-        self.key = key
-
-
 def limit_of(data: Any) -> Limit:
     """Parse a limit."""
     try:
         return Limit.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+        key = _key_of(first)
         name = ".".join(("limit", *map(str, key)))
         allowed = " and ".join(Limit.model_fields)
-        raise _LimitProblem(
+        raise _KeyProblem(
             f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key
         ) from error
 
@@ -147,7 +147,7 @@ def limit_at(data: Any, lines: Lines, text: str) -> Limit:
     """Parse a limit read from a file; an error names its line."""
     try:
         return limit_of(data)
-    except _LimitProblem as problem:
+    except _KeyProblem as problem:
         line = lines.get(("limit", *problem.key), lines[("limit",)])
         raise RecipeError(at_line(text, line, str(problem))) from problem
 
@@ -170,7 +170,5 @@ def check_order(steps: tuple[Step, ...]) -> None:
 
 
 def order_of(step: Step) -> int:
-    """The rank of a step: 0 if it changes layers, 1 if it must follow those, 2 if it must be
-    last.
-    """
+    """0 for a step that changes layers, 1 if it must follow those, 2 if it must be last."""
     return 2 if step.is_last else 1 if step.is_late else 0

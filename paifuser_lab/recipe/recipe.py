@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, overload
@@ -112,9 +112,7 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
     def as_code(self, *, is_loaded: bool = False) -> str:
-        """The recipe as Python code that builds and applies it; to what the name `work` stands for
-        already if `is_loaded`.
-        """
+        """Python code that builds and applies it; to `work` as it is if `is_loaded`."""
         steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
         load = f"work = lab.load({self.workload!r})\n" if self.workload and not is_loaded else ""
         workload = f", workload={self.workload!r}" if self.workload else ""
@@ -137,9 +135,7 @@ class Recipe:
         )
 
     def diff(self, other: Recipe) -> tuple[str, ...]:
-        """The steps to remove (-) and add (+) to get from this recipe to another; unchanged steps
-        start with two spaces.
-        """
+        """The steps to remove (-) and add (+) to get to another; equal ones start with spaces."""
         mine, theirs = _texts(self), _texts(other)
         lines: list[str] = []
         for _, low, high, other_low, other_high in SequenceMatcher(
@@ -212,9 +208,7 @@ class Recipe:
 
 
 def checked_recipe(recipe: object) -> Recipe:
-    """Raise unless the argument is a Recipe; the message shows how to make one of a list of
-    steps.
-    """
+    """Raise unless the argument is a Recipe; the message shows how to make one."""
     if isinstance(recipe, Recipe):
         return recipe
     short = isinstance(recipe, str | list | dict | Step) and len(repr(recipe)) < MAX_QUOTED
@@ -227,3 +221,57 @@ def checked_recipe(recipe: object) -> Recipe:
 
 def _texts(recipe: Recipe) -> list[str]:
     return [f"{step.kind}: {json.dumps(step.options, sort_keys=True)}" for step in recipe.steps]
+
+
+def gradually(
+    prune: Mapping[str, Any],
+    between: Mapping[str, Any] | str | None = None,
+    *,
+    rounds: int = 4,
+    workload: str | None = None,
+    limit: Limit | dict[str, float] | None = None,
+) -> Recipe:
+    """A recipe that prunes in several rounds with a recovery step after each:
+    `gradually({"to": {"parameters": 0.1}}, "distill")`.
+
+    `prune` holds the options of that step for the final model. Each round keeps the same share of
+    the round before: to a tenth in two rounds is to 32%, then to 10% of the original, and a ratio
+    of 0.75 in two rounds is one of 0.5 twice. `between` is a step as in a recipe, such as
+    {"distill": {"epochs": 2}}.
+    """
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise RecipeError(f"rounds={rounds!r} is not possible; give an integer of 1 or more.")
+    Recipe([{"prune": dict(prune)}])  # so that an error names the given options, not a round's
+    after = [] if between is None else [between if isinstance(between, str) else dict(between)]
+    steps: list[Any] = []
+    for number in range(1, rounds + 1):
+        steps += [{"prune": _in_round(prune, number, rounds)}, *after]
+    return Recipe(steps, workload=workload, limit=limit)
+
+
+def _in_round(prune: Mapping[str, Any], number: int, rounds: int) -> dict[str, Any]:
+    """The step's options in one round. A ratio refers to the current model and is the same in each
+    round; a target refers to the original and falls.
+    """
+    options = dict(prune)
+    if prune.get("ratio") is not None:
+        options["ratio"] = _ratio_per_round(prune["ratio"], rounds)
+    if prune.get("layers"):
+        options["layers"] = {
+            pattern: _ratio_per_round(ratio, rounds) for pattern, ratio in prune["layers"].items()
+        }
+    if prune.get("to"):
+        options["to"] = {
+            goal: _rounded(share ** (number / rounds)) if number < rounds else share
+            for goal, share in prune["to"].items()
+        }
+    return options
+
+
+def _ratio_per_round(ratio: float, rounds: int) -> float:
+    return ratio if rounds == 1 else _rounded(1 - (1 - ratio) ** (1 / rounds))
+
+
+def _rounded(share: float) -> float:
+    """Round to six digits: enough for channels, and readable in a recipe."""
+    return round(share, 6)

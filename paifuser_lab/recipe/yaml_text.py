@@ -88,9 +88,7 @@ def parse(text: str) -> tuple[Any, Lines]:
 
 
 def dump(data: Any, *, flow: bool = False) -> str:
-    """Plain data as text that `parse` reads back the same; `flow` puts it on one line, in
-    braces.
-    """
+    """Plain data as text that `parse` reads back; `flow` puts it on one line, in braces."""
     return str(
         yaml.dump(
             data,

@@ -5,27 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 
 from ..errors import MeasureError
+from ..formats import NAMES, format_of
 from ..machine.host import host_facts
 from ..model.weights import weights_hash
-from ..records import Curvature, LayerSensitivity, Sensitivity
+from ..records import Curvature, LayerSensitivity, Method, Sensitivity
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Workload, outside_inference, workload_of
-from ..workload.data import sampled_batches
-from .agreement import REFERENCE, uncertain_formats, with_agreement
+from ..workload.data import SampledBatches, sampled_batches
 from .estimation import Estimation
 from .methods import ESTIMATORS
 from .perturb import twice_differentiable, with_gradients
-from .request import check_arguments, check_resumed, methods_for
 from .select_layers import NEVER_RUNS, candidates, chosen, obstacle, usable_layers
 from .subject import Subject
 
 FORMATS = ("bf16", "int8", "int4-weights")
 SECONDS = 60.0
+REFERENCE = "ablation"  # the method that measures
+MIN_LAYERS = 3  # for a rank correlation
 
 
 @outside_inference
@@ -218,3 +220,130 @@ def _notes(estimation: Estimation) -> list[str]:
         f"{estimation.estimator.name}: {estimation.unsure} of {count} means are less certain than "
         f"±{requested:.0%}",
     ]
+
+
+def with_agreement(
+    method: Method, rows: Iterable[LayerSensitivity], formats: Iterable[str]
+) -> Method:
+    """The method's record with its agreement in each format that both methods estimated."""
+    if method.name == REFERENCE:
+        return method
+    rows = tuple(rows)
+    agreement = {name: _agreement(method.name, rows, name) for name in formats}
+    return method.model_copy(
+        update={
+            "agreement": {name: value for name, value in agreement.items() if value is not None}
+        }
+    )
+
+
+def _agreement(method: str, rows: tuple[LayerSensitivity, ...], name: str) -> float | None:
+    scores = [row.scores.get(name, {}) for row in rows]
+    pairs = [
+        (by_method[method].value, by_method[REFERENCE].value)
+        for by_method in scores
+        if method in by_method and REFERENCE in by_method
+    ]
+    if len(pairs) < MIN_LAYERS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+        return None
+    import pandas
+
+    predicted, measured = (pandas.Series(side).rank() for side in zip(*pairs, strict=True))
+    return float(predicted.corr(measured))
+
+
+def uncertain_formats(rows: Iterable[LayerSensitivity], formats: Iterable[str]) -> list[str]:
+    """A note for each format in which most layers' measured rises are less than twice their
+    standard error.
+    """
+    rows = tuple(rows)
+    return [note for name in formats if (note := _uncertainty(rows, name))]
+
+
+def _uncertainty(rows: tuple[LayerSensitivity, ...], name: str) -> str | None:
+    estimates = [
+        row.scores[name][REFERENCE] for row in rows if REFERENCE in row.scores.get(name, {})
+    ]
+    certain = [
+        estimate
+        for estimate in estimates
+        if estimate.error is None or abs(estimate.value) >= 2 * estimate.error
+    ]
+    if 2 * len(certain) >= len(estimates):
+        return None
+    return (
+        f"{name}: what was measured is more than twice its error in {len(certain)} of "
+        f"{len(estimates)} layers only; "
+        "the order of the others holds for these batches and may differ on others"
+    )
+
+
+def check_arguments(
+    formats: Sequence[str], methods: Sequence[str], error: float, seconds: float | None
+) -> None:
+    """Raise for unknown formats and methods, and for limits that cannot be met."""
+    if isinstance(formats, str) or isinstance(methods, str):
+        raise MeasureError(
+            "formats and methods are lists; write formats=('int8',) and methods=('quadratic',)."
+        )
+    if not formats or not methods:
+        raise MeasureError("there is nothing to estimate; name at least one format and one method.")
+    for name in formats:
+        try:
+            format_of(name)
+        except ValueError as problem:
+            raise MeasureError(
+                f"{problem}, and int2-weights … int8-weights to estimate{_nearest(name, NAMES)}."
+            ) from problem
+    for name in methods:
+        if name not in ESTIMATORS:
+            raise MeasureError(
+                f"{name!r} is no method; there are "
+                f"{', '.join(ESTIMATORS)}{_nearest(name, tuple(ESTIMATORS))}."
+            )
+    if not error > 0:
+        raise MeasureError(
+            f"a relative standard error of {error} is never reached; set one above 0, such as 0.2."
+        )
+    if seconds is not None and not seconds > 0:
+        raise MeasureError(f"{seconds} seconds leave no time to estimate; give more than 0.")
+
+
+def methods_for(
+    work: Workload, data: SampledBatches, methods: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The methods that this workload allows, and notes on those it does not."""
+    requested = list(dict.fromkeys(methods))
+    missing = "loss" if work.loss is None else "data" if data.what == "example inputs" else None
+    refused = [name for name in requested if ESTIMATORS[name].needs_loss] if missing else []
+    allowed = [name for name in requested if name not in refused]
+    notes = [f"estimated on the {data.what}"] if data.what == "test data" else []
+    if refused:
+        allowed = allowed or ["output"]
+        instead = f"estimated by {' and '.join(allowed)} on the {data.what} instead"
+        verb = "needs" if len(refused) == 1 else "need"
+        notes.append(
+            f"{work.name} has no {missing}, which {' and '.join(refused)} {verb}: {instead}"
+        )
+    return allowed, notes
+
+
+def check_resumed(work: Workload, resume: Sensitivity, seed: int) -> None:
+    """Raise where the earlier record is of another workload, other weights or another seed."""
+    if resume.workload != work.name:
+        raise MeasureError(
+            f"the earlier record is of {resume.workload}, not of {work.name}; leave resume out."
+        )
+    if resume.weights_hash not in (None, weights_hash(work.model)):
+        raise MeasureError(
+            f"the weights of {work.name} are not those of the earlier record; leave resume out."
+        )
+    if resume.seed != seed:
+        raise MeasureError(
+            f"the earlier record drew its batches with seed={resume.seed}; continue with that seed."
+        )
+
+
+def _nearest(name: object, names: Sequence[str]) -> str:
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Any
 
-from ..machine import machine_label
 from ..records import Allocation, Candidates, Comparison, Measurement
 
 Range = tuple[float, float]
@@ -66,9 +65,7 @@ class Baseline:
 
     @property
     def drift_ms(self) -> Range | None:
-        """The fastest and the slowest timing, where their rounds lie apart; None where they do
-        not.
-        """
+        """The fastest and the slowest timing where their rounds lie apart; else None."""
         known = sorted(self._equals, key=lambda timing: timing.ms)
         if not known or known[0].spread_ms[1] >= known[-1].spread_ms[0]:
             return None
@@ -78,13 +75,13 @@ class Baseline:
         """A record with this latency of the unchanged model, in place of the one that was measured
         along with it; itself if that is not a latency of this model here.
         """
-        if self.ms is None or not isinstance(record, Allocation | Candidates | Comparison):
+        shown = self._shown
+        if shown is None or not isinstance(record, Allocation | Candidates | Comparison):
             return record
         is_at_another_batch = isinstance(record, Candidates) and record.batch is not None
-        is_found = isinstance(record, Allocation | Candidates)  # perhaps on another machine
-        if is_at_another_batch or (is_found and record.machine != machine_label()):
+        if is_at_another_batch or record.machine != shown.comparison.machine:
             return record
-        return record.with_baseline(self.ms)
+        return record.with_baseline(shown.ms)
 
     @property
     def _equals(self) -> list[_Timing]:

@@ -26,7 +26,7 @@ from ..attention import (
 )
 from ..errors import StepError
 from ..records import AttentionKind
-from .step import Draft, Step, matching, parts
+from .step import Draft, Step, layers_matching, parts
 
 
 class Attention(Step):
@@ -87,9 +87,7 @@ class Attention(Step):
         return f"attention{of} ({self.by})" if of else "attention in windows"
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer one if it has the same kind or the same layers; else each changes its own
-        layers.
-        """
+        """The newer one for the same kind or layers; else each changes its own layers."""
         return newer if self.by == newer.by or self.layers == newer.layers else None
 
     @property
@@ -97,9 +95,7 @@ class Attention(Step):
         return Sparsity(self.by, 1.0 if self.keep is None else self.keep)
 
     def apply(self, draft: Draft) -> None:
-        """Find the layers that attend, choose, evaluate each against its original, and change those
-        that gain.
-        """
+        """Find the layers that attend, evaluate each changed, and change those that gain."""
         seen = find_attention(draft.module, draft.work.inputs, self.by)
         windows = (
             [name for name, module in draft.module.named_modules() if is_windowed(module)]
@@ -147,14 +143,14 @@ class Attention(Step):
             picked = {
                 layer for pattern in self.layers for layer in _fitting(model, able, seen, pattern)
             }
-        stay = set(_within(able, self._named(model, self.protect)))
+        stay = set(_within(able, layers_matching(model, self.protect, what="attention")))
         meant = set(seen.reasons) - {
             layer
             for layer in seen.reasons
             if any(layer.startswith(f"{window}.") for window in windows)
         }
         meant &= (
-            set(_within(list(seen.reasons), self._named(model, self.layers)))
+            set(_within(list(seen.reasons), layers_matching(model, self.layers, what="attention")))
             if self.layers
             else meant
         )
@@ -165,12 +161,6 @@ class Attention(Step):
             )
         return [layer for layer in able if layer in picked - stay], [
             layer for layer in seen.reasons if layer in meant
-        ]
-
-    def _named(self, model: nn.Module, patterns: Iterable[str]) -> list[str]:
-        names = [name for name, _ in model.named_modules() if name]
-        return [
-            layer for pattern in patterns for layer in matching(names, pattern, what="attention")
         ]
 
     def _fuse(self, draft: Draft, layers: list[str]) -> list[str]:
@@ -244,9 +234,7 @@ def _padding_note(encoder: str) -> str:
 
 
 def _within(names: list[str], picked: Iterable[str]) -> list[str]:
-    """The names that were picked, are part of a picked one, or have a picked one as their
-    `attention`.
-    """
+    """The names that were picked, are part of a picked one, or have one as their `attention`."""
     whole = list(picked)
     return list(
         dict.fromkeys(
@@ -257,9 +245,7 @@ def _within(names: list[str], picked: Iterable[str]) -> list[str]:
 
 def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -> list[str]:
     """The layers of a pattern whose attention can be changed; raises if there are none."""
-    picked = matching(
-        [name for name, _ in model.named_modules() if name], pattern, what="attention"
-    )
+    picked = layers_matching(model, [pattern], what="attention")
     if result := _within(able, picked):
         return result
     if refused := _within(list(seen.reasons), picked):

@@ -4,7 +4,7 @@ number of threads.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -27,11 +27,10 @@ OPTION_OF = {
 
 
 class Backend(Step):
-    """Let an engine run the model; it is called as before, including keyword arguments and dict
-    outputs.
-    """
+    """Let an engine run the model; it is called as before, with keywords and dict outputs, too."""
 
     kind: ClassVar[str] = "backend"
+    is_single: ClassVar[bool] = True
     main_option: ClassVar[str] = "name"
     tolerance: ClassVar[float | None] = 1e-3
     is_last: ClassVar[bool] = True
@@ -104,10 +103,6 @@ class Backend(Step):
         )
         threads = "" if self.threads is None else f" · {counted(self.threads, 'thread')}"
         return f"{self.name}{chosen}{threads}"
-
-    def joined(self, newer: Self) -> Self | None:
-        """The newer step, as only one engine can run the model."""
-        return newer
 
     def apply(self, draft: Draft) -> None:
         """Build the engine on the example inputs."""

@@ -134,9 +134,7 @@ class _Objective:
     teacher: Teacher
 
     def __call__(self, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
-        """The distance of the output for a batch; `target` is a lesson, or the labels if examples
-        are blended.
-        """
+        """The loss of a batch; `target` is a lesson, or the labels if examples are blended."""
         if not self.step.blend:
             return self._distance(model, inputs, target, self.loss)
         # the last batch of a loader may hold a single example

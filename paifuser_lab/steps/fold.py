@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ..model.fold import fold, plan_fold
 from ..model.graph import observe
@@ -14,15 +14,12 @@ class Fold(Step):
     """Fold every batch-norm that follows a convolution or a linear layer into it."""
 
     kind: ClassVar[str] = "fold"
+    is_single: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = 1e-4
 
     @property
     def label(self) -> str:
         return "fold batch-norm"
-
-    def joined(self, newer: Self) -> Self | None:
-        """The newer step, as folding twice changes nothing."""
-        return newer
 
     def apply(self, draft: Draft) -> None:
         """Fold what can be folded and note what stays."""

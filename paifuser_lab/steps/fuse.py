@@ -51,9 +51,7 @@ class Fuse(Step):
         return f"fuse · {len(self.off)} off" if self.off else "fuse"
 
     def joined(self, newer: Self) -> Self | None:
-        """Both as one step, the newer switches before the older ones; None if patterns cannot
-        express that.
-        """
+        """Both as one step, the newer switches first; None if patterns cannot express that."""
         lifting = [*newer.on, *_named(newer.layers)]
         off = [pattern for pattern in self.off if pattern not in lifting]
         if any(_may_overlap(pattern, other) for pattern in off for other in lifting):
@@ -112,11 +110,8 @@ def _choice_of(steps: Iterable[Step]) -> Choice:
     def picked(sites: list[str]) -> tuple[set[str], set[str], set[str]]:
         selected, off, on = set[str](), set[str](), set[str]()
         for step in switches:
-            named, newly_off, newly_on = (
-                _picked(_named(step.layers), sites),
-                _picked(step.off, sites),
-                _picked(step.on, sites),
-            )
+            named, newly_off = _picked(_named(step.layers), sites), _picked(step.off, sites)
+            newly_on = _picked(step.on, sites)
             selected |= _picked(step.layers, sites)
             off = (off - named - newly_on) | newly_off
             on = (on | newly_on) - newly_off

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ class Layout(Step):
     """Store four-dimensional weights and inputs channels-last; values do not change."""
 
     kind: ClassVar[str] = "layout"
+    is_single: ClassVar[bool] = True
     main_option: ClassVar[str] = "format"
     tolerance: ClassVar[float | None] = 1e-4
     format: Literal["channels_last"] = "channels_last"
@@ -22,10 +23,6 @@ class Layout(Step):
     @property
     def label(self) -> str:
         return "channels last"
-
-    def joined(self, newer: Self) -> Self | None:
-        """The newer step, as converting twice changes nothing."""
-        return newer
 
     def apply(self, draft: Draft) -> None:
         """Convert the weights once, and the inputs at each call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -27,6 +27,7 @@ class Pool(Step):
     """
 
     kind: ClassVar[str] = "pool"
+    is_single: ClassVar[bool] = True
     main_option: ClassVar[str] = "limit"
     tolerance: ClassVar[float | None] = 1e-6
     leaves_module: ClassVar[bool] = True
@@ -50,10 +51,6 @@ class Pool(Step):
         if self.limit is None:
             return "memory pool"
         return f"memory pool of {readable_bytes(bytes_of(self.limit))}"
-
-    def joined(self, newer: Self) -> Self | None:
-        """The newer step, as one pool is in force at a time."""
-        return newer
 
     def apply(self, draft: Draft) -> None:
         """Make the pool; the calls enter it."""

@@ -28,7 +28,7 @@ from ..quantization import (
     supported_without_data,
 )
 from ..quantization.float_formats import cast_at_boundary
-from .step import Draft, Step, matching, parts
+from .step import Draft, Step, by_pattern, matching, parts
 
 Name = Literal[
     "fp32", "bf16", "fp16", "amp-bf16", "amp-fp16", "int8", "fp8", "int8-weights", "int4-weights"
@@ -94,26 +94,15 @@ class Precision(Step):
         )
 
     def joined(self, newer: Self) -> Self | None:
-        """One step with the newer default, and the newer format for each pattern; a repeated
-        pattern moves to the end.
-        """
-        kept = {
-            pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers
-        }
-        changed = newer.model_dump(include=newer.model_fields_set - {"why"})
-        return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
+        """One step with the newer default and formats; a repeated pattern moves to the end."""
+        return self.updated(newer, layers=by_pattern(self.layers, newer.layers))
 
     def apply(self, draft: Draft) -> None:
-        """Insert quantized layers, then cast the rest, with a conversion at the boundary of every
-        region that changes.
-        """
+        """Insert quantized layers, then cast the rest, with a conversion at each boundary."""
         if _is_onnx_file(draft.module):
             self._quantize_file(draft)
             return
-        chosen = self._chosen(draft.module)
-        if not chosen and self.default not in CONVERTED:
-            raise StepError(no_layer_message(draft.module, self.kind))
-        whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
+        whole, floats = self._integers_and_floats(draft.module)
         if whole:
             layers, notes = supported_formats(draft.work, draft.module, whole, self.layers)
             draft.notes += notes
@@ -132,26 +121,17 @@ class Precision(Step):
             draft.remembered = remembered_of(draft.module, set(layers), norms)
         elif self.compensate:
             draft.notes.append("no layer is in integers, so there is nothing to compensate")
-        self._convert_floats(
-            draft, {layer: name for layer, name in chosen.items() if layer not in whole}
-        )
+        self._convert_floats(draft, floats)
 
     def apply_unseen(self, draft: Draft) -> None:
-        """Apply to a model without known inputs: it is not run, and formats that need data are
-        refused.
-        """
-        chosen = self._chosen(draft.module)
-        whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
-        if not whole and self.default not in CONVERTED:
-            raise StepError(no_layer_message(draft.module, self.kind))
+        """Apply without running the model; formats that need data are refused."""
+        whole, floats = self._integers_and_floats(draft.module)
         if whole:
             layers, notes = supported_without_data(draft.module, whole, self.layers)
             norms = norms_of(draft.module)
             draft.notes += [*notes, *quantize_weights(draft.module, layers)]
             draft.remembered = remembered_of(draft.module, set(layers), norms)
-        self._convert_floats(
-            draft, {layer: name for layer, name in chosen.items() if layer not in whole}
-        )
+        self._convert_floats(draft, floats)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Insert the same quantized layers, and cast the rest."""
@@ -161,12 +141,10 @@ class Precision(Step):
 
             make_room(module, remembered.get(FILE_SIZE))
             return
-        chosen = self._chosen(draft.module)
+        _, floats = self._integers_and_floats(draft.module)
         if remembered:
             restore_layers(draft.module, remembered)
-        self._convert_floats(
-            draft, {layer: name for layer, name in chosen.items() if name in CONVERTED}
-        )
+        self._convert_floats(draft, floats)
 
     def _quantize_file(self, draft: Draft) -> None:
         """Quantize an ONNX file that runs as it is; only the whole of it, in int8."""
@@ -184,10 +162,16 @@ class Precision(Step):
         )
         draft.remembered = {FILE_SIZE: len(module.file)}
 
+    def _integers_and_floats(self, model: nn.Module) -> tuple[dict[str, str], dict[str, str]]:
+        """The layers that are rounded with their formats, and those that are converted."""
+        chosen = self._chosen(model)
+        if not chosen and self.default not in CONVERTED:
+            raise StepError(no_layer_message(model, self.kind))
+        floats = {layer: name for layer, name in chosen.items() if name in CONVERTED}
+        return {layer: name for layer, name in chosen.items() if layer not in floats}, floats
+
     def _chosen(self, model: nn.Module) -> dict[str, str]:
-        """The format of each layer with weights for which the default or a pattern sets one, by
-        its name or a parent's.
-        """
+        """The format of each layer with weights that the default or a pattern sets."""
         names = [name for name, _ in model.named_modules() if name]
         owners = [name for name in names if _has_own_floats(model.get_submodule(name))]
         chosen: dict[str, str] = {
@@ -218,19 +202,10 @@ class Precision(Step):
                 parts_apart[layer], inside=inside, outside=surrounding, original=original
             )
         if surrounding == self.default or chosen:
-            whole = (
-                f"the whole model in {surrounding}"
-                if surrounding == self.default
-                else f"the model in {original}"
-            )
-            draft.notes.append(
-                whole
-                + (
-                    f", {len(chosen)} layers chosen apart in {len(regions)} regions"
-                    if chosen
-                    else ""
-                )
-            )
+            is_whole = surrounding == self.default
+            note = f"the whole model in {surrounding}" if is_whole else f"the model in {original}"
+            apart = f", {len(chosen)} layers chosen apart in {len(regions)} regions"
+            draft.notes.append(note + (apart if chosen else ""))
 
 
 def _check_shared(

@@ -30,7 +30,7 @@ from ..pruning.targets import (
 from ..records import readable_share
 from ..saliency.channels import CHANNEL_ESTIMATORS
 from ..workload import running
-from .step import Draft, Step, matching
+from .step import Draft, Step, by_pattern, layers_matching
 
 if TYPE_CHECKING:
     Importance = str
@@ -124,16 +124,10 @@ class Prune(Step):
         )
 
     def joined(self, newer: Self) -> Self | None:
-        """One step with the newer ratio or target, and the newer ratio for each pattern; a repeated
-        pattern moves to the end.
-        """
-        kept = {
-            pattern: ratio for pattern, ratio in self.layers.items() if pattern not in newer.layers
-        }
-        changed = newer.model_dump(include=newer.model_fields_set - {"why"})
-        if newer.ratio is not None or newer.to is not None:
-            changed |= {"ratio": newer.ratio, "to": newer.to, "scope": newer.scope}
-        return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
+        """One step with the newer goal and ratios; a repeated pattern moves to the end."""
+        has_goal = newer.ratio is not None or newer.to is not None
+        goal = {"ratio": newer.ratio, "to": newer.to, "scope": newer.scope} if has_goal else {}
+        return self.updated(newer, layers=by_pattern(self.layers, newer.layers), **goal)
 
     def apply(self, draft: Draft) -> None:
         """Couple channels into groups, choose, check against zeros, cut and refit."""
@@ -170,17 +164,14 @@ class Prune(Step):
 
     def _shares(self, model: nn.Module, structure: Structure) -> dict[int, float | None]:
         """For each group that can lose units its share set by name; None if no pattern names it."""
-        names = [name for name, _ in model.named_modules()]
-        protected = {
-            layer for pattern in self.protect for layer in matching(names, pattern, what="prune")
-        }
+        protected = set(layers_matching(model, self.protect, what="prune"))
         shares: dict[int, float | None] = {
             index: None
             for index, group in enumerate(structure.groups)
             if group.pinned is None and not protected & set(group.layers)
         }
         for pattern, ratio in self.layers.items():
-            picked = set(matching(names, pattern, what="prune"))
+            picked = set(layers_matching(model, [pattern], what="prune"))
             chosen = [index for index in shares if picked & set(structure.groups[index].layers)]
             if not chosen:
                 raise StepError(why_not_cut(model, structure, sorted(picked), protected))
@@ -225,9 +216,7 @@ class Prune(Step):
         shares: dict[int, float | None],
         scores: list[Scores],
     ) -> tuple[dict[int, int], ChosenWidths | None]:
-        """The number of units that each group keeps, if it loses some; if only layers are named,
-        the others keep all.
-        """
+        """How many units each group keeps, if it loses some; only named layers lose any."""
         groups, free = structure.groups, [index for index, share in shares.items() if share is None]
         kept = {
             index: kept_units(groups[index], share, 1)
@@ -270,10 +259,9 @@ class Prune(Step):
         self, model: nn.Module, structure: Structure, groups: Iterable[int], least_share: float
     ) -> dict[int, float]:
         """The least share of each group that has to be kept."""
-        names = [name for name, _ in model.named_modules()]
         limits = dict.fromkeys(groups, least_share)
         for pattern, share in self.limits.items():
-            picked = set(matching(names, pattern, what="prune"))
+            picked = set(layers_matching(model, [pattern], what="prune"))
             limits |= {
                 index: share for index in limits if picked & set(structure.groups[index].layers)
             }

@@ -29,7 +29,7 @@ from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running
 from ..workload.data import calibration_batches
-from .step import Draft, matching, parts
+from .step import Draft, by_pattern, matching, parts
 from .training_step import TrainingStep, check_trainable
 
 Name = Literal["fp32", "int8", "int8-weights", "int4-weights"]
@@ -93,14 +93,8 @@ class Qat(TrainingStep):
         return " · ".join((f"qat {self.default}", *named, counted(self.epochs, "epoch")))
 
     def joined(self, newer: Self) -> Self | None:
-        """One step with the newer options, and the newer format for each pattern; a repeated
-        pattern moves to the end.
-        """
-        kept = {
-            pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers
-        }
-        changed = newer.model_dump(include=newer.model_fields_set - {"why"})
-        return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
+        """One step with the newer options and formats; a repeated pattern moves to the end."""
+        return self.updated(newer, layers=by_pattern(self.layers, newer.layers))
 
     def apply(self, draft: Draft) -> None:
         """Round the layers, train, and insert the quantized layers."""
@@ -183,9 +177,7 @@ class Qat(TrainingStep):
 
 @dataclass(frozen=True)
 class _Objective:
-    """The loss that is minimised: the distance of the output from the original's, and the
-    workload's own loss with its weight.
-    """
+    """The distance of the output from the original's, and the workload's own loss."""
 
     kinds: Kinds
     temperature: float

@@ -5,7 +5,7 @@ the bit.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ..memory.reuse import Reused, reuse, run_in_place
 from ..memory.sums import BlockSums
@@ -22,16 +22,13 @@ class Reuse(Step):
     """
 
     kind: ClassVar[str] = "reuse"
+    is_single: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = 0.0
     is_late: ClassVar[bool] = True
 
     @property
     def label(self) -> str:
         return "reuse memory"
-
-    def joined(self, newer: Self) -> Self | None:
-        """The newer step, as nothing more can run in place the second time."""
-        return newer
 
     def apply(self, draft: Draft) -> None:
         """Find activations and sums, run them in place, measure and note what stays."""

@@ -19,7 +19,7 @@ from ..pruning.blocks import Blocks, find_blocks, least_harm, leave_out, obstacl
 from ..pruning.refit import Repair, products, refit_model, repairs_for, samples_of
 from ..records import counted, readable_share
 from ..workload import Inputs
-from .step import Draft, Step, matching
+from .step import Draft, Step, layers_matching
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 MOST_EXAMPLES = 64
@@ -65,11 +65,7 @@ class Shorten(Step):
 
     def joined(self, newer: Self) -> Self | None:
         """One step with the newer ratio, and all the layers that either names, each once."""
-        changed = newer.model_dump(include=newer.model_fields_set - {"why"})
-        return self.model_copy(
-            update=changed
-            | {"layers": list(dict.fromkeys([*self.layers, *newer.layers])), "why": None}
-        )
+        return self.updated(newer, layers=list(dict.fromkeys([*self.layers, *newer.layers])))
 
     def apply(self, draft: Draft) -> None:
         """Find the blocks, choose, check against zeros, remove and refit."""
@@ -109,16 +105,12 @@ class Shorten(Step):
         leave_out(draft.module, Blocks(free=remembered["blocks"]), list(remembered["blocks"]))
 
     def _named(self, model: nn.Module, blocks: Blocks) -> tuple[list[str], list[str]]:
-        """The outermost removable blocks that the patterns match; and the other matches, which
-        stay.
-        """
+        """The outermost removable blocks that the patterns match, and the matches that stay."""
         chosen: dict[str, None] = {}
         stay: dict[str, None] = {}
         protected = self._protected(model)
         for pattern in self.layers:
-            picked = matching(
-                [name for name, _ in model.named_modules() if name], pattern, what="shorten"
-            )
+            picked = layers_matching(model, [pattern], what="shorten")
             outer = [
                 layer
                 for layer in picked
@@ -172,10 +164,7 @@ class Shorten(Step):
         return list(errors)
 
     def _protected(self, model: nn.Module) -> set[str]:
-        names = [name for name, _ in model.named_modules() if name]
-        return {
-            layer for pattern in self.protect for layer in matching(names, pattern, what="shorten")
-        }
+        return set(layers_matching(model, self.protect, what="shorten"))
 
 
 def _check(model: nn.Module, inputs: Inputs, blocks: Blocks, chosen: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -68,6 +68,7 @@ class Step(BaseModel):
     # the option that a bare value sets, as in `backend: onnxruntime`
     main_option: ClassVar[str] = ""
     leaves_module: ClassVar[bool] = False  # it does not change the module, so that none is copied
+    is_single: ClassVar[bool] = False  # a newer step of the kind takes its place
     why: str | None = Field(
         default=None, description="a remark for people; it does not change what the step does"
     )
@@ -88,10 +89,13 @@ class Step(BaseModel):
         return self.tolerance
 
     def joined(self, newer: Self) -> Self | None:
-        """This step and a newer one of its kind as one step; None if each has to be applied by
-        itself.
-        """
-        return None
+        """This step and a newer one of its kind as one; None if each is applied by itself."""
+        return newer if self.is_single else None
+
+    def updated(self, newer: Self, **changes: Any) -> Self:
+        """This step with what a newer one sets, and these changes."""
+        chosen = newer.model_dump(include=newer.model_fields_set - {"why"})
+        return self.model_copy(update={**chosen, **changes, "why": None})
 
     def apply(self, draft: Draft) -> None:
         """Change the draft, which belongs to this step; it is discarded on an error."""
@@ -110,9 +114,7 @@ class Step(BaseModel):
 
 
 def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
-    """The layers whose dotted path matches a pattern such as 'layer4.*'; if there are none, an
-    error that suggests similar names.
-    """
+    """The layers whose path matches a pattern such as 'layer4.*'; an error suggests near ones."""
     names = list(names)
     if layers := [name for name in names if fnmatchcase(name, pattern)]:
         return layers
@@ -121,6 +123,17 @@ def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
     )
     hint = f"; the nearest are {', '.join(near)}" if near else ""
     raise RecipeError(f"{what}: pattern '{pattern}' matches no layer{hint}.")
+
+
+def layers_matching(model: nn.Module, patterns: Iterable[str], *, what: str) -> list[str]:
+    """The layers of a model that any of the patterns matches."""
+    names = [name for name, _ in model.named_modules() if name]
+    return [layer for pattern in patterns for layer in matching(names, pattern, what=what)]
+
+
+def by_pattern(older: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of both by pattern; one that the newer repeats moves to the end, and wins."""
+    return {name: value for name, value in older.items() if name not in newer} | dict(newer)
 
 
 def parts(names: Iterable[str], picked: Iterable[str]) -> list[str]:

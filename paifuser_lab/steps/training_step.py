@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -32,8 +32,7 @@ class TrainingStep(Training, Step):
 
     def joined(self, newer: Self) -> Self | None:
         """One step with the newer options: training again is another number of epochs."""
-        changed = newer.model_dump(include=newer.model_fields_set - {"why"})
-        return self.model_copy(update=changed | {"why": None})
+        return self.updated(newer)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Do nothing: training changes values only."""
@@ -55,13 +54,8 @@ class TrainingStep(Training, Step):
         *,
         extra: nn.Module | None = None,
         before_step: Callable[[float], None] | None = None,
-        known_by: Sequence[str] = (),
     ) -> Trained:
-        """Train the draft, resuming an interrupted run of the same training, and note how it went.
-
-        `known_by` identifies what the training depends on besides the workload, the draft and the
-        options.
-        """
+        """Train the draft, resuming an interrupted run of the same training; note how it went."""
         before = draft.work.evaluate(draft.module)
         checkpoint_file = CheckpointFile(
             self.kind,
@@ -73,7 +67,6 @@ class TrainingStep(Training, Step):
                 batches,
                 should_stop=draft.should_stop,
             ),
-            *known_by,
         )
         trained = train(
             draft.module,

@@ -18,12 +18,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import MissingExtraError, StreamError, first_line
-from .pool import JOIN_S, Answered, Asked, Inbox, Joined, Lost, Returned, default_workers
+from .pool import ATTEMPTS, JOIN_S, Answered, Asked, Inbox, Joined, Lost, Returned, default_workers
 from .source import Group
 from .stage import FrameError, Stage
 from .worker import Answer, Worker
 
-ATTEMPTS = 6  # deaths in a row, a worker, before no other is started
 RETRY_S = 0.2
 DEFAULTS = {"num_cpus": 1.0, "scheduling_strategy": "SPREAD"}
 LOCAL = (None, "local")
@@ -263,7 +262,7 @@ class ActorPool:
             self._deaths = 0
             self._inbox.put(Answered(name, group.sequence, offsets, value))
         elif isinstance(value, ray_module().exceptions.ActorUnavailableError):
-            event = Returned(name, group.sequence, first_line(value))
+            event = Returned(name, group.sequence)
             threading.Timer(RETRY_S, self._inbox.put, (event,)).start()
         elif _is_lost(value):
             self._lose(name, _reason(value), may_replace=True)

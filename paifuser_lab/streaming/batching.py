@@ -1,7 +1,5 @@
-"""Dynamic batching: a batch closes when it is full or when its first item has waited long enough.
-
-`Batches` is the rule alone, over a clock that is passed in; `Batcher` runs it on a thread, and
-answers each item through a future.
+"""Dynamic batching: a batch closes when it is full or when its first item has waited long enough;
+each item is answered through a future.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from ..arguments import check_count
 from ..errors import StreamError
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -29,40 +26,11 @@ class BatchRule:
     delay_ms: float | None = 5.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
-            raise StreamError(f"A batch of {self.count!r} is not possible; give 1 or more.")
+        check_count("count", self.count, error=StreamError)
         if self.delay_ms is not None and not 0 <= self.delay_ms < float("inf"):
             raise StreamError(
                 f"A delay of {self.delay_ms!r} ms is not possible; give 0 or more, or None."
             )
-
-
-class Batches(Generic[Item]):
-    """The items of the next batch, and when it is due."""
-
-    def __init__(self, rule: BatchRule) -> None:
-        self.rule = rule
-        self._items: list[Item] = []
-        self.due_at: float | None = None
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def add(self, item: Item, now: float) -> list[Item] | None:
-        """Take an item in; returns the batch if that fills it."""
-        if not self._items and self.rule.delay_ms is not None:
-            self.due_at = now + self.rule.delay_ms / 1e3
-        self._items.append(item)
-        return self.take() if len(self._items) >= self.rule.count else None
-
-    def overdue(self, now: float) -> list[Item] | None:
-        """The batch if its first item has waited for the delay."""
-        return self.take() if self.due_at is not None and now >= self.due_at else None
-
-    def take(self) -> list[Item] | None:
-        """The batch as it is; None if there is nothing in it."""
-        items, self._items, self.due_at = self._items, [], None
-        return items or None
 
 
 class Batcher:

@@ -1,4 +1,6 @@
-"""Runs a stream: a thread that feeds the dispatcher with what happens, and does what it decides."""
+"""Runs a stream: a thread that feeds the dispatcher with what happens, and does what it decides;
+another reads the source.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +8,28 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from ..errors import PaifuserError, StreamError, first_line
 from ..records import StreamReport
 from .dispatcher import Dispatcher
-from .pool import (
-    Answered,
-    Asked,
-    Ended,
-    Event,
-    Inbox,
-    Joined,
-    Lost,
-    Pool,
-    Read,
-    Returned,
-    SourceFailed,
-)
-from .reader import Reader
-from .result import Result
-from .source import Source
+from .pool import Answered, Asked, Ended, Event, Inbox, Joined, Lost, Pool, Read, Returned
+from .source import Group, Source
+from .stage import FrameError, Result
 from .statistics import Statistics
-from .work import Work
+from .worker import Answer
 
 TICK_S = 0.5
 LOOK_S = 1.0
 HOPELESS_GROUPS, HOPELESS_FRAMES = 3, 8  # that many from the first on, all failed, end it
 START_S = 120.0
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """The results of a group."""
-
-    sequence: int
-    results: tuple[Result, ...]
+POLL_S = 0.1
+# Workers that die on a group before its frames are sent one at a time, and then on a frame: the
+# first answer of a worker that dies may be lost with it, so one death proves nothing.
+DEATHS = 2
+CORRUPT = 3  # arrivals with a wrong checksum before its frames are set aside
 
 
 class Driver:
@@ -65,7 +53,7 @@ class Driver:
         self._start_timeout_s = start_timeout_s
         self._reader = Reader(source, inbox, start=start, on_restart=self._on_restart)
         self._works: dict[int, Work] = {}
-        self._outbox: queue.SimpleQueue[Delivered | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Result, ...] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._looked_at = self._waiting_since = time.monotonic()
@@ -78,12 +66,12 @@ class Driver:
         """Begin."""
         self._thread.start()
 
-    def take(self) -> Delivered | None:
+    def take(self) -> tuple[Result, ...] | None:
         """The next group's results; None after the last. Raises what ended the stream."""
-        delivered = self._outbox.get()
-        if delivered is None and self._error is not None:
+        results = self._outbox.get()
+        if results is None and self._error is not None:
             raise self._error
-        return delivered
+        return results
 
     def consumed(self) -> None:
         """The reader of the results is done with a group."""
@@ -127,10 +115,6 @@ class Driver:
         if self.state in ("waiting", "running", "paused", "draining"):
             self.stop()
         self._thread.join()
-
-    def remove(self, node: str) -> None:
-        """Let a worker finish what it holds, and end it."""
-        self.ask(lambda: self.dispatcher.leave(node))
 
     def report(self) -> StreamReport:
         """The statistics now."""
@@ -177,7 +161,7 @@ class Driver:
             pass
         with self._lock:
             for event in events:
-                HANDLERS[type(event)](self, event)
+                self._handle(event)
             self._step(time.monotonic())
 
     def _step(self, now: float) -> None:
@@ -196,7 +180,6 @@ class Driver:
                 self.statistics.hedge(send.node, send.group)
             elif send.why == "again":
                 self.statistics.mark("sent again", node=send.node, group=send.group)
-            work.sent_at = now
             self.pool.send(send.node, work.group, work.next_part)
         self._release(now)
         self._reader.grant(self.dispatcher.room)
@@ -209,11 +192,11 @@ class Driver:
         for sequence in self.dispatcher.release():
             results = self._works.pop(sequence).results(now)
             self.statistics.deliver(results)
-            self._outbox.put(Delivered(sequence, results))
+            self._outbox.put(results)
         failed, statistics = self.statistics.failed_in, self.statistics
         is_begun = statistics.groups >= HOPELESS_GROUPS and statistics.frames >= HOPELESS_FRAMES
         if is_begun and failed.total() == statistics.frames:
-            last = statistics.report(self.dispatcher, self.state).failures[-1]
+            last = statistics.set_aside[-1]
             raise StreamError(
                 f"Each of the first {statistics.frames} frames failed, the last in '{last.stage}': "
                 f"{last.message}; the stream was ended."
@@ -238,15 +221,29 @@ class Driver:
 
     # events
 
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Joined():
+                self._on_joined(event)
+            case Lost():
+                self._reason = event.reason
+                self._lose(event.node, event.reason)
+            case Answered():
+                self._on_answered(event)
+            case Returned():
+                self.dispatcher.give_back(event.node, event.group, time.monotonic())
+            case Read():
+                self._on_read(event)
+            case Ended():
+                self._on_ended(event.error)
+            case Asked():
+                event.action()
+
     def _on_joined(self, event: Joined) -> None:
         self.dispatcher.join(event.node)
         self.statistics.join(event.node, event.host)
         if self.state == "waiting":
             self.state = "paused" if self.dispatcher.is_paused else "running"
-
-    def _on_lost(self, event: Lost) -> None:
-        self._reason = event.reason
-        self._lose(event.node, event.reason)
 
     def _lose(self, node: str, reason: str) -> None:
         known = self.dispatcher.nodes.get(node)
@@ -288,9 +285,6 @@ class Driver:
         if work.is_complete:
             self.dispatcher.answer("", work.group.sequence, time.monotonic())
 
-    def _on_returned(self, event: Returned) -> None:
-        self.dispatcher.give_back(event.node, event.group, time.monotonic())
-
     def _on_read(self, event: Read) -> None:
         self._reader.granted -= 1
         if self.dispatcher.is_ended:
@@ -300,31 +294,173 @@ class Driver:
         self.dispatcher.accept(group.sequence, float(max(group.count, 1)))
         self._settle(work)  # a group may be empty
 
-    def _on_ended(self, event: Ended) -> None:
-        self.dispatcher.end()
-
-    def _on_source_failed(self, event: SourceFailed) -> None:
-        if isinstance(event.error, PaifuserError):
-            raise event.error
-        raise StreamError(
-            f"The source failed after group {self.dispatcher.accepted - 1}: "
-            f"{type(event.error).__name__}: {first_line(event.error)}"
-        ) from event.error
+    def _on_ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self.dispatcher.end()
+        elif isinstance(error, PaifuserError):
+            raise error
+        else:
+            raise StreamError(
+                f"The source failed after group {self.dispatcher.accepted - 1}: "
+                f"{type(error).__name__}: {first_line(error)}"
+            ) from error
 
     def _on_restart(self, error: BaseException) -> None:
         self.statistics.mark("source", text=f"opened again after {first_line(error)}")
 
-    def _on_asked(self, event: Asked) -> None:
-        event.action()
+
+class Reader:
+    """Puts groups into the driver's inbox; each takes one permit.
+
+    A source that can be opened again (`can_reopen`) and raises after it has made progress is opened
+    behind the last group read.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        inbox: Inbox,
+        *,
+        start: int,
+        on_restart: Callable[[BaseException], None],
+    ) -> None:
+        self.granted = 0
+        self._source, self._inbox, self._next = source, inbox, start
+        self._on_restart = on_restart
+        self._permits = threading.Semaphore(0)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-reader")
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def grant(self, room: int) -> None:
+        """Let it read as many groups as there is room for, those granted before included."""
+        if room > self.granted:
+            self._permits.release(room - self.granted)
+            self.granted = room
+
+    def close(self) -> None:
+        """End; a source that blocks is left behind on its thread."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while True:
+            begun_at = self._next
+            try:
+                self._read()
+            except BaseException as error:
+                can_reopen = getattr(self._source, "can_reopen", False)
+                is_ours = isinstance(error, PaifuserError)
+                if is_ours or not can_reopen or self._next == begun_at:
+                    self._inbox.put(Ended(error))
+                    return
+                self._permits.release()  # the one of the group that did not come
+                self._inbox.put(Asked(partial(self._on_restart, error)))
+                continue
+            self._inbox.put(Ended())
+            return
+
+    def _read(self) -> None:
+        groups = self._source.groups(self._next)
+        try:
+            while self._may_read():
+                group = next(groups, None)
+                if group is None:
+                    return
+                self._inbox.put(Read(group, time.monotonic()))
+                self._next += 1
+        finally:
+            close = getattr(groups, "close", None)
+            if close is not None:
+                close()
+
+    def _may_read(self) -> bool:
+        while not self._is_over.is_set():
+            if self._permits.acquire(timeout=POLL_S):
+                return True
+        return False
 
 
-HANDLERS: dict[type, Callable[..., None]] = {
-    Joined: Driver._on_joined,
-    Lost: Driver._on_lost,
-    Answered: Driver._on_answered,
-    Returned: Driver._on_returned,
-    Read: Driver._on_read,
-    Ended: Driver._on_ended,
-    SourceFailed: Driver._on_source_failed,
-    Asked: Driver._on_asked,
-}
+@dataclass
+class Work:
+    """One group between reading and delivering.
+
+    `parts` is None while the group is sent whole. After two workers have died on it, its frames are
+    sent one at a time, so that only the one that kills is set aside; before them, if the first
+    stage decodes, comes an empty part that only decodes.
+    """
+
+    group: Group
+    read_at: float
+    decodes: bool = False
+    deaths: int = 0
+    part_deaths: int = 0
+    arrived_corrupt: int = 0
+    parts: list[tuple[int, ...]] | None = None
+    values: dict[int, Any] = field(default_factory=dict)
+    node: str = ""
+
+    @property
+    def next_part(self) -> tuple[int, ...] | None:
+        """The frames to ask a worker for; None for all."""
+        return self.parts[0] if self.parts else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every frame has a value or an error."""
+        return len(self.values) == self.group.count
+
+    def take(self, node: str, offsets: tuple[int, ...] | None, answer: Answer) -> bool:
+        """Keep an answer; returns whether it brought anything new."""
+        if self.is_complete or (offsets is not None and offsets not in (self.parts or ())):
+            return False
+        self.node = node
+        frames = range(self.group.count) if offsets is None else offsets
+        for offset, value in zip(frames, answer.values, strict=True):
+            self.values.setdefault(offset, value)
+        if self.parts and offsets is not None:
+            self.parts.remove(offsets)
+            self.part_deaths = 0
+        return True
+
+    def death(self, reason: str) -> None:
+        """A worker died or hung while it had the group."""
+        self.deaths += 1
+        if self.parts:
+            self.part_deaths += 1
+            if self.part_deaths < DEATHS:
+                return
+            self.part_deaths = 0
+            part = self.parts.pop(0)
+            self._fail(part if part else range(self.group.count), reason)
+        elif self.deaths >= DEATHS and self.group.count == 1 and not self.decodes:
+            self._fail((0,), reason)
+        elif self.deaths >= DEATHS:
+            singles = [(offset,) for offset in range(self.group.count)]
+            self.parts = [(), *singles] if self.decodes else [*singles]
+
+    def corrupt(self) -> None:
+        """It arrived with another checksum."""
+        self.arrived_corrupt += 1
+        if self.arrived_corrupt >= CORRUPT:
+            self._fail(
+                range(self.group.count), f"its bytes arrived changed {CORRUPT} times in a row"
+            )
+
+    def results(self, now: float) -> tuple[Result, ...]:
+        """The results of its frames, in order."""
+        latency_ms = 1e3 * (now - self.read_at)
+        return tuple(
+            Result(self.group.first + offset, None, latency_ms, self.node, value)
+            if isinstance(value := self.values[offset], FrameError)
+            else Result(self.group.first + offset, value, latency_ms, self.node)
+            for offset in range(self.group.count)
+        )
+
+    def _fail(self, offsets: Any, reason: str) -> None:
+        for offset in offsets:
+            self.values.setdefault(offset, FrameError("worker", reason))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,22 @@ from ..workload import Inputs, Workload
 ModelSource = str | Path | Workload | Variant
 Example = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
 """The tensors of one call without their batch dimension: one, or by name, or in order."""
+
+
+class _Bare(NamedTuple):
+    """A module with its example inputs and preprocessing."""
+
+    name: str
+    module: torch.nn.Module
+    inputs: Inputs
+    preprocessing: ImagePreprocessing | None
+
+
+class _Files(NamedTuple):
+    """The files of a saved variant, and its original if the folder does not name one."""
+
+    files: dict[str, bytes]
+    original: Any
 
 
 class OpenModel:
@@ -141,7 +157,7 @@ def portable(source: ModelSource) -> Any:
     if isinstance(source, str | Path):
         return source
     if isinstance(source, Workload):
-        return _Bare(source.name, source.model, source.inputs, source.preprocessing)
+        return _Bare(str(source.name), source.model, source.inputs, source.preprocessing)
     with tempfile.TemporaryDirectory() as folder:
         source.save(folder)
         files = {
@@ -173,24 +189,3 @@ def received(source: Any) -> ModelSource:
             return Variant.load(folder, work, trained=False)
         except OSError as error:
             raise StreamError(f"A model could not be unpacked: {first_line(error)}.") from error
-
-
-class _Bare:
-    """A module with its example inputs and preprocessing."""
-
-    def __init__(
-        self,
-        name: str,
-        module: torch.nn.Module,
-        inputs: Inputs,
-        preprocessing: ImagePreprocessing | None,
-    ) -> None:
-        self.name, self.module, self.inputs = str(name), module, inputs
-        self.preprocessing = preprocessing
-
-
-class _Files:
-    """The files of a saved variant, and its original if the folder does not name one."""
-
-    def __init__(self, files: dict[str, bytes], original: Any) -> None:
-        self.files, self.original = files, original

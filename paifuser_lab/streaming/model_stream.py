@@ -10,8 +10,7 @@ from .._files import checked_path
 from ..errors import StreamError
 from .model import ModelSource, OpenModel
 from .sink import Sink
-from .sinks import ParquetSink, VideoSink
-from .sinks.video import FORMATS
+from .sinks import FORMATS, ParquetSink, VideoSink
 from .source import Source
 from .sources import ImageFolder, ParquetImages, VideoFile
 from .stages import Decode, Encode, Infer, Overlay, Postprocess, Preprocess, Preview

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from .result import Result
+from .stage import Result
 
 
 @runtime_checkable
@@ -20,56 +20,24 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """What reports and errors call it."""
-        ...
 
     @property
     def is_resumable(self) -> bool:
         """Whether it can go on behind the last committed group."""
-        ...
 
     def open(self, token: str | None) -> None:
         """Begin; with a token, behind the group whose `write` returned it."""
-        ...
 
     def write(self, results: Sequence[Result]) -> str | None:
         """Take the results of one group; those of frames set aside have an `error`."""
-        ...
 
     def close(self) -> None:
         """Finish, after the last group."""
-        ...
 
     def abort(self) -> None:
         """Leave nothing half-written: the stream failed or was stopped (a resumable sink under a
         journal keeps what is committed).
         """
-        ...
-
-
-class Watched:
-    """A sink, or none, and a function that sees what it has taken."""
-
-    def __init__(self, sink: Sink | None, see: Callable[[Sequence[Result]], Any]) -> None:
-        self.sink, self.see = sink, see
-        self.name = sink.name if sink is not None else ""
-        self.is_resumable = sink is None or sink.is_resumable
-
-    def open(self, token: str | None) -> None:
-        if self.sink is not None:
-            self.sink.open(token)
-
-    def write(self, results: Sequence[Result]) -> str | None:
-        token = None if self.sink is None else self.sink.write(results)
-        self.see(results)
-        return token
-
-    def close(self) -> None:
-        if self.sink is not None:
-            self.sink.close()
-
-    def abort(self) -> None:
-        if self.sink is not None:
-            self.sink.abort()
 
 
 class Callback:
@@ -94,3 +62,17 @@ class Callback:
 
     def abort(self) -> None:
         return
+
+
+class Watched:
+    """A sink, or none, and a function that sees what it has taken."""
+
+    def __init__(self, sink: Sink | None, see: Callable[[Sequence[Result]], Any]) -> None:
+        self.sink, self.see = sink or Callback(lambda _: None, name=""), see
+        self.name, self.is_resumable = self.sink.name, self.sink.is_resumable
+        self.open, self.close, self.abort = self.sink.open, self.sink.close, self.sink.abort
+
+    def write(self, results: Sequence[Result]) -> str | None:
+        token = self.sink.write(results)
+        self.see(results)
+        return token

@@ -8,11 +8,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import StreamError
-from .batching import Batches, BatchRule
+from .batching import BatchRule
 
 POLL_S = 0.05
 
@@ -48,16 +49,13 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """What the report and the journal call it."""
-        ...
 
     @property
     def frames(self) -> int | None:
         """How many frames there will be, if that is known."""
-        ...
 
     def groups(self, start: int = 0) -> Iterator[Group]:
         """The groups from number `start` on; a generator, closed when the stream ends early."""
-        ...
 
 
 def checksum(payload: Any) -> int | None:
@@ -106,49 +104,52 @@ class Items:
     def groups(self, start: int = 0) -> Iterator[Group]:
         """The groups from number `start` on; those of a live source have no fixed borders."""
         items = self._iterable() if callable(self._iterable) else self._iterable
-        batches = self._live(iter(items)) if self.rule.delay_ms is not None else self._full(items)
+        delay_ms = self.rule.delay_ms
+        batches = (
+            self._full(iter(items)) if delay_ms is None else self._live(iter(items), delay_ms / 1e3)
+        )
         first = 0
         for sequence, frames in enumerate(batches):
             if sequence >= start:
                 yield Group(sequence, first, len(frames), frames)
             first += len(frames)
 
-    def _full(self, items: Iterable[Any]) -> Iterator[list[Any]]:
-        batches: Batches[Any] = Batches(self.rule)
-        for item in items:
-            if (batch := batches.add(item, 0.0)) is not None:
-                yield batch
-        if batch := batches.take():
-            yield batch
+    def _full(self, items: Iterator[Any]) -> Iterator[list[Any]]:
+        while frames := list(islice(items, self.rule.count)):
+            yield frames
 
-    def _live(self, items: Iterator[Any]) -> Iterator[list[Any]]:
+    def _live(self, items: Iterator[Any], delay_s: float) -> Iterator[list[Any]]:
         """Read on a thread of its own, so that a group can close while no frame comes."""
         waiting: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=self.rule.count)
-        is_over = threading.Event()
+        has_ended = threading.Event()
         reader = threading.Thread(
-            target=_read, args=(items, waiting, is_over), daemon=True, name="paifuser-camera"
+            target=_read, args=(items, waiting, has_ended), daemon=True, name="paifuser-camera"
         )
         reader.start()
-        batches: Batches[Any] = Batches(self.rule)
+        frames: list[Any] = []
+        due = float("inf")  # of a group that has a frame
         try:
             while True:
-                due = batches.due_at
-                wait = POLL_S if due is None else max(due - time.monotonic(), 0.0)
                 try:
+                    wait = max(due - time.monotonic(), 0.0) if frames else POLL_S
                     kind, value = waiting.get(timeout=wait)
                 except queue.Empty:
                     kind, value = "none", None
-                batch = batches.add(value, time.monotonic()) if kind == "item" else None
-                if batch is None and kind != "item":
-                    batch = batches.take() if kind != "none" else batches.overdue(time.monotonic())
-                if batch:
-                    yield batch
+                if kind == "item":
+                    due = due if frames else time.monotonic() + delay_s
+                    frames.append(value)
+                is_over = kind in ("error", "end")
+                is_full = len(frames) >= self.rule.count
+                is_late = kind == "none" and time.monotonic() >= due
+                if frames and (is_full or is_over or is_late):
+                    yield frames
+                    frames = []
                 if kind == "error":
                     raise value
-                if kind == "end":
+                if is_over:
                     return
         finally:
-            is_over.set()
+            has_ended.set()
 
 
 def _checked(frames: Any) -> Any:

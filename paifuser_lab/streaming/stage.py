@@ -1,4 +1,6 @@
-"""What a stream does with frames: stages, called on a worker with a list, one answer an item."""
+"""What a stream does with frames: stages, called on a worker with a list, one answer an item; and
+what comes out for each frame.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,26 @@ class FrameError:
         return f"{self.stage}: {self.message}"
 
 
+@dataclass(frozen=True)
+class Result:
+    """The answer to one frame, in the order of the frames.
+
+    `latency_ms` is the time from reading the frame's group to delivering it. A frame that a stage
+    could not answer has `error`, and no value.
+    """
+
+    index: int
+    value: Any
+    latency_ms: float
+    node: str = ""
+    error: FrameError | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every stage answered."""
+        return self.error is None
+
+
 @runtime_checkable
 class Stage(Protocol):
     """Called with a list of items; returns a list of the same length.
@@ -35,24 +57,19 @@ class Stage(Protocol):
     @property
     def name(self) -> str:
         """What reports and errors call it."""
-        ...
 
     @property
     def takes_group(self) -> bool:
         """Whether it is called with an encoded payload instead of a list of frames."""
-        ...
 
     def open(self) -> None:
         """Load what it needs, on the worker."""
-        ...
 
     def __call__(self, items: Any) -> list[Any]:
         """One answer for each item, in the same order."""
-        ...
 
     def close(self) -> None:
         """Let go of what `open` loaded."""
-        ...
 
 
 class Opened:
@@ -68,23 +85,13 @@ class Opened:
 
 
 class Map(Opened):
-    """A stage that calls a function with each item, or with the whole list."""
+    """A stage that calls a function with each item."""
 
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        *,
-        name: str | None = None,
-        is_batched: bool = False,
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], *, name: str | None = None) -> None:
         self.function = function
-        self.is_batched = is_batched
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
 
     def __call__(self, items: Any) -> list[Any]:
-        if self.is_batched:
-            answers: list[Any] = self.function(items)
-            return answers
         return [self.function(item) for item in items]
 
 

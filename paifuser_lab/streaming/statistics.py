@@ -10,7 +10,7 @@ from typing import Any
 from ..records import Latency, SetAside, StreamEvent, StreamNode, StreamReport
 from ..records.stream import EventKind, NodeState
 from .dispatcher import Dispatcher
-from .result import Result
+from .stage import Result
 
 KEPT = 4096  # durations of each kind, from the latest frames
 MARKS = 200  # events, frames set aside, and workers that are gone
@@ -51,7 +51,7 @@ class Statistics:
         self.failed_in: Counter[str] = Counter()
         self._workers: dict[str, _Worker] = {}
         self._events: deque[StreamEvent] = deque(maxlen=MARKS)
-        self._set_aside: deque[SetAside] = deque(maxlen=MARKS)
+        self.set_aside: deque[SetAside] = deque(maxlen=MARKS)
         self._latencies: deque[float] = deque(maxlen=KEPT)
         self._stage_ms: dict[str, deque[float]] = {}
         self._rates: deque[tuple[float, float]] = deque(maxlen=RATES)
@@ -113,7 +113,7 @@ class Statistics:
                 continue
             error = result.error
             self.failed_in[error.stage] += 1
-            self._set_aside.append(
+            self.set_aside.append(
                 SetAside(index=result.index, stage=error.stage, message=error.message)
             )
             self.mark("set aside", text=f"frame {result.index}: {error}")
@@ -152,7 +152,7 @@ class Statistics:
             "source_restarts": self.counts["source"],
             "longest_gap_ms": 1e3 * self._longest_gap_s,
             "resumed_at": self.resumed_at,
-            "failures": tuple(self._set_aside),
+            "failures": tuple(self.set_aside),
             "events": tuple(self._events),
             "rates": tuple(self._rates),
             "message": self.message,

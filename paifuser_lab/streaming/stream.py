@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+from ..arguments import check_count
 from ..errors import PaifuserError, StreamError, first_line
 from ..records import StreamReport
 from .dispatcher import Dispatcher
-from .driver import Delivered, Driver
+from .driver import Driver
 from .journal import Journal, Position
-from .pool import Inbox, Pool
-from .result import Result
+from .pool import Inbox, Pool, ThreadPool
 from .sink import Callback, Sink
 from .source import Items, Source
-from .stage import Stage, as_stage
+from .stage import Result, Stage, as_stage
 from .statistics import Statistics
 
 Engine = Literal["threads", "ray"]
@@ -77,9 +77,8 @@ class Stream:
             raise StreamError(f"engine={self.engine!r} is not known; give one of {ENGINES}.")
         for name in ("workers", "in_flight", "window"):
             value = getattr(self, name)
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not is_count and (value is not None or name == "in_flight"):
-                raise StreamError(f"{name}={value!r} is not possible; give 1 or more.")
+            if value is not None or name == "in_flight":
+                check_count(name, value, error=StreamError)
         for name in ("hedge", "timeout_s", "start_timeout_s"):
             value = getattr(self, name)
             if not (value is None and name == "hedge") and not value > 0:
@@ -123,26 +122,28 @@ class Stream:
         After an error or Ctrl-C nothing half-written is left; `stop` and `drain` end it early, and
         the sink keeps what was delivered.
         """
-        journal = Journal(self.journal, self.identity) if self.journal is not None else None
-        try:
+        sink = self.sink or Callback(lambda _: None, name="none")
+        with self._opened_journal() as journal:
             position = journal.position if journal is not None else Position()
-            self._into_sink(journal, position)
-        finally:
-            if journal is not None:
-                journal.close()
+            self._of_sink(sink.open, position.token)
+            try:
+                with closing(self._delivered(position)) as groups:
+                    for results in groups:
+                        token = self._of_sink(sink.write, results)
+                        position = _committed(journal, position, results, token)
+            except BaseException:
+                sink.abort()
+                raise
+            self._of_sink(sink.close)
         return self.report
 
     def __iter__(self) -> Generator[Result, None, None]:
-        journal = Journal(self.journal, self.identity) if self.journal is not None else None
-        try:
+        with self._opened_journal() as journal:
             position = journal.position if journal is not None else Position()
             with closing(self._delivered(position)) as groups:
-                for delivered in groups:
-                    yield from delivered.results
-                    position = self._commit(journal, position, delivered.results, None)
-        finally:
-            if journal is not None:
-                journal.close()
+                for results in groups:
+                    yield from results
+                    position = _committed(journal, position, results, None)
 
     async def __aiter__(self) -> AsyncIterator[Result]:
         """The results, waited for on another thread, so that the event loop goes on."""
@@ -188,7 +189,7 @@ class Stream:
         known = [node.name for node in driver.report().nodes if node.state == "up"]
         if name not in known:
             raise StreamError(f"There is no worker '{name}'; there are {', '.join(known)}.")
-        driver.remove(name)
+        driver.ask(lambda: driver.dispatcher.leave(name))
 
     @property
     def _running(self) -> Driver:
@@ -196,18 +197,10 @@ class Stream:
             raise StreamError("This stream has not begun; call run(), or iterate over it.")
         return self._driver
 
-    def _into_sink(self, journal: Journal | None, position: Position) -> None:
-        sink = self.sink or Callback(lambda _: None, name="none")
-        self._of_sink(sink.open, position.token)
-        try:
-            with closing(self._delivered(position)) as groups:
-                for delivered in groups:
-                    token = self._of_sink(sink.write, delivered.results)
-                    position = self._commit(journal, position, delivered.results, token)
-        except BaseException:
-            sink.abort()
-            raise
-        self._of_sink(sink.close)
+    def _opened_journal(self) -> AbstractContextManager[Journal | None]:
+        return (
+            nullcontext() if self.journal is None else closing(Journal(self.journal, self.identity))
+        )
 
     def _of_sink(self, method: Any, *arguments: Any) -> Any:
         try:
@@ -222,22 +215,7 @@ class Stream:
                 raise
             raise failure from error
 
-    @staticmethod
-    def _commit(
-        journal: Journal | None, position: Position, results: Sequence[Result], token: str | None
-    ) -> Position:
-        failed = sum(result.error is not None for result in results)
-        position = Position(
-            position.groups + 1,
-            position.frames + len(results),
-            position.set_aside + failed,
-            token,
-        )
-        if journal is not None:
-            journal.commit(position)
-        return position
-
-    def _delivered(self, position: Position) -> Generator[Delivered, None, None]:
+    def _delivered(self, position: Position) -> Generator[tuple[Result, ...], None, None]:
         """The groups in order, while a driver runs."""
         with self._lock:
             if self._driver is not None and self._driver.report().state not in (
@@ -248,15 +226,14 @@ class Stream:
             driver.start()
         expected = position.frames
         try:
-            while (delivered := driver.take()) is not None:
-                if delivered.results and delivered.results[0].index != expected:
+            while (results := driver.take()) is not None:
+                if results and results[0].index != expected:
                     raise StreamError(
-                        f"The source '{self.source.name}' now has frame "
-                        f"{delivered.results[0].index} where {expected} was expected; it has "
-                        "changed since the journal was written."
+                        f"The source '{self.source.name}' now has frame {results[0].index} where "
+                        f"{expected} was expected; it has changed since the journal was written."
                     )
-                expected += len(delivered.results)
-                yield delivered
+                expected += len(results)
+                yield results
                 driver.consumed()
         finally:
             driver.close()
@@ -292,11 +269,22 @@ class Stream:
 
     def _new_pool(self, inbox: Inbox) -> Pool:
         if self.engine == "threads":
-            from .threads import ThreadPool
-
             return ThreadPool(inbox, self.stages, self.workers)
         from .actors import ActorPool
 
         return ActorPool(
             inbox, self.stages, self.workers, address=self.address, options=self.options
         )
+
+
+def _committed(
+    journal: Journal | None, position: Position, results: Sequence[Result], token: str | None
+) -> Position:
+    """The position behind a group that was taken, in the journal where there is one."""
+    failed = sum(result.error is not None for result in results)
+    position = Position(
+        position.groups + 1, position.frames + len(results), position.set_aside + failed, token
+    )
+    if journal is not None:
+        journal.commit(position)
+    return position

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from ..errors import MeasureError, PaifuserError, StepError, StoppedError, first_line
-from ..measure import output_error
+from ..machine import threads
+from ..measure import faster_threads, output_error
 from ..model.watch import not_finite
 from ..progress import progress
 from ..quantization import QuantizedLayer
@@ -61,12 +62,18 @@ def apply(
     return variant if is_same else replace(variant, recipe=recipe)
 
 
+def apply_as_timed(
+    work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None
+) -> Variant:
+    """The variant as it is timed: with the workload's threads, where no engine has its own."""
+    with threads(faster_threads(work)):
+        return apply(work, recipe, should_stop=should_stop)
+
+
 def _apply_step(
     before: Variant, recipe: Recipe, reference: Any, should_stop: Callable[[], bool] | None
 ) -> Variant:
-    """Apply one step to a copy, timed, and check it against the previous draft and the
-    reference.
-    """
+    """Apply one step to a copy, timed, and check it against the draft before and the original."""
     step = recipe.steps[-1]
     began = time.perf_counter()
     draft = Draft(
@@ -121,9 +128,7 @@ def _refused(step: Step, before: Variant) -> str:
 
 
 def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
-    """The relative error against the reference; an exact step must also stay within its tolerance
-    of the previous draft.
-    """
+    """The relative error against the reference; an exact step must keep its tolerance, too."""
     output = _output(draft.work, draft.model)
     if invalid := not_finite(reference, output):
         raise StepError(f"its output holds {invalid}; choose a wider format or leave the step out.")

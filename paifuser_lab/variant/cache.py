@@ -28,9 +28,7 @@ SHARE_OF_MEMORY = 0.2  # of the machine or the GPU, for the cached models
 
 
 def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
-    """The cached variant of a recipe, if there is one; `apply` creates it anew if its weights were
-    changed since.
-    """
+    """The cached variant of a recipe; `apply` creates it anew if its weights were changed."""
     variants: list[Variant] = list(work.variants.values())
     for variant in reversed(variants):
         if variant.recipe.digest == recipe.digest:
@@ -39,9 +37,7 @@ def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
 
 
 def prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[str]:
-    """A key for each prefix of the recipe: the model's weights, structure and output, the steps so
-    far, and torch's number of threads.
-    """
+    """A key for each prefix of the recipe, by all that the model and its numbers depend on."""
     base = (
         f"{weights_hash(work.model)} {answer_hash(reference)} {work.model} "
         f"{torch.get_num_threads()}"
@@ -74,9 +70,7 @@ def keep(cache: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
 
 
 def held_bytes(cache: OrderedDict[str, Variant]) -> int:
-    """The memory of all cached models: a model that several variants share counts once; copies in
-    engines or packed weights count too.
-    """
+    """The memory of all cached models; a shared one counts once, copies in engines count too."""
     modules = {id(variant.module): variant.module for variant in cache.values()}
     engines = {
         id(variant.model): variant.module

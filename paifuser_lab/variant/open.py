@@ -46,7 +46,8 @@ def load(
     them, or have the shapes in the name, `net.py:Net@1x3x32x32`.
 
     A function that a folder names is code that a file chose: it is called with `trust=True`, or if
-    its module is one of yours that is already imported (see the module `trust`).
+    its module is one of yours that is already imported (see the module `trust`). A program of
+    torch.export is unpickled, which may run code, and needs `trust=True` as well.
     """
     if not isinstance(name, str | Path):
         raise WorkloadError(
@@ -57,44 +58,28 @@ def load(
         name = named_in(str(name), trust=trust)
     if holds_weights(str(name)) and not folder_exists(name):
         raise weights_alone(str(name))
+    asked = {"batch": batch, "seed": seed, "device": device}
+    options |= {key: value for key, value in asked.items() if value is not None}
     if not _means_folder(name):
         if work is not None:
             raise WorkloadError(
                 f"{name!r} is no folder of a saved model, which `work` would be the original of; "
                 "leave `work` out."
             )
-        return load_by_name(
-            str(name),
-            weights=weights,
-            **_without_none(batch=batch, seed=seed, device=device),
-            **options,
-        )
+        return load_by_name(str(name), weights=weights, trust=trust, **options)
     if weights is not None:
         raise FileError(
             f"{name} has weights of its own; leave `weights` out, or load the original by its name."
         )
-    variant = Variant.load(
-        name,
-        work,
-        trained=False,
-        trust=trust,
-        **_without_none(batch=batch, seed=seed, device=device),
-        **options,
-    )
+    variant = Variant.load(name, work, trained=False, trust=trust, **options)
     loaded = variant.workload
     if variant.pool is not None:  # calls enter it, so that the whole model is what is called
         loaded.model = variant.model
     return loaded
 
 
-def _without_none(**chosen: Any) -> dict[str, Any]:
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
 def _means_folder(name: str | Path) -> bool:
-    """Whether a name means a folder: by its type or spelling, or because the folder exists and no
-    model has that name.
-    """
+    """Whether a name means a folder: by type or spelling, or since one exists and no model does."""
     if is_model_file(str(name)) and not folder_exists(name):
         return False
     if isinstance(name, Path):

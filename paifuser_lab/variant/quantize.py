@@ -73,9 +73,7 @@ def quantize_model(
 
 
 def _weights_alone(model: nn.Module, name: str, options: Mapping[str, Any]) -> Variant:
-    """Round the weights only: without data the model cannot be run, so ranges and the output error
-    are unknown.
-    """
+    """Round weights only: without data nothing is run, so ranges and the error are unknown."""
     recipe, began = Recipe([{"precision": dict(options)}]), time.perf_counter()
     step, work = recipe.steps[0], Workload(model, UNSEEN, name=name)
     assert isinstance(step, Precision)

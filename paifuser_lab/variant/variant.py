@@ -80,9 +80,7 @@ class Variant:
 
     @property
     def workload(self) -> Workload:
-        """The variant as a workload, for every tool that takes one; what an engine runs has no
-        layers.
-        """
+        """The variant as a workload, for every tool that takes one; an engine's has no layers."""
         derived = copy.copy(self.work)
         derived.variants, derived.origin = OrderedDict(), None
         derived.applied = (*self.work.applied, *({step.kind: step.options} for step in self.recipe))

@@ -9,7 +9,6 @@ details.py          facts and reasons of a layer, and suggested steps
 recipe_edits.py     edits of a recipe that several sections share
 wire.py             encodes values for the page
 linker.py           bundles the ES modules of `widgets/` into the one text that a panel sends
-lifetime.py         how long a widget with a background worker lives
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..profiler import explain
+from ..profiler.advice import Advice, measured_of, offered
 from ..recipe import Recipe
 from ..records import (
-    Candidate,
     Candidates,
     Comparison,
     LayerProfile,
@@ -26,9 +26,7 @@ MAX_OFFERS = 4
 def layer_details(
     profile: Profile, layer: str, baseline: Profile | None, candidates: Candidates | None = None
 ) -> dict[str, Any]:
-    """Facts and reasons of a layer, or of the whole model if none is selected; of a step that a
-    search has measured, what it measured.
-    """
+    """Facts and reasons of a layer, or of the whole model; of a step, what a search measured."""
     row = profile.get(layer) or (baseline.get(layer) if baseline else None)
     if row is None:
         return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
@@ -58,60 +56,36 @@ def layer_details(
 
 
 def offers(state: State) -> list[dict[str, Any]]:
-    """Suggested steps for the current profile, the best first: as they were measured by a search,
-    else as they are estimated.
-    """
+    """Suggested steps for the current profile, the best first."""
     profile = state.profile or state.baseline
     if profile is None:
         return []
-    candidates = state.record("candidates")
-    if candidates is not None and candidates.ranked:
-        return _searched_offers(candidates, state.recipe)
-    if len(profile) == 1:
-        return []
+    advice = offered(profile, state.record("candidates"))[:MAX_OFFERS]
     return [
-        {
-            "label": Recipe([reason.step])[0].label,
-            "step": reason.step,
-            "saves_ms": reason.saves_ms,
-            "basis": reason.certainty,
-            "why": reason.sentence,
-            "is_taken": _is_taken(reason.step, state.recipe),
-        }
-        for reason in explain(profile).advice[:MAX_OFFERS]
-        if reason.step
+        _offer(each, profile, state.recipe) | {"is_taken": _is_taken(each.step, state.recipe)}
+        for each in advice
     ]
 
 
-def _searched_offers(candidates: Candidates, recipe: Recipe) -> list[dict[str, Any]]:
-    """The candidates that one step makes and that are faster, with the speed-up that the search
-    measured.
-    """
-    return [
-        {
-            "label": row.label,
-            "step": step,
-            "effect": f"{readable_ratio(row.speedup or 1.0)} × {row.word}",
-            # the click adds the step to a recipe that it was not measured with
-            "basis": "as the only step" if len(recipe) else "measured",
-            "why": f"{row.why}: {row.sentence}",
-            "is_taken": _is_taken(step, recipe),
+def _offer(advice: Advice, profile: Profile, recipe: Recipe) -> dict[str, Any]:
+    row = advice.measured
+    if row is None:
+        reason = advice.reason(profile)
+        return {
+            "label": Recipe([advice.step])[0].label,
+            "step": advice.step,
+            "saves_ms": advice.saves_ms,
+            "basis": reason.certainty,
+            "why": reason.sentence,
         }
-        for row in candidates.ranked
-        if row.word == "faster" and (step := _only_step(row)) is not None
-    ][:MAX_OFFERS]
-
-
-def _only_step(row: Candidate) -> dict[str, dict[str, Any]] | None:
-    """The step of a candidate that has one, besides folding, which engines do themselves."""
-    main = [step for step in row.steps if "fold" not in step] or list(row.steps)
-    return main[0] if len(main) == 1 else None
-
-
-def _searched(step: dict[str, dict[str, Any]], candidates: Candidates | None) -> Candidate | None:
-    """What a search measured of a step; None if it did not measure it."""
-    rows = candidates.rows if candidates is not None else ()
-    return next((row for row in rows if row.speedup and _only_step(row) == step), None)
+    return {
+        "label": row.label,
+        "step": advice.step,
+        "effect": f"{readable_ratio(row.speedup or 1.0)} × {row.word}",
+        # the click adds the step to a recipe that it was not measured with
+        "basis": "as the only step" if len(recipe) else "measured",
+        "why": f"{row.why}: {row.sentence}",
+    }
 
 
 def _shown(reason: Reason, candidates: Candidates | None, *, is_whole: bool) -> dict[str, Any]:
@@ -121,7 +95,7 @@ def _shown(reason: Reason, candidates: Candidates | None, *, is_whole: bool) -> 
     shown = {"sentence": reason.sentence, "advice": "", "step": reason.step}
     if reason.step is None:
         return shown
-    label, row = Recipe([reason.step])[0].label, _searched(reason.step, candidates)
+    label, row = Recipe([reason.step])[0].label, measured_of(reason.step, candidates)
     if row is None:
         return shown | {"advice": reason.advised(label)}
     if is_whole:

@@ -32,9 +32,7 @@ FIRST_STYLES = ("shared/theme.css", "shared/grid.css", "workbench/workbench.css"
 
 
 def front_end(view: str) -> tuple[str, str]:
-    """The module of a view's panel, with only what this view needs, and the style sheet of all
-    panels.
-    """
+    """The module of a view's panel, with only what it needs, and the style of all panels."""
     return _front_end(view, sections())
 
 

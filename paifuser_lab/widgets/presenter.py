@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
+from ..jobs import QUERIES, subject_of
 from ..machine import machine_label
 from ..recipe import Recipe
 from ..records import Measurement, Profile
 from ..records.quality import ADVICE
 from ..records.text import readable_ms
-from ..session.queries import QUERIES, subject_of
 from ..session.state import State
 from ..workload import Workload
 from .details import current, layer_details, offers

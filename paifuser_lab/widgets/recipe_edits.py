@@ -13,9 +13,7 @@ from ..recipe import Recipe
 
 
 def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -> Recipe:
-    """The recipe in which the step of a kind has these options, in the same position; None removes
-    the step.
-    """
+    """The recipe in which the step of a kind has these options, in its place; None removes it."""
     indices = [index for index, step in enumerate(recipe) if step.kind == kind]
     if options is not None and not indices:
         return recipe.with_step({kind: dict(options)})
@@ -53,9 +51,7 @@ def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
 
 
 def saved_as_new(recipe: Recipe) -> str:
-    """Save the recipe in a file of its own, and name it: recipe.yaml, or recipe-2.yaml where that
-    holds something else.
-    """
+    """Save the recipe as recipe.yaml, or recipe-2.yaml where that holds something else."""
     for number in count(1):
         path = Path("recipe.yaml" if number == 1 else f"recipe-{number}.yaml")
         if not path.exists():

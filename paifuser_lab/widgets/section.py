@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import PaifuserError
+from ..jobs import QUERIES, Query
+from ..model.layers import channel_of
 from ..recipe import Recipe
 from ..records import Record
 from ..session import Session
-from ..session.queries import QUERIES, Query
 from ..session.state import State
 from ..workload import Workload
 from .wire import dumped
 
 Data = dict[str, Any]
 Request = dict[str, Any]
+NONE = "none in this model"
 
 
 class Bench(Protocol):
@@ -152,3 +154,34 @@ def unregister(name: str) -> None:
     """Remove a section and its queries."""
     for query in _SECTIONS.pop(name).queries:
         QUERIES.pop(query.name, None)
+
+
+def no_weights(state: State, context: Context) -> str:
+    """Why no layer can have another format or fewer channels: none has a weight that can."""
+
+    def reason() -> str:
+        layers = context.work.model.modules()
+        return "" if any(channel_of(layer) is not None for layer in layers) else NONE
+
+    return str(context.once("weights absent", reason, context.work))
+
+
+def no_attention(state: State, context: Context) -> str:
+    """Why attention cannot be sparse: no class, no code and no operator that ran names it."""
+    baseline = state.baseline
+    if state.attention_cost is not None:
+        return ""
+
+    def reason() -> str:
+        classes = {type(module) for module in context.work.model.modules()}
+        names = {name for kind in classes for name in (kind.__name__, *_named_in(kind))}
+        ran = {operator.name for row in baseline or () for operator in row.operators}
+        return "" if any("attention" in name.lower() for name in names | ran) else NONE
+
+    return str(context.once("attention absent", reason, context.work, baseline))
+
+
+def _named_in(kind: type[Any]) -> tuple[str, ...]:
+    """The names that a module's forward uses; () where it is not Python's."""
+    code = getattr(kind.forward, "__code__", None)
+    return code.co_names if code is not None else ()

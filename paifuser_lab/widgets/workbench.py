@@ -1,4 +1,8 @@
-"""The workbench widget: see the layers, choose steps, watch the measured effect, undo, save."""
+"""The workbench widget: see the layers, choose steps, watch the measured effect, undo, save.
+
+It lives as long as it is referenced, or shown and not replaced: ipywidgets references every widget
+until it is closed, so that an abandoned one would keep its model in memory.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, overload
 
+import ipywidgets
 import traitlets
+from ipywidgets.widgets import widget as registry
 
 from ..errors import PaifuserError, WorkloadError, first_line
 from ..machine.openmp import release_after_cells
@@ -35,7 +41,6 @@ from ..session import Session
 from ..session.state import State
 from ..variant import Variant
 from ..workload import Workload, workload_of
-from .lifetime import held, hold, release, weak_call
 from .panel import Panel
 from .presenter import Presenter
 from .recipe_edits import saved_as_new, without
@@ -45,12 +50,11 @@ from .tabs.faster import search
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Record)
+Value = TypeVar("Value")
 
 
 class SectionRecord(Generic[R]):
-    """An attribute of the workbench: the record of a section, or None. Set it to show a record that
-    you have.
-    """
+    """An attribute of the workbench: the record of a section, or None; set it to show one."""
 
     def __init__(self, section: str) -> None:
         self.name = section
@@ -168,9 +172,7 @@ class Workbench(Panel):
         return self.session.state.cut_cost
 
     def open(self) -> None:
-        """Open the comm to the page, and undo the reference that ipywidgets adds even if the
-        workbench is not shown.
-        """
+        """Open the comm, and undo the reference that ipywidgets adds to what may not be shown."""
         super().open()
         release(self)
 
@@ -194,9 +196,7 @@ class Workbench(Panel):
         search(self, goal, metric_drop, may_train, seconds)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The widget; where widgets cannot run, static HTML of the layers and the measured effect,
-        after waiting for both.
-        """
+        """The widget; elsewhere static HTML of the layers and the effect, once it is measured."""
         if not is_static():
             hold(self)
             return super()._repr_mimebundle_(**kwargs)
@@ -206,9 +206,7 @@ class Workbench(Panel):
         return shown | {"text/html": measured + shown["text/html"]}
 
     def close(self, *, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """End the worker and the widget; does nothing at interpreter exit, when the globals that it
-        needs no longer exist.
-        """
+        """End the worker and the widget; nothing at interpreter exit, when globals are gone."""
         if is_ending():
             return
         if hasattr(self, "_stop_listening"):  # else `__init__` failed
@@ -232,9 +230,7 @@ class Workbench(Panel):
         self.state = self.presenter.state(state) | kept
 
     def _is_shown(self, *profiles: Profile | None) -> bool:
-        """Whether the page has these very profiles, of the variant and of the unchanged model: the
-        table's times before and the selected layer's reasons are from the same two.
-        """
+        """Whether the page has these very profiles, which its times before and reasons are of."""
         return all(a is b for a, b in zip(profiles, self._shown_profiles, strict=True))
 
     @traitlets.observe("selected")
@@ -307,9 +303,7 @@ class Workbench(Panel):
 
 
 def _replace_earlier(work: Workload) -> None:
-    """Release the workbenches of this model that only an output references: a cell that runs again
-    makes a new one.
-    """
+    """Release workbenches of this model that only an output refers to: its cell runs again."""
     for widget in held():
         if (
             isinstance(widget, Workbench)
@@ -328,3 +322,35 @@ def check_layers(record: Any, section: Section, work: Workload) -> None:
             f"The {record_type} of {record.workload} has a layer '{unknown[0]}' that {work.name} "
             "does not have; give a record of the same model."
         )
+
+
+def release(widget: ipywidgets.Widget) -> None:
+    """Reference a widget weakly: it is collected with its views when nothing else refers to it."""
+    _instances().pop(widget.model_id, None)
+    widget.comm.on_msg(weak_call(widget._handle_msg))
+
+
+def hold(widget: ipywidgets.Widget) -> None:
+    """Reference a widget until it is closed, as any other: it is shown, perhaps without a name."""
+    _instances()[widget.model_id] = widget
+
+
+def held() -> list[ipywidgets.Widget]:
+    """The widgets that ipywidgets references."""
+    return list(_instances().values())
+
+
+def weak_call(method: Callable[[Value], None]) -> Callable[[Value], None]:
+    """A call of a method that references its object weakly; does nothing once it is collected."""
+    reference = weakref.WeakMethod(method)
+
+    def call(value: Value) -> None:
+        if (bound := reference()) is not None:
+            bound(value)
+
+    return call
+
+
+def _instances() -> dict[str, Any]:
+    instances: dict[str, Any] = registry._instances
+    return instances

@@ -3,10 +3,10 @@
 
     convolutional      resnet.py  mobilenet.py  convnext.py
     attention          vit.py  swin.py  bert.py
-    detection          yolo.py  detection.py (its loss)  boxes.py
+    detection          yolo.py (with its loss)  boxes.py
     segmentation       unet.py  segnet.py  segvit.py
-    trained here       trained.py (which model learns from which data, by the loop of `training`),
-                       pretrained.py (weights in the package)
+    trained here       trained.py (which model learns from which data, by the loop of `training`;
+                       the weights in the package)
     data and metrics   data.py  streets.py  maps.py  metrics.py
     shared             parts.py (the parts of a workload), weights.py (seeded, plausible weights)
 

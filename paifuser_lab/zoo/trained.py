@@ -1,29 +1,35 @@
 """The trained models: architecture, data, metric and training settings of each.
 
-`python -m paifuser_lab.zoo.trained [NAME …]` (`make weights`) trains them again and writes the
-weights that come with the package.
+Their weights for seed 0 come with the package. `python -m paifuser_lab.zoo.trained [NAME …]` (`make
+weights`) trains the models again and writes the weights to pretrained/, with weights.json: for each
+model its hash, its metric on the test data and the torch that trained it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .._files import write_text
+from ..errors import FileError
 from ..records import ImagePreprocessing
 from ..training import CheckpointFile, Training, train
 from ..training.fingerprints import fingerprints
 from ..training.workloads import objective_of
 from ..workload import Inputs
-from . import data, pretrained
-from .detection import DetectionLoss
+from . import data
 from .metrics import accuracy, mean_average_precision, mean_iou
 from .parts import Batches, Parts
 from .resnet import BasicBlock, ResNet
@@ -31,7 +37,74 @@ from .segnet import SegNet
 from .segvit import SegViT
 from .unet import UNet
 from .weights import RELU_GAIN, SILU_GAIN, initialise, seeded
-from .yolo import Yolo, expect_background
+from .yolo import DetectionLoss, Yolo, expect_background
+
+FOLDER = Path(__file__).with_name("pretrained")
+SEED = 0
+MAX_BYTES = 1_500_000
+
+
+def read_weights(name: str, seed: int) -> dict[str, torch.Tensor] | None:
+    """The weights of a model, or None where the package has none for this seed."""
+    known = manifest()
+    if seed != SEED or name not in known:
+        return None
+    path = path_of(name)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(
+            f"Cannot read {path}: {error.strerror}; install the package again."
+        ) from error
+    if hashlib.sha256(content).hexdigest() != known[name]["sha256"]:
+        raise FileError(
+            f"{path} is damaged (its SHA-256 is not the one in weights.json); install the package "
+            "again."
+        )
+    weights = safetensors.torch.load(content)
+    return {
+        key: value.float() if value.is_floating_point() else value for key, value in weights.items()
+    }
+
+
+def rounded(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights as they are stored: in 16 bits, the statistics of norms as they are."""
+    return {
+        key: (
+            value if ".running_" in key or not value.is_floating_point() else value.half()
+        ).contiguous()
+        for key, value in weights.items()
+    }
+
+
+def manifest() -> dict[str, Any]:
+    """What weights.json records of each model."""
+    path = FOLDER / "weights.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def path_of(name: str) -> Path:
+    """The file of a model's weights."""
+    return FOLDER / f"{name}.safetensors"
+
+
+def write_weights(name: str, weights: Mapping[str, torch.Tensor], metric: float) -> bool:
+    """Write a model's weights and their record; False, and nothing, if they are larger than
+    `MAX_BYTES`.
+    """
+    content = safetensors.torch.save(rounded(weights))
+    if len(content) > MAX_BYTES:
+        return False
+    FOLDER.mkdir(exist_ok=True)
+    path_of(name).write_bytes(content)
+    record = {
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "metric": round(metric, 4),
+        "torch": torch.__version__,
+    }
+    ordered = dict(sorted((manifest() | {name: record}).items()))
+    write_text(FOLDER / "weights.json", json.dumps(ordered, indent=1) + "\n")
+    return True
 
 
 def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -135,7 +208,7 @@ def build_trained(name: str, *, batch: int, seed: int, trained: bool) -> Parts:
         train_batches, test_batches = setup.data()
     if trained:
         weights_name = setup.weights or name
-        weights = pretrained.read(weights_name, seed)
+        weights = read_weights(weights_name, seed)
         if weights is None:
             _train(model, setup, train_batches, seed, weights_name, is_kept=True)
         else:
@@ -193,11 +266,12 @@ def main(names: Sequence[str] = ()) -> None:
     """Train models, all by default, and write the weights that come with the package."""
     for name in names or [name for name, setup in SETUPS.items() if not setup.weights]:
         setup = SETUPS[name]
-        parts = build_trained(name, batch=1, seed=pretrained.SEED, trained=False)
+        parts = build_trained(name, batch=1, seed=SEED, trained=False)
         train_batches, test_batches = setup.data()
-        _train(parts.model, setup, train_batches, pretrained.SEED, name, is_kept=False)
+        _train(parts.model, setup, train_batches, SEED, name, is_kept=False)
+        parts.model.load_state_dict(rounded(parts.model.state_dict()))
         metric = setup.metric(parts.model.eval(), test_batches)
-        is_written = pretrained.write(name, parts.model.state_dict(), metric)
+        is_written = write_weights(name, parts.model.state_dict(), metric)
         note = "" if is_written else ", too large: left out"
         sys.stdout.write(f"{name}: metric {metric:.4f}{note}\n")
 

@@ -7,9 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paifuser_lab.accelerate.block import OpenBlock
 from paifuser_lab.accelerate.judge import BUDGET, FIRST_STEPS, Judge
-from paifuser_lab.accelerate.meter import Moment
+from paifuser_lab.accelerate.meter import Moment, OpenBlock
 from paifuser_lab.accelerate.race import PLAIN, Block, Offer, Race, Way
 
 STEPS = 10**6  # of a loop in which judging may cost what it likes

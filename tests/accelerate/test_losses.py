@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paifuser_lab.accelerate.losses import WINDOW, LossWatch, leaves_band
+from paifuser_lab.accelerate.race import WINDOW, LossWatch, leaves_band
 
 NOISE = st.lists(st.floats(-1, 1), min_size=8, max_size=30)
 

@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
-from paifuser_lab.accelerate.calls import AcceleratedCall
-from paifuser_lab.accelerate.origin import origin_of_nan
+from paifuser_lab.accelerate.calls import AcceleratedCall, origin_of_nan
 from tests.support.training_loops import metered
 
 

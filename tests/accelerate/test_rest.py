@@ -13,7 +13,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import paifuser_lab as lab
 from paifuser_lab.accelerate.acceleration import MOST_LOSSES
-from paifuser_lab.accelerate.running import MOST_NOTES
+from paifuser_lab.accelerate.loop import MOST_NOTES
 from tests.support.training_loops import Digits, batch, metered, trained
 
 QUICK = {"memory_pool": False, "threads": False, "compile": False}

@@ -151,10 +151,10 @@ def test_channels_last_reshapes_views_only_once_one_has_failed():
     call = last.wrap(model, plain(model))
     with pytest.raises(RuntimeError) as failure:
         call((images,), {})
-    assert last.reshape_views(model, failure.value)
+    assert last.recover(model, failure.value)
     torch.testing.assert_close(call((images,), {}), expected)
-    assert not last.reshape_views(model, failure.value)
-    assert not last.reshape_views(nn.Linear(1, 1), ValueError("another"))
+    assert not last.recover(model, failure.value)
+    assert not last.recover(nn.Linear(1, 1), ValueError("another"))
 
 
 def test_channels_last_gives_images_back_contiguous():

@@ -13,10 +13,10 @@ import paifuser_lab as lab
 from paifuser_lab.attention import Sparsity, evaluate, find_attention
 from paifuser_lab.attention import cost as costing
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
+from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import jobs as room
 from paifuser_lab.steps import step_class
 from tests.support.attention_models import KINDS, Attended, encoder, vision_model
 
@@ -333,7 +333,7 @@ def test_a_model_without_such_layers_has_no_cost():
 
 
 def test_a_session_queries_the_cost_and_undoes_the_step_exactly(work, times, monkeypatch):
-    monkeypatch.setattr(room, "PROFILE_S", 0.05)
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
     session = Session(work, rounds=1, seconds=0.1)
     try:
         session.query("attention", seconds=0.1, kind="window", keeps=(1.0, 0.4))

@@ -4,25 +4,15 @@ graphs and clocks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from paifuser_lab.bench.kernels import (
-    KernelBench,
-    bench,
-    checkout,
-    int8_cases,
-    peers,
-    preflight,
-    running,
-    sparse,
-    timing,
-)
-from paifuser_lab.bench.kernels.cases import cases, floor_bytes
-from paifuser_lab.bench.kernels.checking import error_of
+from paifuser_lab.bench.kernels import KernelBench, bench, peers, preflight, running, timing
+from paifuser_lab.bench.kernels.cases import cases, error_of, floor_bytes
 from paifuser_lab.bench.kernels.peers import Peer
 from paifuser_lab.bench.kernels.preflight import probed
 from paifuser_lab.bench.kernels.record import OURS, KernelCase, KernelProbe
@@ -30,8 +20,8 @@ from paifuser_lab.bench.kernels.running import errors_on_synthetic_data
 from paifuser_lab.bench.kernels.timing import calls_of, sets_needed, timed_in_turn
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
-from paifuser_lab.kernels import KERNELS, choose_blocks, window_attention
-from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels import KERNELS, choose_blocks
+from paifuser_lab.kernels.kernel import Launch
 from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.records import Ceiling
 from tests.support.kernel_checks import needs_compiler
@@ -197,7 +187,7 @@ def fake_gpu(monkeypatch):
 
 def with_peers(name, *more):
     (case,) = (case for case in SMALL if case.name == name)
-    return running.Case(**{**vars(case), "peers": lambda: more})
+    return replace(case, subject=replace(case.subject, peers=lambda: more))
 
 
 @needs_compiler
@@ -207,18 +197,18 @@ def test_ours_and_every_peer_are_checked_against_float64_and_timed(fake_gpu):
 
     case = with_peers(
         "MobileNetV2 24 → 144",
-        Peer("slow", lambda: peers.pointwise.compose, 1e9),
-        Peer("same", lambda: peers.pointwise.compose),
+        Peer("slow", lambda: KERNELS["pointwise"].compose, 1e9),
+        Peer("same", lambda: KERNELS["pointwise"].compose),
         Peer("broken", broken),
         Peer(
             "prepared",
-            lambda: lambda inputs: peers.pointwise.compose(*inputs),
+            lambda: lambda inputs: KERNELS["pointwise"].compose(*inputs),
             prepare=lambda inputs: (inputs,),
             is_aside=True,
         ),
         Peer("other", lambda: lambda x, weight, *_: torch.zeros(*x.shape[:-1], len(weight))),
     )
-    run = checkout.emulated()
+    run = preflight.emulated()
     with run_by(run, "cpu"):
         result = running._timed(case, CPU, run, 1 << 10, float("inf"))
     assert result.us == dict.fromkeys((OURS, "same", "prepared", "other", "slow"), 1000.0)
@@ -234,7 +224,7 @@ def test_ours_and_every_peer_are_checked_against_float64_and_timed(fake_gpu):
 @needs_compiler
 def test_a_run_on_a_gpu_fills_the_record(fake_gpu, monkeypatch, tmp_path):
     chosen = tuple(
-        with_peers(name, Peer("same", lambda: peers.depthwise.compose))
+        with_peers(name, Peer("same", lambda: KERNELS["depthwise"].compose))
         for name in ("MobileNetV2 3×3", "ConvNeXt-T 7×7")
     )
     properties = SimpleNamespace(name="a GPU", L2_cache_size=1 << 10)
@@ -246,7 +236,7 @@ def test_a_run_on_a_gpu_fills_the_record(fake_gpu, monkeypatch, tmp_path):
         running, "errors_on_synthetic_data", lambda device: errors_on_synthetic_data(device)[:1]
     )
     monkeypatch.setattr(running, "TOKENS", 128)
-    with run_by(checkout.emulated(), "cpu"):
+    with run_by(preflight.emulated(), "cpu"):
         record = running._on_gpu(chosen, float("inf"), CPU)
     assert record.is_sound and record.ran_on == "a GPU" and record.remarks == ("a word",)
     assert [set(case.us) for case in record.cases] == [{OURS, "same"}] * 2
@@ -271,7 +261,7 @@ def test_a_case_that_fails_does_not_end_the_others_and_an_interrupt_keeps_the_re
 
 
 def test_a_fallback_is_not_timed_as_ours(fake_gpu):
-    case = with_peers("MobileNetV2 3×3", Peer("same", lambda: peers.depthwise.compose))
+    case = with_peers("MobileNetV2 3×3", Peer("same", lambda: KERNELS["depthwise"].compose))
 
     def refused(_):
         raise KernelError("no driver")
@@ -295,8 +285,8 @@ def test_flex_attention_computes_the_same_windows(case):
     inputs = tuple(
         value.float() if isinstance(value, torch.Tensor) else value for value in case.make(CPU)
     )
-    expected = window_attention.compose(*inputs)
-    torch.testing.assert_close(peers._flex_windows(*inputs), expected, rtol=1e-4, atol=1e-5)
+    expected = case.kernel.compose(*inputs)
+    torch.testing.assert_close(peers.flex_windows(*inputs), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_linear_layer_is_the_same_as_a_convolution():
@@ -306,7 +296,7 @@ def test_a_linear_layer_is_the_same_as_a_convolution():
                 value.double() if isinstance(value, torch.Tensor) else value
                 for value in case.make(CPU)
             )
-            torch.testing.assert_close(peers._convolved(*inputs), case.kernel.compose(*inputs))
+            torch.testing.assert_close(peers.convolved(*inputs), case.kernel.compose(*inputs))
 
 
 SPARSE = [case for case in SMALL if case.kernel.name == "block_sparse_attention"]
@@ -320,7 +310,7 @@ def test_flex_attention_attends_to_the_same_blocks(case):
         for value in case.make(CPU)
     )
     query, key, _, kept, _, is_causal, _ = inputs
-    mask = sparse.for_flex(inputs)[3]
+    mask = peers.for_flex(inputs)[3]
     listed = torch.zeros(*kept.shape[:3], kept.shape[2] + 1).scatter(
         3, kept.long() % (kept.shape[2] + 1), 1.0
     )[..., :-1]
@@ -332,17 +322,17 @@ def test_flex_attention_attends_to_the_same_blocks(case):
         choose_blocks(query, key, density=1.0, is_causal=is_causal) if value is kept else value
         for value in inputs
     )
-    output = sparse.attend_by_flex(*sparse.for_flex(full))
+    output = peers.attend_by_flex(*peers.for_flex(full))
     torch.testing.assert_close(output, case.kernel.compose(*full), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(output, sparse.attend_to_all(*full), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output, peers.attend_to_all(*full), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", SPARSE, ids=lambda case: case.name)
 def test_asides_choose_the_same_blocks_as_the_case(case):
     inputs = case.make(CPU)
-    assert sparse.choose_and_attend(*inputs).equal(case.kernel.compose(*inputs))
-    attend = sparse.with_choice(lambda query, key, value, mask, scale: mask.to_dense())
-    assert attend(*inputs).equal(sparse.for_flex(inputs)[3].to_dense())
+    assert peers.choose_and_attend(*inputs).equal(case.kernel.compose(*inputs))
+    attend = peers.with_choice(lambda query, key, value, mask, scale: mask.to_dense())
+    assert attend(*inputs).equal(peers.for_flex(inputs)[3].to_dense())
 
 
 def test_the_error_of_choosing_is_reported_by_density():
@@ -358,7 +348,7 @@ def test_the_error_of_choosing_is_reported_by_density():
 
 def test_every_case_has_peers_of_several_kinds():
     for case in REAL:
-        names = [peer.name for peer in case.peers()]
+        names = [peer.name for peer in case.subject.peers()]
         assert len(set(names)) == len(names) >= 3
         assert (
             {"compiled", "max-autotune"}
@@ -377,7 +367,7 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(preflight.CupyRunner, "load", load)
-    results = tuple(preflight._loadable())
+    results = tuple(preflight.loadable())
     assert loaded == [
         (kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets
     ]
@@ -385,19 +375,17 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
 
 
 def test_outside_a_checkout_the_probes_fail_with_the_reason(monkeypatch, tmp_path):
-    monkeypatch.setattr(checkout, "SUPPORT", tmp_path)
-    checkout.probes.cache_clear()
+    monkeypatch.setattr(preflight, "SUPPORT", tmp_path)
+    preflight._module.cache_clear()
     (probe,) = probed("cpu")
     assert "only in a checkout of this project" in probe.failure
-    checkout.probes.cache_clear()
+    preflight._module.cache_clear()
 
 
 def test_without_a_compiler_the_emulator_is_refused(monkeypatch):
-    checkout.emulator.cache_clear()
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MeasureError, match=r"by g\+\+, which is not installed"):
-        checkout.emulated()
-    checkout.emulator.cache_clear()
+        preflight.emulated()
 
 
 INT8 = [case for case in SMALL if case.kernel.name.endswith("_int8")]
@@ -409,11 +397,11 @@ def test_peers_of_int8_kernels_compute_the_same(case, processor):
     inputs = case.make(CPU)
     expected = case.kernel.compose(*inputs)
     if case.kernel.name == "pointwise_int8":
-        assert int8_cases.by_int_mm(*inputs).equal(expected)
-        in_bf16 = torch.ops.paifuser.pointwise(*int8_cases.as_rows(inputs))
-    else:
-        in_bf16 = torch.ops.paifuser.depthwise(*int8_cases.as_images(inputs))
-    values = (expected.double() - int8_cases.OUT_ZERO) * int8_cases.OUT_SCALE
+        assert peers.by_int_mm(*inputs).equal(expected)
+    name = case.kernel.name
+    in_bf16 = getattr(torch.ops.paifuser, name.removesuffix("_int8"))(*peers.in_bf16(name, inputs))
+    out_scale, out_zero = inputs[9:11]
+    values = (expected.double() - out_zero) * out_scale
     is_inside = (expected > -128) & (expected < 127)
     assert is_inside.double().mean() > 0.5
     torch.testing.assert_close(in_bf16[is_inside].double(), values[is_inside], rtol=0.05, atol=0.1)
@@ -423,7 +411,7 @@ def test_peers_of_int8_kernels_compute_the_same(case, processor):
 def test_a_quantized_value_may_be_its_neighbour_only_midway_between_them(case):
     inputs = case.make(CPU)
     expected = case.kernel.compose(*inputs)
-    allowed = case.allowed(inputs, expected)
+    allowed = case.subject.allowed(inputs, expected)
     assert error_of(expected, expected, allowed) == 0
     assert error_of(expected.int() + 1, expected, allowed) == 2
     assert 0 < (allowed == 1).double().mean() < 0.05

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 import paifuser_lab as lab
-from paifuser_lab.session import queries
+from paifuser_lab.jobs import queries
 from torch import nn
 from torch.nn import functional as F
 

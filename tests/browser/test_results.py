@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 import paifuser_lab as lab
 from paifuser_lab.records import Candidate, Candidates
-from paifuser_lab.session.queries import QUERIES
+from paifuser_lab.jobs.queries import QUERIES
 from torch import nn
 
 def find(context):

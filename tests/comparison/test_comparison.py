@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload
-from paifuser_lab.comparison import comparison, contenders
-from paifuser_lab.comparison import rows as contender_rows
+from paifuser_lab.comparison import comparison, trial
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.figures.comparison import _label
 from paifuser_lab.measure import Candidate, MachineWatch, Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
+from paifuser_lab.records.quality import word_for
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import figures, story
 from tests.support.models import Counting, Small, images
@@ -42,10 +42,9 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     else 4 ms.
     """
     CLOCK.clear()
-    for module in (comparison, contender_rows):
-        monkeypatch.setattr(module, "machine_label", lambda: MACHINE.label)
-    monkeypatch.setattr(contenders, "thread_choices", lambda: (1, 2))
-    monkeypatch.setattr(contenders, "faster_threads", lambda work: 1)
+    monkeypatch.setattr(trial, "machine_label", lambda: MACHINE.label)
+    monkeypatch.setattr(trial, "thread_choices", lambda: (1, 2))
+    monkeypatch.setattr(trial, "faster_threads", lambda work: 1)
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_on_paper)
 
 
@@ -112,7 +111,7 @@ def test_a_variant_without_threads_of_its_own_shows_the_faster_number(
 def test_without_a_choice_every_row_runs_with_the_number_of_threads_of_the_baseline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(contenders, "faster_threads", lambda work: 2)
+    monkeypatch.setattr(trial, "faster_threads", lambda work: 2)
     measured = lab.compare(small(), f=Recipe(["fold"]), rounds=3)
     assert [(row.name, row.threads) for row in measured.rows] == [("baseline", 2), ("f", 2)]
     asked = lab.compare(small(), f=Recipe(["fold"]), rounds=3, threads=1)
@@ -189,7 +188,7 @@ def test_one_verdict_stands_in_the_note_the_table_the_figure_and_the_workbench(
     interval: tuple[float, float], quality: Quality | None, note: str, word: str
 ) -> None:
     if quality is not None:
-        assert contender_rows._no_gain_note(interval, quality) == ((note,) if note else ())
+        assert trial.NO_GAIN.get(word_for(interval, quality), "") == note
     rows = (
         Measurement(
             name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)
@@ -219,7 +218,7 @@ def test_a_result_that_says_nothing_is_measured_again_within_its_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     states = iter([Quality(is_hopeless=True), Quality(is_hopeless=True), QUIET])
-    monkeypatch.setattr(comparison, "quality_of", lambda *_, **__: next(states))
+    monkeypatch.setattr(MachineWatch, "quality", lambda *_, **__: next(states))
     assert lab.compare(small(), f=Recipe(["fold"]), rounds=3).quality == QUIET
     states = iter([Quality(is_hopeless=True)])
     assert lab.compare(small(), rounds=3, seconds=0).quality.state == "unusable"

@@ -6,8 +6,8 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.comparison import comparison, rows
-from paifuser_lab.measure import Samples
+from paifuser_lab.comparison import comparison, trial
+from paifuser_lab.measure import MachineWatch, Samples
 from paifuser_lab.memory.pools import HeapPool, heap_obstacle
 from paifuser_lab.records import Quality
 from tests.support.models import Small, images
@@ -53,9 +53,8 @@ def timed(monkeypatch):
         POOLS.clear()
         turns = Rounds(ms)
         monkeypatch.setattr(comparison, "rounds_in_turn", turns)
-        monkeypatch.setattr(comparison, "quality_of", lambda *_, **__: quality)
-        for module in (comparison, rows):
-            monkeypatch.setattr(module, "machine_label", lambda: "here")
+        monkeypatch.setattr(MachineWatch, "quality", lambda *_, **__: quality)
+        monkeypatch.setattr(trial, "machine_label", lambda: "here")
         work = Workload(Small(), images(), name="small")
         variant = lab.apply(work, Recipe(["fold", "pool"]))
         POOLS.append(variant.pool)

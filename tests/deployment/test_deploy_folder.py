@@ -22,6 +22,7 @@ import torch
 from PIL import Image
 
 import paifuser_lab as lab
+from paifuser_lab import _files
 from paifuser_lab.deployment import deploying, folder
 from paifuser_lab.deployment.deploying import TEMPLATES
 from paifuser_lab.errors import ExportError, FileError, ParityError
@@ -314,7 +315,7 @@ def test_a_deployment_that_fails_at_its_end_leaves_the_earlier_one(
 ):
     before = {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()}
     if not has_exchange:
-        monkeypatch.setattr(folder, "_exchanged", lambda first, second: False)
+        monkeypatch.setattr(_files, "_exchanged", lambda first, second: False)
     with monkeypatch.context() as patch:
         patch.setattr(deploying, "model_card", lambda *args, **options: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -416,9 +417,10 @@ def loaded(path, name, monkeypatch):
     import importlib
 
     monkeypatch.syspath_prepend(str(path))
-    for module in ("run", "batch"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    scripts = ("run", "batch", "serve", "ray_serve")
+    for script in scripts:
+        monkeypatch.delitem(sys.modules, script, raising=False)
     module = importlib.import_module(name)
-    for imported in ("run", name):
+    for imported in scripts:
         monkeypatch.delitem(sys.modules, imported, raising=False)
     return module

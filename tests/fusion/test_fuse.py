@@ -23,11 +23,11 @@ from paifuser_lab.fusion import evaluate, layers, mkl, onednn
 from paifuser_lab.fusion.activation import Bound
 from paifuser_lab.fusion.blocks import FusedBlock
 from paifuser_lab.fusion.layers import FusedLayer
+from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.watch import watching
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import jobs as session_module
 from tests.support.fusing_models import (
     ACTS,
     BACKENDS,
@@ -521,7 +521,7 @@ def test_packed_weights_are_counted_in_memory() -> None:
 
 
 def test_a_session_queries_the_fusions_and_switches_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
     session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
     try:
         session.wait(120)

@@ -11,18 +11,24 @@ from types import SimpleNamespace
 import pytest
 
 from paifuser_lab.errors import KernelError, MissingExtraError
-from paifuser_lab.kernels import KERNELS, compile, cubins, driver, nvrtc
-from paifuser_lab.kernels.compile import architecture_of, headers_of, program
-from paifuser_lab.kernels.cubins import Cubin, cubin_of
+from paifuser_lab.kernels import KERNELS, compile, driver, nvrtc
+from paifuser_lab.kernels.compile import (
+    Cubin,
+    architecture_of,
+    cubin_of,
+    headers_of,
+    program,
+    resources_in,
+    shipped,
+)
 from paifuser_lab.kernels.disassembly import instructions_of
 from paifuser_lab.kernels.kernel import BUDGETED_BY
-from paifuser_lab.kernels.resources import issue_bound_ns, resources_in
 from tests.support.cuda_on_cpu.emulator import HERE
 from tests.support.kernel_checks import needs_disassembler, needs_nvrtc
 from tests.support.kernel_probes import ENTRIES
 
 BUDGETED = [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
-SMALL = ("depthwise", "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
+SMALL = (shipped("depthwise"), "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
 
 
 @pytest.fixture
@@ -49,7 +55,7 @@ def compilations(monkeypatch):
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
 @pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda name: name.replace(" ", ""))
 def test_no_kernel_spills(kernel, entry, architecture):
-    resources = cubin_of(program(kernel, entry, architecture)).resources
+    resources = cubin_of(program(shipped(kernel), entry, architecture)).resources
     assert resources.spill_bytes == 0
     assert resources.stack_bytes == 0
 
@@ -58,9 +64,7 @@ def test_no_kernel_spills(kernel, entry, architecture):
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_the_probes_compile_for_a_gpu_as_they_do_for_the_cpu(entry):
     source = (HERE / "probe.cu").read_text(encoding="utf-8")
-    compiled = compile.Program(
-        source, headers_of(source), entry, ("-arch=sm_90a", *compile.FLAGS)
-    ).compiled()
+    compiled = program(source, entry, "sm_90a").compiled()
     assert resources_in(compiled.log, compiled.entry).spill_bytes == 0
 
 
@@ -71,7 +75,7 @@ def test_every_kernel_keeps_its_budget(kernel, entry):
     if nvrtc.nvrtc().version != BUDGETED_BY:
         pytest.skip(f"budgets are set for NVRTC {BUDGETED_BY}, and this is {nvrtc.nvrtc().version}")
     budget = KERNELS[kernel].budgets[entry]
-    cubin = cubin_of(program(kernel, entry, "sm_90a"))
+    cubin = cubin_of(program(shipped(kernel), entry, "sm_90a"))
     assert cubin.resources.registers <= budget.registers
     assert instructions_of(cubin.path).total() <= budget.instructions
 
@@ -79,11 +83,9 @@ def test_every_kernel_keeps_its_budget(kernel, entry):
 @needs_nvrtc
 @needs_disassembler
 def test_the_intended_instructions_are_generated():
-    counts = instructions_of(
-        cubin_of(
-            program("window_attention", "window_attention<bfloat16, 7, 32, 1, 0, 0>", "sm_90a")
-        ).path
-    )
+    entry = "window_attention<bfloat16, 7, 32, 1, 0, 0>"
+    cubin = cubin_of(program(shipped("window_attention"), entry, "sm_90a"))
+    counts = instructions_of(cubin.path)
     # 7 tiles of keys and 4 × 4 tiles of values by two products each; keys, values and queries by
     # fours; copies that bypass the registers.
     assert counts["HMMA"] == 7 * 2 + 4 * 4
@@ -141,7 +143,7 @@ def test_a_cache_that_cannot_be_written_is_not_needed(tmp_path, monkeypatch):
 @needs_nvrtc
 def test_a_cache_of_another_user_is_not_used(own_cache, monkeypatch):
     mine = cubin_of(program(*SMALL))
-    monkeypatch.setattr(cubins.os, "getuid", lambda: own_cache.stat().st_uid + 1)
+    monkeypatch.setattr(compile.os, "getuid", lambda: own_cache.stat().st_uid + 1)
     with pytest.warns(UserWarning, match="belongs to another user"):
         assert cubin_of(program(*SMALL)).path.parent != mine.path.parent
 
@@ -149,9 +151,9 @@ def test_a_cache_of_another_user_is_not_used(own_cache, monkeypatch):
 @needs_nvrtc
 def test_a_full_disk_is_tolerated(own_cache, monkeypatch):
     def full(*_):
-        raise cubins.FileError("Cannot write x: No space left on device.")
+        raise compile.FileError("Cannot write x: No space left on device.")
 
-    monkeypatch.setattr(cubins, "_write", full)
+    monkeypatch.setattr(compile, "_write", full)
     with pytest.warns(UserWarning, match="No space left"):
         assert cubin_of(program(*SMALL)).path.exists()
 
@@ -283,10 +285,6 @@ def test_a_library_that_is_not_nvrtc_is_reported(monkeypatch, tmp_path):
 def test_a_log_without_resources_is_refused():
     with pytest.raises(KernelError, match="has no resources of kernel"):
         resources_in("ptxas info: nothing", "kernel")
-
-
-def test_a_multiprocessor_issues_four_instructions_per_cycle():
-    assert issue_bound_ns(1056, 4, multiprocessors=132, clock_ghz=2.0) == 4.0
 
 
 def test_cubins_are_plain_data():

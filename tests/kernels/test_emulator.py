@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.kernel import Launch
 from tests.support.cuda_on_cpu.emulator import HERE, EmulationError, Emulator
 from tests.support.kernel_checks import built, needs_compiler
 from tests.support.kernel_probes import CHECKS, ENTRIES

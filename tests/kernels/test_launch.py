@@ -23,16 +23,13 @@ from paifuser_lab.kernels import (
     KERNELS,
     attend_windows,
     convolve_depthwise,
-    cupy_runner,
     driver,
     operators,
     runners,
 )
-from paifuser_lab.kernels.cubins import Cubin
-from paifuser_lab.kernels.cupy_runner import CupyRunner
-from paifuser_lab.kernels.launch import DeclinedError, Launch
-from paifuser_lab.kernels.resources import Resources
-from paifuser_lab.kernels.runners import run_by
+from paifuser_lab.kernels.compile import Cubin, Resources
+from paifuser_lab.kernels.kernel import DeclinedError, Launch
+from paifuser_lab.kernels.runners import CupyRunner, run_by
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -155,17 +152,20 @@ def cupy(monkeypatch):
         resources=Resources(registers=1, spill_bytes=0, stack_bytes=0),
     )
     monkeypatch.setitem(sys.modules, "cupy", fake)
-    monkeypatch.setattr(cupy_runner, "nvrtc", lambda: None)
+    monkeypatch.setattr(runners, "nvrtc", lambda: None)
     monkeypatch.setattr(
-        cupy_runner, "architecture_of", lambda capability, _: f"sm_{capability[0]}{capability[1]}"
+        runners, "architecture_of", lambda capability, _: f"sm_{capability[0]}{capability[1]}"
     )
-    monkeypatch.setattr(cupy_runner, "cubin_of", lambda _: cubin)
-    monkeypatch.setattr(cupy_runner, "program", lambda *parts: fake.log.append(("compile", *parts)))
+    monkeypatch.setattr(runners, "cubin_of", lambda _: cubin)
+    monkeypatch.setattr(runners, "program", lambda *parts: fake.log.append(("compile", *parts)))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"torch's stream of {device}")
     monkeypatch.setattr(torch.cuda, "device", fake._context("torch's device"))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return fake
+
+
+SOURCE = "source of {}".format
 
 
 def tensor_and_launch(shared_bytes=100):
@@ -183,11 +183,11 @@ def tensor_and_launch(shared_bytes=100):
 
 def test_cupy_receives_addresses_scalars_of_their_width_and_torchs_stream(cupy):
     tensor, launch = tensor_and_launch()
-    run = CupyRunner()
+    run = CupyRunner(SOURCE)
     run(launch)
     run(launch)
     device = tensor.device.index
-    load = [("compile", "k", "k<1>", "sm_86"), ("device", device), ("load", "x.cubin")]
+    load = [("compile", "source of k", "k<1>", "sm_86"), ("load", "x.cubin")]
     call = (
         "launch",
         "_Z1k",
@@ -198,20 +198,20 @@ def test_cupy_receives_addresses_scalars_of_their_width_and_torchs_stream(cupy):
         None,
     )
     each = [("stream", f"torch's stream of {device}"), ("device", device), call]
-    assert [entry for entry in cupy.log if entry[0] in ("compile", "load")] == [load[0], load[2]]
+    assert [entry for entry in cupy.log if entry[0] in ("compile", "load")] == load
     assert [entry for entry in cupy.log if entry[0] == "launch"] == [call, call]
     assert [type(value) for value in cupy.log[-1][4]] == [int, int, np.int32, np.float32]
     assert cupy.log.count(each[0]) == 2
 
 
 def test_large_shared_memory_is_requested(cupy):
-    CupyRunner()(tensor_and_launch(shared_bytes=60_000)[1])
+    CupyRunner(SOURCE)(tensor_and_launch(shared_bytes=60_000)[1])
     assert cupy.log[-1][-2:] == (60_000, 60_000)
 
 
 def test_a_module_that_does_not_load_is_tried_once(cupy):
     cupy.fails = True
-    run = CupyRunner()
+    run = CupyRunner(SOURCE)
     for _ in range(2):
         with pytest.raises(KernelError, match=r"does not load .*no kernel image.* driver older"):
             run(tensor_and_launch()[1])
@@ -219,7 +219,7 @@ def test_a_module_that_does_not_load_is_tried_once(cupy):
 
 
 def test_nothing_is_loaded_while_a_graph_is_captured(cupy, monkeypatch):
-    run = CupyRunner()
+    run = CupyRunner(SOURCE)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(DeclinedError, match="call it once before"):
         run(tensor_and_launch()[1])
@@ -241,11 +241,11 @@ def test_tensors_of_several_devices_are_refused_by_the_names_of_the_arguments():
     with FakeTensorMode(), pytest.raises(KernelError) as refused:
         torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cpu"))
     assert str(refused.value) == (
-        "pointwise takes all its tensors on one device, not x and weight on cuda:0, bias on cpu; "
+        "pointwise takes all its tensors on one device, not x, weight on cuda:0 and bias on cpu; "
         "move them to one with .to(device)."
     )
     inputs = (on("meta", 1, 1, 64, 64), on("cpu", 1, 1, 64, 64), on("meta", 1, 1, 64, 64))
-    with pytest.raises(KernelError, match="query, value and kept on meta, key on cpu"):
+    with pytest.raises(KernelError, match="query, value, kept on meta and key on cpu"):
         torch.ops.paifuser.block_sparse_attention(
             *inputs, on("meta", 1, 1, 1, 1, dtype=torch.int32), None, False, 1.0
         )
@@ -254,7 +254,7 @@ def test_tensors_of_several_devices_are_refused_by_the_names_of_the_arguments():
 def test_two_gpus_are_two_devices():
     with (
         FakeTensorMode(),
-        pytest.raises(KernelError, match="x and weight on cuda:0, bias on cuda:1"),
+        pytest.raises(KernelError, match="x, weight on cuda:0 and bias on cuda:1"),
     ):
         torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cuda:1"))
     with FakeTensorMode():
@@ -328,7 +328,7 @@ def test_graph_capture_is_checked_on_the_launchs_own_device(cupy, monkeypatch):
     )
     launch = tensor_and_launch()[1]
     monkeypatch.setattr(Launch, "device", property(lambda self: torch.device("cuda", 1)))
-    CupyRunner()(launch)
+    CupyRunner(SOURCE)(launch)
     assert checked == [[1]] and not inside
 
 
@@ -344,7 +344,7 @@ def test_without_cupy_the_extra_for_the_driver_is_named(cupy, monkeypatch, versi
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(driver, "cuda_version", lambda: version)
     with pytest.raises(KernelError, match=rf"needs {package}, .*paifuser-lab\[{extra}\]'"):
-        CupyRunner()(tensor_and_launch()[1])
+        CupyRunner(SOURCE)(tensor_and_launch()[1])
 
 
 def test_a_driver_older_than_any_cupy_is_reported(cupy, monkeypatch):
@@ -353,7 +353,7 @@ def test_a_driver_older_than_any_cupy_is_reported(cupy, monkeypatch):
     with pytest.raises(
         KernelError, match=r"driver .* CUDA 11\.4, .* 12 or later; update the driver"
     ):
-        CupyRunner()(tensor_and_launch()[1])
+        CupyRunner(SOURCE)(tensor_and_launch()[1])
 
 
 class Driver:

@@ -14,23 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from paifuser_lab.bench.kernels.cases import cases
-from paifuser_lab.bench.kernels.checking import exact
-from paifuser_lab.bench.kernels.contest import contest, winner
-from paifuser_lab.bench.kernels.tuning import published, ranked_offline, tunable
+from paifuser_lab.bench.kernels.cases import cases, exact
+from paifuser_lab.bench.kernels.tuning import Contest, published, ranked_offline, tunable, winner
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
-from paifuser_lab.kernels import tile_choice
-from paifuser_lab.kernels.compile import FLAGS, Program
+from paifuser_lab.kernels import tiles as tiles_module
 from paifuser_lab.kernels.disassembly import instructions_run, unit_of
-from paifuser_lab.kernels.launch import Launch
-from paifuser_lab.kernels.tile_choice import forget_measured_tiles, measured_tile
-from paifuser_lab.kernels.tiles import Tiles
+from paifuser_lab.kernels.kernel import Kernel, Launch
+from paifuser_lab.kernels.tiles import Tiles, forget_measured_tiles, measured_tile
 from paifuser_lab.kernels.tuning import candidates as candidates_module
 from paifuser_lab.kernels.tuning import store
-from paifuser_lab.kernels.tuning.bound import Bound, bound_of, device_of
+from paifuser_lab.kernels.tuning.bound import (
+    LIMITS,
+    Bound,
+    blocks_at_once,
+    bound_of,
+    device_of,
+    limits_of,
+)
 from paifuser_lab.kernels.tuning.candidates import Candidate, Candidates, compile_tiles
-from paifuser_lab.kernels.tuning.occupancy import LIMITS, blocks_at_once, limits_of
 from paifuser_lab.kernels.tuning.store import Best, keep, measured_on
 from paifuser_lab.machine.datasheets import find_device
 from tests.support.kernel_checks import needs_disassembler, needs_nvrtc
@@ -38,6 +40,12 @@ from tests.support.kernel_checks import needs_disassembler, needs_nvrtc
 H200 = device_of(find_device("H200").device)
 GPU = torch.device("cuda", 0)
 CHOICES = {"rows": (64, 128), "stages": (2, 3)}
+
+
+def with_kernel(case, **changes):
+    """A case whose kernel differs."""
+    kernel = replace(case.kernel, **changes)
+    return replace(case, subject=replace(case.subject, kernel=kernel))
 
 
 def launch(threads=256, shared_bytes=0, blocks=132, *tensors):
@@ -191,13 +199,7 @@ def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_r
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
-    monkeypatch.setattr(
-        candidates_module,
-        "program",
-        lambda kernel, entry, architecture: Program(
-            SOURCE, {}, entry, (f"-arch={architecture}", *FLAGS)
-        ),
-    )
+    monkeypatch.setattr(candidates_module, "shipped", lambda kernel: SOURCE)
     tiles = Tiles({"numbers": (8, 64), "blocks": (1, 8), "kilobytes": (8, 300)}, {})
 
     def launch_of(tile):
@@ -242,9 +244,7 @@ def test_real_tiles_compile_for_a_gpu_that_is_not_here_and_are_ranked():
     few = replace(
         known, choices={name: some.get(name, (known.default[name],)) for name in known.choices}
     )
-    candidates = ranked_offline(
-        replace(case, kernel=replace(case.kernel, tiles=few)), published("H200")
-    )
+    candidates = ranked_offline(with_kernel(case, tiles=few), published("H200"))
     assert len(candidates.ranked) == 2 and not candidates.dropped
     estimates = {candidate.estimated_us for candidate in candidates.ranked}
     assert len(estimates) == len(candidates.ranked), "the estimates differ"
@@ -270,7 +270,7 @@ def best(tile, ms=0.5):
 def h200(tmp_path, monkeypatch):
     """An H200 without tiles in the user's cache, and the folder of the shipped tiles."""
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "own"))
-    monkeypatch.setattr(tile_choice, "_device_name", lambda index: "NVIDIA H200")
+    monkeypatch.setattr(tiles_module, "_device_name", lambda index: "NVIDIA H200")
     monkeypatch.setattr(store, "asset", lambda name: tmp_path / "shipped" / name.rpartition("/")[2])
     forget_measured_tiles()
     yield tmp_path / "shipped"
@@ -312,9 +312,7 @@ def test_a_measured_tile_is_read_again_and_the_users_replaces_the_shipped_one(h2
 def test_no_file_is_read_after_the_first_time(monkeypatch):
     keep("NVIDIA H200", "made", "small", best({"rows": 128, "stages": 2}))
     assert measured_tile("made", TILES, "small", GPU)
-    monkeypatch.setattr(
-        tile_choice, "measured_on", lambda device: pytest.fail("files were read again")
-    )
+    monkeypatch.setattr(store, "_read", lambda *_: pytest.fail("files were read again"))
     assert (
         measured_tile("made", TILES, "small", GPU)
         and measured_tile("made", TILES, "never measured", GPU) is None
@@ -386,8 +384,9 @@ def fake_contest(us_of, wrong=()):
     output = exact(case.kernel, inputs)
     clock = {"us": 0.0}
 
-    def plan(out, *inputs, tile):
-        return SimpleNamespace(tile=tuple(tile.values()), out=out)
+    class Fake(Kernel):
+        def plan(self, out, *inputs, tile):
+            return SimpleNamespace(tile=tuple(tile.values()), out=out)
 
     def run(launch):
         launch.out.copy_(output + 1 if launch.tile in wrong else output)
@@ -398,13 +397,12 @@ def fake_contest(us_of, wrong=()):
         run()
         return clock["us"] / 1e3
 
-    case = replace(case, kernel=replace(case.kernel, plan=plan, tiles=tiles))
-    contest_ = contest(
-        case, inputs, run, lambda calls: lambda: [call() for call in calls], timed, 0
-    )
+    fake = Fake(**{**vars(case.kernel), "tiles": tiles})
+    case = replace(case, subject=replace(case.subject, kernel=fake))
+    contest = Contest(case, [inputs], run, lambda calls: lambda: [call() for call in calls], timed)
     bound = Bound(1.0, 1.0, 1.0)
     candidates = tuple(Candidate(tile, 32, 0, 4, 2, 9.0, bound) for tile in tiles)
-    return contest_, Candidates(candidates, ())
+    return contest, Candidates(candidates, ())
 
 
 def test_the_fastest_right_tile_wins_and_the_default_is_timed_beside_it():
@@ -428,13 +426,13 @@ def test_where_nothing_is_faster_the_default_stays():
 
 
 def test_a_wrong_default_is_reported_and_there_is_no_winner():
-    contest_, candidates = fake_contest(
+    contest, candidates = fake_contest(
         dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0), wrong={(64, 2)}
     )
     with pytest.raises(
         KernelError, match="its default tile, rows 64, stages 2, fails: its output is off by"
     ):
-        winner(contest_, candidates, budget=9, seconds=60)
+        winner(contest, candidates, budget=9, seconds=60)
 
 
 # from a terminal

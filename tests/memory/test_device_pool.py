@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.errors import PoolError
 from paifuser_lab.memory.pools import DevicePool, pools_of
-from paifuser_lab.memory.pools.device import HardLimits
-from paifuser_lab.memory.pools.segments import sums_of
+from paifuser_lab.memory.pools.device import HardLimits, sums_of
 from tests.support.allocators import ROUNDED, SEGMENT, FakeCuda
 
 KB, MB = 1 << 10, 1 << 20

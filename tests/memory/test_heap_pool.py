@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PoolError
 from paifuser_lab.memory.pools import HeapPool, heap, heap_obstacle
-from paifuser_lab.memory.pools.glibc import (
+from paifuser_lab.memory.pools.heap import (
     ADAPTED,
     LARGEST,
     LEAST,
     MOST_MMAPS,
     NEVER,
     Glibc,
+    Heap,
     Thresholds,
     keeping,
     obstacle,
     usual,
 )
-from paifuser_lab.memory.pools.heap import Heap
 from tests.support.allocators import FakeLibrary
 
 MB = 1 << 20

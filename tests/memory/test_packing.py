@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paifuser_lab.memory import packing
-from paifuser_lab.memory.integer_program import smallest_arena
-from paifuser_lab.memory.packing import best_fit, lower_bound, pack
-from paifuser_lab.memory.spans import Span
+from paifuser_lab.memory import planning
+from paifuser_lab.memory.planning import Span, best_fit, lower_bound, pack, smallest_arena
 
 
 def spans(longest: int, size: int = 50) -> st.SearchStrategy[list[Span]]:
@@ -118,14 +116,14 @@ def test_only_few_buffers_are_packed_by_the_integer_program(monkeypatch):
         raise AssertionError("too many for it")
 
     many = [*HARD, *(Span(1, 30 + index, 30 + index) for index in range(61 - len(HARD)))]
-    monkeypatch.setattr(packing, "smallest_arena", refuse)
+    monkeypatch.setattr(planning, "smallest_arena", refuse)
     assert pack(many).method != "integer program" and not pack(many).is_optimal
     with pytest.raises(AssertionError, match="too many"):
         pack(many[:-1])
 
 
 def test_without_time_the_best_fit_is_kept_and_nothing_is_claimed(monkeypatch):
-    monkeypatch.setattr(packing, "smallest_arena", lambda *args, **kwargs: None)
+    monkeypatch.setattr(planning, "smallest_arena", lambda *args, **kwargs: None)
     packed = pack(HARD)
     assert packed.height == packed.best_fit and not packed.is_optimal
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from paifuser_lab import Workload
-from paifuser_lab.memory.pools import PoolGain, gain, heap_obstacle, pool_gain
+from paifuser_lab.memory.pools import PoolGain, calls, heap_obstacle, pool_gain
 
 pytestmark = pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
 WORK = Workload(nn.Linear(4, 4), torch.zeros(1, 4), name="net")
@@ -20,7 +20,7 @@ WORK = Workload(nn.Linear(4, 4), torch.zeros(1, 4), name="net")
 def reckoned(faults_of_call, **more):
     """The gain of a workload whose n-th call has these faults and takes 2 ms."""
     readings = [0]
-    for call in range(gain.WARM_CALLS + gain.CALLS):
+    for call in range(calls.ADAPTING_CALLS + calls.CALLS):
         readings += [readings[-1], readings[-1] + faults_of_call(call)]
     shown = iter(readings)
     ticks = count()
@@ -34,7 +34,7 @@ def reckoned(faults_of_call, **more):
 
 
 def test_the_faults_of_the_first_calls_do_not_count():
-    found = reckoned(lambda call: 9_000 if call < gain.WARM_CALLS else 400 + call % 2)
+    found = reckoned(lambda call: 9_000 if call < calls.ADAPTING_CALLS else 400 + call % 2)
     assert found is not None and found.faults in (400, 401)
     assert found.call_ms == pytest.approx(2.0, abs=2.1)
     assert found.fault_us == 0.5
@@ -53,12 +53,12 @@ def test_the_estimate_is_faults_times_cost_and_no_more_than_the_call():
 
 def test_there_is_no_estimate_without_a_pool_or_a_count(monkeypatch):
     assert pool_gain(WORK, count=lambda: None) is None
-    monkeypatch.setattr(gain, "heap_obstacle", lambda: "musl has none")
+    monkeypatch.setattr(calls, "heap_obstacle", lambda: "musl has none")
     assert pool_gain(WORK) is None
 
 
 def test_a_fault_costs_more_than_nothing_and_less_than_a_millisecond():
-    assert 0 <= gain.measured_fault_us() < 1000
+    assert 0 <= calls.measured_fault_us() < 1000
 
 
 def test_a_real_call_that_holds_much_faults_and_a_small_one_does_not():

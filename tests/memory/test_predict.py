@@ -19,7 +19,7 @@ from paifuser_lab.errors import MeasureError
 from paifuser_lab.memory import Predictor, predicted_peak
 from paifuser_lab.memory.predict import predictor as predicting
 from paifuser_lab.memory.predict.blocks import repeated_blocks
-from paifuser_lab.memory.predict.fake import fake_inputs, fake_model
+from paifuser_lab.memory.predict.predictor import fake_inputs, fake_model
 from paifuser_lab.records import PredictedPeak, Record, StepOptions
 from tests.support.models import Counting, Mapped, Perceptron, Small, Tied, images
 

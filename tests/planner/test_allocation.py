@@ -22,11 +22,16 @@ from paifuser_lab.formats import FLOATS
 from paifuser_lab.measure import timing
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.planner import achieved, plan_precision, recipe_of
-from paifuser_lab.planner.precision import latency, measured_points, whole_model
+from paifuser_lab.planner.precision import latency, measured_points
 from paifuser_lab.planner.precision.costs import PlanningProblem, _savings
 from paifuser_lab.planner.precision.frontier import best_choice, frontier, steps_of, uniform_choices
-from paifuser_lab.planner.precision.layer_pairs import LayerPair, layer_pairs
-from paifuser_lab.planner.precision.layers import PlannedLayer, graph_of, planned_layers
+from paifuser_lab.planner.precision.layers import (
+    LayerPair,
+    PlannedLayer,
+    graph_of,
+    layer_pairs,
+    planned_layers,
+)
 from paifuser_lab.planner.precision.measured_points import agreement
 from paifuser_lab.planner.precision.program import (
     Cost,
@@ -128,7 +133,7 @@ def pace(monkeypatch):
             for name in calls
         }
 
-    for module in (latency, whole_model, measured_points):
+    for module in (latency, measured_points):
         monkeypatch.setattr(module, "in_turn", in_turn)
     return timed
 
@@ -464,7 +469,7 @@ def test_more_threads_are_used_where_they_are_faster(one_thread_ms, two_threads_
     costs = {
         count: {"fp32": Cost(0.0, ms, 1)} for count, ms in ((1, one_thread_ms), (2, two_threads_ms))
     }
-    assert whole_model.ModelTimes(costs).counts == counts
+    assert latency.ModelTimes(costs).counts == counts
 
 
 # The plan

@@ -27,8 +27,7 @@ from paifuser_lab.planner.training.formats import (
     _default,
     _ways,
 )
-from paifuser_lab.planner.training.layers import Ranges
-from paifuser_lab.planner.training.race import raced_steps
+from paifuser_lab.planner.training.measured import Ranges, raced_steps
 from paifuser_lab.records import (
     CheckpointedBlock,
     StepOptions,
@@ -115,12 +114,15 @@ def test_the_room_that_the_program_leaves_under_the_limit_is_used(monkeypatch):
     monkeypatch.setattr(
         checkpoint_plans, "_predicted", lambda work, step, layers: real[len(layers)]
     )
-    within = checkpoint_plans._within
+
+    def within(plain, allowed):
+        return checkpoint_plans._Problem(None, None, blocks, allowed).solved(plain)
+
     assert len(cheapest(blocks, 100, 75)) == 2  # 100 − 60 + 30
-    assert within(None, None, blocks, 100, 75) == (("2",), 75, True)
-    assert within(None, None, blocks, 100, 74) == (("1", "2"), 60, True)
-    assert within(None, None, blocks, 100, 100) == ((), 100, True)
-    names, peak, is_proven = within(None, None, blocks, 100, 40)
+    assert within(100, 75) == (("2",), 75, True)
+    assert within(100, 74) == (("1", "2"), 60, True)
+    assert within(100, 100) == ((), 100, True)
+    names, peak, is_proven = within(100, 40)
     assert len(names) == 3 and not is_proven and peak == 50
 
 

@@ -22,9 +22,8 @@ from paifuser_lab.errors import MeasureError, PaifuserError
 from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.measure import Samples
 from paifuser_lab.memory import limits
-from paifuser_lab.profiler import batch_size
-from paifuser_lab.profiler.batches import plan, trial
-from paifuser_lab.profiler.batches import sweep as sweeping
+from paifuser_lab.profiler import batch_plan as plan
+from paifuser_lab.profiler import batch_size, batches
 from paifuser_lab.records import BatchRow, BatchSweep, Record, readable_bytes
 from paifuser_lab.workload import Inputs
 from paifuser_lab.workload.batching import example_batch, first_of, repeated
@@ -63,11 +62,9 @@ def pace(monkeypatch):
                 formula["now_s"] += formula["calls_a_round"] * taken / 1e3
             yield samples
 
-    monkeypatch.setattr(sweeping, "rounds_in_turn", rounds)
-    monkeypatch.setattr(trial, "rounds_in_turn", rounds)
+    monkeypatch.setattr(batches, "rounds_in_turn", rounds)
     clock = SimpleNamespace(perf_counter=lambda: formula["now_s"])
-    monkeypatch.setattr(sweeping, "time", clock)
-    monkeypatch.setattr(trial, "time", clock)
+    monkeypatch.setattr(batches, "time", clock)
     formula["turns"] = turns
     return formula
 

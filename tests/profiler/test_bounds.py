@@ -12,7 +12,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Workload
-from paifuser_lab.profiler import faster, layers, limits
+from paifuser_lab.profiler import layers, rows
 from paifuser_lab.profiler.observation import Observation
 from paifuser_lab.records import Ceiling, Hardware, OperatorProfile
 
@@ -41,10 +41,10 @@ def bounds(
     monkeypatch: pytest.MonkeyPatch, outside_ms: float = 0.0, **facts: Any
 ) -> dict[str, Any]:
     """The bounds of a layer of 10 ms, on a machine where calling costs nothing."""
-    monkeypatch.setattr(limits, "call_costs_ms", lambda: (0.0, 0.0))
-    monkeypatch.setattr(limits, "operator_cost_ms", lambda: 0.0)
+    monkeypatch.setattr(rows, "call_costs_ms", lambda: (0.0, 0.0))
+    monkeypatch.setattr(rows, "operator_cost_ms", lambda: 0.0)
     layer = {"self_ms": 10.0, "flops": 0, "bytes": 0, "calls": 1, "dtype": "float32"} | facts
-    return limits.limits_of(observation(), layer, RAN, outside_ms)
+    return rows.limits_of(observation(), layer, RAN, outside_ms)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_busy_moment_of_the_operators_does_not_reduce_overhead() -> None:
         {("a", "mm"): 5.0, ("a", "add"): 1.0},
         {("a", "mm"): 2.0, ("a", "add"): 1.0, ("b", "mm"): 1.0},
     ]
-    assert limits.least_inside(seen, {"a": "a", "b": "b"}) == {"a": 3.0, "b": 0.0}
+    assert rows.least_inside(seen, {"a": "a", "b": "b"}) == {"a": 3.0, "b": 0.0}
 
 
 # A layer that beats the ceiling.
@@ -94,10 +94,10 @@ def raised(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]
     low = Ceiling(threads=1, fp32_gflops=1e-6, bandwidth_gbs=1e6)
     monkeypatch.setattr(layers, "hardware", lambda: paper(low))
     monkeypatch.setattr(
-        faster, "keep_faster", lambda machine, count, rates: calls.append((count, rates))
+        rows, "keep_faster", lambda machine, count, rates: calls.append((count, rates))
     )
-    monkeypatch.setattr(faster, "MAX_RATIO", float("inf"))
-    monkeypatch.setattr(faster, "MIN_MS", 0.0)
+    monkeypatch.setattr(rows, "MAX_RATIO", float("inf"))
+    monkeypatch.setattr(rows, "MIN_MS", 0.0)
     return calls
 
 
@@ -130,7 +130,7 @@ def test_too_few_runs_raise_no_ceiling(raised: list[tuple[int, dict[str, float]]
 def test_a_rate_far_beyond_the_ceiling_is_a_miscount(
     raised: list[tuple[int, dict[str, float]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faster, "MAX_RATIO", 4.0)
+    monkeypatch.setattr(rows, "MAX_RATIO", 4.0)
     assert look().ceiling.fp32_gflops == 1e-6
     assert raised == []
 

@@ -28,9 +28,15 @@ from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
 from paifuser_lab.measure import Candidate, Samples, timing
 from paifuser_lab.model.watch import watching, watching_outermost
 from paifuser_lab.profiler import checklist
-from paifuser_lab.profiler.checks import CHECKS, settings, spans
-from paifuser_lab.profiler.checks.findings import AS_IT_IS, CHANNELS_LAST, Findings, with_threads
-from paifuser_lab.profiler.checks.subject import Subject
+from paifuser_lab.profiler.checks import CHECKS, settings
+from paifuser_lab.profiler.checks import trace as spans
+from paifuser_lab.profiler.checks.findings import (
+    AS_IT_IS,
+    CHANNELS_LAST,
+    Findings,
+    Subject,
+    with_threads,
+)
 from paifuser_lab.profiler.checks.trace import BATCH, LOOP, MODEL, WATCHING, Trace
 from paifuser_lab.profiler.checks.watch import LoopRun, Memory, watch
 from paifuser_lab.records import Check, Checklist, Record

@@ -15,7 +15,7 @@ from paifuser_lab.converter import Part
 from paifuser_lab.engines import Engine, EngineNode, NodeRecorder
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import explain, side_by_side
-from paifuser_lab.profiler.limits import peak_rate
+from paifuser_lab.profiler.observation import peak_rate
 from paifuser_lab.records import ENGINE_ROW
 from paifuser_lab.widgets.tabs.layers import packed_profile
 from tests.support.engines import EXPORTED, Block

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab.profiler import expected, explain, terms
+from paifuser_lab.profiler import expected, explain
 from paifuser_lab.profiler.expected import KINDS, best_of, expected_of, terms_of
 from paifuser_lab.records import ENGINE_ROW, Alternative, Ceiling, Profile
 from tests.support.advised import activation, normalised, plain_calibration, profile, row
@@ -194,7 +194,7 @@ def test_what_was_pruned_is_not_advised_to_be_pruned_again(monkeypatch: Any) -> 
 
 def test_every_kind_has_terms_a_topic_and_a_step_that_a_recipe_takes() -> None:
     for kind in KINDS.values():
-        assert set(kind.terms) <= set(terms.TERMS) and kind.topic
+        assert set(kind.terms) <= set(expected.TERMS) and kind.topic
         assert len(lab.Recipe([kind.step])) == 1
 
 

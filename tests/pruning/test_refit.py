@@ -16,8 +16,8 @@ from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.pruning.groups import couple, cut
 from paifuser_lab.pruning.refit import refit_model, shrunk_layers
-from paifuser_lab.pruning.refit.context import RefitContext
-from paifuser_lab.pruning.refit.normal_equations import Sums, fit
+from paifuser_lab.pruning.refit.least_squares import Sums, fit
+from paifuser_lab.pruning.refit.shrunk_layers import RefitContext
 from paifuser_lab.pruning.refit.techniques import reestimate_statistics
 from paifuser_lab.workload.data import samples_of
 from tests.support.masking import gap, masked

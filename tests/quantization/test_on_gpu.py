@@ -13,6 +13,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import Range
+from paifuser_lab.kernels.compile import shipped
 from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.quantization import (
     Int8Layer,
@@ -22,7 +23,6 @@ from paifuser_lab.quantization import (
     quantized_layer,
 )
 from paifuser_lab.quantization.layers import on_gpu
-from tests.support.cuda_on_cpu.emulator import source_of
 from tests.support.kernel_checks import built, needs_compiler
 
 LAYERS = {
@@ -115,7 +115,7 @@ def test_the_kernels_themselves_compute_a_quantized_model(gpu):
 
     def run(launch):
         ran.append(launch)
-        built(source_of(launch.kernel), (launch.entry,))(launch)
+        built(shipped(launch.kernel), (launch.entry,))(launch)
 
     with torch.no_grad():
         composed = variant.model(work.inputs.args[0])

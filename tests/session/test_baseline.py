@@ -33,7 +33,7 @@ def compared(ms, *, others=0.0, threads=1, spread=0.1):
         spread_ms=(ms - spread, ms + spread),
     )  # fmt: skip
     return Comparison(
-        workload="small", machine="here", baseline="baseline", rounds=3, rows=(row,),
+        workload="small", machine=machine_label(), baseline="baseline", rounds=3, rows=(row,),
         quality=Quality(others_share=others),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from paifuser_lab import Recipe, _files
 from paifuser_lab.errors import FileError, PaifuserError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import save_weights, weights_hash
 from paifuser_lab.training.resume import Checkpoint, CheckpointFile
-from paifuser_lab.variant.folder import write
+from paifuser_lab.variant import folder
 from tests.support.models import Small, images
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(60)]
@@ -31,9 +31,9 @@ DISK_FULL = "Error while serializing: I/O error: No space left on device (os err
 KILLED = """
 import os, signal, sys, torch
 import paifuser_lab as lab
-from paifuser_lab.variant.folder import write
+from paifuser_lab.variant import folder
 def die(*args): os.kill(os.getpid(), signal.SIGKILL)
-write.save_weights = die
+folder.save_weights = die
 work = lab.Workload(torch.nn.Linear(2, 2), torch.ones(1, 2))
 lab.apply(work, lab.Recipe([])).save(sys.argv[1])
 """
@@ -132,7 +132,7 @@ def test_a_save_removes_leftovers_of_a_killed_save_but_not_of_a_running_one(
     assert run(KILLED, tmp_path / "saved").returncode == -signal.SIGKILL
     (leftover,) = tmp_path.iterdir()
     (tmp_path / ".saved.mine").mkdir()
-    with write.staged(tmp_path / "saved") as staging:
+    with folder.staged(tmp_path / "saved") as staging:
         assert not leftover.exists()
         (staging / "file").write_text("half")
         variant().save(tmp_path / "saved")

@@ -6,16 +6,17 @@ import pytest
 import torch
 
 import paifuser_lab as lab
-from paifuser_lab.session import Session, first_profile, jobs
-from paifuser_lab.session.first_profile import keep_profile, kept_profile
+from paifuser_lab.jobs import measuring
+from paifuser_lab.jobs.measuring import earlier_profile, keep_profile
+from paifuser_lab.session import Session
 from tests.support.models import Small, images
 
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(first_profile, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(first_profile, "MIN_KEPT_MS", 0.0)
-    monkeypatch.setattr(jobs, "PROFILE_S", 0.05)
+    monkeypatch.setattr(measuring, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(measuring, "MIN_KEPT_MS", 0.0)
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
 
 
 def small(batch=2):
@@ -41,13 +42,13 @@ def test_the_next_session_of_the_same_model_begins_with_its_profile(monkeypatch)
 def test_a_profile_is_kept_for_the_same_structure_inputs_and_machine_only(monkeypatch):
     work = small()
     keep_profile(work, lab.profile(work, seconds=0.05))
-    assert kept_profile(small()) is not None
-    assert kept_profile(small(batch=3)) is None
+    assert earlier_profile(small()) is not None
+    assert earlier_profile(small(batch=3)) is None
     wider = lab.Workload(Small(), images(2), name="small")
     wider.model.extra = torch.nn.Linear(2, 2)
-    assert kept_profile(wider) is None
-    monkeypatch.setattr(first_profile, "machine_label", lambda: "another machine")
-    assert kept_profile(small()) is None
+    assert earlier_profile(wider) is None
+    monkeypatch.setattr(measuring, "machine_label", lambda: "another machine")
+    assert earlier_profile(small()) is None
 
 
 def test_a_damaged_or_unwritable_cache_costs_only_the_early_view(tmp_path, monkeypatch):
@@ -56,11 +57,11 @@ def test_a_damaged_or_unwritable_cache_costs_only_the_early_view(tmp_path, monke
     keep_profile(work, profile)
     (path,) = tmp_path.glob("profile-*.json")
     path.write_text("{")
-    assert kept_profile(work) is None
-    monkeypatch.setattr(first_profile, "_path", lambda work: tmp_path / "no" / "file")
+    assert earlier_profile(work) is None
+    monkeypatch.setattr(measuring, "_path", lambda work: tmp_path / "no" / "file")
     (tmp_path / "no").write_text("a file in the way")
     keep_profile(work, profile)
-    assert kept_profile(work) is None
+    assert earlier_profile(work) is None
 
 
 def test_profiles_of_fast_failed_or_interrupted_runs_are_not_kept(monkeypatch, tmp_path):
@@ -68,7 +69,7 @@ def test_profiles_of_fast_failed_or_interrupted_runs_are_not_kept(monkeypatch, t
     profile = lab.profile(work, seconds=0.05)
     keep_profile(work, profile.model_copy(update={"is_interrupted": True}))
     keep_profile(work, profile.model_copy(update={"failure": "it fails"}))
-    monkeypatch.setattr(first_profile, "MIN_KEPT_MS", 1e6)
+    monkeypatch.setattr(measuring, "MIN_KEPT_MS", 1e6)
     keep_profile(work, profile)
     assert not list(tmp_path.glob("profile-*"))
 

@@ -13,10 +13,10 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError, RecipeError, WorkloadError
+from paifuser_lab.jobs import measuring
 from paifuser_lab.session import Session
-from paifuser_lab.session import jobs as session_module
 from paifuser_lab.variant import cache
-from paifuser_lab.widgets import lifetime
+from paifuser_lab.widgets import workbench
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick")
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
 
 
 class Interrupted(nn.Module):
@@ -80,9 +80,9 @@ def workers():
     return [thread for thread in threads if not has_ended(thread)]
 
 
-def test_a_session_bounds_its_cached_variants_comparisons_and_profiles(monkeypatch):
+def test_a_session_bounds_its_cached_variants_and_profiles(monkeypatch):
     monkeypatch.setattr(cache, "MOST_KEPT", 3)
-    monkeypatch.setattr("paifuser_lab.session.history.MAX_RECORDS", 4)
+    monkeypatch.setattr("paifuser_lab.session.history.MAX_PROFILES", 4)
     session = Session(small(), rounds=1, seconds=0.05)
     first = session.wait(TIMEOUT_S).baseline
     shares = [row.share for row in first]
@@ -95,7 +95,7 @@ def test_a_session_bounds_its_cached_variants_comparisons_and_profiles(monkeypat
         assert [row.share for row in state.baseline] == shares
     assert len(session._history) > 5
     assert len(session._own.variants) == 3 and not hasattr(session, "_variants")
-    assert (len(session._comparisons), len(session._profiles)) == (4, 4)
+    assert len(session.tried._profiles) == 4
     while session.undo():
         assert session.wait(TIMEOUT_S).variant.recipe == session.recipe
     assert [row.share for row in session.state.profile] == shares
@@ -104,7 +104,7 @@ def test_a_session_bounds_its_cached_variants_comparisons_and_profiles(monkeypat
 
 def test_an_idle_session_has_no_thread():
     session = Session(small(), rounds=1, seconds=0.05)
-    worker = session._worker
+    worker = session._worker.thread
     session.wait(TIMEOUT_S)
     assert worker is not None and has_ended(worker)
     session.choose("fold")
@@ -132,7 +132,7 @@ def test_collecting_a_workbench_stops_its_busy_worker():
     )
     bench.recipe = lab.Recipe(["fold"])
     assert measuring.wait(TIMEOUT_S)
-    worker, parts = bench.session._worker, parts_of(bench)
+    worker, parts = bench.session._worker.thread, parts_of(bench)
     del bench
     gc.collect()
     assert has_ended(worker)
@@ -172,9 +172,9 @@ def test_a_workbench_with_another_name_stays_when_its_cell_is_run_again():
 def test_a_closed_workbench_is_no_longer_held():
     bench = bench_of(small())
     bench._repr_mimebundle_()
-    assert bench in lifetime.held()
+    assert bench in workbench.held()
     bench.close()
-    assert bench not in lifetime.held()
+    assert bench not in workbench.held()
 
 
 def test_messages_of_the_page_reach_a_weakly_referenced_workbench():

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import paifuser_lab as lab
+from paifuser_lab.jobs import measuring
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
-from paifuser_lab.session import jobs as session_module
 from paifuser_lab.variant import cache
 from tests.support.models import Small, images
 
@@ -35,7 +35,7 @@ class Counted(Small):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache, "MOST_KEPT", CACHE_SIZE)
-    monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
     monkeypatch.setattr(Counted, "living", WeakSet())
     session = Session(lab.Workload(Counted(), images(), name="small"), rounds=1, seconds=0.05)
     session.wait(TIMEOUT_S)

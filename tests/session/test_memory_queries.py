@@ -10,9 +10,8 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PaifuserError, StoppedError
-from paifuser_lab.session import memory_queries
-from paifuser_lab.session.memory_queries import pool_key, stoppable, subject_with, with_reuse
-from paifuser_lab.session.queries import QUERIES, QueryContext
+from paifuser_lab.jobs import QUERIES, QueryContext, memory_queries
+from paifuser_lab.jobs.memory_queries import pool_key, stoppable, with_reuse
 from paifuser_lab.variant import Variant
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -91,8 +90,8 @@ def test_every_query_about_memory_can_be_stopped_on_its_way(name, monkeypatch):
 
 
 def test_a_pool_is_left_out_where_only_buffers_count_and_other_steps_stay():
-    assert isinstance(subject_with(context(["pool"]), without=("pool",)), lab.Workload)
-    subject = subject_with(context(["pool", "reuse"]), without=("pool",))
+    assert isinstance(context(["pool"]).subject(without=("pool",)), lab.Workload)
+    subject = context(["pool", "reuse"]).subject(without=("pool",))
     assert isinstance(subject, Variant) and [step.kind for step in subject.recipe] == ["reuse"]
     keys = [pool_key(lab.Recipe(list(steps))) for steps in ([], ["pool"], ["reuse"])]
     assert keys[0] == keys[1] != keys[2]
@@ -126,7 +125,7 @@ def test_memory_that_can_be_used_again_is_a_remedy_of_a_call_once():
     assert remedy.peak_bytes == fit.predicted.peak_bytes - 50 * 500 * 4 + 50 * 4 * 4
     assert remedy.largest_batch > fit.largest_batch, "a larger batch fits, too"
     again = context(["reuse"])
-    assert with_reuse(fit, workload(), again) is fit, "the recipe has it already"
+    assert with_reuse(fit, again) is fit, "the recipe has it already"
 
 
 def test_a_model_that_cannot_use_memory_again_is_not_offered_it(monkeypatch):
@@ -135,9 +134,9 @@ def test_a_model_that_cannot_use_memory_again_is_not_offered_it(monkeypatch):
 
     fit = lab.fits(workload(), limit="1 GB")
     monkeypatch.setattr(memory_queries, "apply", refuse)
-    assert with_reuse(fit, workload(), context()) is fit
+    assert with_reuse(fit, context()) is fit
     monkeypatch.undo()
     plain = context()
     plain.work.model[1] = nn.Identity()
     fit = lab.fits(plain.work, limit="1 GB")
-    assert with_reuse(fit, plain.work, plain) is fit, "it would save nothing"
+    assert with_reuse(fit, plain) is fit, "it would save nothing"

@@ -7,10 +7,11 @@ import threading
 import pytest
 
 import paifuser_lab as lab
+from paifuser_lab.jobs import measuring, worker
+from paifuser_lab.jobs.worker import LoadHistory, wait_until_quiet
 from paifuser_lab.machine.host import CoreUse
 from paifuser_lab.records.quality import Quality
-from paifuser_lab.session import Session, jobs, quiet, worker
-from paifuser_lab.session.quiet import LoadHistory, wait_until_quiet
+from paifuser_lab.session import Session
 from tests.support.models import Small, images
 
 
@@ -18,9 +19,9 @@ from tests.support.models import Small, images
 def shares(monkeypatch):
     """What others take in each second, without waiting for it."""
     taken = []
-    monkeypatch.setattr(quiet, "SAMPLE_S", 0.001)
-    monkeypatch.setattr(quiet, "core_use", lambda *_: CoreUse(0.0, 0.0, 0.0, 2))
-    monkeypatch.setattr(quiet, "others_share", lambda *_: taken.pop(0) if taken else 0.0)
+    monkeypatch.setattr(worker, "SAMPLE_S", 0.001)
+    monkeypatch.setattr(worker, "core_use", lambda *_: CoreUse(0.0, 0.0, 0.0, 2))
+    monkeypatch.setattr(worker, "others_share", lambda *_: taken.pop(0) if taken else 0.0)
     return taken
 
 
@@ -32,7 +33,7 @@ def test_five_quiet_seconds_in_a_row_end_the_wait(shares):
 
 
 def test_a_machine_that_stays_busy_ends_the_wait_with_what_others_took(shares, monkeypatch):
-    monkeypatch.setattr(quiet, "PATIENCE", 3)
+    monkeypatch.setattr(worker, "PATIENCE", 3)
     shares += [0.5, 0.4, 0.0]
     assert wait_until_quiet(lambda: False, lambda done: None) == 0.5
 
@@ -53,7 +54,7 @@ def test_the_history_keeps_a_minute_of_shares(shares):
 
 @pytest.fixture
 def session(monkeypatch):
-    monkeypatch.setattr(jobs, "PROFILE_S", 0.05)
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
     session = Session(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
     session.wait(120)
     yield session
@@ -81,13 +82,13 @@ def test_once_quiet_a_profile_of_a_busy_machine_is_taken_again_and_a_quiet_one_k
     profiled = session.state.profile
     for quality, is_kept in ((Quality(), True), (Quality(others_share=0.5), False)):
         known = profiled.model_copy(update={"quality": quality})
-        session._profiles.put(session.state.recipe, known)
+        session.tried._profiles[session.state.recipe.digest] = known
         session.measure_again(when_quiet=True)
         assert (session.wait(120).profile is known) is is_kept
 
 
 def test_a_machine_that_stays_busy_leaves_the_measurement_and_says_so(session, shares, monkeypatch):
-    monkeypatch.setattr(quiet, "PATIENCE", 2)
+    monkeypatch.setattr(worker, "PATIENCE", 2)
     before = session.state.comparison
     shares += [0.5] * 99
     session.measure_again(when_quiet=True)
@@ -97,7 +98,7 @@ def test_a_machine_that_stays_busy_leaves_the_measurement_and_says_so(session, s
 
 
 def test_stop_ends_waiting_and_keeps_the_measurement(session, shares, monkeypatch):
-    monkeypatch.setattr(quiet, "PATIENCE", 100_000)
+    monkeypatch.setattr(worker, "PATIENCE", 100_000)
     before = session.state.comparison
     shares += [0.5] * 100_000
     is_waiting = threading.Event()
@@ -110,7 +111,7 @@ def test_stop_ends_waiting_and_keeps_the_measurement(session, shares, monkeypatc
 
 
 def test_a_newer_choice_does_not_wait_for_a_quiet_machine(session, shares, monkeypatch):
-    monkeypatch.setattr(quiet, "PATIENCE", 100_000)
+    monkeypatch.setattr(worker, "PATIENCE", 100_000)
     shares += [0.5] * 100_000
     is_waiting = threading.Event()
     session.observe(lambda state: is_waiting.set() if state.status == "waiting" else None)
@@ -124,7 +125,7 @@ def test_a_newer_choice_does_not_wait_for_a_quiet_machine(session, shares, monke
 def test_a_recipe_that_was_never_measured_is_measured_though_the_machine_stays_busy(
     session, shares, monkeypatch
 ):
-    monkeypatch.setattr(quiet, "PATIENCE", 2)
+    monkeypatch.setattr(worker, "PATIENCE", 2)
     shares += [0.5] * 99
     with session.paused():
         session.choose("fold")
@@ -135,7 +136,7 @@ def test_a_recipe_that_was_never_measured_is_measured_though_the_machine_stays_b
 
 def test_a_stop_before_the_first_round_of_measuring_again_keeps_the_figures(session, monkeypatch):
     before = session.state.comparison
-    monkeypatch.setattr(jobs, "compare", lambda *given, **named: session.stop())
+    monkeypatch.setattr(measuring, "compare", lambda *given, **named: session.stop())
     session.measure_again()
     state = session.wait(120)
     assert state.comparison is before and state.results[0].latency_ms
@@ -143,8 +144,8 @@ def test_a_stop_before_the_first_round_of_measuring_again_keeps_the_figures(sess
 
 
 def test_what_others_take_is_shown_while_the_worker_is_busy(session, monkeypatch):
-    monkeypatch.setattr(quiet, "SAMPLE_S", 0.005)
-    monkeypatch.setattr(quiet, "others_share", lambda *_: 0.25)
+    monkeypatch.setattr(worker, "SAMPLE_S", 0.005)
+    monkeypatch.setattr(worker, "others_share", lambda *_: 0.25)
     session.measure_again()
     assert session.wait(120).others[-1] == 0.25
 
@@ -168,7 +169,7 @@ def test_who_waits_for_the_worker_has_no_pool(session, monkeypatch):
 
 
 def test_every_measurement_of_a_session_has_the_same_number_of_threads(session, monkeypatch):
-    monkeypatch.setattr(jobs, "faster_threads", lambda work: 1)
+    monkeypatch.setattr("paifuser_lab.comparison.trial.faster_threads", lambda work: 1)
     counts = set()
     for recipe in (["fold"], ["layout"]):
         session.set_recipe(lab.Recipe(recipe))

@@ -8,7 +8,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.session import Session
 from paifuser_lab.session.baseline import Baseline
-from paifuser_lab.session.tried import Tried
+from paifuser_lab.session.history import Tried
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0
@@ -16,7 +16,7 @@ TIMEOUT_S = 120.0
 
 @pytest.fixture
 def session(monkeypatch):
-    monkeypatch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+    monkeypatch.setattr("paifuser_lab.jobs.measuring.PROFILE_S", 0.05)
     session = Session(lab.Workload(Small(), images(), name="small"), rounds=2, seconds=0.1)
     session.wait(TIMEOUT_S)
     yield session
@@ -46,7 +46,7 @@ def test_the_unchanged_model_has_the_figures_of_the_first_comparison_it_was_in(s
     comparison = session.state.comparison
     baseline = Baseline()
     baseline.add(comparison)
-    tried = Tried(lab.Recipe([]), session._profiles, baseline)
+    tried = Tried(lab.Recipe([]), baseline)
     tried.put(lab.Recipe(["fold"]), comparison)
     first = tried.results("small", lab.Recipe(["fold"]))[0]
     assert first.latency_ms == comparison[comparison.baseline].latency_ms and first.speedup == 1

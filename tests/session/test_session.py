@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import paifuser_lab as lab
+from paifuser_lab.jobs import measuring
+from paifuser_lab.jobs.queries import QUERIES
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.profiler import memory_timeline
 from paifuser_lab.records import Limit
 from paifuser_lab.session import Session
-from paifuser_lab.session import jobs as session_module
-from paifuser_lab.session.queries import QUERIES
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0
@@ -106,14 +106,14 @@ def test_a_step_that_cannot_be_applied_leaves_the_recipe_unchanged_and_sets_an_e
 def test_steps_chosen_before_a_failing_step_are_kept(sessions, monkeypatch):
     session = sessions()
     begun, go_on = threading.Event(), threading.Event()
-    real = session_module.compare
+    real = measuring.compare
 
     def slow(*arguments, **options):
         begun.set()
         go_on.wait(TIMEOUT_S)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(session_module, "compare", slow)
+    monkeypatch.setattr(measuring, "compare", slow)
     session.choose("fold")
     assert begun.wait(TIMEOUT_S)
     session.choose("layout")
@@ -136,7 +136,7 @@ def test_a_newer_choice_ends_an_older_measurement(sessions):
     session.choose("layout")
     state = session.wait(TIMEOUT_S)
     assert state.recipe == lab.Recipe(["fold", "layout"]) and state.comparison is not None
-    assert lab.Recipe(["fold"]) not in session._comparisons, (
+    assert session.tried.comparison(lab.Recipe(["fold"])) is None, (
         "an unfinished measurement is not cached"
     )
 
@@ -305,7 +305,7 @@ def test_what_is_refused_is_chosen_when_it_is_allowed_by_its_number(sessions):
 
 def test_what_could_not_be_measured_is_withdrawn_and_cannot_be_allowed(sessions, monkeypatch):
     session = sessions()
-    real = session_module.compare
+    real = measuring.compare
 
     def failing(work, *variants, **options):
         compared = real(work, *variants, **options)
@@ -315,7 +315,7 @@ def test_what_could_not_be_measured_is_withdrawn_and_cannot_be_allowed(sessions,
         ]
         return compared.model_copy(update={"rows": tuple(rows)})
 
-    monkeypatch.setattr(session_module, "compare", failing)
+    monkeypatch.setattr(measuring, "compare", failing)
     session.choose("fold")
     state = session.wait(TIMEOUT_S)
     assert "could not be measured: RuntimeError: no" in state.refused.sentence
@@ -337,14 +337,14 @@ def test_the_same_steps_within_another_limit_are_measured_again(sessions):
 def test_what_is_allowed_while_its_refusal_is_measured_is_not_withdrawn(sessions, monkeypatch):
     session = sessions()
     session.wait(TIMEOUT_S)
-    real, wide = session_module.compare, lab.Recipe(STRICT.steps, limit=Limit(output_error=1.0))
+    real, wide = measuring.compare, lab.Recipe(STRICT.steps, limit=Limit(output_error=1.0))
 
     def allowed_meanwhile(work, *variants, **options):
         compared = real(work, *variants, **options)
         session.set_recipe(wide)
         return compared
 
-    monkeypatch.setattr(session_module, "compare", allowed_meanwhile)
+    monkeypatch.setattr(measuring, "compare", allowed_meanwhile)
     session.set_recipe(STRICT)
     state = session.wait(TIMEOUT_S)
     assert state.recipe == wide and state.recipe.limit == wide.limit and state.refused is None

@@ -7,35 +7,19 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Batcher, BatchRule, Items
-from paifuser_lab.streaming.batching import Batches
-
-GAPS = st.lists(st.floats(0, 0.02), max_size=40)
 
 
-@given(gaps=GAPS, count=st.integers(1, 6), delay_ms=st.none() | st.floats(0, 30))
-def test_every_item_is_in_one_batch_in_order_and_none_waits_longer_than_the_delay(
-    gaps, count, delay_ms
-):
-    batches, closed, now, arrived = Batches(BatchRule(count, delay_ms)), [], 0.0, []
-    for index, gap in enumerate(gaps):
-        now += gap
-        while batches.due_at is not None and batches.due_at <= now:
-            closed.append((batches.due_at, batches.overdue(batches.due_at)))
-        arrived.append(now)
-        if (batch := batches.add(index, now)) is not None:
-            closed.append((now, batch))
-    if len(batches):
-        closed.append((batches.due_at or now, batches.take()))
-    assert [index for _, batch in closed for index in batch] == list(range(len(gaps)))
-    assert all(len(batch) <= count for _, batch in closed)
-    if delay_ms is not None:
-        assert all(at - arrived[batch[0]] <= delay_ms / 1e3 + 1e-9 for at, batch in closed)
-    assert batches.take() is None and batches.overdue(now + 9) is None
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 6), st.none() | st.just(1e6))
+@settings(deadline=None)
+def test_every_item_is_in_one_group_in_order_and_all_but_the_last_are_full(items, count, delay_ms):
+    groups = list(Items(items, group=count, delay_ms=delay_ms).groups())
+    assert [item for group in groups for item in group.payload] == items
+    assert all(group.count == count for group in groups[:-1])
 
 
 def test_a_batch_that_is_full_is_called_at_once():
@@ -104,7 +88,7 @@ def test_an_error_reaches_all_items_of_its_batch_and_no_others():
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ((0, 1.0), "A batch of 0"),
+        ((0, 1.0), "count=0"),
         ((True, 1.0), "True"),
         ((1, -1.0), r"-1\.0 ms"),
         ((1, float("inf")), "inf"),

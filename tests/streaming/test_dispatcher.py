@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paifuser_lab.errors import StreamError
-from paifuser_lab.streaming.dispatcher import Dispatcher
-from paifuser_lab.streaming.nodes import Flight, Node
+from paifuser_lab.streaming.dispatcher import Dispatcher, Flight, Node
 from tests.support.simulated_workers import Fault, simulate
 
 FAULTS = st.builds(
@@ -179,10 +178,10 @@ def test_a_worker_that_leaves_finishes_what_it_holds():
 
 def test_one_stall_moves_the_estimate_by_less_than_half_and_one_quick_answer_redeems_it():
     node = Node("a", estimate=1.0)
-    node.answer(Flight(0, 1.0, 0.0, "first"), 1000.0)
+    node.answer(Flight(0, 1.0, 0.0), 1000.0)
     assert node.estimate == pytest.approx(1.4)
     node.estimate = 20.0
-    node.answer(Flight(1, 1.0, 2000.0, "first"), 2001.0)
+    node.answer(Flight(1, 1.0, 2000.0), 2001.0)
     assert node.estimate < 3.0
 
 

@@ -9,9 +9,8 @@ import pytest
 from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Group, Items
 from paifuser_lab.streaming.dispatcher import Dispatcher
-from paifuser_lab.streaming.driver import Driver
+from paifuser_lab.streaming.driver import Driver, Reader
 from paifuser_lab.streaming.pool import Answered, Asked, Joined, Read
-from paifuser_lab.streaming.reader import Reader
 from paifuser_lab.streaming.statistics import MARKS, Statistics
 from paifuser_lab.streaming.worker import Answer
 
@@ -58,8 +57,8 @@ def run(pool, source=None):
     driver.start()
     indices = []
     try:
-        while (delivered := driver.take()) is not None:
-            indices += [result.index for result in delivered.results]
+        while (results := driver.take()) is not None:
+            indices += [result.index for result in results]
             driver.consumed()
     finally:
         driver.close()

@@ -80,7 +80,7 @@ def test_what_is_no_table_of_images_is_refused(tmp_path):
         ImageFolder(tmp_path)
     with pytest.raises(FileError, match="There is no folder"):
         ImageFolder(tmp_path / "missing")
-    with pytest.raises(StreamError, match="group of 0 images"):
+    with pytest.raises(StreamError, match="group=0"):
         ParquetImages(tmp_path / "b.parquet", group=0)
 
 

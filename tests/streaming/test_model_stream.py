@@ -20,14 +20,14 @@ import paifuser_lab as lab
 from paifuser_lab.cli.program import app
 from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Stream
-from paifuser_lab.streaming.answers import Classes
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.model import OpenModel, portable, received
 from paifuser_lab.streaming.model_stream import model_stream
-from paifuser_lab.streaming.result import Result
 from paifuser_lab.streaming.sinks import VideoSink
 from paifuser_lab.streaming.sources import VideoFile
+from paifuser_lab.streaming.stage import Result
 from paifuser_lab.streaming.stages import Encode, Preprocess
+from paifuser_lab.streaming.stages.answer import Classes
 from paifuser_lab.zoo.streets import boxed_scenes
 from tests.support.clips import clip, encoded, pictures
 

@@ -97,7 +97,7 @@ def test_what_is_wrong_is_said_before_a_cluster_is_started(monkeypatch):
         "paifuser_lab.streaming.serving.ray_serve.connect",
         lambda *args, **more: pytest.fail("a cluster was started"),
     )
-    with pytest.raises(StreamError, match="0 replicas"):
+    with pytest.raises(StreamError, match="replicas=0"):
         serve_on_ray(workload(), replicas=0)
     with pytest.raises(StreamError, match="without a batch dimension"):
         serve_on_ray(lab.Workload(nn.Identity(), torch.tensor(1.0), name="scalar"))

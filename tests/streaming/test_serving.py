@@ -21,10 +21,10 @@ from tornado.httpclient import AsyncHTTPClient
 
 import paifuser_lab as lab
 from paifuser_lab.errors import DataError, StreamError
+from paifuser_lab.parallel.group import is_loopback
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.serving import Limits, Predictor, Server
 from paifuser_lab.streaming.serving.inputs import _tensor
-from paifuser_lab.streaming.serving.run import is_loopback
 from tests.support.clips import encoded, pictures
 from tests.support.served import npy, workload
 
@@ -406,7 +406,7 @@ def test_a_port_in_use_and_impossible_limits_are_refused():
     asyncio.run(run())
     with pytest.raises(StreamError, match="max_bytes=0"):
         Limits(max_bytes=0)
-    with pytest.raises(StreamError, match="batch of 0"):
+    with pytest.raises(StreamError, match="count=0"):
         Limits(max_batch=0)
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from paifuser_lab.errors import FileError, StreamError
 from paifuser_lab.streaming import FrameError, Result, Stream
-from paifuser_lab.streaming.answers import Classes
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.sinks import ParquetSink, VideoSink
 from paifuser_lab.streaming.sources import VideoFile
 from paifuser_lab.streaming.stages import Decode, Encode
+from paifuser_lab.streaming.stages.answer import Classes
 from tests.support.clips import clip, pictures
 
 TIMES = [0, 10, 15, 100, 101, 400, 450, 451, 460, 1000]

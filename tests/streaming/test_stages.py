@@ -16,10 +16,10 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import StreamError
-from paifuser_lab.streaming.answers import Boxes, Classes, Mask, as_json
 from paifuser_lab.streaming.frame import Frame, checked_image
 from paifuser_lab.streaming.model import split
 from paifuser_lab.streaming.stages import Encode, Infer, Overlay, Postprocess, Preprocess, Preview
+from paifuser_lab.streaming.stages.answer import Boxes, Classes, Mask, as_json
 from tests.support.clips import pictures
 
 SIDES = st.integers(1, 90)
@@ -168,7 +168,7 @@ def test_what_cannot_be_joined_to_a_batch_is_refused():
         Infer(lab.Workload(Whole(), torch.rand(2, 3)))([torch.rand(3)])
     with pytest.raises(StreamError, match="put Preprocess before Infer"):
         Infer(work())([Frame(pictures(1)[0])])
-    with pytest.raises(StreamError, match="batch of 0"):
+    with pytest.raises(StreamError, match="batch=0"):
         Infer(work(), batch=0)
     with pytest.raises(StreamError, match="Every std"):
         Preprocess(8, std=(0.0,))
@@ -220,8 +220,6 @@ def test_an_output_of_no_known_form_needs_a_function():
         Postprocess().answered(Frame(None, output=torch.zeros(2, 2)))
     with pytest.raises(StreamError, match="put Infer before"):
         Postprocess().answered(Frame(None))
-    with pytest.raises(StreamError, match="kind 'words'"):
-        Postprocess("words")
 
 
 @pytest.mark.parametrize(

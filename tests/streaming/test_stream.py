@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from paifuser_lab.errors import FileError, MissingExtraError, StreamError
 from paifuser_lab.records import Record, StreamReport
 from paifuser_lab.streaming import FrameError, Group, Items, Map, Opened, Stream
-from paifuser_lab.streaming.threads import ThreadPool
+from paifuser_lab.streaming.pool import ThreadPool
 
 
 def double(frame):
@@ -116,9 +116,14 @@ def test_a_stream_all_of_whose_frames_fail_is_ended():
     ],
 )
 def test_a_stage_that_returns_too_few_or_too_many_is_refused_by_name(answers, words):
-    stage = Map(answers, name="unequal", is_batched=True)
+    class Unequal(Opened):
+        name = "unequal"
+
+        def __call__(self, items):
+            return answers(items)
+
     with pytest.raises(StreamError, match=f"The stage 'unequal' returned {words}"):
-        Stream(range(8), stage).run()
+        Stream(range(8), Unequal()).run()
 
 
 class Once:

@@ -8,7 +8,7 @@ import pytest
 
 from paifuser_lab.errors import DataError, FileError
 from paifuser_lab.streaming import FrameError
-from paifuser_lab.streaming.payloads import unpacked
+from paifuser_lab.streaming.frame import unpacked
 from paifuser_lab.streaming.sources import VideoFile
 from paifuser_lab.streaming.stages import Decode
 from tests.support.clips import OPEN, clip, sound

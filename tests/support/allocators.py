@@ -9,8 +9,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from paifuser_lab.memory.pools.glibc import M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-from paifuser_lab.memory.pools.glibc import Statistics as HeapStatistics
+from paifuser_lab.memory.pools.heap import M_MMAP_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+from paifuser_lab.memory.pools.heap import Statistics as HeapStatistics
 
 ROUNDED = 512
 SEGMENT = 1 << 21  # a smaller request shares one

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from paifuser_lab.attention import find_attention, make_sparse
-from paifuser_lab.attention.static_lists import lists_for
+from paifuser_lab.attention.discover import lists_for
 from paifuser_lab.zoo.bert import Bert
 from paifuser_lab.zoo.vit import VisionTransformer
 

@@ -20,7 +20,7 @@ def opened(work: lab.Workload, folder: Path, *, rounds: int = 1) -> Iterator[lab
     """A workbench in this folder that has profiled and measured its model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+        patch.setattr("paifuser_lab.jobs.measuring.PROFILE_S", 0.05)
         bench = lab.Workbench(work, rounds=rounds, seconds=0.1)
         try:
             bench.wait(TIMEOUT_S)

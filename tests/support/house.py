@@ -6,11 +6,11 @@ from __future__ import annotations
 BANDS = {
     "face": ("cli", "__init__", "widgets", "figures", "bench", "pipeline"),
     "loop": (
-        "session", "planner", "comparison", "variant", "recipe", "steps", "loading", "zoo",
+        "session", "jobs", "planner", "comparison", "variant", "recipe", "steps", "loading",
     ),
     "techniques": (
         "profiler", "saliency", "quantization", "pruning", "fusion", "attention", "memory",
-        "training", "accelerate", "kernels", "engines",
+        "training", "accelerate", "kernels", "engines", "zoo",
     ),
     "runtimes": ("streaming", "parallel", "deployment", "converter"),
     "ground": (

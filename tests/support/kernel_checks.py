@@ -1,9 +1,9 @@
-"""Checks shared by all kernels, so that each kernel's test file has only its own."""
+"""Marks for what a machine lacks, kernels in the emulator, and the check of an operator."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -14,13 +14,12 @@ from torch import Tensor
 
 from paifuser_lab.errors import KernelError, MissingExtraError
 from paifuser_lab.kernels import nvrtc
+from paifuser_lab.kernels.compile import shipped
 from paifuser_lab.kernels.disassembly import disassembler
-from paifuser_lab.kernels.kernel import Kernel
-from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.kernel import Kernel, Launch
 from paifuser_lab.kernels.runners import run_by
-from paifuser_lab.kernels.tiles import Tile
 from paifuser_lab.measure.flops import counter
-from tests.support.cuda_on_cpu.emulator import EmulationError, Emulator, compiler, source_of
+from tests.support.cuda_on_cpu.emulator import Emulator, compiler
 
 REQUIRED = os.environ.get("PAIFUSER_REQUIRE", "").split(",")
 needs_compiler = pytest.mark.skipif(
@@ -45,71 +44,6 @@ needs_disassembler = pytest.mark.skipif(
     is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed"
 )
 
-_BATCH = 40  # entries compiled as one module: g++ needs a tenth of a second for each
-
-
-def planned(kernel: Kernel, inputs: tuple[Any, ...], **how: Any) -> tuple[Tensor, Launch]:
-    """A launch and its output tensor, filled with NaN, or with 99 if it holds integers."""
-    out = kernel.empty(*inputs)
-    out.fill_(float("nan") if out.is_floating_point() else 99)
-    return out, kernel.plan(out, *inputs, **how)
-
-
-def emulated(
-    kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...], **how: Any
-) -> Tensor:
-    """The kernel's output on the emulator."""
-    out, launch = planned(kernel, inputs)
-    built(source_of(kernel.name), entries, **how)(launch)
-    return out
-
-
-def exact(kernel: Kernel, inputs: tuple[Any, ...]) -> Tensor:
-    """The kernel's expected output in float64."""
-    return kernel.compose(*(value.double() if _has_gradient(value) else value for value in inputs))
-
-
-def check_tiles(
-    kernel: Kernel,
-    inputs: tuple[Any, ...],
-    tiles: Iterable[Tile],
-    assert_exact: Callable[..., None],
-) -> None:
-    """Check that the output is right with every tile size; batches of tiles are compiled
-    together.
-    """
-    tiles = list(tiles)
-    for start in range(0, len(tiles), _BATCH):
-        plans = [planned(kernel, inputs, tile=tile) for tile in tiles[start : start + _BATCH]]
-        entries = tuple(launch.entry for _, launch in plans)
-        assert len(set(entries)) == len(entries)
-        for out, launch in plans:
-            built(source_of(kernel.name), entries)(launch)
-            assert_exact(out, inputs)
-
-
-def check_clean(kernel: Kernel, inputs: tuple[Any, ...], check: str, **how: Any) -> None:
-    """Check that a sanitizer finds no error in the kernel."""
-    _, launch = planned(kernel, inputs, **how)
-    built(source_of(kernel.name), (launch.entry,), check)(launch)
-
-
-def check_caught(
-    kernel: Kernel,
-    inputs: tuple[Any, ...],
-    check: str,
-    text: str,
-    planted: str,
-    words: str,
-    **how: Any,
-) -> None:
-    """Check that a planted error in the kernel is reported in these words."""
-    source = source_of(kernel.name)
-    assert text in source, f"{kernel.name} no longer has the line {text!r}"
-    _, launch = planned(kernel, inputs, **how)
-    with pytest.raises(EmulationError, match=words):
-        built(source.replace(text, planted, 1), (launch.entry,), check)(launch)
-
 
 @contextmanager
 def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
@@ -120,7 +54,7 @@ def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
 
     def run(launch: Launch) -> None:
         ran.append(launch)
-        built(source_of(kernel.name), entries)(launch)
+        built(shipped(kernel.name), entries)(launch)
 
     with run_by(run, "cpu"):
         yield ran
@@ -186,10 +120,8 @@ class _Calling(torch.nn.Module):
 
     def __init__(self, operator: Any, inputs: tuple[Any, ...]) -> None:
         super().__init__()
-        self.operator, self.inputs = (
-            operator,
-            [None if isinstance(value, Tensor) else (value,) for value in inputs],
-        )
+        self.operator = operator
+        self.inputs = [None if isinstance(value, Tensor) else (value,) for value in inputs]
 
     def forward(self, *tensors: Tensor) -> Tensor:
         remaining = iter(tensors)

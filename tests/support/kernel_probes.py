@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.kernel import Launch
 
 LANE = np.arange(32)
 GROUP, QUAD = LANE // 4, LANE % 4

@@ -9,8 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from paifuser_lab.memory.snapshots.allocator import Allocator
-from paifuser_lab.memory.snapshots.free_blocks import Block, FreeBlocks
+from paifuser_lab.memory.snapshots.allocator import Allocator, Block, FreeBlocks
 from paifuser_lab.memory.snapshots.settings import Settings
 
 MIB = 1 << 20

@@ -19,14 +19,13 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload, steps
 from paifuser_lab.cli import program
-from paifuser_lab.comparison import comparison, contenders, rows
+from paifuser_lab.comparison import trial
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import remembered
 from paifuser_lab.records import Hardware
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder
-from paifuser_lab.variant.folder import sketch
 from paifuser_lab.workload import running
 from tests.support.models import Counting, Mapped, Small, Tied, ids, images
 
@@ -279,9 +278,8 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
         memory_bytes=1,
         ceilings=(),
     )
-    for module in (comparison, rows):
-        monkeypatch.setattr(module, "machine_label", lambda: machine.label)
-    monkeypatch.setattr(contenders, "faster_threads", lambda work: 1)
+    monkeypatch.setattr(trial, "machine_label", lambda: machine.label)
+    monkeypatch.setattr(trial, "faster_threads", lambda work: 1)
 
 
 @pytest.fixture
@@ -415,7 +413,7 @@ def test_a_name_of_the_zoo_is_never_a_folder(
 def rewrite_manifest(path: Path) -> None:
     """Update the hashes, as after an edit by hand."""
     files = {
-        file_path.name: folder.write.sha256(file_path)
+        file_path.name: folder.sha256(file_path)
         for file_path in path.iterdir()
         if file_path.name != "manifest.json"
     }
@@ -709,7 +707,7 @@ def test_a_failed_save_leaves_the_previous_files(
     def fail(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("paifuser_lab.variant.folder.write.save_weights", fail)
+    monkeypatch.setattr("paifuser_lab.variant.folder.save_weights", fail)
     variant = lab.apply(small(), Recipe(["fold"]))
     with pytest.raises(FileError, match="No space left on device"):
         variant.save(saved)
@@ -727,7 +725,7 @@ def test_an_interrupted_save_is_not_loaded(saved: Path, monkeypatch: pytest.Monk
             raise OSError(28, "No space left on device")
         replace(source, target)
 
-    monkeypatch.setattr("paifuser_lab.variant.folder.write.os.replace", until_the_weights)
+    monkeypatch.setattr("paifuser_lab.variant.folder.os.replace", until_the_weights)
     with pytest.raises(FileError, match="No space left on device"):
         lab.apply(small(), Recipe(["fold"])).save(saved)
     with pytest.raises(FileError, match="saving it was interrupted"):
@@ -751,7 +749,7 @@ def test_a_folder_keeps_how_a_picture_becomes_the_input(tmp_path: Path) -> None:
 
 def test_a_sketch_estimates_the_distance_of_outputs() -> None:
     work = small()
-    original = sketch.sketch_of(work, work.model)
+    original = folder.sketch_of(work, work.model)
     for scale in (1e-4, 1e-2, 1.0):
         other = Small()
         other.load_state_dict(work.model.state_dict())
@@ -760,5 +758,5 @@ def test_a_sketch_estimates_the_distance_of_outputs() -> None:
             expected = float(
                 (work.output() - other(work.inputs.tensors[0])).norm() / work.output().norm()
             )
-        estimate = sketch.difference(original, sketch.sketch_of(work, other))
+        estimate = folder.difference(original, folder.sketch_of(work, other))
         assert estimate == pytest.approx(expected, rel=0.6)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import paifuser_lab as lab
-from paifuser_lab.comparison.settings import CHANGES
+from paifuser_lab.comparison.comparison import CHANGES
+from paifuser_lab.jobs import queries
 from paifuser_lab.records import Comparison, Measurement
-from paifuser_lab.session import export_queries
 from tests.support.bench import opened, send
 from tests.support.models import Small
 
@@ -37,7 +37,7 @@ def bench(tmp_path_factory):
     torch.manual_seed(0)
     work = lab.Workload(Small().eval(), torch.rand(1, 3, 8, 8), name="net")
     with opened(work, tmp_path_factory.mktemp("bench")) as bench, pytest.MonkeyPatch.context() as m:
-        m.setattr(export_queries, "compare_settings", compared)
+        m.setattr(queries, "compare_settings", compared)
         yield bench
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab.errors import MeasureError, WorkloadError
+from paifuser_lab.jobs import queries
 from paifuser_lab.planner import achieved, plan_precision
 from paifuser_lab.planner.precision import costs, latency
 from paifuser_lab.records import (
@@ -25,7 +26,6 @@ from paifuser_lab.records import (
     Limit,
     Sensitivity,
 )
-from paifuser_lab.session import queries
 from tests.support.models import Small, images
 
 TIMEOUT_S = 120.0

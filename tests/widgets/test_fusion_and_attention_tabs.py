@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
+from paifuser_lab.jobs import queries
+from paifuser_lab.jobs.queries import subject_of
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
-from paifuser_lab.session import queries
-from paifuser_lab.session.queries import subject_of
 from tests.support.bench import TIMEOUT_S, opened
 
 TOKENS = 130  # more than two blocks of keys

@@ -46,7 +46,7 @@ def workload():
 def shared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("memory"))
-        patch.setattr("paifuser_lab.session.jobs.PROFILE_S", 0.05)
+        patch.setattr("paifuser_lab.jobs.measuring.PROFILE_S", 0.05)
         bench = lab.Workbench(workload(), rounds=1, seconds=0.1)
         bench.wait(TIMEOUT_S)
         yield bench

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
+from paifuser_lab.jobs import queries
 from paifuser_lab.records import MemoryTimeline
-from paifuser_lab.session import queries
 from paifuser_lab.session.state import State
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import sections
@@ -45,8 +45,9 @@ def test_every_segment_of_options_has_a_query_whose_seconds_the_page_is_sent(ben
         "Memory",
     ]
     sent = bench.state["queries"]
-    for section in segments:
-        assert section.is_always_shown and section.queries[0].name in sent, section.name
+    names = ("sensitivity", "allocation", "importance", "fusion", "attention", "memory")
+    for section, query in zip(segments, names, strict=True):
+        assert section.is_always_shown and query in sent, section.name
     assert {name: query["seconds"] for name, query in sent.items()} == {
         name: query.seconds for name, query in queries.QUERIES.items()
     }

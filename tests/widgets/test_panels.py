@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
+from paifuser_lab.jobs import worker
 from paifuser_lab.records import Origin
 from paifuser_lab.records.quality import Quality
-from paifuser_lab.session import worker
 from paifuser_lab.widgets.details import layer_details
 from paifuser_lab.widgets.presenter import quality
 from paifuser_lab.widgets.recipe_edits import without

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
+from paifuser_lab.jobs.queries import Query
 from paifuser_lab.records import Record
-from paifuser_lab.session.queries import Query
 from paifuser_lab.widgets import linker
 from paifuser_lab.widgets.section import Section, register, sections, unregister
 from tests.support.bench import opened, send

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paifuser_lab.zoo import boxes as room
 from paifuser_lab.zoo import data, metrics, streets
 from paifuser_lab.zoo.boxes import complete_iou, iou, suppressed
-from paifuser_lab.zoo.detection import DetectionLoss
+from paifuser_lab.zoo.yolo import DetectionLoss
 
 edges = st.floats(0.0, 0.9)
 sides = st.floats(0.01, 0.5)

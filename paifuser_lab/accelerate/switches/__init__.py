@@ -1,6 +1,6 @@
 """The switches of an accelerated training loop, a file each.
 
-base                what they have in common; the parts of a loop
+base                what they have in common; the parts of a loop; what leaves a model's call
 precision           bf16 or fp16 by autocast, in fp16 with scaled gradients
 channels_last       images in channels-last
 fused_optimizer     the update as one kernel
@@ -12,8 +12,6 @@ compiled            Inductor, aside in a thread
 adaptive_lr         a learning rate that reacts to the losses
 model_quantization  weights trained as int8 will hold them
 data_parallelism    gradients or weights averaged over several processes
-outputs             what leaves a model's call: its output, and what its layers keep
-scaling             gradients scaled inside a model, and whether that holds for a loss
 
 A new switch is a subclass of `Switch` in a file of its own and a line in `SWITCHES`, in the order
 in which calls are wrapped, the innermost first.

@@ -1,23 +1,27 @@
-"""What the switches have in common."""
+"""What the switches have in common: the parts of a loop, and what leaves a model's call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from ..race import Offer
 
+Example = tuple[tuple[Any, ...], dict[str, Any]]
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # arguments, keyword arguments → output
 MAIN_OPTIMIZERS = (
     torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.Adam, torch.optim.AdamW,
     torch.optim.Adamax, torch.optim.ASGD, torch.optim.NAdam, torch.optim.RAdam,
     torch.optim.RMSprop, torch.optim.Rprop, torch.optim.SGD,
 )  # fmt: skip
+OF_EVERY_LAYER = frozenset(vars(nn.Module()))  # weights, buffers, hooks
+LEAVES = (Tensor, str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
 
 
 @dataclass
@@ -65,6 +69,16 @@ def is_compiled(module: nn.Module) -> bool:
     return (call.before if getattr(call, "is_of_acceleration", False) else call) is not None
 
 
+@dataclass(frozen=True)
+class Course:
+    """How far a loop is, for a switch that works aside."""
+
+    steps: int
+    seconds: float
+    examples: Mapping[nn.Module, Example]  # the arguments of each model's last call
+    copies: Callable[[nn.Module], Call]  # a copy, called as with the switch and those in force
+
+
 class Refusal(Exception):
     """Raised by a switch in a model's call that it cannot serve: it is taken back, and why."""
 
@@ -83,6 +97,9 @@ class Switch:
     is_of_calls: ClassVar[bool] = True  # it changes what a model's call does
     is_of_optimizers: ClassVar[bool] = False  # it changes the time of their own steps alone
 
+    is_combined: ClassVar[bool] = False  # raced in every combination with others of the kind
+    needs_wall: ClassVar[bool] = False  # CPU time of this thread is not what its steps take
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
 
@@ -99,6 +116,28 @@ class Switch:
     def obstacle(self, parts: Parts) -> str:
         """Why this loop cannot have it; empty if it can."""
         return ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be tried now; otherwise `tend` makes it so."""
+        return True
+
+    def is_pending(self, course: Course) -> bool:
+        """Whether it works aside or is about to, so that the loop is still looked after."""
+        return False
+
+    def tend(self, course: Course, *, is_on: bool) -> str:
+        """Work aside, between two steps of a loop that tries nothing else; why it cannot go on, or
+        nothing.
+        """
+        return ""
+
+    def forget(self) -> None:
+        """The loop's models or optimizers are others now."""
+
+    def recover(self, model: nn.Module, error: Exception) -> bool:
+        """Whether a call that has failed may be made again, since this has changed what it does."""
+        return False
 
     def turn_on(self, parts: Parts) -> None:
         """Take effect, between two steps."""
@@ -129,3 +168,26 @@ class Switch:
     def why(self) -> str:
         """What it does now, for the table; empty where the judge's words are enough."""
         return ""
+
+
+def is_in_backward() -> bool:
+    """Whether a backward pass runs in this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def is_reachable(output: Any) -> bool:
+    """Whether every tensor of an output is found, in lists, dicts and classes that torch knows."""
+    return all(leaf is None or isinstance(leaf, LEAVES) for leaf in pytree.tree_leaves(output))
+
+
+def kept_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in attributes of layers that are no weight or buffer, as of an auxiliary loss,
+    by the attribute's name.
+    """
+    for path, layer in model.named_modules():
+        for name, value in vars(layer).items():
+            if name in OF_EVERY_LAYER or not isinstance(value, Tensor | list | tuple | dict):
+                continue
+            for leaf in pytree.tree_leaves(value):
+                if isinstance(leaf, Tensor):
+                    yield f"{path}.{name}".lstrip("."), leaf

@@ -15,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import unserializable_hook
 
-from .base import Call, Parts, Refusal, Switch
-from .outputs import is_reachable, kept_tensors
+from .base import Call, Parts, Refusal, Switch, is_reachable, kept_tensors
 
 LAST = torch.channels_last
 VECTOR = 16  # numbers of fp32 in the widest vector
@@ -44,6 +43,7 @@ class ChannelsLast(Switch):
     """The model's images in channels-last; outputs leave contiguous."""
 
     name = "channels_last"
+    is_combined = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -107,10 +107,8 @@ class ChannelsLast(Switch):
 
         return with_images_last
 
-    def reshape_views(self, model: nn.Module, error: Exception) -> bool:
-        """Whether the call failed on a view that a reshape could take the place of: from now on it
-        does.
-        """
+    def recover(self, model: nn.Module, error: Exception) -> bool:
+        """Where a view failed that could be a reshape, it is one from now on."""
         if type(model) in self.reshaping or "view size is not compatible" not in str(error):
             return False
         self.reshaping.add(type(model))

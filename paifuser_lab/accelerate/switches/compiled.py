@@ -24,11 +24,10 @@ from ...errors import first_line
 from ...machine.openmp import release_pool
 from ...model.layers import has_hooks
 from ...model.silence import compilers_silenced
-from .base import Call, Parts, Switch
+from .base import Call, Course, Example, Parts, Switch
 
 LEAST_STEPS, LEAST_S = 200, 30.0  # of a loop, before it is worth compiling unasked
 MOST_GRAPHS = 4  # compiled after the switch was first tried; more is a storm
-Example = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Compiled(Switch):
@@ -65,7 +64,7 @@ class Compiled(Switch):
             return call
         return lambda args, kwargs: compiled(model, *args, **kwargs)
 
-    def start(
+    def _start(
         self,
         examples: Mapping[nn.Module, Example],
         calls: Callable[[nn.Module], Call],
@@ -93,10 +92,18 @@ class Compiled(Switch):
         )
         self.thread.start()
 
-    def is_worth_it(self, steps: int, seconds: float) -> bool:
-        """Whether a loop that has run for so long is to be compiled."""
-        is_long = steps >= LEAST_STEPS and seconds >= LEAST_S
-        return bool(self.options.get("compile_now")) or is_long
+    def is_pending(self, course: Course) -> bool:
+        is_long = course.steps >= LEAST_STEPS and course.seconds >= LEAST_S
+        return self.thread is not None or bool(self.options.get("compile_now")) or is_long
+
+    def tend(self, course: Course, *, is_on: bool) -> str:
+        """Begin to compile once that is worth it; end a storm."""
+        if is_on:
+            return "the loop makes it compile again and again" if self.is_storm() else ""
+        # without examples: in the next step, whose calls are watched
+        if self.thread is None and self.is_pending(course) and course.examples:
+            self._start(course.examples, course.copies)
+        return self.failure
 
     @property
     def is_ready(self) -> bool:

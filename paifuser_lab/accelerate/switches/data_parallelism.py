@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ...parallel.agreement import agree, facts_of
-from ...parallel.exchange import Exchange, Traffic
-from ...parallel.gradients import mean_gradients
-from ...parallel.group import Group, join
-from ...parallel.local_steps import LocalSteps
+from ...parallel.averaging import LocalSteps
+from ...parallel.exchange import Exchange, Traffic, mean_gradients
+from ...parallel.group import Group, agree, facts_of, join
 from ...records import readable_bytes
 from .base import Parts, Switch
 

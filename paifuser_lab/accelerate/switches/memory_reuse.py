@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ...errors import first_line
-from .base import Call, Parts, Switch
+from .base import Call, Course, Parts, Switch
 
 IN_PLACE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU)
 
@@ -38,6 +38,22 @@ class MemoryReuse(Switch):
         if not any(_activations(model) for model in parts.models):
             return "no activation layer could write into its input"
         return "the loop compiles its model, which plans memory itself" if parts.is_compiled else ""
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.proven)
+
+    def is_pending(self, course: Course) -> bool:
+        return True
+
+    def tend(self, course: Course, *, is_on: bool) -> str:
+        """Prove each model once."""
+        unproven = (item for item in course.examples.items() if item[0] not in self.proven)
+        whys = (self.prove(model, *example, course.copies) for model, example in unproven)
+        return next(filter(None, whys), "")
+
+    def forget(self) -> None:
+        self.proven.clear()
 
     def prove(
         self,

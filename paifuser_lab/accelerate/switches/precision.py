@@ -1,10 +1,13 @@
 """Matrix products and convolutions in bf16 or fp16: autocast around each training call; in fp16 the
 gradients are scaled inside the model, so that the loop sees them unscaled.
+
+A gradient is multiplied where it enters the model, at its outputs, and divided where it leaves, at
+its weights. A loss that reaches the weights on another way would get wrong gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,15 +18,13 @@ from torch.utils import _pytree as pytree
 
 from ...errors import AccelerationError
 from ...machine.ceilings import product_speedup
-from ..watcher import is_in_backward
-from .base import Call, Parts, Refusal, Switch
-from .outputs import is_reachable, kept_tensors
-from .scaling import is_misscaled, scaled, unscale
+from .base import Call, Parts, Refusal, Switch, is_in_backward, is_reachable, kept_tensors
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"  # bf16, unless this processor emulates it
 FIRST_SCALE, GROWTH_STEPS, LEAST_SCALE = 2.0**16, 2000, 1.0
 WHOLE_WALKS = 4  # backward passes, since the calls were wrapped, whose whole graph is looked at
+REENTRANT = "CheckpointFunctionBackward"  # which runs a backward pass of its own on plain weights
 
 
 class Precision(Switch):
@@ -31,6 +32,7 @@ class Precision(Switch):
 
     name = "precision"
     is_exact = False
+    is_combined = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -186,3 +188,62 @@ def has_finite_gradients(optimizer: Optimizer) -> bool:
     ]
     norms = torch._foreach_norm(gradients) if gradients else []
     return not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+
+
+class Scaled(torch.autograd.Function):
+    """Passes a value on, and its gradient times a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.factor, None
+
+
+def scaled(value: Tensor, factor: float) -> Tensor:
+    """The value itself; its gradient is multiplied by a factor."""
+    output: Tensor = Scaled.apply(value, factor)  # type: ignore[no-untyped-call]
+    return output
+
+
+def is_misscaled(losses: Iterable[Tensor], *, is_whole: bool) -> bool:
+    """Whether a gradient of these losses would reach a leaf with another scale than its own. Unless
+    the whole graph is walked, it is followed from the losses to the models' outputs only.
+    """
+    for node, factor in _walk(losses, is_whole=is_whole):
+        is_end = node.name() == REENTRANT or node.name().endswith("AccumulateGrad")
+        if factor < 1 or (is_end and factor != 1):
+            return True
+    return False
+
+
+def unscale(losses: Iterable[Tensor]) -> None:
+    """Let the backward pass of these losses scale nothing."""
+    for node, _ in _walk(losses, is_whole=True):
+        if _is_scaled(node):
+            node.factor = 1.0
+
+
+def _walk(losses: Iterable[Tensor], *, is_whole: bool) -> Iterator[tuple[Any, float]]:
+    """The nodes of a graph with the factor that gradients come to them with, once for each."""
+    waiting: list[tuple[Any, float]] = [(loss.grad_fn, 1.0) for loss in losses]
+    seen = set(waiting)
+    while waiting:
+        node, factor = waiting.pop()
+        if node is None:
+            continue
+        yield node, factor
+        if _is_scaled(node):
+            factor *= node.factor
+        if factor > 1 and not is_whole:
+            continue
+        following = {(other, factor) for other, _ in node.next_functions} - seen
+        seen |= following
+        waiting += following
+
+
+def _is_scaled(node: Any) -> bool:
+    return getattr(node, "_forward_cls", None) is Scaled

@@ -25,6 +25,7 @@ class Threads(Switch):
 
     name = "threads"
     is_of_calls = False
+    needs_wall = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

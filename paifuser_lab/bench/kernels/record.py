@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...records import Ceiling, Record
 
 OURS = "ours"
@@ -54,14 +56,24 @@ class KernelCase(Record):
             return row
         rate, of = (ceiling.bf16_gflops or 0.0), ceiling.bandwidth_gbs
         return row | {
-            "µs": "–" if ours is None else f"{ours:.1f}",
-            "of bandwidth": "–" if ours is None else f"{self.floor_bytes / ours / 1e3 / of:.0%}",
-            "of bf16 rate": "–"
-            if ours is None or not rate
-            else f"{self.operations / ours / 1e3 / rate:.0%}",
+            "µs": f"{ours:.1f}" if ours else "–",
+            "of bandwidth": f"{self.floor_bytes / ours / 1e3 / of:.0%}" if ours else "–",
+            "of bf16 rate": f"{self.operations / ours / 1e3 / rate:.0%}" if ours and rate else "–",
             "best peer": f"{best} {self.us[best]:.1f}" if best else "–",
             "times as fast": f"{self.us[best] / ours:.2f} ×" if best and ours else "–",
         }
+
+    def notes(self) -> Iterator[str]:
+        """What failed, which peers compute something else, and the times of asides."""
+        where = f"{self.kernel}, {self.name}"
+        for name, why in self.failures.items():
+            yield f"{where}: {name}: {why}"
+        for name, error in self.errors.items():
+            if name != OURS and not error <= _MAX_PEER_ERROR:
+                yield f"{where}: {name} has {error:.0f} times the error that is allowed for ours"
+        for name in self.asides:
+            if name in self.us:
+                yield f"{where}: {name} {self.us[name]:.1f} µs"
 
 
 class DensityError(Record):
@@ -117,30 +129,10 @@ class KernelBench(Record):
         lines = [f"{held} of {len(self.probes)} probes held; {self.seconds:.0f} s in all."]
         lines += [f"probe {probe.name}: {probe.failure}" for probe in self.probes if probe.failure]
         if self.ceiling is not None:
-            rate = (
-                f", {(self.ceiling.bf16_gflops or 0) / 1e3:.0f} TFLOP/s in bf16"
-                if self.ceiling.bf16_gflops
-                else ""
-            )
-            lines.append(
-                f"Ceilings of the same run: {self.ceiling.bandwidth_gbs / 1e3:.2f} TB/s{rate}."
-            )
-        lines += [
-            f"{case.kernel}, {case.name}: {name}: {why}"
-            for case in self.cases
-            for name, why in case.failures.items()
-        ]
-        lines += [
-            f"{case.kernel}, {case.name}: {name} has {error:.0f} times the error that is allowed "
-            "for our kernel"
-            for case in self.cases
-            for name, error in case.errors.items()
-            if name != OURS and not error <= _MAX_PEER_ERROR
-        ]
-        lines += [
-            f"{case.kernel}, {case.name}: {name} {case.us[name]:.1f} µs"
-            for case in self.cases
-            for name in case.asides
-            if name in case.us
-        ]
+            tflops = (self.ceiling.bf16_gflops or 0) / 1e3
+            rate = f", {tflops:.0f} TFLOP/s in bf16" if tflops else ""
+            bandwidth = self.ceiling.bandwidth_gbs / 1e3
+            lines.append(f"Ceilings of the same run: {bandwidth:.2f} TB/s{rate}.")
+        for case in self.cases:
+            lines += case.notes()
         return "\n".join((*lines, *map(str, self.densities), *self.remarks))

@@ -11,25 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import MeasureError, PaifuserError, first_line
+from ...errors import MeasureError, PaifuserError
 from ...kernels import errors_by_density
 from ...kernels.nvrtc import nvrtc
 from ...kernels.runners import Runner, runner_of
+from ...kernels.tuning.search import message_of
 from ...machine.ceilings import cuda_accelerators, cuda_names
 from ...machine.host import host_facts
 from ...progress import progress
 from ...stopping import keep_when_stopped
-from .cases import Case, cases, floor_bytes
-from .checking import Inputs, error_of, exact
-from .checkout import emulated
+from .cases import Case, Inputs, cases, error_of, exact, floor_bytes, named, unwritten
 from .peers import Peer
-from .preflight import probed
+from .preflight import emulated, probed
 from .record import OURS, DensityError, KernelBench, KernelCase
-from .timing import Run, calls_of, captured, event_clock, sets_needed, timed_in_turn
+from .timing import Run, calls_of, captured, event_clock, timed_in_turn
 
 SECONDS = 420.0
 ROUNDS = 15
-UNWRITTEN = 99  # value of an integer output's memory before the kernel writes it
 # sizes of the attention whose error by density is measured; the dtype is one that the kernel takes
 TOKENS, SIZE, TYPE = 1024, 64, torch.bfloat16
 NO_TIME = "left out, no time was left; raise --seconds"
@@ -46,27 +44,12 @@ def bench(words: Sequence[str] = (), *, on: str = "gpu", seconds: float = SECOND
     if on == "gpu" and not torch.cuda.is_available():
         raise MeasureError(NO_GPU)
     start = time.monotonic()
-    chosen = _chosen(words, is_small=on == "cpu")
+    chosen = named(cases(is_small=on == "cpu"), words)
     torch.manual_seed(0)
     result = (
         _on_gpu(chosen, start + seconds, torch.device("cuda")) if on == "gpu" else _on_cpu(chosen)
     )
     return result.model_copy(update={"seconds": time.monotonic() - start})
-
-
-def _chosen(words: Sequence[str], *, is_small: bool) -> tuple[Case, ...]:
-    known = cases(is_small=is_small)
-    chosen = tuple(
-        case
-        for case in known
-        if not words or any(word in f"{case.kernel.name} {case.name}" for word in words)
-    )
-    if not chosen:
-        raise MeasureError(
-            f"No case is called {' or '.join(words)}; there are "
-            f"{', '.join(case.name for case in known)}."
-        )
-    return chosen
 
 
 def _on_cpu(chosen: Sequence[Case]) -> KernelBench:
@@ -117,9 +100,7 @@ def _on_gpu(chosen: Sequence[Case], deadline: float, device: torch.device) -> Ke
 def _each(
     chosen: Sequence[Case], measure: Callable[[int, Case], KernelCase]
 ) -> tuple[tuple[KernelCase, ...], tuple[str, ...]]:
-    """The result of every case. One that fails (on a GPU that an earlier case left broken, say) is
-    recorded and the next ones run; an interrupt ends all.
-    """
+    """The result of every case; a failure is recorded, an interrupt ends all."""
     results: list[KernelCase] = []
     with progress("cases", len(chosen)) as shown, keep_when_stopped() as ending:
         for index, case in enumerate(chosen):
@@ -127,7 +108,7 @@ def _each(
             try:
                 results.append(measure(index, case))
             except Exception as error:  # reported in its row
-                failures = {OURS: _message(error)}
+                failures = {OURS: message_of(error)}
                 results.append(_blank(case, 0).model_copy(update={"failures": failures}))
     remark = "Interrupted: the results until then are shown."
     return tuple(results), (remark,) if ending.is_stopped else ()
@@ -137,15 +118,7 @@ def _densities(device: torch.device) -> tuple[tuple[DensityError, ...], tuple[st
     try:
         return errors_on_synthetic_data(device), ()
     except Exception as error:  # reported among the remarks
-        return (), (f"The error by density is not known: {_message(error)}",)
-
-
-def _message(error: Exception) -> str:
-    return (
-        str(error)
-        if isinstance(error, PaifuserError)
-        else f"{type(error).__name__}: {first_line(error)}"
-    )
+        return (), (f"The error by density is not known: {message_of(error)}",)
 
 
 def _blank(case: Case, floor: int) -> KernelCase:
@@ -163,33 +136,30 @@ def _compiler() -> str:
 
 def _checked(case: Case, inputs: Inputs, run: Runner, expected: Tensor | None = None) -> KernelCase:
     """Check our output against float64; without a fallback, so that failures are reported."""
-    out = case.kernel.empty(*inputs)
-    out.fill_(float("nan") if out.is_floating_point() else UNWRITTEN)
+    out = unwritten(case.kernel, inputs)
     blank = _blank(case, floor_bytes(inputs, out))
     try:
         run(case.kernel.plan(out, *inputs))
         reference = exact(case.kernel, inputs) if expected is None else expected
-        error = error_of(out, reference, case.allowed(inputs, reference))
+        error = error_of(out, reference, case.subject.allowed(inputs, reference))
         return blank.model_copy(update={"errors": {OURS: error}})
     # a declined input, the emulator's findings, CUDA's own errors: they are the result
     except Exception as problem:
-        return blank.model_copy(update={"failures": {OURS: _message(problem)}})
+        return blank.model_copy(update={"failures": {OURS: message_of(problem)}})
 
 
 def _timed(
     case: Case, device: torch.device, run: Runner, cache_bytes: int, until: float
 ) -> KernelCase:
     """Ours and every peer that there is time for: checked against float64, then timed in turn."""
-    inputs = case.make(device)
-    expected = exact(case.kernel, inputs)
-    result = _checked(case, inputs, run, expected)
-    sets = [inputs] + [
-        case.make(device) for _ in range(sets_needed(result.floor_bytes, cache_bytes) - 1)
-    ]
+    sets = case.sets(device, cache_bytes)
+    expected = exact(case.kernel, sets[0])
+    allowed = case.subject.allowed(sets[0], expected)
+    result = _checked(case, sets[0], run, expected)
     errors, failures = dict(result.errors), dict(result.failures)
     candidates: dict[str, tuple[Run, int]] = {}
     torch._dynamo.reset()
-    rivals = sorted(case.peers(), key=lambda peer: peer.seconds)
+    rivals = sorted(case.subject.peers(), key=lambda peer: peer.seconds)
     for peer in rivals if OURS in failures else [_ours(case), *rivals]:
         if peer.seconds and time.monotonic() + peer.seconds > until:
             failures[peer.name] = NO_TIME
@@ -198,11 +168,11 @@ def _timed(
             function, prepared = peer.build(), [peer.prepare(inputs) for inputs in sets]
             output = function(*prepared[0])
             if not peer.is_aside:
-                errors[peer.name] = error_of(output, expected, case.allowed(inputs, expected))
+                errors[peer.name] = error_of(output, expected, allowed)
             calls = calls_of([partial(function, *arguments) for arguments in prepared])
             candidates[peer.name] = captured(calls), len(calls)
         except Exception as error:  # what a peer cannot do is part of the result
-            failures[peer.name] = _message(error)
+            failures[peer.name] = message_of(error)
     us = timed_in_turn(candidates, event_clock, ROUNDS) if candidates else {}
     asides = tuple(peer.name for peer in rivals if peer.is_aside)
     return result.model_copy(
@@ -224,20 +194,15 @@ def _without_fallback(operator: Callable[..., Tensor], *inputs: Any) -> Tensor:
 
 
 def errors_on_synthetic_data(device: torch.device) -> tuple[DensityError, ...]:
-    """The error by density on two kinds of synthetic data; for a model's own heads it has to be
-    measured by `errors_by_density`.
-    """
+    """The error by density on two kinds of synthetic data."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(3, 1, 4, TOKENS, SIZE, generator=generator)
     walk = noise.cumsum(3)
-    walk = walk / walk.std(3, keepdim=True)
-    return (
-        DensityError(
-            data="similar neighbours (a random walk)",
-            errors=errors_by_density(*walk.to(device, TYPE)),
-        ),
-        DensityError(
-            data="independent random numbers, the worst case",
-            errors=errors_by_density(*noise.to(device, TYPE)),
-        ),
+    data = {
+        "similar neighbours (a random walk)": walk / walk.std(3, keepdim=True),
+        "independent random numbers, the worst case": noise,
+    }
+    return tuple(
+        DensityError(data=name, errors=errors_by_density(*tokens.to(device, TYPE)))
+        for name, tokens in data.items()
     )

@@ -68,9 +68,7 @@ def captured(calls: Sequence[Run]) -> Run:
 
 
 def event_clock(run: Run) -> float:
-    """Milliseconds between two events of the device around a run; the device sleeps first, so that
-    the host is ahead of it.
-    """
+    """Milliseconds of a run by two events; the device sleeps first, so that the host is ahead."""
     start, end = (_event() for _ in range(2))
     torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]
     start.record()

@@ -11,6 +11,21 @@ LIMIT_BYTES = 64 << 20
 SUFFIXES = {"application/x-npy": ".npy", "application/x-npz": ".npz"}
 
 
+def refusal(length):  # '' or what is wrong with a body of this Content-Length, before it is read
+    if length.isdigit() and 0 < int(length) <= LIMIT_BYTES:
+        return ""
+    return f"give a body of 1 to {LIMIT_BYTES} bytes"
+
+
+def replied(body, kind):  # the status and content of the reply to a body of this Content-Type
+    try:
+        outputs = answer(io.BytesIO(body), SUFFIXES.get(kind, ""))
+    except (Exception, SystemExit) as error:  # each library raises its own for a bad body
+        return 400, {"error": f"{type(error).__name__}: {error}"[:500]}
+    values = {name: array.astype("float64").tolist() for name, array in outputs.items()}
+    return 200, {"outputs": values, "labels": SPEC["labels"]}
+
+
 class Handler(BaseHTTPRequestHandler):
     timeout = 30
 
@@ -19,17 +34,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or not 0 < int(length) <= LIMIT_BYTES:
+        if error := refusal(length):
             self.close_connection = True  # its body is not read
-            return self.reply(413, {"error": f"give a body of 1 to {LIMIT_BYTES} bytes"})
+            return self.reply(413, {"error": error})
         body = self.rfile.read(int(length))
-        suffix = SUFFIXES.get(self.headers.get("Content-Type", ""), "")
-        try:
-            outputs = answer(io.BytesIO(body), suffix)
-        except (Exception, SystemExit) as error:  # each library raises its own for a bad body
-            return self.reply(400, {"error": f"{type(error).__name__}: {error}"[:500]})
-        values = {name: array.astype("float64").tolist() for name, array in outputs.items()}
-        return self.reply(200, {"outputs": values, "labels": SPEC["labels"]})
+        return self.reply(*replied(body, self.headers.get("Content-Type", "")))
 
     def reply(self, status, content):
         body = json.dumps(content).encode()

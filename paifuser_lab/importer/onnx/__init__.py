@@ -1,7 +1,6 @@
 """Reads ONNX files as models.
 
-proto      the message, checked before it is used
-external   weights in files of their own
+proto      the message and the weights beside it, checked before they are used
 examples   example inputs from the shapes that the file declares
 rewrite    activations that were written as several nodes
 operators  the counterpart of each operator in torch

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ...arguments import check_count
 from ...errors import FileError, WorkloadError
-from ..examples import PASSES_ON, plausible
-from ..limits import checked_shape, shown
+from ..limits import PASSES_ON, checked_shape, plausible, shown
 from .proto import DTYPES, OnnxFile
 
 IMAGE = 64  # the sides of an image of any size; UNet and YOLO halve it five times

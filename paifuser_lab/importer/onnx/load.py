@@ -15,8 +15,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ...errors import FileError, first_line
-from ..examples import checked_inputs
-from ..limits import Imported, NotConvertibleError, shown
+from ..limits import Imported, NotConvertibleError, checked_inputs, shown
 from .convert import convert
 from .examples import examples, open_sizes, symbol_of
 from .proto import OnnxFile, read_onnx

@@ -2,15 +2,18 @@
 
 Checked without allocating what the file asks for: sizes of tensors against the bytes that are
 there, the number of nodes with every call of a function counted, and the depth of graphs in nodes.
+Weights in a file of their own are read only from the model's folder, and from no link.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import onnx
@@ -21,7 +24,77 @@ from torch import Tensor
 from ..._files import checked_path, file_exists, size_of
 from ...errors import FileError, first_line
 from ..limits import MAX_DEPTH, MAX_FILE, MAX_NODES, checked_shape, shown
-from .external import external_data
+
+
+@dataclass(frozen=True)
+class ExternalData:
+    """A part of a file beside the model."""
+
+    path: Path
+    offset: int
+    length: int
+
+    def read(self) -> bytearray:
+        """The bytes; a link that has come in place of the file is not followed."""
+        content = bytearray(self.length)
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            with os.fdopen(os.open(self.path, flags), "rb") as file:
+                file.seek(self.offset)
+                count = file.readinto(content)
+        except OSError as error:
+            raise FileError(f"Cannot read {self.path}: {error.strerror}.") from error
+        if count != self.length:
+            raise FileError(f"{self.path.name} was cut short; copy it again.")
+        return content
+
+
+def external_data(tensor: onnx.TensorProto, model: Path) -> ExternalData:
+    """Where the values of a tensor are, if that is a plain file in the model's folder."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    what = f"{model.name}: the data of {shown(tensor.name)}"
+    path = _inside(location, model.parent, what)
+    try:
+        status = path.lstat()
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"{what} should be in {shown(location)} beside it, which cannot be found; copy both."
+        ) from error
+    between = path.relative_to(model.parent).parents
+    is_linked = any((model.parent / part).is_symlink() for part in between if part.name)
+    if is_linked or not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise FileError(
+            f"{what} is in {shown(location)}, which is a link or no plain file and may lead out of "
+            "the folder; put a copy in its place."
+        )
+    offset = _number(entries.get("offset", "0"), what)
+    length = _number(entries.get("length", str(max(0, status.st_size - offset))), what)
+    if offset + length > status.st_size:
+        raise FileError(
+            f"{what} ends at byte {offset + length:,} of {shown(location)}, which has "
+            f"{status.st_size:,}; copy it again."
+        )
+    return ExternalData(path, offset, length)
+
+
+def _inside(location: str, folder: Path, what: str) -> Path:
+    """The path of a location that neither leads out of the folder nor through a link."""
+    parts = PurePosixPath(location.replace("\\", "/")).parts
+    is_plain = bool(parts) and ".." not in parts and ":" not in location and "\0" not in location
+    if not is_plain or location.startswith(("/", "\\")):
+        raise FileError(
+            f"{what} is in {shown(location)}, outside the folder of the model; only files in that "
+            "folder are read."
+        )
+    return folder.joinpath(*parts)
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise FileError(f"{what} begins or ends at byte {shown(text)}, which is no number.")
+    return int(text)
+
 
 MIN_OPSET = 7
 DTYPES: dict[int, torch.dtype] = {
@@ -78,7 +151,7 @@ class OnnxFile:
         """Whether weights are in files of their own."""
         return any(
             tensor.data_location == onnx.TensorProto.EXTERNAL
-            for graph, _ in _graphs(self.model)
+            for graph in _graphs(self.model)
             for tensor in _tensors(graph)
         )
 
@@ -130,34 +203,22 @@ def tensor_of(tensor: onnx.TensorProto, path: Path) -> Tensor:
     return torch.frombuffer(raw, dtype=dtype).reshape(tuple(tensor.dims))
 
 
-def _check_names(model: onnx.ModelProto) -> None:
-    """Raise where a name is not text: protobuf then gives its bytes."""
-    for function in model.functions:
-        _check_texts([function.name, function.domain, *function.input, *function.output])
-    for graph, _ in _graphs(model):
+def _names(model: onnx.ModelProto) -> Iterator[Any]:
+    """The names in a message."""
+    graphs = list(_graphs(model))
+    for part in (*model.functions, *(node for graph in graphs for node in graph.node)):
+        yield from (part.name, part.domain, *part.input, *part.output)
+    for graph in graphs:
         values = (*graph.input, *graph.output, *graph.initializer, *graph.value_info)
-        _check_texts([value.name for value in values])
-        _check_texts(_names_in(graph))
-
-
-def _names_in(graph: onnx.GraphProto) -> list[str]:
-    """The names in the nodes of a graph."""
-    names: list[str] = []
-    for node in graph.node:
-        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        names += [attribute.name for attribute in node.attribute]
-    return names
-
-
-def _check_texts(names: list[str]) -> None:
-    for name in names:
-        if not isinstance(name, str):
-            raise ValueError(f"the name {bytes(name)[:20]!r} is not text")
+        yield from (value.name for value in values)
+        for node in graph.node:
+            yield from (node.op_type, *(attribute.name for attribute in node.attribute))
 
 
 def _check(file: OnnxFile) -> None:
     model, name = file.model, file.path.name
-    _check_names(model)
+    if not all(isinstance(text, str) for text in _names(model)):  # protobuf gives its bytes
+        raise ValueError("a name in it is no text")
     if not model.graph.output or not (model.graph.node or model.graph.initializer):
         raise FileError(f"{name} holds no ONNX graph; is it the right file?")
     if file.opset < MIN_OPSET:
@@ -166,18 +227,14 @@ def _check(file: OnnxFile) -> None:
             "convert it with onnx.version_converter."
         )
     _check_count(file)
-    for graph, _ in _graphs(model):
+    for graph in _graphs(model):
         if graph.sparse_initializer:
             raise FileError(f"{name} has sparse weights; export it with dense ones.")
         for tensor in _tensors(graph):
             _check_tensor(file, tensor)
     for value in (*model.graph.input, *model.graph.output):
-        _check_value(name, value)
-
-
-def _check_value(name: str, value: onnx.ValueInfoProto) -> None:
-    sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim if not dim.dim_param]
-    checked_shape(sizes, f"{name}: the value {shown(value.name)}")
+        sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim if not dim.dim_param]
+        checked_shape(sizes, f"{name}: the value {shown(value.name)}")
 
 
 def _check_tensor(file: OnnxFile, tensor: onnx.TensorProto) -> None:
@@ -248,17 +305,14 @@ def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def _graphs(model: onnx.ModelProto) -> Iterator[tuple[Any, int]]:
-    """Every graph and function of a model, with its depth."""
-    waiting: list[tuple[Any, int]] = [(model.graph, 0), *((entry, 0) for entry in model.functions)]
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """Every graph of a model, and the nodes of every function as one."""
+    functions = (onnx.GraphProto(node=function.node) for function in model.functions)
+    waiting = [model.graph, *functions]
     while waiting:
-        graph, depth = waiting.pop()
-        if isinstance(graph, onnx.GraphProto):
-            yield graph, depth
-        else:
-            yield onnx.GraphProto(node=graph.node), depth
-        for node in graph.node:
-            waiting += [(inner, depth + 1) for inner in _graphs_of(node)]
+        graph = waiting.pop()
+        yield graph
+        waiting += [inner for node in graph.node for inner in _graphs_of(node)]
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -1,8 +1,8 @@
-"""The least time that a launch can take on a device: the largest of bytes, products and
-instructions.
+"""The least time that a launch can take on a device, and how many of its blocks a multiprocessor
+runs at once, by NVIDIA's published limits.
 
-An estimate, not yet compared with a measurement. Blocks are not divided: the multiprocessor with
-the most blocks decides.
+The time is the largest of those for bytes, products and instructions: an estimate, not yet compared
+with a measurement. Blocks are not divided: the multiprocessor with the most blocks decides.
 """
 
 from __future__ import annotations
@@ -16,11 +16,32 @@ from torch import Tensor
 from ...errors import KernelError
 from ...records import Accelerator
 from ..disassembly import Unit
-from ..launch import Launch
-from ..resources import issue_bound_ns
-from .occupancy import Limits, limits_of
+from ..kernel import Launch
+from ..tiles import REGISTERS, RESERVED_BYTES
 
 _DP4A_PER_CYCLE = 64  # of a multiprocessor
+_ISSUED_PER_CYCLE = 4  # instructions of a multiprocessor, one by each warp scheduler
+_REGISTER_UNIT = 256  # registers are allocated to a warp in multiples of it
+_WARP_UNIT = 4  # and to so many warps together: one for each scheduler
+
+
+class Limits(NamedTuple):
+    """The limits of a multiprocessor."""
+
+    threads: int
+    blocks: int
+    shared_bytes: int
+    lanes: int  # fp32 multiply-adds per cycle
+
+
+LIMITS = {
+    (8, 0): Limits(2048, 32, 164 << 10, 64),
+    (8, 6): Limits(1536, 16, 100 << 10, 128),
+    (8, 9): Limits(1536, 24, 100 << 10, 128),
+    (9, 0): Limits(2048, 32, 228 << 10, 128),
+    (10, 0): Limits(2048, 32, 228 << 10, 128),
+    (12, 0): Limits(1536, 24, 100 << 10, 128),
+}
 
 
 class Device(NamedTuple):
@@ -84,17 +105,42 @@ def bound_of(
     # the number of blocks if every multiprocessor had as many as the busiest one
     padded_blocks = -(-blocks // device.multiprocessors) * device.multiprocessors
     moved = sum(value.nbytes for value in launch.arguments if isinstance(value, Tensor))
-    issued = round(instructions * warps_of(launch))
-    block_ns = issue_bound_ns(
-        issued, 1, multiprocessors=device.multiprocessors, clock_ghz=device.clock_ghz
-    )
+    issued = padded_blocks * round(instructions * warps_of(launch))
+    issued_per_us = device.multiprocessors * _ISSUED_PER_CYCLE * device.clock_ghz * 1e3
     return Bound(
         bytes_us=moved / device.bandwidth_gbs / 1e3,
         products_us=operations * padded_blocks / blocks / device.gops[unit] / 1e3,
-        issue_us=padded_blocks * block_ns / 1e3,
+        issue_us=issued / issued_per_us,
     )
 
 
 def warps_of(launch: Launch) -> int:
     """The number of warps in a block."""
     return -(-math.prod(launch.block) // 32)
+
+
+def limits_of(capability: tuple[int, int]) -> Limits:
+    """The limits of a compute capability, or of the nearest older one of its generation."""
+    fits = [known for known in LIMITS if known[0] == capability[0] and known <= capability]
+    if not fits:
+        known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
+        raise KernelError(
+            f"The limits of compute capability {capability[0]}.{capability[1]} are not known; "
+            f"those of {known} are."
+        )
+    return LIMITS[max(fits)]
+
+
+def blocks_at_once(launch: Launch, registers: int, limits: Limits) -> int:
+    """How many blocks run on a multiprocessor at once; 0 if not even one fits."""
+    threads = math.prod(launch.block)
+    warps = _round_up(warps_of(launch), _WARP_UNIT)
+    shared = launch.shared_bytes + RESERVED_BYTES
+    by_registers = REGISTERS // (warps * _round_up(max(1, registers) * 32, _REGISTER_UNIT))
+    return min(
+        limits.blocks, limits.threads // threads, limits.shared_bytes // shared, by_registers
+    )
+
+
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step

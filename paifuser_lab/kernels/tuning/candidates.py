@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from ...errors import KernelError, MissingExtraError
+from ...errors import KernelError
 from ...machine.host import usable_cores
 from ...progress import progress
-from ..compile import program
-from ..cubins import Cubin, cubin_of
+from ..compile import Cubin, cubin_of, program, shipped
 from ..disassembly import instructions_run, listing_of, unit_of
-from ..launch import Launch
-from ..tiles import Tile
-from .bound import Bound, Device, bound_of, warps_of
-from .occupancy import blocks_at_once
-from .record import describe_tile
+from ..kernel import Launch
+from ..tiles import Tile, describe_tile
+from .bound import Bound, Device, blocks_at_once, bound_of, warps_of
 
 
 class Candidate(NamedTuple):
@@ -64,7 +61,21 @@ class Candidates(NamedTuple):
 
     def table(self) -> list[dict[str, str]]:
         """A row for each tile that can run."""
-        return [_row(rank, candidate) for rank, candidate in enumerate(self.ranked, 1)]
+        return [
+            {
+                "rank": str(rank),
+                **{name: str(number) for name, number in candidate.tile.items()},
+                "registers": str(candidate.registers),
+                "shared kB": f"{candidate.shared_bytes / 1024:.1f}",
+                "blocks at once": str(candidate.at_once),
+                "instructions": f"{candidate.instructions:,.0f}",
+                "bytes µs": f"{candidate.bound.bytes_us:.1f}",
+                "products µs": f"{candidate.bound.products_us:.1f}",
+                "issue µs": f"{candidate.bound.issue_us:.1f}",
+                "estimated µs": f"{candidate.estimated_us:.1f}",
+            }
+            for rank, candidate in enumerate(self.ranked, 1)
+        ]
 
 
 def compile_tiles(
@@ -83,8 +94,6 @@ def compile_tiles(
     def compiled(tile: Tile) -> Candidate | str:
         try:
             return _candidate(tile, launch_of(tile), operations, architecture, device)
-        except MissingExtraError:
-            raise
         except KernelError as error:
             return str(error)
 
@@ -93,7 +102,7 @@ def compile_tiles(
         ThreadPoolExecutor(usable_cores()[0]) as pool,
     ):
         for tile, result in zip(tiles, pool.map(compiled, tiles), strict=True):
-            shown.advance(doing=describe_tile(dict(tile)))
+            shown.advance(doing=describe_tile(tile))
             if isinstance(result, str):
                 dropped.append((tile, result))
             else:
@@ -105,7 +114,7 @@ def compile_tiles(
 def _candidate(
     tile: Tile, launch: Launch, operations: int, architecture: str, device: Device
 ) -> Candidate:
-    cubin = cubin_of(program(launch.kernel, launch.entry, architecture))
+    cubin = cubin_of(program(shipped(launch.kernel), launch.entry, architecture))
     blocks, warps = math.prod(launch.grid), warps_of(launch)
     at_once = min(_resident_blocks(launch, cubin, device), -(-blocks // device.multiprocessors))
     listing = listing_of(cubin.path)
@@ -126,18 +135,3 @@ def _resident_blocks(launch: Launch, cubin: Cubin, device: Device) -> int:
         f"no block fits: {cubin.resources.registers} registers for each of "
         f"{warps_of(launch) * 32} threads, {launch.shared_bytes:,} bytes of shared memory"
     )
-
-
-def _row(rank: int, candidate: Candidate) -> dict[str, str]:
-    return {
-        "rank": str(rank),
-        **{name: str(number) for name, number in candidate.tile.items()},
-        "registers": str(candidate.registers),
-        "shared kB": f"{candidate.shared_bytes / 1024:.1f}",
-        "blocks at once": str(candidate.at_once),
-        "instructions": f"{candidate.instructions:,.0f}",
-        "bytes µs": f"{candidate.bound.bytes_us:.1f}",
-        "products µs": f"{candidate.bound.products_us:.1f}",
-        "issue µs": f"{candidate.bound.issue_us:.1f}",
-        "estimated µs": f"{candidate.estimated_us:.1f}",
-    }

@@ -1,4 +1,5 @@
-"""A learned model of a tile's time, and the tiles that it rates best, by an evolutionary search.
+"""Tiles as points of a search space, a learned model of their times, and the tiles that it rates
+best, by an evolutionary search.
 
 Built on scikit-learn's extremely randomised trees. With a few dozen measurements they did better
 than Gaussian processes on recorded ones: a tile's time has cliffs (one block fewer fits, a warp
@@ -7,15 +8,16 @@ idles), which smooth functions blur. Nothing is measured here.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
-from math import log, log2
 
 import numpy as np
 import numpy.typing as npt
 
-from .space import Space, TilePoint
+from ..tiles import Tiles
 
+TilePoint = tuple[int, ...]  # a tile's numbers, in the order of the choices
 Floats = npt.NDArray[np.float64]
 # further features of a tile that are known before it is measured: its bound, its registers …
 Features = Callable[[TilePoint], Sequence[float]]
@@ -30,6 +32,52 @@ TREES_PER_PROPOSAL = 4
 # valley
 RESAMPLED = 0.5
 EXCLUDED = 1e6  # added to exclude a tile: larger than the logarithm of any time
+MAX_LISTED = 2048  # combinations, valid or not, up to which all are listed; else they are sampled
+MAX_DRAWS = 2000  # draws before a space counts as exhausted
+
+
+class Space:
+    """The valid tiles of a kernel; all of them are listed only where they are few."""
+
+    def __init__(self, tiles: Tiles, max_listed: int = MAX_LISTED) -> None:
+        self.tiles = tiles
+        self.choices = tuple(tiles.choices.values())
+        is_listed = math.prod(map(len, self.choices)) <= max_listed
+        self.all = tuple(map(tiles.numbers, tiles)) if is_listed else None
+
+    def is_valid(self, point: TilePoint) -> bool:
+        """Whether the source takes the tile."""
+        return self.tiles.is_valid(self.tiles.tile(point))
+
+    def sample(
+        self, generator: random.Random, without: Collection[TilePoint] = ()
+    ) -> TilePoint | None:
+        """A random valid tile, or None if all are excluded."""
+        if self.all is not None:
+            left = [point for point in self.all if point not in without]
+            return generator.choice(left) if left else None
+        for _ in range(MAX_DRAWS):
+            point = tuple(generator.choice(numbers) for numbers in self.choices)
+            if point not in without and self.is_valid(point):
+                return point
+        return None
+
+    def mutate(self, point: TilePoint, generator: random.Random) -> TilePoint:
+        """Replace one number by the next larger or smaller one, or by any; the result may be
+        invalid.
+        """
+        index = generator.randrange(len(point))
+        numbers = self.choices[index]
+        if generator.random() < 0.5:
+            position = numbers.index(point[index]) + generator.choice((-1, 1))
+            number = numbers[min(max(position, 0), len(numbers) - 1)]
+        else:
+            number = generator.choice(numbers)
+        return (*point[:index], number, *point[index + 1 :])
+
+    def crossover(self, first: TilePoint, second: TilePoint, generator: random.Random) -> TilePoint:
+        """Take each number from one of two points at random; the result may be invalid."""
+        return tuple(generator.choice(pair) for pair in zip(first, second, strict=True))
 
 
 class CostModel:
@@ -40,7 +88,7 @@ class CostModel:
 
         self._more_features = features
         slowest = max(ms for ms in tried.values() if ms is not None)
-        times = [log(slowest if ms is None else ms) for ms in tried.values()]
+        times = [math.log(slowest if ms is None else ms) for ms in tried.values()]
         self._trees = ExtraTreesRegressor(n_estimators=TREES, random_state=0).fit(
             self._features(list(tried)), times
         )
@@ -54,7 +102,7 @@ class CostModel:
 
     def _features(self, points: Sequence[TilePoint]) -> npt.NDArray[np.float32]:
         """The logarithm of each number, how often two divides it, and the further features."""
-        logarithms = [[log2(1 + number) for number in point] for point in points]
+        logarithms = [[math.log2(1 + number) for number in point] for point in points]
         halvings = [[(number & -number).bit_length() for number in point] for point in points]
         more = [self._more_features(point) for point in points]
         return np.column_stack(

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...errors import KernelError, PaifuserError, first_line
 from ...progress import progress
+from ...records import Record
 from ...stopping import keep_when_stopped
-from ..tiles import Tile, Tiles
-from .evolution import CostModel, Features, promising
-from .record import INTERRUPTED, Attempt, Search
-from .space import MAX_LISTED, Space, TilePoint
+from ..tiles import Tile, Tiles, describe_tile
+from .evolution import MAX_LISTED, CostModel, Features, Space, TilePoint, promising
 
 Measure = Callable[[Tile], float]  # milliseconds; a tile for which it raises is recorded as failed
 
@@ -29,6 +28,57 @@ TILES_PER_MODEL = 6  # measured before it is refitted
 RANDOM_SHARE = 0.1
 FINAL_ROUNDS = 5
 MAX_FAILURES = 25  # consecutive failures after which the device is assumed to be broken
+INTERRUPTED = "it was interrupted"
+
+
+class Attempt(Record):
+    """A measured tile: its time, or why it has none."""
+
+    tile: dict[str, int]
+    ms: float | None = None
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return f"{describe_tile(self.tile)}: {self.failure or f'{self.ms:.4g} ms'}"
+
+
+class Search(Record):
+    """Every attempt, in order."""
+
+    attempts: tuple[Attempt, ...]
+    ended_by: str
+
+    @property
+    def ranked(self) -> tuple[Attempt, ...]:
+        """The successful attempts, fastest first."""
+        measured = (attempt for attempt in self.attempts if attempt.ms is not None)
+        return tuple(sorted(measured, key=lambda attempt: attempt.ms or 0.0))
+
+    @property
+    def best(self) -> Attempt | None:
+        """The fastest, if any was measured."""
+        return self.ranked[0] if self.ranked else None
+
+
+class Winner(Record):
+    """The winner of the finals, and the default's time in the same rounds."""
+
+    tile: dict[str, int]
+    ms: float
+    default_ms: float
+    search: Search
+
+    def __str__(self) -> str:
+        tried = len(self.search.attempts)
+        gain = (
+            f"{self.default_ms / self.ms:.2f} times as fast as the default"
+            if self.ms < self.default_ms
+            else "the default"
+        )
+        return (
+            f"{describe_tile(self.tile)}: {self.ms * 1e3:.1f} µs, {gain}; {tried} tiles tried, "
+            f"then {self.search.ended_by}"
+        )
 
 
 def search(
@@ -42,9 +92,7 @@ def search(
     seconds: float = math.inf,
     max_listed: int = MAX_LISTED,
 ) -> Search:
-    """Measure up to `budget` tiles, those of `first` first; when stopped, keep the results so
-    far.
-    """
+    """Measure up to `budget` tiles, those of `first` first; when stopped, keep the results."""
     if budget < 1:
         raise KernelError(
             f"A search measures at least one tile, not {budget}; increase the budget."
@@ -57,11 +105,11 @@ def search(
         for point in _proposals(
             space,
             attempts,
-            [space.point(tile) for tile in first if tile in tiles],
+            [tiles.numbers(tile) for tile in first if tile in tiles],
             features,
             random.Random(seed),
         ):
-            attempts[point] = _measured(space.tile(point), measure)
+            attempts[point] = _measured(tiles.tile(point), measure)
             shown.advance(doing=str(attempts[point]))
             ended_by = _reason_to_end(list(attempts.values()), budget, time.monotonic() > end)
             if ended_by:
@@ -108,34 +156,31 @@ def _measured(tile: Tile, measure: Measure) -> Attempt:
     try:
         ms = measure(tile)
     except Exception as error:
-        reason = (
-            str(error)
-            if isinstance(error, PaifuserError)
-            else f"{type(error).__name__}: {first_line(error)}"
-        )
-        return Attempt(tile=dict(tile), failure=reason)
+        return Attempt(tile=dict(tile), failure=message_of(error))
     if not 0 < ms < math.inf:
         return Attempt(tile=dict(tile), failure=f"its time is {ms} ms")
     return Attempt(tile=dict(tile), ms=ms)
 
 
+def message_of(error: Exception) -> str:
+    """What failed: one of our errors in its own words, another by its type and first line."""
+    is_ours = isinstance(error, PaifuserError)
+    return str(error) if is_ours else f"{type(error).__name__}: {first_line(error)}"
+
+
 def _reason_to_end(attempts: Sequence[Attempt], budget: int, is_late: bool) -> str:
     if len(attempts) >= budget:
         return "the budget is spent"
-    if len(attempts) >= MAX_FAILURES and all(
-        attempt.failure for attempt in attempts[-MAX_FAILURES:]
-    ):
-        last = attempts[-1].failure
-        return f"{MAX_FAILURES} tiles failed in a row, the last because: {last}"
+    last = attempts[-MAX_FAILURES:]
+    if len(last) == MAX_FAILURES and all(attempt.failure for attempt in last):
+        return f"{MAX_FAILURES} tiles failed in a row, the last because: {last[-1].failure}"
     return "no time was left" if is_late else ""
 
 
 def finals(
     field: Sequence[Tile], in_turn: InTurn, *, rival: Tile, rounds: int = FINAL_ROUNDS
 ) -> tuple[Tile, float, float]:
-    """The winner, its milliseconds and the rival's in the same rounds; the rival, which is the
-    default tile, is measured in every round.
-    """
+    """The winner, its milliseconds, and those of its rival, the default, in the same rounds."""
     left = [tile for tile in field if tile != rival]
     while True:
         times = in_turn([*left, rival], rounds)
@@ -145,8 +190,5 @@ def finals(
         left = [left[index] for index in ranked[: -(-len(left) // 2)]]
         rounds *= 2
     rival_ms = times[-1]
-    return (
-        (left[0], times[0], rival_ms)
-        if left and times[0] < rival_ms
-        else (rival, rival_ms, rival_ms)
-    )
+    is_faster = bool(left) and times[0] < rival_ms
+    return (left[0], times[0], rival_ms) if is_faster else (rival, rival_ms, rival_ms)

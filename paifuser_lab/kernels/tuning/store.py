@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +21,7 @@ LIMIT_BYTES = 4 << 20
 
 
 class Best(BaseModel):
-    """The best tile of a problem, its time and the default's in the same rounds, and the versions
-    it was measured with.
-    """
+    """The best tile of a problem, its time beside the default's, and the versions then."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     tile: dict[str, int]
@@ -41,6 +40,7 @@ class Measured(BaseModel):
     kernels: dict[str, dict[str, Best]] = {}
 
 
+@cache
 def measured_on(device: str) -> Measured:
     """The best tiles of a device; the user's replace the shipped ones of the same problem."""
     measured = Measured(device=device)

@@ -5,21 +5,76 @@ comes from segments of its own, so that its peak, its fragmentation and its free
 too; threads that run backward allocate from torch's. A soft limit is checked when the pool is left
 and when its statistics are read; a hard one is the process's share of the device, past which torch
 raises OutOfMemoryError.
+
+A segment is what torch has taken from the driver; its blocks are given out or free. Blocks are
+rounded up, and a request is served from one block, so that free memory in many small blocks serves
+no large request. CuPy can allocate here too: with an allocator of its own it would keep what torch
+could use.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from threading import Lock, local
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from ...errors import PoolError
+from ...errors import MissingExtraError, PoolError
 from ...records import MemoryPoolUse, readable_bytes
 from .pool import MemoryPool
-from .segments import BlockSums, sums_of
+
+PoolId = tuple[int, int]
+DEFAULT: PoolId = (0, 0)
+FREE = "inactive"
+
+
+class BlockSums(NamedTuple):
+    """Bytes of blocks given out, of what was requested of them, of free ones and of the largest."""
+
+    held_bytes: int
+    requested_bytes: int
+    kept_bytes: int
+    largest_free_bytes: int
+
+
+def sums_of(segments: Iterable[Mapping[str, Any]]) -> BlockSums:
+    """The sums over the blocks of segments; a freed block that a stream still uses is given out."""
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    held = [block for block in blocks if block["state"] != FREE]
+    free = [int(block["size"]) for block in blocks if block["state"] == FREE]
+    return BlockSums(
+        sum(int(block["size"]) for block in held),
+        sum(int(block.get("requested_size", block["size"])) for block in held),
+        sum(free),
+        max(free, default=0),
+    )
+
+
+def pools_of(
+    device: int | None = None, names: Mapping[PoolId, str] | None = None, *, cuda: Any = torch.cuda
+) -> tuple[MemoryPoolUse, ...]:
+    """Every pool of the caching allocator on a device, torch's own first. Pools without a name of
+    ours are private ones, as CUDA graphs have: torch's statistics count what they hold as free.
+    """
+    index = cuda.current_device() if device is None else device
+    by_pool: dict[PoolId, list[Mapping[str, Any]]] = defaultdict(list)
+    for segment in cuda.memory_snapshot(include_traces=False):
+        if segment["device"] == index:
+            first, second = segment.get("segment_pool_id", DEFAULT)
+            by_pool[int(first), int(second)].append(segment)
+    known = {DEFAULT: "torch", **(names or {})}
+    return tuple(
+        MemoryPoolUse(
+            name=known.get(pool, f"private {pool[0]}.{pool[1]}"),
+            device=f"cuda:{index}",
+            **sums_of(by_pool[pool])._asdict(),
+        )
+        for pool in sorted(by_pool)
+    )
 
 
 class HardLimits:
@@ -174,3 +229,44 @@ class DevicePool(MemoryPool):
         """The sums over the pool's blocks on its device."""
         segments = [] if self._pool is None else self._pool.snapshot(include_traces=False)
         return sums_of(segment for segment in segments if segment["device"] == self._device)
+
+
+@contextmanager
+def cupy_in_torch_memory(
+    device: int | None = None, *, cupy: Any = None, cuda: Any = torch.cuda
+) -> Iterator[None]:
+    """Let CuPy allocate from torch's allocator and run on torch's current stream; arrays that live
+    on afterwards stay valid, and are freed to torch.
+    """
+    cupy = cupy or _cupy()
+    index = cuda.current_device() if device is None else device
+
+    def allocate(size: int, on: int) -> int:
+        stream = cuda.current_stream(on)
+        if cupy.cuda.get_current_stream().ptr != stream.cuda_stream:
+            raise PoolError(
+                f"CuPy's current stream on cuda:{on} is another than torch's, from whose memory "
+                "it would allocate; use both on one: "
+                "cupy.cuda.Stream.from_external(torch.cuda.current_stream())."
+            )
+        return int(cuda.caching_allocator_alloc(size, on, stream))
+
+    def free(address: int, on: int) -> None:
+        cuda.caching_allocator_delete(address)
+
+    before = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(cupy.cuda.PythonFunctionAllocator(allocate, free).malloc)
+    try:
+        stream = cupy.cuda.Stream.from_external(cuda.current_stream(index))
+        with cupy.cuda.Device(index), stream:
+            yield
+    finally:
+        cupy.cuda.set_allocator(before)
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingExtraError("cupy", extra="gpu", needed_for="CuPy in torch's memory") from error
+    return cupy

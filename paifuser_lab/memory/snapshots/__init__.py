@@ -1,22 +1,18 @@
 """Torch's memory snapshots of CUDA's caching allocator, and runs recorded on this machine: read,
 analysed, replayed.
 
-`torch.cuda.memory._dump_snapshot` writes a pickle. Nothing in it is executed here: its opcodes are
-checked before Python's unpickler sees them, and those that could import or call are refused.
+`torch.cuda.memory._dump_snapshot` writes a pickle. Nothing in it is executed here: Python's
+unpickler reads it with the opcodes of plain data alone, and those that import or call are refused.
 
-opcodes      cut a pickle of plain data into pieces; refuse every other opcode
-reading      a file, piece by piece
-columns      its events and call stacks as columns, each value checked
+reading      a file, its events and call stacks as columns, each value checked
 snapshot     what a file holds: segments, blocks, events, call stacks
 live         one call or training step of a workload, recorded as a snapshot
-places       the layer and the line of code that each operator of a run belongs to
 stacks       call stacks, each once; the call site, the layer and the category of each
 lifetimes    each block from its allocation to its release
 segments     the reserved address ranges at a moment
 moments      the blocks and segments of one moment, and how fragmented they are
 analysis     a snapshot as a record
 settings     the allocator's settings, as torch documents them
-free_blocks  the free blocks of one pool, ordered for best fit
 allocator    a simulated caching allocator: split, coalesce, streams, pools
 replay       the recorded requests under other settings
 post_mortem  why memory ran out, and what would have fitted

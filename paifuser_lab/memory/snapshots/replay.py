@@ -14,8 +14,7 @@ import numpy
 from ...errors import FileError
 from ...progress import Progress, progress
 from ...records import Replay, ReplayRow
-from .allocator import Allocator
-from .free_blocks import Block
+from .allocator import Allocator, Block
 from .lifetimes import BEFORE, lifetimes_of
 from .segments import SHRINKS, reserved_at_end, reserved_bytes
 from .settings import Settings

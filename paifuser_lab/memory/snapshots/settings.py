@@ -79,7 +79,8 @@ class Settings:
         divisions = recorded.get("roundup_power2_divisions")
         megabytes = int(split) // MIB
         text = recorded.get("PYTORCH_CUDA_ALLOC_CONF")
-        sizes = {name: int(size) for name, size in IN_TEXT.findall(str(text)[:MOST_TEXT])}
+        named = IN_TEXT.findall(text[:MOST_TEXT]) if isinstance(text, str) else []
+        sizes = {name: int(size) for name, size in named}
         large = max(sizes.get("large_segment_size_mb", LARGE_MB), LEAST_LARGE_MB)
         rounding = sizes.get("max_non_split_rounding_mb", LARGE_MB)
         return cls(

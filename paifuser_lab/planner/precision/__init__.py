@@ -4,14 +4,11 @@
     variant = lab.apply(work, recipe_of(allocation))   # the chosen point; recipe_of(allocation, 4)
     achieved(work, allocation)                         # points measured, beside their predictions
 
-layers           the layers whose format can be chosen, and their inputs
-latency          the time of each layer alone in each format, measured in turn and cached
-whole_model      the time of the whole model, which the layers' differences are added to
-layer_pairs      which int8 layers save each other a conversion
+layers           the layers whose format can be chosen, and which save each other a conversion
+latency          the time of each layer alone in each format, and of the whole model; cached
 costs            the cost of each choice, from the sensitivity and the times
 program          the exact integer program
 frontier         Pareto-optimal points, and each as a short recipe
-losses           how much loss a changed model adds
 planning         the plan
 measured_points  points of the plan measured
 """

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import islice, product
+from typing import Any
 
+import numpy
+import torch
 from torch import nn
 
 from ...errors import MeasureError, WorkloadError
 from ...formats import FLOATS
+from ...measure import output_error
 from ...model.graph import Graph
 from ...model.layers import channel_of
 from ...recipe import Recipe
 from ...records import LatencyTable, Sensitivity
 from ...variant import apply
-from ...workload import Workload
-from ...workload.data import data_for_evaluation, first_batches
-from .latency import LayerFormat, Stop, keep, latency_table
-from .layer_pairs import LayerPair, layer_pairs
-from .layers import PlannedLayer, graph_of, planned_layers, why_fixed
-from .losses import error_of_output, losses, rise
+from ...workload import Inputs, Workload, running
+from ...workload.data import Batch, data_for_evaluation, first_batches
+from .latency import LayerFormat, ModelTimes, Stop, keep, latency_table, model_times
+from .layers import LayerPair, PlannedLayer, graph_of, layer_pairs, planned_layers, why_fixed
 from .program import Cost, Program, Saving
-from .whole_model import ModelTimes, model_times
 
 WHOLE_MODEL_SHARE = 0.25  # of the seconds for timing, for whole models
 BATCHES = 8  # on which the loss of the whole model in a format is measured
@@ -39,6 +41,8 @@ STOPPED = (
 # layers that add up to more than this many times the whole model waited for another process: they
 # are timed again with fewer threads
 MAX_EXCESS = 1.5
+
+Losses = list[tuple[int, float]]  # of each batch: its examples, and their mean loss
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,80 @@ def check_known(
             )
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """The layers of a model, and the formats that each can have by the format around them."""
+
+    work: Workload
+    graph: Graph
+    layers: list[PlannedLayer]
+    sensitivity: Sensitivity
+    formats: tuple[str, ...]
+
+    @property
+    def arounds(self) -> tuple[str, ...]:
+        return ("fp32", *(name for name in self.formats if name in FLOATS and name != "fp32"))
+
+    def possible(self, planned: PlannedLayer, around: str) -> tuple[str, ...]:
+        """The formats that a layer can have and whose loss is known, or else the one around it."""
+        return self._possible[around, planned.layer]
+
+    @cached_property
+    def _possible(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        possible = {}
+        for around, planned in product(self.arounds, self.layers):
+            names = tuple(
+                name
+                for name in self.formats
+                if why_fixed(self.work, self.graph, planned, name, around) is None
+                and (name == "fp32" or self.sensitivity.predicted(planned.layer, name) is not None)
+            )
+            possible[around, planned.layer] = names or (around,)
+        return possible
+
+    @property
+    def to_time(self) -> dict[str, tuple[PlannedLayer, tuple[LayerFormat, ...]]]:
+        """For each kind of layer its possible formats, and the one around it, which times are
+        counted from.
+        """
+        formats: dict[str, tuple[PlannedLayer, tuple[LayerFormat, ...]]] = {}
+        for planned in self.layers:
+            _, known = formats.get(planned.likeness, (planned, ()))
+            new = [
+                (name, around)
+                for around in self.arounds
+                for name in (around, *self.possible(planned, around))
+            ]
+            formats[planned.likeness] = planned, tuple(dict.fromkeys((*known, *new)))
+        return formats
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The other layers with weights."""
+        known = {planned.layer for planned in self.layers}
+        return tuple(
+            name
+            for name, module in self.work.model.named_modules()
+            if channel_of(module) is not None and self.graph.entries[name] and name not in known
+        )
+
+    def error(self, layer: str, name: str) -> float:
+        estimate = None if name == "fp32" else self.sensitivity.predicted(layer, name)
+        return (estimate.error or 0.0) if estimate is not None else 0.0
+
+    def loss(self, layer: str, name: str) -> float | None:
+        """The predicted loss of a layer in a format; None where that is not known.
+
+        A prediction below its standard error, or below zero, counts as that error: among many
+        uncertain estimates the program would otherwise pick those that are small by chance, and
+        the model would lose a hundred times the predicted sum.
+        """
+        if name == "fp32":
+            return 0.0
+        estimate = self.sensitivity.predicted(layer, name)
+        return None if estimate is None else max(estimate.value, estimate.error or 0.0, 0.0)
+
+
 def survey(
     work: Workload,
     estimate: Callable[[], Sensitivity],
@@ -91,61 +169,40 @@ def survey(
     seconds: float,
     should_stop: Stop,
 ) -> tuple[Survey, Sensitivity]:
-    """Trace the model, estimate its sensitivity, and time its layers and the whole; raises where it
-    is stopped before all layers are timed.
-    """
+    """Trace the model, estimate its sensitivity, and time its layers and the whole."""
     graph = graph_of(work)
-    planned_all = planned_layers(work, graph)
+    layers = planned_layers(work, graph)
     sensitivity = estimate()
-    check_known(work, sensitivity, [planned.layer for planned in planned_all], formats)
-    arounds = ("fp32", *(name for name in formats if name in FLOATS and name != "fp32"))
-    choices = {
-        around: {
-            planned.layer: _possible(work, graph, sensitivity, planned, formats, around)
-            for planned in planned_all
-        }
-        for around in arounds
-    }
-    whole = model_times(work, arounds, WHOLE_MODEL_SHARE * seconds)
-    table, notes = _table(
-        work, planned_all, choices, whole, (1 - WHOLE_MODEL_SHARE) * seconds, should_stop
-    )
+    check_known(work, sensitivity, [planned.layer for planned in layers], formats)
+    choices = _Choices(work, graph, layers, sensitivity, formats)
+    whole = model_times(work, choices.arounds, WHOLE_MODEL_SHARE * seconds)
+    table, notes = _table(choices, whole, (1 - WHOLE_MODEL_SHARE) * seconds, should_stop)
     if should_stop() and any(
-        table.find(planned.likeness, "fp32", "fp32") is None for planned in planned_all
+        table.find(planned.likeness, "fp32", "fp32") is None for planned in layers
     ):
         raise MeasureError(STOPPED)
     base = whole.costs[table.threads]
-    int8_layers = [
-        planned.layer for planned in planned_all if "int8" in choices["fp32"][planned.layer]
-    ]
-    pairs = layer_pairs(work, int8_layers) if int8_layers else []
-    fixed = _others(work, graph, planned_all)
-    problems = [
-        _problem(
-            planned_all,
-            choices[around],
-            fixed,
-            sensitivity,
-            table,
-            _with_loss(work, sensitivity, base[around], around),
-            pairs,
-            around,
-        )
-        for around in arounds
+    in_int8 = [planned.layer for planned in layers if "int8" in choices.possible(planned, "fp32")]
+    pairs = layer_pairs(work, in_int8) if in_int8 else []
+    problems = (
+        _problem(choices, table, pairs, around, _with_loss(choices, base[around], around))
+        for around in choices.arounds
         if around in base
-    ]
+    )
     solvable = tuple(problem for problem in problems if problem is not None)
     return Survey(solvable, base["fp32"], table, (*whole.notes, *notes)), sensitivity
 
 
-def _with_loss(work: Workload, sensitivity: Sensitivity, whole: Cost, around: str) -> Cost:
+def _with_loss(choices: _Choices, whole: Cost, around: str) -> Cost:
     """Add the measured loss of the whole model in a format; layers in that format then add no loss,
     and a layer in fp32 saves none.
     """
     if around == "fp32":
         return whole
-    model = apply(work, Recipe([{"precision": {"default": around}}])).module
-    return whole._replace(loss=max(_whole_model_loss(work, model, sensitivity), 0.0))
+    model = apply(choices.work, Recipe([{"precision": {"default": around}}])).module
+    return whole._replace(
+        loss=max(_whole_model_loss(choices.work, model, choices.sensitivity), 0.0)
+    )
 
 
 def _whole_model_loss(work: Workload, model: nn.Module, sensitivity: Sensitivity) -> float:
@@ -160,64 +217,18 @@ def _whole_model_loss(work: Workload, model: nn.Module, sensitivity: Sensitivity
     return max(mean, error or 0.0)
 
 
-def _possible(
-    work: Workload,
-    graph: Graph,
-    sensitivity: Sensitivity,
-    planned: PlannedLayer,
-    formats: tuple[str, ...],
-    around: str,
-) -> tuple[str, ...]:
-    """The formats that a layer can have and whose loss is known; the format around it where there
-    is no other.
-    """
-    possible = [
-        name
-        for name in formats
-        if why_fixed(work, graph, planned, name, around) is None
-        and (name == "fp32" or sensitivity.predicted(planned.layer, name) is not None)
-    ]
-    return tuple(possible) or (around,)
-
-
-def _formats_to_time(
-    layers: Iterable[PlannedLayer], choices: Mapping[str, Mapping[str, tuple[str, ...]]]
-) -> dict[str, tuple[PlannedLayer, tuple[LayerFormat, ...]]]:
-    """The formats to time for each kind of layer: its possible ones, and the one around it, which
-    the times are counted from.
-    """
-    formats: dict[str, tuple[PlannedLayer, tuple[LayerFormat, ...]]] = {}
-    for planned in layers:
-        _, known = formats.get(planned.likeness, (planned, ()))
-        new = [
-            (name, around)
-            for around, chosen in choices.items()
-            for name in (around, *chosen[planned.layer])
-        ]
-        formats[planned.likeness] = planned, tuple(dict.fromkeys((*known, *new)))
-    return formats
-
-
 def _table(
-    work: Workload,
-    layers: list[PlannedLayer],
-    choices: Mapping[str, Mapping[str, tuple[str, ...]]],
-    whole: ModelTimes,
-    seconds: float,
-    should_stop: Stop,
+    choices: _Choices, whole: ModelTimes, seconds: float, should_stop: Stop
 ) -> tuple[LatencyTable, list[str]]:
     """The layers' times with a suitable number of threads; saved only where they are plausible."""
+    to_time = choices.to_time
     for count in whole.counts:
         table, notes = latency_table(
-            work,
-            _formats_to_time(layers, choices),
-            count=count,
-            seconds=seconds,
-            should_stop=should_stop,
+            choices.work, to_time, count=count, seconds=seconds, should_stop=should_stop
         )
         alone = sum(
             planned.calls * row.ms
-            for planned in layers
+            for planned in choices.layers
             if (row := table.find(planned.likeness, "fp32", "fp32")) is not None
         )
         excess = alone / whole.costs[count]["fp32"].latency_ms
@@ -231,78 +242,39 @@ def _table(
     return table, [*notes, disturbed]
 
 
-def _others(work: Workload, graph: Graph, layers: Iterable[PlannedLayer]) -> tuple[str, ...]:
-    known = {planned.layer for planned in layers}
-    names = [
-        name
-        for name, module in work.model.named_modules()
-        if channel_of(module) is not None and graph.entries[name]
-    ]
-    return tuple(name for name in names if name not in known)
-
-
 def _problem(
-    planned_all: list[PlannedLayer],
-    chosen: Mapping[str, tuple[str, ...]],
-    fixed: tuple[str, ...],
-    sensitivity: Sensitivity,
-    table: LatencyTable,
-    whole: Cost,
-    pairs: list[LayerPair],
-    around: str,
+    choices: _Choices, table: LatencyTable, pairs: list[LayerPair], around: str, whole: Cost
 ) -> PlanningProblem | None:
-    """The program with one format around the layers; None where a layer could not be run in any of
-    its formats there.
-    """
+    """The program with one format around the layers; None if a layer runs in none of its own."""
     options: list[dict[str, Cost]] = []
-    for planned in planned_all:
+    for planned in choices.layers:
         costs = {
-            name: _cost(planned, name, around, sensitivity, table) for name in chosen[planned.layer]
+            name: _cost(choices, table, planned, name, around)
+            for name in choices.possible(planned, around)
         }
         options.append({name: cost for name, cost in costs.items() if cost is not None})
         if not options[-1]:
             return None
-    errors = [
-        {name: _error(sensitivity, planned.layer, name) for name in costs_of}
-        for planned, costs_of in zip(planned_all, options, strict=True)
-    ]
-    savings = _savings(planned_all, options, pairs, table)
-    layers = tuple(planned.layer for planned in planned_all)
-    return PlanningProblem(around, layers, fixed, Program(options, savings, whole), tuple(errors))
+    layers = tuple(planned.layer for planned in choices.layers)
+    errors = tuple(
+        {name: choices.error(layer, name) for name in costs_of}
+        for layer, costs_of in zip(layers, options, strict=True)
+    )
+    savings = _savings(choices.layers, options, pairs, table)
+    return PlanningProblem(around, layers, choices.fixed, Program(options, savings, whole), errors)
 
 
 def _cost(
-    planned: PlannedLayer, name: str, around: str, sensitivity: Sensitivity, table: LatencyTable
+    choices: _Choices, table: LatencyTable, planned: PlannedLayer, name: str, around: str
 ) -> Cost | None:
     """What a layer in a format takes beyond its cost in the format around it."""
-    timed, reference = (
-        table.find(planned.likeness, name, around),
-        table.find(planned.likeness, around, around),
-    )
-    loss = 0.0 if name == around else _loss(sensitivity, planned.layer, name)
+    timed = table.find(planned.likeness, name, around)
+    reference = table.find(planned.likeness, around, around)
+    loss = 0.0 if name == around else choices.loss(planned.layer, name)
     if timed is None or reference is None or loss is None:
         return None
-    return Cost(
-        loss, planned.calls * (timed.ms - reference.ms), timed.size_bytes - reference.size_bytes
-    )
-
-
-def _loss(sensitivity: Sensitivity, layer: str, name: str) -> float | None:
-    """The predicted loss of a layer in a format; None where that is not known.
-
-    A prediction below its standard error, or below zero, counts as that error: among many uncertain
-    estimates the program would otherwise pick those that are small by chance, and the model would
-    lose a hundred times the predicted sum.
-    """
-    if name == "fp32":
-        return 0.0
-    estimate = sensitivity.predicted(layer, name)
-    return None if estimate is None else max(estimate.value, estimate.error or 0.0, 0.0)
-
-
-def _error(sensitivity: Sensitivity, layer: str, name: str) -> float:
-    estimate = None if name == "fp32" else sensitivity.predicted(layer, name)
-    return (estimate.error or 0.0) if estimate is not None else 0.0
+    ms, size = timed.ms - reference.ms, timed.size_bytes - reference.size_bytes
+    return Cost(loss, planned.calls * ms, size)
 
 
 def _savings(
@@ -323,3 +295,35 @@ def _savings(
             ms = measured.to_int8_ms - pair.others * measured.back_ms
             savings.append(Saving(giver, "int8", consumer, "int8", ms))
     return tuple(savings)
+
+
+def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Inputs, Any]]) -> Losses:
+    """The number of examples and the loss of each batch."""
+    assert work.loss is not None
+    results: Losses = []
+    with running(model):
+        for inputs, target in data:
+            examples = Batch(inputs).examples
+            results.append(
+                (examples, float(torch.as_tensor(work.loss(inputs.clone()(model), target))))
+            )
+    return results
+
+
+def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
+    """The rise of the mean loss, and its standard error over the batches."""
+    weights = numpy.array([count for count, _ in before], dtype=float)
+    rises = numpy.array([new - old for (_, old), (_, new) in zip(before, after, strict=True)])
+    mean = float(numpy.average(rises, weights=weights))
+    if len(rises) < 2:
+        return mean, None
+    return mean, float(
+        numpy.sqrt(numpy.average((rises - mean) ** 2, weights=weights) / (len(rises) - 1))
+    )
+
+
+def error_of_output(work: Workload, model: nn.Module) -> float:
+    """The relative error of the output on the example inputs."""
+    reference = work.output()
+    with running(model):
+        return output_error(reference, work.inputs.clone()(model))[0]

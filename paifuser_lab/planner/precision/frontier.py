@@ -78,9 +78,7 @@ def frontier(
     seconds: float,
     should_stop: Stop = lambda: False,
 ) -> tuple[list[Choice], bool]:
-    """The non-dominated choices among the known ones and the best for each of a row of budgets; and
-    whether there was time for all budgets.
-    """
+    """The choices that no other beats, and whether there was time for all budgets."""
     deadline = time.perf_counter() + seconds
     ends = [best_choice(problems, order, limits) for order in ((axis, "loss"), ("loss", axis))]
     low, high = (getattr(choice.cost, axis) for choice in ends if choice is not None)
@@ -151,9 +149,7 @@ def _options(formats: Mapping[str, str], default: str) -> dict[str, Any]:
 
 
 def _patterns(formats: Mapping[str, str], default: str) -> dict[str, str]:
-    """The layers that differ from the default, by name, or as a family pattern where the whole
-    family does.
-    """
+    """The layers that differ from the default, by name, or by the pattern of a whole family."""
     patterns: dict[str, str] = {}
     for layer, name in formats.items():
         if name != default:

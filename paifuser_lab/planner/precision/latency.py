@@ -1,5 +1,5 @@
 """The time of each layer alone in each format, as the precision step builds it, on its real input,
-formats in turn.
+formats in turn; and of the whole model in each float format, the baseline of the layers' times.
 
 The rows are cached, one file per machine, number of threads and torch version: the next plan, also
 of another model with layers of the same kind, measures only what is new.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import torch
 from ..._files import cache_file
 from ...errors import FileError, StepError
 from ...formats import FLOATS, Range
-from ...machine import hardware, threads
+from ...machine import hardware, thread_choices, threads
 from ...measure import in_turn
 from ...model.weights import weights_bytes
 from ...progress import progress
@@ -28,8 +30,12 @@ from ...records import ConversionLatency, LatencyTable, LayerLatency
 from ...variant import apply
 from ...workload import Workload, running
 from .layers import LAYER, PlannedLayer
+from .program import Cost
 
 VERSION = 1  # raise it when layers are built or timed differently: old rows are then ignored
+# more threads are taken where they make the model this much faster; a layer timed alone slows down
+# with fewer threads than the model does
+MIN_SPEEDUP = 1.5
 
 LayerFormat = tuple[str, str]  # the layer's format, the format around it
 Stop = Callable[[], bool]
@@ -64,19 +70,14 @@ def latency_table(
             output, converted, failed = _timed(
                 planned, formats, work.device, seconds / len(untimed)
             )
-            rows, conversions, notes = (
-                [*rows, *output],
-                [*conversions, *converted],
-                [*notes, *failed],
-            )
+            rows, conversions = [*rows, *output], [*conversions, *converted]
+            notes += failed
             shown.advance(doing=planned.layer)
     return table.with_rows(tuple(rows), tuple(conversions)), notes
 
 
 def kept_table(count: int) -> LatencyTable:
-    """The cached rows for this machine and number of threads; an empty table where there are none,
-    or where the file is damaged.
-    """
+    """The cached rows for this machine and number of threads; an empty table if there are none."""
     empty = LatencyTable(
         machine=hardware().label, threads=count, torch_version=str(torch.__version__)
     )
@@ -94,9 +95,7 @@ def kept_table(count: int) -> LatencyTable:
 def _missing(
     table: LatencyTable, likeness: str, formats: Iterable[LayerFormat]
 ) -> tuple[LayerFormat, ...]:
-    """The formats to time: all of a layer's formats, timed in turn, as soon as one of them is
-    new.
-    """
+    """The formats to time: all of a layer's, in turn, as soon as one of them is new."""
     formats = tuple(formats)
     has_all = all(table.find(likeness, *format_) is not None for format_ in formats)
     needs_conversion = (
@@ -134,9 +133,7 @@ def _timed(
 def _built(
     planned: PlannedLayer, formats: Iterable[LayerFormat]
 ) -> tuple[dict[LayerFormat, tuple[Callable[[], Any], int]], list[str]]:
-    """A call of the layer in each format, and its bytes; built by the precision step that will
-    change the model.
-    """
+    """A call of the layer in each format, and its bytes; built by the step `precision`."""
     alone = Workload(planned.alone(), planned.inputs, name=planned.layer)
     built, notes = {}, []
     for name, around in formats:
@@ -165,9 +162,7 @@ def _built(
 
 
 def _call(parts: list[Any], inputs: torch.Tensor) -> Callable[[], Any]:
-    """Call the parts one after the other: the values around them are in their format already, so no
-    cast is timed.
-    """
+    """Call the parts one after the other, on values in their format: no cast is timed."""
 
     def call() -> Any:
         values = inputs
@@ -206,3 +201,47 @@ def keep(table: LatencyTable) -> None:
 
 def _path(table: LatencyTable) -> Path:
     return cache_file("latency", VERSION, table.machine, table.threads, table.torch_version)
+
+
+@dataclass(frozen=True)
+class ModelTimes:
+    """The cost of the whole model by number of threads and format."""
+
+    costs: Mapping[int, Mapping[str, Cost]]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of threads to plan with: the fewest that are nearly as fast, then fewer."""
+        quickest = min(costs["fp32"].latency_ms for costs in self.costs.values())
+        best = min(
+            count
+            for count, costs in self.costs.items()
+            if costs["fp32"].latency_ms <= MIN_SPEEDUP * quickest
+        )
+        return tuple(sorted((count for count in self.costs if count <= best), reverse=True))
+
+
+def model_times(work: Workload, arounds: tuple[str, ...], seconds: float) -> ModelTimes:
+    """Time the model in each format, in turn; one that the whole cannot be in is left out."""
+    models, notes = {"fp32": work.model}, list[str]()
+    for around in arounds:
+        try:
+            if around != "fp32":
+                models[around] = apply(work, Recipe([{"precision": {"default": around}}])).module
+        except StepError as error:
+            notes.append(f"{around} between the layers was left out: {error}")
+    inputs = work.inputs.clone()
+    calls: dict[str, Callable[[], Any]] = {
+        name: partial(inputs, model) for name, model in models.items()
+    }
+    counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+    costs: dict[int, dict[str, Cost]] = {}
+    with running(work.model):
+        for count in counts:
+            with threads(count):
+                ms = in_turn(calls, work.device, seconds / len(counts))
+            costs[count] = {
+                name: Cost(0.0, ms[name], weights_bytes(model)) for name, model in models.items()
+            }
+    return ModelTimes(costs, tuple(notes))

@@ -1,11 +1,12 @@
 """The layers whose format can be chosen: each with its input and the batch-norm that int8 folds
-into it.
+into it; and which int8 layers save each other a conversion.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import WorkloadError
-from ...formats import FLOATS
-from ...model.fold import plan_fold
+from ...formats import FLOATS, Range
+from ...model.copying import copied
+from ...model.fold import fold, plan_fold
 from ...model.graph import Graph
 from ...model.layers import channel_of
 from ...model.watch import describe, watching
-from ...quantization import obstacles_of, trace_graph
+from ...quantization import obstacles_of, requantizations, trace_graph
+from ...quantization.neighbours import CLAMPS, MOVES, PRODUCTS
 from ...workload import Workload, running
 
 LAYER, NORM = "layer", "norm"
+ANY_RANGE = Range(-1.0, 1.0)  # ranges do not change which layers can be paired
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,7 @@ def graph_of(work: Workload) -> Graph:
 
 
 def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
-    """Every layer that runs and has weights to round, in the model's order; of equal layers one
-    input is stored.
-    """
+    """Every layer that runs and has weights to round; of equal layers one input is stored."""
     norms = dict(plan_fold(work.model, graph).pairs)
     layers = {
         name: part
@@ -76,10 +78,8 @@ def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
             return
         values = (*args, *kwargs.values())
         if len(values) == 1 and isinstance(values[0], Tensor):
-            module, norm = (
-                layers[layer],
-                work.model.get_submodule(norms[layer]) if layer in norms else None,
-            )
+            module = layers[layer]
+            norm = work.model.get_submodule(norms[layer]) if layer in norms else None
             likeness = _likeness(module, norm, values[0])
             inputs = samples.setdefault(likeness, values[0].detach().clone())
             planned[layer] = PlannedLayer(
@@ -100,9 +100,7 @@ def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
 def why_fixed(
     work: Workload, graph: Graph, planned: PlannedLayer, name: str, around: str
 ) -> str | None:
-    """Why a layer cannot have a format where everything around it is in `around`; None where it
-    can.
-    """
+    """Why a layer cannot have a format among others in `around`; None where it can."""
     if name == around:
         return None
     # a shared weight cannot have another float format either
@@ -132,3 +130,49 @@ def _is_channels_last(inputs: Tensor) -> bool:
         and not inputs.is_contiguous()
         and inputs.is_contiguous(memory_format=torch.channels_last)
     )
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """A layer whose output another layer reads, each called once; and how many other operators
+    would have to convert the output back.
+    """
+
+    giver: str
+    consumer: str
+    others: int
+
+
+def layer_pairs(work: Workload, layers: Iterable[str]) -> list[LayerPair]:
+    """The neighbours among layers that can be in int8, from a run with batch-norms folded."""
+    names = set(layers)
+    model = copied(work.model).eval()
+    fold(
+        model,
+        [pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in names],
+    )
+    graph = trace_graph(work, model)
+    pairs: list[LayerPair] = []
+    for giver in requantizations(graph, dict.fromkeys(names, ANY_RANGE)):
+        consumers, others = _readers(graph, giver, names)
+        once = [consumer for consumer in consumers if graph.entries[consumer] == 1]
+        pairs += [
+            LayerPair(giver, consumer, others if consumer == once[0] else 0) for consumer in once
+        ]
+    return pairs
+
+
+def _readers(graph: Graph, giver: str, names: set[str]) -> tuple[list[str], int]:
+    """The layers that read an output in int8, and the number of other operators that read it."""
+    product = next(operation for operation in graph.of_layer(giver) if operation.name in PRODUCTS)
+    values, consumers, others = {product.makes[0]}, list[str](), 0
+    for operation in graph.operations:
+        if operation is product or not values & set(operation.reads):
+            continue
+        if operation.name in (*MOVES, *CLAMPS):
+            values.add(operation.makes[0])
+        elif operation.layer in names and operation.name in PRODUCTS:
+            consumers.append(operation.layer)
+        else:
+            others += 1
+    return list(dict.fromkeys(consumers)), others

@@ -24,7 +24,7 @@ from ...records import Achieved, Agreement, Allocation, AllocationPoint
 from ...variant import Variant, apply
 from ...workload import Inputs, Workload, running, workload_of
 from ...workload.data import first_batches
-from .losses import error_of_output, losses, rise
+from .costs import error_of_output, losses, rise
 from .planning import recipe_of_point
 
 POINTS = 6
@@ -75,28 +75,25 @@ def _indices(allocation: Allocation, points: Iterable[int] | None) -> list[int]:
     count = len(allocation.points)
     if points is None:
         steps = max(1, min(POINTS, count) - 1)
-        return sorted(
-            {round(step * (count - 1) / steps) for step in range(steps + 1)} | {allocation.chosen}
-        )
-    indices = list(dict.fromkeys(points))
-    for index in indices:
-        if not 0 <= index < count:
-            raise WorkloadError(
-                f"the frontier has no point {index}; its points are 0 to {count - 1}."
-            )
-    return indices
+        spread = {round(step * (count - 1) / steps) for step in range(steps + 1)}
+        return sorted(spread | {allocation.chosen})
+    return _checked(points, count, "the frontier has no point {}; its points are 0 to {}.")
 
 
 def _uniform(allocation: Allocation, selected: bool | Iterable[int]) -> list[AllocationPoint]:
     if isinstance(selected, bool):
         return list(allocation.uniform) if selected else []
-    indices, count = list(selected), len(allocation.uniform)
+    problem = "there is no uniform choice {0}; there are {2}, counted from 0."
+    indices = _checked(selected, len(allocation.uniform), problem)
+    return [allocation.uniform[index] for index in indices]
+
+
+def _checked(indices: Iterable[int], count: int, problem: str) -> list[int]:
+    indices = list(dict.fromkeys(indices))
     for index in indices:
         if not 0 <= index < count:
-            raise WorkloadError(
-                f"there is no uniform choice {index}; there are {count}, counted from 0."
-            )
-    return [allocation.uniform[index] for index in indices]
+            raise WorkloadError(problem.format(index, count - 1, count))
+    return indices
 
 
 def _filled(point: AllocationPoint, measured: Mapping[str, Achieved]) -> AllocationPoint:

@@ -27,6 +27,7 @@ GUIDE = "quadratic-curvature"
 SENSITIVITY_SHARE = 0.6  # of the seconds, for the sensitivity where none is given
 TIMING_SHARE = 0.5  # of the rest
 FRONTIER_SHARE = 0.25  # of the seconds
+CUT = "the frontier has fewer points than asked: the time was over, or it was stopped"
 
 
 def plan_precision(
@@ -77,6 +78,7 @@ def plan_precision(
         surveyed.problems, axis, beside, known_choices, FRONTIER_SHARE * seconds, should_stop
     )
     points = _with(points, chosen, axis)
+    cut = [] if is_whole else [CUT]
     shown = tuple(point_of(point, f"point {index}") for index, point in enumerate(points, 1))
     return Allocation(
         workload=work.name,
@@ -91,7 +93,7 @@ def plan_precision(
         chosen=next(index for index, point in enumerate(points) if point is chosen),
         uniform=tuple(point_of(choice, f"all {name}") for name, choice in uniform.items()),
         reason=reason,
-        notes=(*surveyed.notes, *_notes(surveyed, names, known, chosen, shown, is_whole=is_whole)),
+        notes=(*surveyed.notes, *_notes(names, known, chosen, shown), *cut),
     )
 
 
@@ -192,9 +194,7 @@ def _chosen(
 
 
 def _impossible(surveyed: Survey, limits: Mapping[str, float]) -> str:
-    """The message for limits that cannot be met: the smallest reachable value of one, alone or with
-    the others.
-    """
+    """The message for limits that cannot be met: the smallest that one of them can be."""
     for name, limit in limits.items():
         least = best_choice(surveyed.problems, (name,), {})
         if least is not None and not is_within(least.cost, {name: limit}):
@@ -229,9 +229,7 @@ def _amount(name: str, value: float) -> str:
 
 
 def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:
-    """The frontier with the chosen point in it, even if another limit makes that a dominated
-    one.
-    """
+    """The frontier with the chosen point in it, even if another limit makes that a beaten one."""
     if any(point is chosen for point in points):
         return points
     others = [point for point in points if point.cost != chosen.cost]
@@ -239,23 +237,17 @@ def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:
 
 
 def _notes(
-    surveyed: Survey,
-    names: Iterable[str],
-    known: Sensitivity,
-    chosen: Choice,
-    points: Sequence[AllocationPoint],
-    *,
-    is_whole: bool,
+    names: Iterable[str], known: Sensitivity, chosen: Choice, points: Sequence[AllocationPoint]
 ) -> list[str]:
     estimates = [known.predicted(row.layer, name) for row in known.rows for name in names]
     uncertain = sum(
         estimate.value < (estimate.error or 0.0) for estimate in estimates if estimate is not None
     )
-    notes = (
-        [f"predicted losses below zero or their standard error count as that error: {uncertain}"]
-        if uncertain
-        else []
-    )
+    notes = []
+    if uncertain:
+        notes.append(
+            f"predicted losses below zero or their standard error count as that error: {uncertain}"
+        )
     if known.unit == "output error":
         notes.append("there is no loss: what is added up is the output's relative error")
     losses = [point.loss for point in points]
@@ -266,11 +258,4 @@ def _notes(
         )
     if not chosen.solution.is_proven:
         notes.append("the program was stopped before its best was proven")
-    return (
-        notes
-        if is_whole
-        else [
-            *notes,
-            "the frontier has fewer points than asked: the time was over, or it was stopped",
-        ]
-    )
+    return notes

@@ -45,9 +45,7 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The formats that each layer can have, with the cost each adds to a base; and the savings of
-    pairs.
-    """
+    """The formats that each layer can have, each with its cost over a base; savings of pairs."""
 
     options: Sequence[Mapping[str, Cost]]
     savings: Sequence[Saving] = ()
@@ -115,9 +113,7 @@ class _Matrix:
         self.width = len(self.choices) + len(self.savings)
 
     def solve(self, minimise: str, limits: Mapping[str, float]) -> Solution | None:
-        """Solve, and once more with tightened limits if the solution exceeds one by the solver's
-        tolerance.
-        """
+        """Solve, and again with tightened limits if one is exceeded by the solver's tolerance."""
         solution = self._solve(minimise, limits)
         if solution is None or is_within(solution.cost, limits):
             return solution
@@ -189,10 +185,8 @@ class _Matrix:
         upper = numpy.tile([0.0, 0.0, 1.0], len(self.savings))
         for index, saving in enumerate(self.savings):
             product = len(self.choices) + index
-            first, second = (
-                self.index_of[saving.first, saving.first_format],
-                self.index_of[saving.second, saving.second_format],
-            )
+            first = self.index_of[saving.first, saving.first_format]
+            second = self.index_of[saving.second, saving.second_format]
             rows[3 * index, [product, first]] = 1, -1
             rows[3 * index + 1, [product, second]] = 1, -1
             rows[3 * index + 2, [first, second, product]] = 1, 1, -1

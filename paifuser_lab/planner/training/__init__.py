@@ -6,8 +6,7 @@ blocks to checkpoint within a memory limit.
     lab.train(work, checkpointed=plan_checkpoints(work, "2 GB").layers)
 
 formats      the formats, by predicted rise of the loss, gradient ranges and measured time
-layers       gradients' sizes and times of layers
-race         whole steps of training in several ways, timed in turn
+measured     gradients' sizes and times of layers; whole steps timed in turn
 checkpoints  the blocks, by measured bytes and time, as an integer program
 """
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -35,7 +36,7 @@ from ...training.workloads import loss_of
 from ...workload import QUIET, Derived, Workload, outside_inference, workload_of
 from ...workload.data import Batch
 from ...workload.seeding import preserve_rng
-from .race import raced_steps
+from .measured import raced_steps
 
 ROUNDS = 5  # of a step, of which the fastest counts
 TRIES = 6
@@ -68,7 +69,7 @@ def plan_checkpoints(
     step = StepOptions(train=True, **options)
     plain = _predicted(work, step, ())
     blocks, step_ms = _measured_blocks(work, step, names)
-    chosen, peak, is_proven = _within(work, step, blocks, plain, allowed)
+    chosen, peak, is_proven = _Problem(work, step, blocks, allowed).solved(plain)
     longer, interval = _longer(work, step, chosen) if measured else (None, None)
     return CheckpointPlan(
         workload=work.name,
@@ -88,59 +89,50 @@ def plan_checkpoints(
     )
 
 
-def _within(
-    work: Workload,
-    step: StepOptions,
-    blocks: Sequence[CheckpointedBlock],
-    plain: int,
-    allowed: int,
-) -> tuple[tuple[str, ...], int, bool]:
-    """The blocks to checkpoint, the predicted peak, and whether the program knows no faster
-    choice.
-    """
-    if plain <= allowed:
-        return (), plain, True
-    goal = allowed
-    for _ in range(TRIES):
-        chosen = cheapest(blocks, plain, goal)
-        if chosen is None:
-            break
-        names = tuple(blocks[index].block for index in chosen)
-        peak = _predicted(work, step, names)
-        if peak <= allowed:
-            return (*_without_needless(work, step, blocks, names, allowed, peak), goal == allowed)
-        goal -= peak - allowed
-    everything = tuple(row.block for row in blocks)
-    return everything, _predicted(work, step, everything), False
+@dataclass(frozen=True)
+class _Problem:
+    """The blocks of a workload, and the limit that a step of training has to keep."""
 
+    work: Workload
+    step: StepOptions
+    blocks: Sequence[CheckpointedBlock]
+    allowed: int
 
-def _without_needless(
-    work: Workload,
-    step: StepOptions,
-    blocks: Sequence[CheckpointedBlock],
-    names: tuple[str, ...],
-    allowed: int,
-    peak: int,
-) -> tuple[tuple[str, ...], int]:
-    """The blocks without those that the limit does not need, the slowest first, and the predicted
-    peak: the program counts a block as computed again while all others are kept, and in a step
-    they are freed one after another.
-    """
-    slowest_first = sorted(blocks, key=lambda row: -row.ms)
-    for row in [row for row in slowest_first if row.block in names][:TRIES]:
-        fewer = tuple(name for name in names if name != row.block)
-        lower = _predicted(work, step, fewer)
-        if lower <= allowed:
-            names, peak = fewer, lower
-    return names, peak
+    def solved(self, plain: int) -> tuple[tuple[str, ...], int, bool]:
+        """The blocks to checkpoint, the predicted peak, and whether no faster choice is known."""
+        if plain <= self.allowed:
+            return (), plain, True
+        goal = self.allowed
+        for _ in range(TRIES):
+            chosen = cheapest(self.blocks, plain, goal)
+            if chosen is None:
+                break
+            names = tuple(self.blocks[index].block for index in chosen)
+            peak = _predicted(self.work, self.step, names)
+            if peak <= self.allowed:
+                return (*self._without_needless(names, peak), goal == self.allowed)
+            goal -= peak - self.allowed
+        everything = tuple(row.block for row in self.blocks)
+        return everything, _predicted(self.work, self.step, everything), False
+
+    def _without_needless(self, names: tuple[str, ...], peak: int) -> tuple[tuple[str, ...], int]:
+        """The blocks without those that the limit does not need, the slowest first, and the peak:
+        the program counts a block as computed again while all others are kept, and in a step they
+        are freed one after another.
+        """
+        slowest_first = sorted(self.blocks, key=lambda row: -row.ms)
+        for row in [row for row in slowest_first if row.block in names][:TRIES]:
+            fewer = tuple(name for name in names if name != row.block)
+            lower = _predicted(self.work, self.step, fewer)
+            if lower <= self.allowed:
+                names, peak = fewer, lower
+        return names, peak
 
 
 def cheapest(
     blocks: Sequence[CheckpointedBlock], plain_bytes: int, limit_bytes: int
 ) -> tuple[int, ...] | None:
-    """The blocks, by index, whose checkpointing takes least time with a peak within the limit; None
-    where no choice is.
-    """
+    """The blocks, by index, that keep the peak in the limit in the least time; None if none do."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     count = len(blocks)

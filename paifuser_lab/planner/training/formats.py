@@ -31,8 +31,7 @@ from ...workload import QUIET, Derived, Workload, outside_inference, running, wo
 from ...workload.data import Batch, Batches
 from ...workload.seeding import preserve_rng
 from ..precision.program import Cost, Program, solve
-from .layers import Ms, Ranges, layer_times, observed_layers
-from .race import raced_steps
+from .measured import Ms, Ranges, layer_times, observed_layers, raced_steps
 
 BATCHES = 4
 SHARE = 0.01  # of the loss in fp32, which is the budget where none is given
@@ -170,9 +169,7 @@ def _timed(
 
 
 def _best(steps: Sequence[TrainingStepTime], budget: float) -> TrainingStepTime:
-    """The fastest way within the budget that is certainly faster than fp32, which is the first;
-    fp32 where none is.
-    """
+    """The fastest within the budget that is certainly faster than fp32, the first; else fp32."""
     faster = [step for step in steps[1:] if step.interval[0] > 1 and step.rise <= budget]
     return max(faster, key=lambda step: step.ratio, default=steps[0])
 
@@ -225,9 +222,7 @@ def _chosen(
 
 
 def _default(chosen: Mapping[str, str], layers: Sequence[str]) -> str:
-    """The format that most layers have, as of torch's own autocast, so that tensors between them
-    are not cast; fp32 where none has most.
-    """
+    """The format that most layers have, so that tensors between them are not cast; else fp32."""
     name, count = Counter(chosen.values()).most_common(1)[0] if chosen else ("fp32", 0)
     return name if 2 * count > len(layers) else "fp32"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...records import Check, counted, readable_count
 from .findings import Findings
-from .gradient_watch import GradientCounts
 from .judge import LOOP_HINT, listed, pass_or_fail, percent, unmeasurable
+from .watch import GradientCounts
 
 MAX_VANISHING = 0.05
 
@@ -15,10 +15,8 @@ def check_finite_gradients(findings: Findings) -> Check:
     name, gradients = "finite gradients", findings.run.gradients
     if not gradients:
         return unmeasurable(name, _why_none(findings))
-    total, broken = (
-        sum(counts.values for counts in gradients.values()),
-        [key for key, counts in gradients.items() if counts.broken],
-    )
+    total = sum(counts.values for counts in gradients.values())
+    broken = [key for key, counts in gradients.items() if counts.broken]
     share = sum(gradients[key].broken for key in broken) / max(total, 1)
     if not broken:
         return pass_or_fail(name, share, 0.0, f"all {_amount(total, findings)} are finite")
@@ -64,10 +62,8 @@ def check_gradients_in_fp16(findings: Findings) -> Check:
         return unmeasurable(name, _why_none(findings))
     values = [counts for counts in gradients.values() if _nonzero(counts)]
     total = sum(map(_nonzero, values))
-    vanishing, exceeding = (
-        sum(counts.vanishing for counts in values),
-        sum(counts.exceeding for counts in values),
-    )
+    vanishing = sum(counts.vanishing for counts in values)
+    exceeding = sum(counts.exceeding for counts in values)
     share = vanishing / max(total, 1)
     figure = (
         f"of {readable_count(total)} gradient values other than zero, {percent(share)} would "

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...records import Check
 from .findings import Findings
 from .judge import LOOP_HINT, pass_or_fail, percent, unmeasurable
-from .spans import Span, without
-from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Trace
+from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Span, Trace, without
 
 MAX_DATA = 0.10
 MAX_BESIDE = 0.25
@@ -119,9 +118,7 @@ def check_gradient_exchange(findings: Findings) -> Check:
 
 
 def model_time(trace: Trace) -> list[Span]:
-    """The time in models, backward passes and optimizers, on host or device; modules inside a data
-    loader count as data.
-    """
+    """The time in models, backward passes and optimizers; modules in a data loader are data."""
     spans = without(trace.named(MODEL, BACKWARD, STEP, COMPILED), trace.named(BATCH))
     return [*spans, *trace.kernels()]
 

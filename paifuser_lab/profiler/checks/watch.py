@@ -1,4 +1,4 @@
-"""Run a loop once and watch it: its operators, its models, its gradients.
+"""Run a loop once and watch it: its operators, its models, the gradients that its optimizers use.
 
 Built on torch's profiler. The loop is the user's own: its exceptions propagate, and all hooks are
 removed afterwards.
@@ -6,25 +6,216 @@ removed afterwards.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.profiler import profile, record_function
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
 
 from ...errors import MeasureError
-from ...model.watch import watching_outermost
+from ...model.watch import watching, watching_outermost
 from ...stopping import keep_when_stopped
 from ...workload import QUIET
-from .gradient_watch import GradientCounts, GradientWatch
-from .model_watch import Denormals, ModelWatch, is_traced, watching_time
-from .trace import LOOP, SYNCHRONIZE, Trace, trace_of
+from .trace import LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
+
+FP16_SMALLEST = 2.0**-24  # 6e-8: half of it rounds to zero
+FP16_LARGEST = 65504.0
+
+
+@dataclass(frozen=True)
+class GradientCounts:
+    """Counts over one parameter's gradients in all steps."""
+
+    values: int
+    broken: int  # inf or NaN
+    vanishing: int  # too small for fp16, and not zero
+    exceeding: int  # too large for fp16
+    zeros: int
+
+
+@dataclass
+class GradientWatch:
+    """Counts for every parameter that an optimizer stepped with."""
+
+    steps: Counter[int] = field(default_factory=Counter)  # by optimizer
+    counts: dict[int, Tensor] = field(default_factory=dict)  # by parameter
+    # referenced, so that no other object reuses their id
+    parameters: dict[int, Tensor] = field(default_factory=dict)
+
+    def count(self, optimizer: Optimizer) -> None:
+        """Count the values of all gradients that this step will use."""
+        self.steps[id(optimizer)] += 1
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    counts = _counted(parameter.grad)
+                    before = self.counts.get(id(parameter))
+                    self.parameters[id(parameter)] = parameter
+                    self.counts[id(parameter)] = counts if before is None else before + counts
+
+    def by_name(self, models: list[nn.Module]) -> dict[str, GradientCounts]:
+        """The counts under the names that the models give their parameters."""
+        names = {
+            id(parameter): name for model in models for name, parameter in model.named_parameters()
+        }
+        return {
+            names.get(
+                key, f"a parameter of shape {tuple(self.parameters[key].shape)} (number {index})"
+            ): GradientCounts(*counts.tolist())
+            for index, (key, counts) in enumerate(self.counts.items(), 1)
+        }
+
+
+@torch.no_grad()
+def _counted(gradient: Tensor) -> Tensor:
+    values = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    values = values.coalesce().values() if values.is_sparse else values
+    size = values.abs()
+    finite = torch.isfinite(size)
+    zeros = size == 0
+    masks = [~finite, (size < FP16_SMALLEST) & ~zeros, (size > FP16_LARGEST) & finite, zeros]
+    return torch.stack(
+        [torch.full_like(finite, True, dtype=torch.int64).sum(), *(mask.sum() for mask in masks)]
+    )
+
+
+def watching_time() -> AbstractContextManager[Any]:
+    """Mark time of the watching, which the loop alone would not take."""
+    return record_function(WATCHING)
+
+
+@dataclass
+class Denormals:
+    """The number of denormal values, in all and by layer."""
+
+    values: int = 0
+    denormal: int = 0
+    by_layer: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def share(self) -> float:
+        return self.denormal / self.values if self.values else 0.0
+
+    def count(self, layer: str, tensor: Any) -> None:
+        """Count the values of a CPU tensor; a GPU computes with denormals at full speed."""
+        if not _can_be_slow(tensor):
+            return
+        with torch.no_grad():
+            size = tensor.detach().abs()
+            count = int(((size > 0) & (size < torch.finfo(size.dtype).tiny)).sum())
+        self.values += size.numel()
+        self.denormal += count
+        self.by_layer[layer] += count
+
+
+@dataclass
+class ModelWatch:
+    """Observations of the outermost calls of models, in order."""
+
+    models: dict[int, nn.Module] = field(default_factory=dict)
+    calls: Counter[int] = field(default_factory=Counter)
+    grown: int = 0  # calls whose output can be differentiated
+    # layers that were in training mode and depend on it
+    training: dict[str, str] = field(default_factory=dict)
+    outputs: Denormals = field(default_factory=Denormals)
+    _open: list[tuple[ExitStack, bool]] = field(default_factory=list)
+
+    def enter(self, model: nn.Module) -> None:
+        """An outermost call of a model begins."""
+        stack, is_call = ExitStack(), not (_is_in_backward() or is_traced())
+        if is_call:
+            with watching_time():
+                self._note_call(model)
+            count = self.calls[id(model)]
+            stack.enter_context(record_function(MODEL))
+            # calls 1, 2, 4, 8 …: late ones are covered and most cost nothing
+            if count & (count - 1) == 0:
+                stack.enter_context(watching(model, _ignore, self._count_output))
+        self._open.append((stack, is_call))
+
+    def leave(self, model: nn.Module, output: Any) -> None:
+        """The call has returned or raised."""
+        stack, is_call = self._open.pop()
+        stack.close()
+        if is_call:
+            self.grown += any(
+                isinstance(leaf, Tensor) and leaf.requires_grad
+                for leaf in pytree.tree_leaves(output)
+            )
+
+    def weights(self) -> Denormals:
+        """Denormal weights of all models that were called, as they are now."""
+        denormals = Denormals()
+        for model in self.models.values():
+            for name, parameter in model.named_parameters():
+                denormals.count(name, parameter)
+        return denormals
+
+    def _note_call(self, model: nn.Module) -> None:
+        if id(model) not in self.models:
+            self.training |= {
+                name or "itself": type(layer).__name__ for name, layer in training_layers(model)
+            }
+        self.models[id(model)] = model
+        self.calls[id(model)] += 1
+
+    def _count_output(self, layer: str, output: Any) -> None:
+        with watching_time():
+            for leaf in pytree.tree_leaves(output):
+                self.outputs.count(layer, leaf)
+
+
+def training_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The layers in training mode whose output differs from eval mode."""
+    return [
+        (name, layer)
+        for name, layer in model.named_modules()
+        if layer.training and _depends_on_mode(layer)
+    ]
+
+
+def _depends_on_mode(layer: nn.Module) -> bool:
+    share = layer.p if isinstance(layer, _DropoutNd) else getattr(layer, "dropout", 0.0)
+    return isinstance(layer, _BatchNorm) or (isinstance(share, float) and share > 0)
+
+
+def _can_be_slow(tensor: Any) -> bool:
+    is_plain = (
+        isinstance(tensor, Tensor)
+        and type(tensor) in (Tensor, nn.Parameter)
+        and tensor.layout is torch.strided
+    )
+    if not is_plain or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    return tensor.device.type == "cpu" and tensor.dtype in (
+        torch.float32,
+        torch.float64,
+        torch.bfloat16,
+    )
+
+
+def is_traced() -> bool:
+    """Whether a tracer or a mode records every operator, which would include ours."""
+    return torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _is_in_backward() -> bool:
+    """Whether backward runs, which calls checkpointed layers again; these calls do not count."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _ignore(layer: str, args: Any, kwargs: Any) -> None:
+    return
 
 
 @dataclass(frozen=True)
@@ -128,9 +319,7 @@ class _Watch:
 
 
 def watch(loop: Callable[[], Any]) -> LoopRun:
-    """Run the loop once and return the observations; its result is dropped, and an interrupt
-    keeps the observations so far.
-    """
+    """Run the loop once and return the observations; an interrupt keeps those so far."""
     if torch.autograd.profiler._is_profiler_enabled:
         raise MeasureError(
             "A profiler is running already, and torch runs one at a time; call the checklist "

@@ -23,9 +23,7 @@ MODULE_CALL = re.compile(r"nn\.Module: (\w+?)(?:_\d+)?")
 
 
 class Kind(IntEnum):
-    """The kind of an event. Of two events with the same times, the smaller kind encloses the
-    larger.
-    """
+    """The kind of an event. Of two with the same times, the smaller kind encloses the larger."""
 
     ANNOTATION = 0
     LAYER = 1
@@ -55,9 +53,7 @@ DIRECTIONS = {"HtoD": "host to device", "DtoH": "device to host"}
 
 
 class Events:
-    """Columns that grow event by event: times in µs, indices of names, and ids that join kernels to
-    operators.
-    """
+    """Columns that grow event by event: times in µs, indices of names, ids that join events."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -74,9 +70,7 @@ class Events:
         return len(self.start)
 
     def add(self, event: Any) -> None:
-        """Add an event; one without a valid time counts as skipped, one of another kind only as
-        seen.
-        """
+        """Add an event; one without a valid time is skipped, one of another kind only seen."""
         self.seen += 1
         if not isinstance(event, dict):
             self.skipped += 1
@@ -90,9 +84,7 @@ class Events:
             self._close(event)
 
     def finish(self) -> None:
-        """Count events that began and never ended; their length stays infinite and readers skip
-        them.
-        """
+        """Count events that began and never ended; their length stays infinite."""
         self.skipped += sum(row >= 0 for rows in self._open.values() for row in rows)
         self._open.clear()
 

@@ -10,19 +10,18 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from ..._files import replacing
 from ...errors import FileError, MeasureError
-from ...model.watch import watching
 from ...progress import progress
 from ...records import TraceSummary
 from ...stopping import keep_when_stopped
 from ...workload import Workload, running, workload_of
+from ..recording import marking
 from .reading import read_as
 
 ENDINGS = (".json", ".json.gz")
@@ -110,16 +109,7 @@ def _record(work: Workload, runs: int) -> tuple[profile, bool]:
 def _naming(model: nn.Module) -> AbstractContextManager[None]:
     """Annotate every call of a layer with its path and type."""
     names = {name: _annotation(name, module) for name, module in model.named_modules()}
-    annotations: list[Any] = []
-
-    def enter(layer: str, args: Any, kwargs: Any) -> None:
-        annotations.append(record_function(names[layer]))
-        annotations[-1].__enter__()
-
-    def leave(layer: str, output: Any) -> None:
-        annotations.pop().__exit__(None, None, None)
-
-    return watching(model, enter, leave)
+    return marking(model, names.__getitem__)
 
 
 def _annotation(layer: str, module: nn.Module) -> str:

@@ -2,11 +2,9 @@
 
 Needs neither labels nor gradients.
 
-techniques.py        the refits by name, applied in turn; one that gains nothing is undone
-least_squares.py     new weights for the layers that lost inputs
-shrunk_layers.py     which layers those are, and their outputs before the cut
-normal_equations.py  least squares from sums over rows; pure arithmetic
-context.py           the model before and after the cut, and what a refit may use
+techniques.py     the refits by name, applied in turn; one that gains nothing is undone
+least_squares.py  new weights for the layers that lost inputs, from sums over rows
+shrunk_layers.py  which layers those are, their outputs before the cut, and what a refit may use
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...model.layers import CONVOLUTIONS, is_altered, is_transposed_linear
 from ...model.watch import FAILED, watching
-from ...workload import running
+from ...workload import Inputs, running
 from ...workload.data import Samples
 from ..groups import Structure
 from ..groups.trace_labels import by_single_operators
@@ -161,3 +161,24 @@ def _subset(low: int, high: int, most: int) -> Tensor:
         .sort()
         .values
     )
+
+
+@dataclass(frozen=True)
+class RefitResult:
+    """In how many layers a refit changed something, and a note on it."""
+
+    count: int
+    note: str
+
+
+@dataclass(frozen=True)
+class RefitContext:
+    """The inputs of a refit; it may change the weights and statistics of `model`, and nothing of
+    `before`.
+    """
+
+    before: nn.Module
+    model: nn.Module
+    lost: Mapping[str, ShrunkLayer]  # the layers whose weights may change
+    samples: Samples
+    inputs: Inputs  # the example inputs

@@ -16,9 +16,8 @@ from ...model.watch import watching
 from ...records import counted
 from ...workload import Workload, running
 from ...workload.data import Samples, samples_of
-from .context import RefitContext, RefitResult
 from .least_squares import refit
-from .shrunk_layers import ShrunkLayer
+from .shrunk_layers import RefitContext, RefitResult, ShrunkLayer
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 

@@ -2,7 +2,6 @@
 
 layer_families.py  layers that take equally long at equal widths, and a call of one at any width
 measure.py         staircases (time by width), from the cache or measured now
-steady_timing.py   timings of widths that can be compared with each other
 whole_model.py     the time of the whole model: original, current, and as narrow as allowed
 latency.py         the model's time as a function of its groups' widths
 target.py          the widths for a share of the original's cost

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,17 @@ import torch
 from ..._files import cache_file
 from ...errors import FileError
 from ...machine import hardware, threads
-from ...measure import FEWEST, WARM, in_turn, timed_ms
+from ...measure import FEWEST, WARM, Clock, in_turn, own_ms, timed_ms
 from ...progress import progress
 from ...records import Staircase, StaircaseTable
 from .layer_families import MOST_WIDTHS, Buffers, Family, full_width
-from .steady_timing import clock, memory_at_hand
 
 VERSION = 1  # raise it when layers are timed differently: old staircases are then ignored
 MEAN_SHARE = 0.4  # the mean time of a layer's widths, as a share of the widest's
 FEWEST_WIDTHS = 2
+LARGE, COUNT, PIN = 4 << 20, 32, 1 << 10  # bytes, how many of them, bytes
+# bytes: once a block of up to this size is freed, glibc keeps freed blocks of its size from then on
+LARGEST_KEPT = (32 << 20) - (1 << 16)
 
 Key = tuple[str, int, int]  # likeness, input and output channels
 
@@ -120,3 +122,30 @@ def _affordable(family: Family, buffers: Buffers, device: torch.device, seconds:
         if len(reads) * len(makes) * (FEWEST + WARM) * call_s <= seconds:
             return most
     return FEWEST_WIDTHS
+
+
+def clock(device: torch.device, count: int) -> Clock:
+    """The process's CPU time for one thread, which other processes do not change; else wall
+    time.
+    """
+    return own_ms if device.type == "cpu" and count == 1 else timed_ms
+
+
+@contextmanager
+def memory_at_hand(device: torch.device) -> Iterator[None]:
+    """Keep freed memory in the process inside the block.
+
+    An allocator returns free memory at its end to the system and requests it again, call by call;
+    whether it does depends on what happens to be there. This made the same convolution take 2.9 or
+    11 ms.
+    """
+    if device.type != "cpu":
+        yield
+        return
+    torch.empty(LARGEST_KEPT, dtype=torch.uint8)
+    blocks = [torch.zeros(LARGE, dtype=torch.uint8) for _ in range(COUNT)]
+    # behind the blocks, so that the memory before them stays in the process
+    pins = [torch.zeros(PIN, dtype=torch.uint8) for _ in range(COUNT)]
+    blocks.clear()
+    yield
+    pins.clear()

@@ -18,8 +18,7 @@ from ...measure import in_turn
 from ...records import WholeLatency
 from ...workload import Workload, running
 from ..groups import Structure, cut
-from .measure import keep, kept_table
-from .steady_timing import clock, memory_at_hand
+from .measure import clock, keep, kept_table, memory_at_hand
 
 SECONDS = 5.0
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ...formats import Range
 from ...kernels import QuantParams, convolve_depthwise_int8, project_int8
-from ...kernels.depthwise_int8 import SIDES, STRIDES
+from ...kernels.depthwise import SIDES, STRIDES
 from ...kernels.driver import packages
 from ...kernels.quantized import FLOATS, WIDTH, weight_sums
 

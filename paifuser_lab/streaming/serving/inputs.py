@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..stages.decode import decoded_image
 MAX_PIXELS = 50_000_000
 IMAGES = ("image/jpeg", "image/png")
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-Specs = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 class UnsupportedError(DataError):

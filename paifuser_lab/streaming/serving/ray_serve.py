@@ -14,18 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...arguments import check_count
 from ...errors import MissingExtraError, StreamError, first_line
 from ...variant import Variant
 from ..actors import connect, ray_module
 from ..model import ModelSource, portable, received
-from .predictor import Predictor
-from .service import DRAIN_S, MISSING, SIGNALS, Limits, Service, listen
+from .service import DRAIN_S, SIGNALS, Limits, Predictor, Service, listen
 
 LOOK_S = 0.25
 PATIENCE_S = 5.0
 """Until a person is told what is waited for."""
 METRICS = "Ray Serve counts requests itself, for the metrics port of each machine of its cluster."
-WRONG_METHOD = "Method Not Allowed; GET / describes what this server answers."
 
 
 class Replica(Service):
@@ -38,27 +37,12 @@ class Replica(Service):
         """Answer a request of the proxy."""
         from starlette.responses import JSONResponse
 
-        status, content = await self._routed(request)
-        if status != 200 and isinstance(content, str):
-            content = {"error": content}
+        path, kind = request.url.path, request.headers.get("content-type", "")
+        status, content = 404, {"error": METRICS}
+        if path != "/metrics":
+            body = await self._body(request)
+            status, content = await self.reply(request.method, path, kind, body)
         return JSONResponse(content, status, {"Retry-After": "1"} if status == 503 else None)
-
-    async def _routed(self, request: Any) -> tuple[int, Any]:
-        path, is_post = request.url.path, request.method == "POST"
-        if path not in ("/", "/health", "/metrics", "/predict"):
-            return 404, MISSING
-        if is_post is not (path == "/predict") or request.method not in ("GET", "HEAD", "POST"):
-            return 405, WRONG_METHOD
-        if path == "/":
-            return 200, self.description
-        if path == "/health":
-            return 200, {"status": "ok"}
-        if path == "/metrics":
-            return 404, METRICS
-        body = await self._body(request)
-        if body is None:
-            return 413, self.too_large
-        return await self.reply(request.headers.get("content-type", ""), body)
 
     async def _body(self, request: Any) -> bytes | None:
         """The body of a request; None if it is too large."""
@@ -93,8 +77,7 @@ def serve_on_ray(
     `on_start` is told where the model answers, `on_wait` what is missing until it does. Options are
     those of `Predictor`. A cluster on which Ray Serve runs already keeps that one's host and port.
     """
-    if replicas < 1:
-        raise StreamError(f"{replicas} replicas are not possible; give 1 or more.")
+    check_count("replicas", replicas, error=StreamError)
     serve = ray_serve_module()
     source = _sent(model, trust=options.get("trust", False))
     # what is wrong with the model or the options is said here, before anything is started

@@ -1,18 +1,17 @@
-"""A model behind HTTP on this machine, with a graceful stop. Built on tornado."""
+"""A service behind HTTP on this machine, with a graceful stop. Built on tornado."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import tornado.web
 from tornado.httpserver import HTTPServer
 
-from .metrics import Metrics
-from .predictor import Predictor
-from .service import DRAIN_S, MISSING, Limits, Service, listen
+from .service import DESCRIBES, DRAIN_S, SIGNALS, Limits, Metrics, Predictor, Service, listen
 
 DISCARDED = 8
 """Times the limit of a body that is read and thrown away, so that the client reads the refusal."""
@@ -27,7 +26,6 @@ class Server(Service):
 
     def __init__(self, predictor: Predictor, limits: Limits | None = None) -> None:
         super().__init__(predictor, limits)
-        self.is_draining = False
         self.address: tuple[str, int] | None = None
         self._open = 0
         self._idle = asyncio.Event()
@@ -36,15 +34,7 @@ class Server(Service):
     def start(self, host: str = "127.0.0.1", port: int = 8000) -> None:
         """Listen; port 0 takes a free one, which `address` then has."""
         application = tornado.web.Application(
-            [
-                (r"/predict", PredictHandler, {"server": self}),
-                (r"/health", HealthHandler, {"server": self}),
-                (r"/metrics", MetricsHandler, {"server": self}),
-                (r"/", DescribeHandler, {"server": self}),
-            ],
-            default_handler_class=MissingHandler,
-            default_handler_args={"server": self},
-            log_function=self._finished,
+            [(r".*", Handler, {"server": self})], log_function=self._finished
         )
         self._http = HTTPServer(
             application,
@@ -78,14 +68,9 @@ class Server(Service):
             await self._idle.wait()
 
     def began(self) -> None:
-        """A request has come."""
+        """A request to the model has come."""
         self._open += 1
         self.metrics.in_flight.set(self._open)
-
-    def _finished(self, handler: tornado.web.RequestHandler) -> None:
-        if isinstance(handler, PredictHandler):
-            self.metrics.requests.labels(status=str(handler.get_status())).inc()
-            self.metrics.seconds.observe(handler.request.request_time())
 
     def ended(self) -> None:
         """A request is answered, or its client has gone."""
@@ -93,82 +78,58 @@ class Server(Service):
         self.metrics.in_flight.set(self._open)
         self._idle.set()
 
-
-class _Handler(tornado.web.RequestHandler):
-    """JSON answers, and errors as one sentence."""
-
-    server: Server
-
-    def initialize(self, server: Server) -> None:
-        self.server = server
-
-    def reply(self, status: int, content: Any) -> None:
-        """Send JSON."""
-        self.set_status(status)
-        if status == 503:
-            self.set_header("Retry-After", "1")
-        if self.server.is_draining:  # the connection is closed soon
-            self.set_header("Connection", "close")
-        self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(content, allow_nan=False))
-
-    def refuse(self, status: int, message: str) -> None:
-        """Send an error."""
-        self.reply(status, {"error": message})
-
-    def write_error(self, status_code: int, **more: Any) -> None:
-        """tornado's own errors, such as a wrong method."""
-        self.refuse(status_code, f"{self._reason}; GET / describes what this server answers.")
+    def _finished(self, handler: tornado.web.RequestHandler) -> None:
+        if handler.request.path == "/predict":
+            self.metrics.requests.labels(status=str(handler.get_status())).inc()
+            self.metrics.seconds.observe(handler.request.request_time())
 
 
-class MissingHandler(_Handler):
-    """Any other address."""
+def serve(
+    server: Server,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    on_start: Callable[[Server], None] = lambda server: None,
+    drain_s: float = DRAIN_S,
+) -> bool:
+    """Serve until SIGTERM or SIGINT, then answer what has come; whether all was answered.
 
-    def prepare(self) -> None:
-        self.refuse(404, MISSING)
+    A second signal ends it at once.
+    """
 
+    async def run() -> bool:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for kind in SIGNALS:
+            loop.add_signal_handler(kind, stopping.set)
+        server.start(host, port)
+        on_start(server)
+        await stopping.wait()
+        for kind in SIGNALS:
+            loop.remove_signal_handler(kind)
+        return await server.stop(drain_s)
 
-class DescribeHandler(_Handler):
-    """What the model takes, and the limits."""
-
-    def get(self) -> None:
-        """As JSON."""
-        self.reply(200, self.server.description)
-
-
-class HealthHandler(_Handler):
-    """Whether requests are taken."""
-
-    def get(self) -> None:
-        """200, or 503 once it is stopping."""
-        is_up = not self.server.is_draining
-        self.reply(200 if is_up else 503, {"status": "ok" if is_up else "stopping"})
-
-
-class MetricsHandler(_Handler):
-    """Counters for Prometheus."""
-
-    def get(self) -> None:
-        """In its text form."""
-        self.server.metrics.waiting.set(self.server.waiting)
-        self.set_header("Content-Type", Metrics.content_type)
-        self.finish(self.server.metrics.text())
+    return asyncio.run(run())
 
 
 @tornado.web.stream_request_body
-class PredictHandler(_Handler):
-    """One example in, its answer out."""
+class Handler(tornado.web.RequestHandler):
+    """A request and its answer; of a body that is too large nothing is kept."""
 
-    body: list[bytes]
+    server: Server
     size = 0
-    is_counted = False
+    is_counted = False  # a request to the model that is not answered yet
     is_late = False  # its head has come after the stop
+    is_gone = False  # its client has closed the connection
     answering: asyncio.Future[Any] | None = None
 
+    def initialize(self, server: Server) -> None:
+        self.server = server
+        self.body: list[bytes] = []
+
     def prepare(self) -> None:
-        self.body = []
         self.is_late = self.server.is_draining
-        if self.request.method != "POST":
+        if (self.request.method, self.request.path) != ("POST", "/predict"):
             return
         self.server.began()
         self.is_counted = True
@@ -179,10 +140,7 @@ class PredictHandler(_Handler):
         if size > limit and (headers.get("Expect") or size > DISCARDED * limit):
             connection: Any = self.request.connection
             connection.set_max_body_size(size)  # else tornado answers, too
-            self._refuse_size()
-
-    def _refuse_size(self) -> None:
-        self.refuse(413, self.server.too_large)
+            self.send(413, {"error": self.server.too_large})
 
     def data_received(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -191,24 +149,48 @@ class PredictHandler(_Handler):
         else:  # read to its end: a client that still sends would not see the refusal
             self.body.clear()
 
-    async def post(self) -> None:
-        """Read, wait for the batch, answer."""
-        if self.is_late:
-            self.refuse(503, "This server is stopping; send the request to another.")
-        elif self.size > self.server.limits.max_bytes:
-            self._refuse_size()
-        else:
-            await self._answer(b"".join(self.body))
-
-    async def _answer(self, body: bytes) -> None:
-        kind = self.request.headers.get("Content-Type", "")
-        self.answering = asyncio.ensure_future(self.server.reply(kind, body))
-        if not self.is_counted:
+    async def respond(self) -> None:
+        """Read, wait for the batch where the model is asked, answer."""
+        request = self.request
+        if request.path == "/metrics" and request.method == "GET":
+            self.server.metrics.waiting.set(self.server.waiting)
+            self.set_header("Content-Type", Metrics.content_type)
+            self.finish(self.server.metrics.text())
+            return
+        if self.is_counted and self.is_late:
+            self.send(503, {"error": "This server is stopping; send the request to another."})
+            return
+        is_whole = self.size <= self.server.limits.max_bytes
+        self.answering = asyncio.ensure_future(
+            self.server.reply(
+                str(request.method),
+                request.path,
+                request.headers.get("Content-Type", ""),
+                b"".join(self.body) if is_whole else None,
+            )
+        )
+        if self.is_gone:
             self.answering.cancel()
         try:
-            self.reply(*await self.answering)
+            self.send(*await self.answering)
         except asyncio.CancelledError:  # the client has gone, and its place in the queue is free
             self.set_status(GONE, "Client Closed Request")
+
+    get = head = post = put = patch = delete = options = respond
+
+    def send(self, status: int, content: Any) -> None:
+        """Send JSON."""
+        self.set_status(status)
+        if status == 503:
+            self.set_header("Retry-After", "1")
+        if self.server.is_draining:  # the connection is closed soon
+            self.set_header("Connection", "close")
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(content, allow_nan=False))
+
+    def write_error(self, status_code: int, **more: Any) -> None:
+        """tornado's own errors, such as an unknown method."""
+        self.send(status_code, {"error": f"{self._reason}; {DESCRIBES}"})
 
     def on_finish(self) -> None:
         if self.is_counted:
@@ -216,6 +198,7 @@ class PredictHandler(_Handler):
 
     def on_connection_close(self) -> None:
         super().on_connection_close()
+        self.is_gone = True
         if self.answering is not None:
             self.answering.cancel()
         if self.is_counted and not self._finished:

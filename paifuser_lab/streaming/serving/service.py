@@ -1,4 +1,6 @@
-"""Answers requests from a model, with dynamic batching and limits, whatever brings them."""
+"""Answers requests from a model, with dynamic batching and limits, whatever brings them, and counts
+them for Prometheus. Built on prometheus_client.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,96 @@ import asyncio
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import DataError, PaifuserError, StreamError
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from torch import Tensor
+
+from ...errors import DataError, PaifuserError, StreamError, first_line
 from ..batching import Batcher, BatchRule
+from ..frame import Frame
+from ..model import ModelSource, OpenModel
+from ..stages.answer import Postprocess, as_json, kind_of
+from ..stages.preprocess import Preprocess
 from .inputs import UnsupportedError, read_body
-from .metrics import Metrics
-from .predictor import Predictor
 
 DRAIN_S = 30.0
 """Until what has come is answered, after a stop."""
 BACKLOG = 1024
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-MISSING = "There is nothing here; GET / describes what this server answers."
+METHODS = {"/": ("GET", "HEAD"), "/health": ("GET", "HEAD"), "/predict": ("POST",)}
+DESCRIBES = "GET / describes what this server answers."
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+Example = Frame | list[Tensor]
+
+
+class Predictor:
+    """A model with what comes before and after it: images become its input, outputs become JSON.
+
+    An image is answered by what the output means, a tensor by the output. Names of classes, mean
+    and std are those that the model's workload states, unless given.
+    """
+
+    def __init__(
+        self,
+        model: ModelSource,
+        *,
+        names: Sequence[str] = (),
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        how: str = "letterbox",
+        trust: bool = False,
+    ) -> None:
+        self.model = OpenModel(model, trust=trust)
+        self.postprocess = Postprocess(names=tuple(names) or self.model.classes)
+        self.preprocess = None
+        if self.model.image_shape is not None:
+            self.preprocess = Preprocess.of(self.model, how=how, mean=mean, std=std)
+        # an engine's first call is slow, and again its first on several examples, for which it is
+        # exported anew; a model that fails on one shall fail before it is served, and one that
+        # fails only on several is called for each alone
+        self.model.answers([self._example()])
+        Predictor.__call__(self, [self._example()] * 2)  # a subclass is not set up yet
+
+    def __call__(self, examples: Sequence[Example]) -> list[Any]:
+        """An answer for each example, or the error of that one."""
+        try:
+            return self._answers(examples)
+        except Exception as error:
+            if len(examples) == 1:
+                return [_sentence(error, self.model.name)]
+        # one of them fails the whole call: each for itself
+        return [answer for example in examples for answer in self([example])]
+
+    def _answers(self, examples: Sequence[Example]) -> list[Any]:
+        frames = [self._prepared(example) for example in examples]
+        inputs = [frame.tensor if isinstance(frame, Frame) else frame for frame in frames]
+        outputs = self.model.answers(inputs)
+        return [self._answer(frame, output) for frame, output in zip(frames, outputs, strict=True)]
+
+    def _prepared(self, example: Example) -> Example:
+        if not isinstance(example, Frame):
+            return example
+        if self.preprocess is None:
+            raise DataError(f"{self.model.name} does not take images; send a tensor.")
+        return self.preprocess.prepared(example)
+
+    def _answer(self, frame: Example, output: Any) -> Any:
+        if isinstance(frame, Frame) and kind_of(output):
+            return as_json(self.postprocess.answer(output, frame))
+        return {"output": as_json(output)}
+
+    def _example(self) -> list[Tensor]:
+        return [tensor[0] for tensor in self.model.inputs.tensors]
+
+
+def _sentence(error: Exception, name: str) -> PaifuserError:
+    if isinstance(error, PaifuserError):
+        return error
+    return StreamError(f"{name} failed on this input: {first_line(error).rstrip('.')}.")
 
 
 class BusyError(StreamError):
@@ -45,12 +123,59 @@ class Limits:
         BatchRule(self.max_batch, self.max_delay_ms)
 
 
+class Metrics:
+    """The counters of one server, apart from those of others in the process."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        registry = self._registry
+        self.requests = Counter(
+            "paifuser_requests",
+            "Requests to /predict by status.",
+            ["status"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "paifuser_request_seconds",
+            "From a request's head to its answer.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.model_seconds = Histogram(
+            "paifuser_model_seconds",
+            "A call of the model on a batch.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batch = Histogram(
+            "paifuser_batch_size", "Examples of a call.", buckets=SIZES, registry=registry
+        )
+        self.waiting = Gauge(
+            "paifuser_waiting", "Requests that wait for a call.", registry=registry
+        )
+        self.in_flight = Gauge(
+            "paifuser_in_flight", "Requests that are not answered yet.", registry=registry
+        )
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def count(self, name: str, **labels: str) -> float:
+        """The value of one series, such as `paifuser_requests_total` with its status."""
+        return self._registry.get_sample_value(name, labels) or 0.0
+
+
 class Service:
-    """A model that answers bodies of requests, those that come together in one call.
+    """A model that answers requests, those to /predict that come together in one call.
 
     A request past the queue's bound gets 503, a body past `max_bytes` 413, and an answer that
     takes longer than `timeout_s` 504; each error is one sentence in JSON.
     """
+
+    is_draining = False  # it stops, and takes no more
 
     def __init__(self, predictor: Predictor, limits: Limits | None = None) -> None:
         self.predictor, self.limits = predictor, limits or Limits()
@@ -97,24 +222,30 @@ class Service:
         """The refusal of a body that is larger than may be."""
         return f"The body is larger than the limit of {self.limits.max_bytes:,} bytes."
 
-    async def reply(self, content_type: str, body: bytes) -> tuple[int, Any]:
-        """The status of a request to /predict, and its answer or a sentence with the error."""
-        loop = asyncio.get_running_loop()
+    async def reply(
+        self, method: str, path: str, content_type: str, body: bytes | None
+    ) -> tuple[int, Any]:
+        """The status of a request, and its answer or a sentence with the error, as JSON; there is
+        no body where it was too large.
+        """
+        if path not in METHODS:
+            return _refused(404, f"There is nothing here; {DESCRIBES}")
+        if method not in METHODS[path]:
+            return _refused(405, f"Method Not Allowed; {DESCRIBES}")
+        if path == "/":
+            return 200, self.description
+        if path == "/health":
+            state = (503, "stopping") if self.is_draining else (200, "ok")
+            return state[0], {"status": state[1]}
+        if body is None:
+            return _refused(413, self.too_large)
         try:
-            example = await loop.run_in_executor(
-                None, read_body, content_type, body, self.predictor.model
-            )
+            example = await asyncio.to_thread(read_body, content_type, body, self.predictor.model)
             return 200, await self._answer(example)
-        except BusyError as error:
-            return _refused(503, error)
-        except UnsupportedError as error:
-            return _refused(415, error)
-        except DataError as error:
-            return _refused(400, error)
         except TimeoutError:
             return _refused(504, f"No answer within {self.limits.timeout_s:g} s.")
         except PaifuserError as error:
-            return _refused(500, error)
+            return _refused(_status_of(error), error)
 
     async def _answer(self, example: Any) -> Any:
         """The answer from the next batch; raises what went wrong with this one."""
@@ -143,6 +274,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise StreamError(
             f"Cannot listen on {host}:{port}: {why}; choose another --host or --port."
         ) from error
+
+
+def _status_of(error: PaifuserError) -> int:
+    statuses = ((BusyError, 503), (UnsupportedError, 415), (DataError, 400))
+    return next((status for kind, status in statuses if isinstance(error, kind)), 500)
 
 
 def _refused(status: int, error: object) -> tuple[int, dict[str, str]]:

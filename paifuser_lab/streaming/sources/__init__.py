@@ -1,14 +1,12 @@
 """Where frames come from.
 
 video        a video file, whose packets workers decode
-images       a folder of images; images made as by a camera
-parquet      a column of encoded images
+images       a folder of images, a column of a Parquet file; images made as by a camera
 """
 
 from __future__ import annotations
 
-from .images import Camera, ImageFolder
-from .parquet import ParquetImages
+from .images import Camera, ImageFolder, ParquetImages
 from .video import VideoFile
 
 __all__ = ["Camera", "ImageFolder", "ParquetImages", "VideoFile"]

@@ -1,4 +1,4 @@
-"""The images of a folder, and images made as by a camera."""
+"""The images of a folder or of a Parquet file, and images made as by a camera. Built on PyArrow."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ..._files import check_size, checked_path, folder_exists
-from ...errors import FileError, StreamError
-from ..frame import Frame, frame_of
-from ..payloads import Photos
+from ..._files import check_size, checked_path, folder_exists, size_of
+from ...arguments import check_count
+from ...errors import FileError, StreamError, first_line
+from ..frame import Frame, Photos, frame_of
+from ..optional import pyarrow
 from ..source import Group, Items
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
+NAMES = ("name", "path", "key", "id")  # of a column that names images
 MOST_BYTES = 64 << 20
 """Of one image's file."""
 
@@ -34,7 +36,8 @@ class ImageFolder:
         )
         if not self.paths:
             raise FileError(f"{self.folder} has no image ({', '.join(SUFFIXES)}).")
-        self.group, self.time_base = _checked_group(group), _base(rate)
+        check_count("group", group, error=StreamError)
+        self.group, self.time_base = group, _base(rate)
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.name}: {len(self.paths)} images)"
@@ -98,13 +101,107 @@ class Camera(Items):
             index += 1
 
 
+class ParquetImages:
+    """A column of JPEG or PNG bytes; workers decode them, and one row group is read at a time.
+
+    `column` may also be a struct with a field `bytes`, as Hugging Face's data sets have it.
+    """
+
+    can_reopen = True
+
+    def __init__(
+        self, path: str | Path, *, column: str = "image", group: int = 8, rate: float = 25.0
+    ) -> None:
+        self.path = checked_path(path)
+        self.name = self.path.name
+        self.column = column
+        check_count("group", group, error=StreamError)
+        self.group, self.time_base = group, _base(rate)
+        with self._opened() as file:
+            self.rows = int(file.metadata.num_rows)
+            schema = file.schema_arrow
+            if column not in schema.names:
+                raise FileError(
+                    f"{self.name} has no column '{column}', only {', '.join(schema.names)}; name "
+                    "the one with the images: ParquetImages(path, column=…)."
+                )
+            self.is_struct = _is_struct(schema.field(column).type, self.name, column)
+            self.key = next((name for name in NAMES if name in schema.names), None)
+
+    def __repr__(self) -> str:
+        return f"ParquetImages({self.name}: {self.rows} images)"
+
+    @property
+    def frames(self) -> int | None:
+        """The number of rows."""
+        return self.rows
+
+    def groups(self, start: int = 0) -> Iterator[Group]:
+        """The groups from number `start` on."""
+        columns = [self.column, *([self.key] if self.key else [])]
+        with self._opened() as file:
+            first = sequence = 0
+            batches = file.iter_batches(batch_size=self.group, columns=columns)
+            for batch in _read(batches, self.name):
+                if sequence >= start:
+                    yield Group(sequence, first, len(batch), self._photos(batch, first).packed())
+                first, sequence = first + len(batch), sequence + 1
+
+    def _photos(self, batch: Any, first: int) -> Photos:
+        images = batch.column(0).to_pylist()
+        if self.is_struct:
+            images = [None if image is None else image.get("bytes") for image in images]
+        names = (
+            [str(name) for name in batch.column(1).to_pylist()]
+            if self.key
+            else [f"row {first + index}" for index in range(len(batch))]
+        )
+        return Photos(
+            tuple(image or b"" for image in images),
+            tuple(names),
+            tuple(range(first, first + len(batch))),
+            Fraction(self.time_base),
+        )
+
+    def _opened(self) -> Any:
+        arrow = pyarrow()
+        try:
+            size_of(self.path)
+            return arrow.parquet.ParquetFile(self.path)
+        except arrow.ArrowException as error:
+            raise FileError(
+                f"Cannot read {self.name} as Parquet: {first_line(error).rstrip('.')}."
+            ) from error
+        except OSError as error:
+            raise FileError(
+                f"Cannot read {self.path}: {error.strerror or first_line(error)}."
+            ) from error
+
+
+def _is_struct(kind: Any, name: str, column: str) -> bool:
+    """Whether images are the field `bytes` of a struct; raises if the column has none."""
+    types = pyarrow().types
+
+    def is_bytes(kind: Any) -> bool:
+        return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+    if types.is_struct(kind) and any(
+        field.name == "bytes" and is_bytes(field.type) for field in kind
+    ):
+        return True
+    if is_bytes(kind):
+        return False
+    raise FileError(f"Column '{column}' of {name} has {kind}, not the bytes of images.")
+
+
+def _read(batches: Iterator[Any], name: str) -> Iterator[Any]:
+    try:
+        yield from batches
+    except (pyarrow().ArrowException, OSError) as error:
+        raise FileError(f"{name} is damaged: {first_line(error).rstrip('.')}.") from error
+
+
 def _base(rate: float) -> Fraction:
     if not 0 < rate < float("inf"):
         raise StreamError(f"A rate of {rate} images a second is not possible; give more than 0.")
     return 1 / Fraction(rate).limit_denominator(100_000)
-
-
-def _checked_group(count: int) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise StreamError(f"A group of {count!r} images is not possible; give 1 or more.")
-    return count

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._files import checked_path, size_of
 from ...errors import FileError, first_line
-from ..frame import Frame
+from ..frame import Frame, Payload, Pictures
 from ..optional import pyav
-from ..payloads import Payload, Pictures
 from ..source import Group
 from ..stages.decode import frames_of, turned
 
@@ -204,7 +203,19 @@ class VideoFile:
         for start in range(0, len(times), self.group_frames):
             shown = times[start : start + self.group_frames]
             end = 1 + max(index for index, packet in enumerate(packets) if packet.time in shown)
-            yield len(shown), _Sent(self, (*before, *packets[:end]), tuple(shown))
+            sent = (*before, *packets[:end])
+            yield len(shown), partial(self._packed, sent, tuple(shown))
+
+    def _packed(self, packets: tuple[Packet, ...], shown: tuple[int, ...]) -> Payload:
+        return Pictures(
+            codec=self.codec,
+            extradata=self.extradata,
+            packets=tuple(packet.content for packet in packets),
+            times=tuple(packet.time for packet in packets),
+            shown=shown,
+            time_base=self.time_base,
+            rotation=self.rotation,
+        ).packed()
 
     def _until_damage(self, units: Iterator[Any]) -> Iterator[Any]:
         """What can be read before the file is damaged, which leaves a note."""
@@ -217,26 +228,6 @@ class VideoFile:
             self.notes.append(
                 f"{self.name} is damaged and was read up to there: {first_line(error)}."
             )
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """What a group needs, packed when it is sent."""
-
-    video: VideoFile
-    packets: tuple[Packet, ...]
-    shown: tuple[int, ...]
-
-    def __call__(self) -> Payload:
-        return Pictures(
-            codec=self.video.codec,
-            extradata=self.video.extradata,
-            packets=tuple(packet.content for packet in self.packets),
-            times=tuple(packet.time for packet in self.packets),
-            shown=self.shown,
-            time_base=self.video.time_base,
-            rotation=self.video.rotation,
-        ).packed()
 
 
 def _is_closed(pictures: list[Packet]) -> bool:

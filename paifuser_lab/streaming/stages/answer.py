@@ -1,23 +1,143 @@
-"""Makes answers of a model's outputs: classes, boxes after non-maximum suppression, masks."""
+"""Answers of a model's outputs: classes with scores, boxes without overlaps, or a class of each
+pixel; each as JSON too.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...arguments import check_count
 from ...errors import StreamError
 from ...zoo.boxes import suppressed
-from ..answers import NOT_FINITE, Answer, Boxes, Classes, Mask
 from ..frame import Fit, Frame
 from ..stage import Opened
 
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+NOT_FINITE = "the output has values that are not finite"
+MOST_OVERLAP = 0.5  # of two boxes, before the better one alone remains
 MOST_MASKED = 256  # classes of a pixel, which has a byte
+
+
+def label_of(index: int, names: Sequence[str]) -> str:
+    """The name of a class; its number where it has none."""
+    return names[index] if index < len(names) else str(index)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The likeliest classes, best first."""
+
+    classes: Ints
+    scores: Floats
+    names: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The best one."""
+        return label_of(int(self.classes[0]), self.names)
+
+    def as_json(self) -> Any:
+        """As JSON values."""
+        return {
+            "classes": [
+                {"label": label_of(int(index), self.names), "score": round(float(score), 6)}
+                for index, score in zip(self.classes, self.scores, strict=True)
+            ]
+        }
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes in pixels of the image (left, top, right, bottom), best first."""
+
+    boxes: Floats
+    scores: Floats
+    classes: Ints
+    names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def as_json(self) -> Any:
+        """As JSON values."""
+        return {
+            "boxes": [
+                {
+                    "box": [round(float(edge), 2) for edge in box],
+                    "label": label_of(int(index), self.names),
+                    "score": round(float(score), 6),
+                }
+                for box, score, index in zip(self.boxes, self.scores, self.classes, strict=True)
+            ]
+        }
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The class of every pixel of the image."""
+
+    classes: npt.NDArray[np.uint8]
+    names: tuple[str, ...] = ()
+
+    def shares(self) -> dict[str, float]:
+        """The share of the image that each class has."""
+        counts = np.bincount(self.classes.ravel())
+        return {
+            label_of(index, self.names): round(float(count) / self.classes.size, 6)
+            for index, count in enumerate(counts)
+            if count
+        }
+
+    def as_json(self) -> Any:
+        """As JSON values, the pixels as a PNG in base64."""
+        from PIL import Image
+
+        content = io.BytesIO()
+        Image.fromarray(self.classes, mode=None).save(content, format="PNG")
+        return {"shares": self.shares(), "png": base64.b64encode(content.getvalue()).decode()}
+
+
+Answer = Classes | Boxes | Mask
+
+
+def as_json(value: Any) -> Any:
+    """An answer, or an output of tensors, as JSON values; raises TypeError for others and
+    ValueError for what is not finite.
+    """
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        # numpy has no bfloat16
+        is_short = value.is_floating_point() and value.element_size() < 4
+        value = (value.float() if is_short else value).numpy()
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "fiub":
+            raise TypeError(f"an array of {value.dtype} has no form in JSON")
+        if not np.isfinite(np.asarray(value)).all():
+            raise ValueError(NOT_FINITE)
+        return value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(NOT_FINITE)
+    if isinstance(value, dict):
+        return {str(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
 
 
 class Postprocess(Opened):
@@ -25,29 +145,20 @@ class Postprocess(Opened):
     `boxes` of a dict with boxes and scores, `mask` of scores for every pixel.
 
     Of classes the `top` best remain; of boxes those above `least_score`, and of those that overlap
-    more than `most_overlap` the best.
+    the best.
     """
 
     name = "postprocess"
 
     def __init__(
         self,
-        kind: str = "auto",
         *,
         names: tuple[str, ...] | list[str] = (),
         top: int = 5,
         least_score: float = 0.3,
-        most_overlap: float = 0.5,
     ) -> None:
-        if kind != "auto" and kind not in KINDS:
-            raise StreamError(
-                f"There are no answers of kind {kind!r}; choose auto, {', '.join(KINDS)}, or give "
-                "a function as a stage."
-            )
-        if top < 1:
-            raise StreamError(f"The {top} best classes are none; give 1 or more.")
-        self.kind, self.names, self.top = kind, tuple(names), top
-        self.least_score, self.most_overlap = least_score, most_overlap
+        check_count("top", top, error=StreamError)
+        self.names, self.top, self.least_score = tuple(names), top, least_score
 
     def __call__(self, items: Any) -> list[Frame]:
         """The frames with their answers, without the outputs."""
@@ -61,7 +172,7 @@ class Postprocess(Opened):
 
     def answer(self, output: Any, frame: Frame) -> Answer:
         """The answer of an output for one image."""
-        kind = kind_of(output) if self.kind == "auto" else self.kind
+        kind = kind_of(output)
         if not kind:
             raise StreamError(
                 f"An output of {described(output)} is neither classes, boxes nor a mask; give a "
@@ -110,7 +221,7 @@ def _boxes(stage: Postprocess, output: Mapping[str, Tensor], frame: Frame) -> Bo
         found.float(),
         rated.float(),
         least_score=stage.least_score,
-        most_overlap=stage.most_overlap,
+        most_overlap=MOST_OVERLAP,
     )
     width, height = frame.size or (1, 1)
     fit = frame.fit or Fit(width, height)

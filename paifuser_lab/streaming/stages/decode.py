@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, PaifuserError, first_line
-from ..frame import Frame, Image, frame_of
+from ..frame import Frame, Image, Photos, Pictures, frame_of, unpacked
 from ..optional import pyav
-from ..payloads import Photos, Pictures, unpacked
 from ..stage import FrameError, Opened
 
 MAX_PIXELS = 100_000_000

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from ...arguments import check_count
 from ...errors import StreamError
 from ..frame import Frame
 from ..model import ModelSource, OpenModel, portable, received
@@ -30,8 +31,7 @@ class Infer:
         trust: bool = False,
         opened: OpenModel | None = None,
     ) -> None:
-        if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-            raise StreamError(f"A batch of {batch!r} is not possible; give 1 or more.")
+        check_count("batch", batch, error=StreamError)
         self.model, self.batch, self.trust = model, batch, trust
         self.name = "infer"
         self._opened: OpenModel | None = None

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..answers import Boxes, Classes, Mask, label_of
 from ..frame import Frame, Image
 from ..stage import Opened
+from .answer import Boxes, Classes, Mask, label_of
 
 # Okabe and Ito's colours, which the colour-blind tell apart
 COLOURS = (

@@ -25,8 +25,8 @@ UNSTATED = (
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode L
 GREY = 114  # of the border around a letterboxed image, as detectors are trained with
 
-# how an image fills the input: its scales and the sides that it is resized to
-Ways = Callable[[int, int, int, int], tuple[int, int]]
+# an image's sides and those of the input → the sides that it is resized to
+Resize = Callable[[int, int, int, int], tuple[int, int]]
 
 
 def _letterbox(width: int, height: int, to_width: int, to_height: int) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def _stretch(width: int, height: int, to_width: int, to_height: int) -> tuple[in
     return to_width, to_height
 
 
-WAYS: dict[str, Ways] = {"letterbox": _letterbox, "crop": _crop, "stretch": _stretch}
+RESIZES: dict[str, Resize] = {"letterbox": _letterbox, "crop": _crop, "stretch": _stretch}
 
 
 class Preprocess(Opened):
@@ -69,8 +69,10 @@ class Preprocess(Opened):
         self.height, self.width = (size, size) if isinstance(size, int) else size
         self.how, self.channels, self.order = how, channels, order
         self.mean, self.std = _values(mean), _values(std)
-        if how not in WAYS:
-            raise StreamError(f"Images are not fitted by {how!r}; choose one of {', '.join(WAYS)}.")
+        if how not in RESIZES:
+            raise StreamError(
+                f"Images are not fitted by {how!r}; choose one of {', '.join(RESIZES)}."
+            )
         if order not in ("RGB", "BGR"):
             raise StreamError(f"Channels are not in the order {order!r}; give RGB or BGR.")
         if self.height < 1 or self.width < 1 or channels not in (1, 3):
@@ -130,7 +132,7 @@ class Preprocess(Opened):
 
     def _resized(self, image: Image) -> tuple[Tensor, Fit]:
         height, width = image.shape[:2]
-        to_width, to_height = WAYS[self.how](width, height, self.width, self.height)
+        to_width, to_height = RESIZES[self.how](width, height, self.width, self.height)
         tensor = torch.from_numpy(image).permute(2, 0, 1)[None]
         if (to_width, to_height) != (width, height):
             tensor = F.interpolate(

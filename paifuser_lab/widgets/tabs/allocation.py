@@ -15,11 +15,9 @@ from ...figures.allocation import achieved_place, place_of
 from ...planner.precision.planning import recipe_of_point
 from ...recipe import Recipe
 from ...records import Achieved, Allocation, AllocationPoint
-from ...session.queries import ACHIEVED, ALLOCATION
 from ...session.state import State
-from ..absence import no_weights
 from ..panel import Panel
-from ..section import Bench, Context, Request, Section
+from ..section import Bench, Context, Request, Section, no_weights
 from ..wire import floats
 
 ASKED = "asked_point"  # the index of the point that was clicked last
@@ -27,9 +25,7 @@ SHARES = ("latency_ms", "size_bytes")  # budgets given as shares of the baseline
 
 
 class AllocationPanel(Panel):
-    """`panel.chosen` is the index of the chosen point in `panel.found.everything`, and can be set;
-    `panel.recipe` is the recipe to apply.
-    """
+    """`panel.chosen` is the index in `panel.found.everything`; `panel.recipe` its recipe."""
 
     chosen = traitlets.Int(
         help="the index of the chosen point: the frontier first, then the uniform ones"
@@ -58,9 +54,7 @@ class AllocationPanel(Panel):
 
 
 def packed_allocation(allocation: Allocation) -> dict[str, Any]:
-    """The points in their order, the frontier before the uniform ones; numbers as float32, NaN if
-    unknown.
-    """
+    """The points, the frontier before the uniform ones; numbers as float32, NaN if unknown."""
     points = allocation.everything
     columns = {
         f"achieved_{name}": [getattr(point.achieved, name, None) for point in points]
@@ -191,6 +185,5 @@ SECTION = Section(
     is_always_shown=True,
     state=_state,
     requests={"allocation": _find, "allocate": _choose},
-    queries=(ALLOCATION, ACHIEVED),
     layers=lambda record: record.formats,
 )

@@ -13,13 +13,11 @@ import traitlets
 from ...errors import RecipeError
 from ...recipe import Recipe
 from ...records import AttentionCost, AttentionKind
-from ...session.queries import ATTENTION
 from ...session.state import State
 from ...steps import Step
 from ...variant import Variant
-from ..absence import no_attention
 from ..panel import Panel
-from ..section import Bench, Context, Request, Section
+from ..section import Bench, Context, Request, Section, no_attention
 from ..wire import exact, floats, integers
 
 DEFAULT_KIND = "topk"
@@ -68,9 +66,7 @@ class AttentionPanel(Panel):
 
 
 def packed_attention(cost: AttentionCost) -> dict[str, Any]:
-    """The shares as columns, and each layer's error at each share, layer by layer; NaN for
-    layers that cannot be sparse.
-    """
+    """The shares as columns, and each layer's error at each share; NaN where it is not known."""
     unknown = (math.nan,) * len(cost.keeps)
     return {
         **cost.model_dump(
@@ -93,9 +89,7 @@ def packed_attention(cost: AttentionCost) -> dict[str, Any]:
 
 
 def attention_step(cost: AttentionCost, keep: float, layers: Iterable[str]) -> dict[str, Any]:
-    """The step that keeps a share of the keys in some layers; it has no option `layers` if all
-    possible layers are chosen.
-    """
+    """The step that keeps a share of the keys in some layers; in all by leaving `layers` out."""
     able = [row.layer for row in cost.sparse_layers]
     requested = set(layers)
     chosen = [layer for layer in able if layer in requested]
@@ -144,9 +138,7 @@ def checked_kind(kind: Any) -> str:
 
 
 def with_attention(recipe: Recipe, cost: AttentionCost | None, request: dict[str, Any]) -> Recipe:
-    """The recipe with the requested attention step in the position of the earlier one, or without
-    it if no layer is chosen.
-    """
+    """The recipe with the requested attention in the place of the earlier, or without it."""
     if cost is None:
         raise RecipeError("The cost of sparse attention is not known yet; measure it first.")
     if checked_kind(request["kind"]) != cost.kind:
@@ -222,6 +214,5 @@ SECTION = Section(
     is_always_shown=True,
     state=_state,
     requests={"attention_cost": _find, "attention": _choose},
-    queries=(ATTENTION,),
     layers=lambda record: (row.layer for row in record.layers),
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...records import Coupling, CutCost
-from ...session.queries import COUPLING
 from ..section import Section
 from ..wire import exact, integers, numbered, ragged
 
@@ -30,9 +29,7 @@ def packed_coupling(coupling: Coupling) -> dict[str, Any]:
 
 
 def packed_cut_cost(cost: CutCost) -> dict[str, Any]:
-    """Lengths, weights and layers as columns; the lengths of each weight and layer as ragged rows.
-    Numbers are float64.
-    """
+    """Lengths, weights and layers as columns; the lengths of each as ragged rows of float64."""
     stairs = {
         str(index): [list(step) for step in layer.stairs]
         for index, layer in enumerate(cost.layers)
@@ -63,5 +60,4 @@ SECTION = Section(
     record=Coupling,
     pack=_pack,
     sources=lambda state: (state.coupling, state.cut_cost),
-    queries=(COUPLING,),
 )

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...comparison.settings import options_of
+from ...comparison.comparison import options_of
 from ...errors import RecipeError
+from ...jobs.queries import settings_key
 from ...recipe import Recipe
 from ...records import Comparison, Measurement
 from ...records.quality import readable_interval
-from ...session.export_queries import ENGINE_SETTINGS, settings_key
 from ...session.state import State
 from ..recipe_edits import with_options
 from ..section import Bench, Context, Request, Section
@@ -20,9 +20,7 @@ FIGURES = ("name", "threads", "speedup", "failure")
 
 
 def packed_settings(comparison: Comparison | None, recipe: Recipe) -> dict[str, Any] | None:
-    """A row for the model in torch and one for each option, with its verdict, and whether the
-    recipe has it.
-    """
+    """A row for the model in torch and for each option, with its verdict and whether it is used."""
     if comparison is None:
         return None
     engine = [step for step in recipe if step.kind == "backend"]
@@ -47,9 +45,7 @@ def _packed_row(row: Measurement, comparison: Comparison, engine: list[Any]) -> 
 
 
 def settings_now(state: State) -> Comparison | None:
-    """The timed options for the current recipe's steps before the engine; None if there are
-    none.
-    """
+    """The timed options for the recipe's steps before the engine; None if there are none."""
     known = state.record("engine_settings") or {}
     found: Comparison | None = known.get(settings_key(state.recipe))
     return found
@@ -78,8 +74,7 @@ SECTION = Section(
     is_wide=True,
     is_always_shown=True,
     requests={
-        "engine_settings": lambda bench, request: bench.session.query(ENGINE_SETTINGS.name),
+        "engine_settings": lambda bench, request: bench.session.query("engine_settings"),
         "use_engine_settings": _use,
     },
-    queries=(ENGINE_SETTINGS,),
 )

@@ -12,7 +12,6 @@ from ...converter import target_names, target_of
 from ...deployment import checked_file
 from ...errors import ExportError
 from ...records import DeployedFile, Deployment, ExporterRow
-from ...session.export_queries import EXPORT
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 
@@ -110,7 +109,7 @@ def _ask(bench: Bench, request: Request) -> None:
         raise ExportError(f"An opset is a whole number, not {opset!r}.")
     bench.session.show(FILE, None)
     bench.session.query(
-        EXPORT.name,
+        "export",
         targets=[str(name) for name in targets],
         precision=request.get("precision") or None,
         opset=opset,
@@ -151,5 +150,4 @@ SECTION = Section(
     is_always_shown=True,
     state=_state,
     requests={"export": _ask, "export_file": _download},
-    queries=(EXPORT,),
 )

@@ -8,7 +8,6 @@ from ...errors import RecipeError
 from ...planner import SearchOptions
 from ...recipe import Recipe
 from ...records import Candidate, Candidates, Limit
-from ...session.queries import FASTER
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 
@@ -109,5 +108,4 @@ SECTION = Section(
     is_always_shown=True,
     state=_state,
     requests={"faster": _search, "apply_candidate": _apply},
-    queries=(FASTER,),
 )

@@ -11,7 +11,6 @@ from typing import Any
 from ...errors import PaifuserError, RecipeError
 from ...recipe import Recipe
 from ...records import Fusion, FusionMap
-from ...session.queries import FUSION
 from ...session.state import State
 from ..recipe_edits import with_options
 from ..section import Bench, Request, Section
@@ -48,9 +47,7 @@ def fused_by_recipe(state: State) -> FusionMap | None:
 
 
 def map_shown(measured: FusionMap | None, applied: FusionMap | None) -> FusionMap | None:
-    """The recipe's fusions, with the numbers that the query measured where they have none of their
-    own; without a recipe, the query's.
-    """
+    """The recipe's fusions, with numbers that the query measured where they have none."""
     if measured is None or applied is None:
         return applied or measured
     before = {site.layers: site for site in measured.fusions}
@@ -202,6 +199,5 @@ SECTION = Section(
         "fuse": _fuse,
         "fuse_all": _fuse_all,
     },
-    queries=(FUSION,),
     layers=lambda record: (layer for site in record.fusions for layer in site.layers),
 )

@@ -17,14 +17,12 @@ from ...recipe import Recipe
 from ...records import Importance
 from ...saliency.channels import CHANNEL_ESTIMATORS
 from ...saliency.estimate_channels import cut_note
-from ...session.queries import IMPORTANCE
 from ...session.state import State
 from ...workload import Workload
-from ..absence import no_weights
 from ..details import current
 from ..panel import Panel
 from ..recipe_edits import without_layers
-from ..section import Bench, Context, Request, Section
+from ..section import Bench, Context, Request, Section, no_weights
 from ..wire import numbered
 
 # with any other option, the step selects layers by itself
@@ -133,9 +131,7 @@ class ImportancePanel(Panel):
 
 
 def packed_importance(importance: Importance) -> dict[str, Any]:
-    """Layers in their order; the values of all channels in one column of float32, layer after
-    layer, in units of the layer's mean.
-    """
+    """The layers; the values of all channels in one column, in units of the layer's mean."""
     means = [row.mean or 1.0 for row in importance.rows]
     errors = [numpy.asarray(row.errors or [math.nan] * len(row.values)) for row in importance.rows]
     return {
@@ -179,9 +175,7 @@ def pruned(state: State) -> dict[str, float]:
 
 
 def cut_shown(state: State) -> dict[str, Any]:
-    """The shares removed by layer, in the order in which they apply; whether the page can predict
-    the result; and what was measured.
-    """
+    """The shares removed by layer, whether the page can predict the result, and the measured."""
     steps = [step for step in state.recipe if step.kind == "prune"]
     named = [
         (layer, ratio) for step in steps for layer, ratio in step.options.get("layers", {}).items()
@@ -287,7 +281,6 @@ SECTION = Section(
         "importance": lambda bench, request: bench.session.query("importance"),
         "prune": _prune,
     },
-    queries=(IMPORTANCE,),
     follow_up="coupling",
     layers=lambda record: (row.layer for row in record.rows),
 )

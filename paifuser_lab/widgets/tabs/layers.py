@@ -30,9 +30,7 @@ Reasons = Mapping[str, str | Mapping[str, str]]
 
 
 def packed_profile(profile: Profile) -> dict[str, Any]:
-    """The layer tree in its order: paths as text, repeated names as codes, numbers as float32, NaN
-    if unknown.
-    """
+    """The layer tree: repeated names as codes, numbers as float32, NaN if unknown."""
     rows = [row for _, row in profile.walk()]
     index = {row.layer: number for number, row in enumerate(rows)}
     parents = [index[profile.parent(row.layer)] if row.layer else -1 for row in rows]
@@ -90,9 +88,7 @@ def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
 
 
 def obstacles(module: Any) -> str | dict[str, str]:
-    """Why a layer cannot be in any format, or why not in some, by format; {} for a container, whose
-    children have their own reasons.
-    """
+    """Why a layer cannot be in any format, or not in some; {} for a container."""
     if not any(weight.is_floating_point() for weight in module.parameters()):
         return "it has no weights; it computes in the format of its input"
     if next(module.children(), None) is not None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy
 
 from ...records import MemoryTimeline
-from ...session.queries import MEMORY
 from ...session.state import State
 from ..section import Section
 
@@ -46,6 +45,5 @@ SECTION = Section(
     is_wide=True,
     is_always_shown=True,
     requests={"memory": lambda bench, request: bench.session.query("memory")},
-    queries=(MEMORY,),
     layers=lambda record: record.layers,
 )

@@ -10,7 +10,6 @@ from ...arguments import bytes_of
 from ...errors import MeasureError
 from ...records import Fit, FitRemedy, MemoryTimeline
 from ...records.predicted_peak import ABOUT
-from ...session.memory_queries import MEMORY_FIT
 from ...session.state import State
 from ...workload.batching import tensor_bytes
 from ..section import Bench, Context, Request, Section
@@ -115,5 +114,4 @@ SECTION = Section(
     is_always_shown=True,
     state=_state,
     requests={"memory_fit": _ask},
-    queries=(MEMORY_FIT,),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...records import MemoryPlan
-from ...session.memory_queries import MEMORY_PLAN
 from ...session.state import State
 from ..section import Section
 from ..wire import exact, integers, numbered
@@ -50,6 +49,5 @@ SECTION = Section(
     is_wide=True,
     is_always_shown=True,
     requests={"memory_plan": lambda bench, request: bench.session.query("memory_plan")},
-    queries=(MEMORY_PLAN,),
     layers=lambda plan: {buffer.layer for buffer in plan.buffers},
 )

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import RecipeError
+from ...jobs.memory_queries import pool_key
 from ...memory.pools import heap_obstacle
 from ...recipe import Recipe
 from ...records import PoolCalls
-from ...session.memory_queries import MEMORY_POOL, pool_key
 from ...session.state import State
 from ...workload import Workload
 from ..details import current
@@ -105,5 +105,4 @@ SECTION = Section(
         "memory_pool": lambda bench, request: bench.session.query("memory_pool"),
         "memory_step": _switch,
     },
-    queries=(MEMORY_POOL,),
 )

@@ -16,7 +16,6 @@ from ...recipe import Recipe
 from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
 from ...records.text import html_table, readable_ms, readable_ratio
-from ...session.queries import SAVE_FOLDER
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 
@@ -28,9 +27,7 @@ TAKEN = "taken_result"  # what was written last: a folder or a report
 def packed_results(
     results: Results | None, marked: Any = None, candidates: Candidates | None = None
 ) -> dict[str, Any] | None:
-    """The rows with their verdicts, the line of the best, the two rows that are compared, and what
-    the search measured.
-    """
+    """The rows with their verdicts, the best, the two compared, and what a search measured."""
     if results is None:
         return None
     has_metric = bool(results.measured) and results.trade_off.unit != "closeness"
@@ -133,7 +130,7 @@ def save_folder(bench: Bench, request: Request) -> None:
     if results[results.current].refused:
         raise MeasureError("The recipe is refused; allow it first, then save the folder.")
     folder = f"{_file_name(state)}-faster"
-    bench.session.query(SAVE_FOLDER.name, recipe=state.recipe, folder=folder)
+    bench.session.query("save_folder", recipe=state.recipe, folder=folder)
 
 
 def save_report(bench: Bench, request: Request) -> None:
@@ -197,5 +194,4 @@ SECTION = Section(
         "save_folder": save_folder,
         "report": save_report,
     },
-    queries=(SAVE_FOLDER,),
 )

@@ -14,17 +14,13 @@ from ...figures.sensitivity import title
 from ...formats import NAMES
 from ...recipe import Recipe
 from ...records import Estimate, Sensitivity
-from ...session.queries import SENSITIVITY
-from ..absence import no_weights
 from ..panel import Panel
-from ..section import Section
+from ..section import Section, no_weights
 from ..wire import numbered
 
 
 class SensitivityPanel(Panel):
-    """`panel.chosen` is the format chosen for each layer, and can be set; `panel.recipe` is that
-    choice as a recipe.
-    """
+    """`panel.chosen` is the format chosen for each layer; `panel.recipe` that as a recipe."""
 
     chosen: traitlets.Dict[str, str] = traitlets.Dict(help="layer → the format chosen for it").tag(
         sync=True
@@ -133,6 +129,5 @@ SECTION = Section(
     is_wide=True,
     is_always_shown=True,
     requests={"sensitivity": lambda bench, request: bench.session.query("sensitivity")},
-    queries=(SENSITIVITY,),
     layers=lambda record: (row.layer for row in record.rows),
 )

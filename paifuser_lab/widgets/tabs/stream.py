@@ -99,9 +99,7 @@ class StreamMonitor(Panel):
         return self._shown_at is None or self._clock() - self._shown_at >= EVERY_S
 
     def watch(self, stream: Any) -> Iterator[Any]:
-        """The stream's results as they come, shown five times a second at most, with the previews
-        that the stage `Preview` gave to frames.
-        """
+        """The stream's results as they come, shown five times a second, with their previews."""
         with self._shown(stream):
             for result in stream:
                 self.follow(stream, [result])

@@ -24,10 +24,9 @@ import platformdirs
 from torch import Tensor
 
 from paifuser_lab.kernels.compile import headers_of
-from paifuser_lab.kernels.launch import Argument, Launch
+from paifuser_lab.kernels.kernel import Argument, Launch
 
 HERE = Path(__file__).parent
-KERNELS = HERE.parent.parent.parent / "kernels"
 RUNTIME = ("fibers.cpp", "collectives.cpp", "program.cpp")
 PLAIN = ("-std=c++17", "-O2", "-g0", "-ffp-contract=off")
 # For the kernel, and for the runtime, which a sanitizer must not look into.
@@ -78,11 +77,6 @@ class Emulator:
             size = tensor.numel() * tensor.element_size()
             ctypes.memmove(tensor.data_ptr(), done.stdout[start : start + size], size)
             start += size
-
-
-def source_of(kernel: str) -> str:
-    """The source of a kernel, as it is shipped."""
-    return (KERNELS / f"{kernel}.cu").read_text(encoding="utf-8")
 
 
 def compiler() -> str | None:
