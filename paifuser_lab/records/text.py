@@ -151,8 +151,7 @@ def _views() -> Any:
 
 def view(name: str, *values: Any) -> str:
     """A view of `views.html` with these values, whose text is escaped."""
-    html: str = getattr(_views(), name)(*values)
-    return html
+    return str(getattr(_views(), name)(*values))  # as Markup it would escape what is added to it
 
 
 def html_table(
