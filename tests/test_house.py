@@ -22,9 +22,9 @@ PACKAGE = ROOT / "paifuser_lab"
 TESTS = ROOT / "tests"
 
 # A change that needs more raises the number, and its commit says why.
-MOST_LINES = {"paifuser_lab": 102_500, "benchmarks": 12_500, "tests": 69_500, "widgets": 26_000}
-MOST_FILES, MOST_ROOMS, MOST_FLOORS = 801, 42, 19
-MOST_ROOMS_KNOWN = {"session": 20, "cli": 25}
+MOST_LINES = {"paifuser_lab": 96_500, "benchmarks": 8_700, "tests": 68_500, "widgets": 26_000}
+MOST_FILES, MOST_ROOMS, MOST_FLOORS = 660, 42, 20
+MOST_ROOMS_KNOWN = {"session": 6, "cli": 25}
 NEVER = {"figures": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
 OPTIONAL = {
     "ai_edge_litert", "av", "coremltools", "cupy", "executorch", "hls4ml", "litert_torch",
