@@ -11,7 +11,7 @@ import paifuser_lab as lab
 
 from .._files import write_text
 from ..errors import FileError
-from ..figures.snapshot_page import snapshot_report
+from ..figures.page import snapshot_report
 from ..memory import predicted_peak
 from ..records import MemorySnapshot
 from .bench import Json

@@ -9,13 +9,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ..parallel.group import is_loopback
 from ..progress import progress
-from ..streaming.answers import Boxes
 from ..streaming.model_stream import model_stream
 from ..streaming.serving import Limits, Predictor, Server, serve_on_ray
 from ..streaming.serving import serve as run
-from ..streaming.serving.run import is_loopback
 from ..streaming.sink import Watched
+from ..streaming.stages.answer import Boxes
 from .loading import Name, Shapes, Trust, named, numbers, split
 from .terminal import console, print_table
 
