@@ -23,7 +23,7 @@ TESTS = ROOT / "tests"
 
 # A change that needs more raises the number, and its commit says why.
 MOST_LINES = {"paifuser_lab": 102_500, "benchmarks": 12_500, "tests": 69_500, "widgets": 26_000}
-MOST_FILES, MOST_ROOMS, MOST_FLOORS = 801, 41, 18
+MOST_FILES, MOST_ROOMS, MOST_FLOORS = 801, 42, 19
 MOST_ROOMS_KNOWN = {"session": 20, "cli": 25}
 NEVER = {"figures": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
 OPTIONAL = {

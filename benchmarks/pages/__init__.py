@@ -22,6 +22,7 @@ import typer
 from jinja2 import Environment, StrictUndefined
 
 from paifuser_lab.bench import text
+from paifuser_lab.bench.header import Header
 from paifuser_lab.bench.runner import table_of
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import Comparison, Measurement, readable_bytes
@@ -144,9 +145,20 @@ def _below(name: str, records: Records, before: str, root: Path | None) -> str:
     known = SENTENCE.search(before) if names else None
     since = None if root is None else changed(root, records, names)
     since = (known[0] if known else "") if since is None else since
-    measured = _filled(" ".join(dict.fromkeys(header.sentence for header in headers)))
+    measured = _filled(_measured_on(headers))
     lines = f"{measured}\n{since}" if measured else since
     return f"\n{lines}" if lines else ""
+
+
+def _measured_on(headers: list[Header]) -> str:
+    """When, at which commits and with which versions a block's records were measured."""
+    if not headers:
+        return ""
+    dates = dict.fromkeys(header.date for header in headers)
+    commits = dict.fromkeys(header.commit for header in headers if header.commit)
+    versions = dict.fromkeys(pair for header in headers for pair in header.versions.items())
+    at = f" at {text.listed(list(commits))}" if commits else ""
+    return f"Measured on {text.listed(list(dates))}{at} with {', '.join(map(' '.join, versions))}."
 
 
 def table(rows: list[dict[str, str]]) -> str:

@@ -15,10 +15,6 @@ import paifuser_lab as lab
 
 from .._files import asset, notebook_file, write_text
 from ..errors import PaifuserError
-from ..figures.page import html_report
-from ..pipeline.grid import values_of
-from ..pipeline.notebook import run_notebook
-from ..pipeline.sweep import sweep
 from ..profiler import explain, read_trace, trace
 from ..records import counted
 from ..stopping import terminated_like_ctrl_c
@@ -290,6 +286,9 @@ def sweep_(
     complete is not run again.
     """
     path = notebook_file(notebook)
+    from ..pipeline.grid import values_of
+    from ..pipeline.sweep import sweep
+
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
     swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_run)
     print_table(swept.title, swept.table())
@@ -306,12 +305,16 @@ def _print_run(run: Any) -> None:
 
 
 def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
+    from ..figures.page import html_report
+
     write_text(path, html_report(profile, explanations))
     typer.echo(f"report in {path}")
 
 
 def _run_notebook(name: str, out: Path, parameters: dict[str, Any], *, replace: bool) -> None:
     """Run one of our notebooks with a line a stage, then print its comparison."""
+    from ..pipeline.notebook import run_notebook
+
     run_notebook(asset(name), out, parameters, replace=replace, on_stage=typer.echo)
     comparison = lab.Comparison.load(out / "report.json")
     print_table(comparison.captions, comparison.table())

@@ -308,7 +308,7 @@ def in_rank_order(rows: Tensor, outer: int, inner: int) -> Tensor:
     """Rows that lie as `outer` parts of `inner` shares each, as `inner` parts of `outer` shares: so
     that a process's shares of each projection lie together, and back.
     """
-    shares = rows.detach().unflatten(0, (outer, inner, -1))
+    shares = rows.detach().reshape(outer, inner, -1, *rows.shape[1:])
     return shares.transpose(0, 1).flatten(0, 2)
 
 
