@@ -17,7 +17,7 @@ def test_each_model_is_timed_with_each_recipe_and_failures_are_named(monkeypatch
     folded = "fold batch-norm → channels last"
     attending = "attention in windows"
     assert swin[-5:] == ["fuse", folded, f"{folded} → fuse", attending, f"{attending} → fuse"]
-    assert 0 < measured.errors[0] < 1e-4 and measured.errors[1] == 0
+    assert 0 <= measured.errors[0] < 1e-4 and measured.errors[1] == 0
     first, second = measured.table()
     assert "`fuse`: " in first["with `fuse`"] and " × " in second["with `fuse`"]
     assert second["the same steps without `fuse`"] == first["Inductor, frozen"] == "–"
