@@ -34,7 +34,6 @@ parallel_kill_rank  one rank of that training
 stream            streams over simulated workers: rate against the ideal, faults, overhead
 stream_rows       one of those streams, and its row
 stream_faults     those streams while workers, a machine or the driver are killed
-stream_batching   latency against throughput of dynamic batching
 stream_overhead   a frame that nothing is done with: streams, queues, Ray's own ways
 widgets           a widget in a real JupyterLab: create, paint, click
 probe             the panel of that benchmark, with time stamps

@@ -6,5 +6,6 @@ header            where and on what a record was measured, written beside its da
 models            each model in each engine, and our plan against the fastest
 by_hand           engines called directly, as the baseline of the plan
 trust             verdicts on a quiet and on a busy machine
+stream_batching   latency against throughput of dynamic batching
 kernels           CUDA kernels: exactness, and time against torch
 """

@@ -12,12 +12,13 @@ from multiprocessing import get_context
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import stream, stream_batching, stream_faults, stream_overhead, stream_rows
+from benchmarks import stream, stream_faults, stream_overhead, stream_rows
 from benchmarks.__main__ import benches as command
 from benchmarks.pages import render
 from benchmarks.serve import ServeBench
 from benchmarks.stream import Overhead, StreamBench
 from benchmarks.stream_video import VideoBench, VideoRow
+from paifuser_lab.bench import stream_batching
 from paifuser_lab.bench.runner import measured
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.records import Record

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from paifuser_lab.records import BatchingCurve, BatchingPoint
-from paifuser_lab.streaming import Batcher, BatchRule
+from ..records import BatchingCurve, BatchingPoint
+from ..streaming import Batcher, BatchRule
 
 CALL_MS, ITEM_MS = 4.0, 1.0
 RULES = (BatchRule(1, 0.0), BatchRule(4, 5.0), BatchRule(16, 5.0), BatchRule(16, 20.0))
