@@ -11,7 +11,6 @@ import paifuser_lab as lab
 
 from .._files import write_text
 from ..errors import FileError
-from ..figures.page import snapshot_report
 from ..memory import predicted_peak
 from ..records import MemorySnapshot
 from .bench import Json
@@ -89,6 +88,8 @@ def _show_snapshot(
 
 
 def _report(record: MemorySnapshot, html: Path) -> None:
+    from ..figures.page import snapshot_report  # matplotlib takes a second
+
     typer.echo(str(record))
     write_text(html, snapshot_report(record))
     typer.echo(f"report in {html}")
