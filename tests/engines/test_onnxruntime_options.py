@@ -10,7 +10,7 @@ import torch
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.comparison import settings
+from paifuser_lab.comparison.comparison import CHANGES
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.steps.backend import Backend
 from tests.support.models import Small, images
@@ -78,7 +78,7 @@ def test_the_settings_are_timed_in_turn_after_the_recipe_s_own_steps():
     work = Workload(Small(), images(1))
     recipe = Recipe(["fold", {"backend": {"name": "eager"}}])
     found = lab.compare_settings(work, recipe, threads=2, rounds=1, seconds=0.01)
-    rows = [row for row in found.rows if row.name in {*settings.CHANGES, "one thread"}]
-    assert len(rows) == len(settings.CHANGES) + 1
+    rows = [row for row in found.rows if row.name in {*CHANGES, "one thread"}]
+    assert len(rows) == len(CHANGES) + 1
     assert not [row.failure for row in rows if row.failure]
     assert {row.threads for row in rows} == {1, 2}
