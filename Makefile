@@ -95,7 +95,7 @@ pictures: install
 
 # make bench NAME=fuse ARGS="resnet18 --json docs/measured/fuse.json"; without a name, what there is.
 bench: install
-	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
+	$(BIN)/python -m benchmarks $(or $(NAME),--help) $(ARGS)
 
 map: install
 	$(BIN)/python -m tests.support.draw_map

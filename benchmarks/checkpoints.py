@@ -1,5 +1,5 @@
 """Checkpointing under a memory limit: the peak and the time of a step, predicted and measured, for
-the models of `bench train` at larger batches.
+the models of `benchmarks train` at larger batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paifuser_lab.workload import Workload
 from .train_models import MODELS
 
 NAMES = ("gpt-like", "vit-s", "bert-small", "resnet18")
-JOINED = 4  # batches of `bench train` in one, so that activations outweigh weights
+JOINED = 4  # batches of `benchmarks train` in one, so that activations outweigh weights
 
 
 class CheckpointsBench(BenchRecord):

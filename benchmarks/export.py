@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from paifuser_lab.bench.runner import BenchRecord, Columns, Seconds, measure_each, measured_rows
+from paifuser_lab.bench.runner import BenchRecord, Columns, measure_each, measured_rows
 from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.converter import export, exporters, target_of
 from paifuser_lab.errors import PaifuserError, first_line
@@ -138,7 +138,9 @@ def bench(
     every: Annotated[
         bool, typer.Option(help="Also export the first model to every target.")
     ] = True,
-    seconds: Seconds = 4.0,
+    seconds: Annotated[
+        float, typer.Option(help="Time for each export's latency; 0 for none.", min=0)
+    ] = 4.0,
     precisions: Sequence[str] = PRECISIONS,
 ) -> ExportBench:
     """Export models in fp32, fp16 and int8: parity, size, seconds, latency beside the live model;

@@ -1,4 +1,4 @@
-"""The models that `bench parallel` trains on several processes: a CNN with batch normalization, a
+"""The models that `benchmarks parallel` trains on several processes: a CNN with batch norm, a
 vision transformer, and a GPT-like decoder whose embedding is its head.
 """
 

@@ -1,4 +1,4 @@
-"""The models that `bench train` trains, each with batches made here that can be learned."""
+"""The models that `benchmarks train` trains, each with batches made here that can be learned."""
 
 from __future__ import annotations
 

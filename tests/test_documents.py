@@ -264,7 +264,7 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
 
 
 PATH = re.compile(
-    r"`((?:paifuser_lab|tests|widgets|kernels|notebooks|docs)/[\w./*<>-]*"
+    r"`((?:paifuser_lab|benchmarks|runners|tests|widgets|kernels|notebooks|docs)/[\w./*<>-]*"
     r"|[\w-]+\.(?:toml|txt|yml|cfg))(?:::\w+)?`"
 )
 WRITTEN = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -53,13 +53,6 @@ class Header(Record):
     commit: str | None = None
     versions: dict[str, str] = {}
 
-    @property
-    def sentence(self) -> str:
-        """When, at which commit and with which versions it was measured."""
-        at = f" at {self.commit}" if self.commit else ""
-        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
-        return f"Measured on {self.date}{at} with {versions}."
-
 
 def save(measured: Record, path: Path) -> None:
     """Write a bench's record with its header."""

@@ -26,7 +26,7 @@ Names = Annotated[
     list[str] | None, typer.Argument(help="Models; the bench's own where none is named.")
 ]
 Words = Annotated[list[str] | None, typer.Argument(help="Words in names; all without any.")]
-Seconds = Annotated[float, typer.Option(help="Time for each measurement.", min=0)]
+Seconds = Annotated[float, typer.Option(help="Time for each measurement.", min=0.1)]
 Threads = Annotated[int, typer.Option(help="Threads of a call or step.", min=1)]
 
 

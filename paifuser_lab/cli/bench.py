@@ -35,7 +35,13 @@ def group(text: str, package: str, names: Sequence[str]) -> typer.Typer:
             module = import_module(f"{package}.{cmd_name.replace('-', '_')}")
             return command_of(cmd_name, module.bench)
 
-    app = typer.Typer(cls=Benches, help=text, no_args_is_help=True)
+    app = typer.Typer(
+        cls=Benches,
+        help=text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
     app.callback()(began)
     return app
 

@@ -5,19 +5,16 @@ Built on typer.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ..parallel.group import is_loopback
 from ..progress import progress
-from ..streaming.model_stream import model_stream
-from ..streaming.serving import Limits, Predictor, Server, serve_on_ray
-from ..streaming.serving import serve as run
-from ..streaming.sink import Watched
-from ..streaming.stages.answer import Boxes
 from .loading import Name, Shapes, Trust, named, numbers, split
 from .terminal import console, print_table
+
+if TYPE_CHECKING:
+    from ..streaming.serving import Server
 
 SHOWN = 3  # of the frames set aside
 
@@ -78,6 +75,9 @@ def serve(
     """Answer HTTP requests (an image or a tensor in, JSON out) with dynamic batching, until SIGTERM
     or Ctrl-C.
     """
+    from ..parallel.group import is_loopback
+    from ..streaming.serving import Limits, Predictor, Server, serve_on_ray
+
     limits = Limits(max_batch, max_delay_ms, max_bytes, timeout_s, max_waiting)
     options: dict[str, Any] = {
         "names": split(labels),
@@ -111,6 +111,8 @@ def serve(
 
 
 def _serve_here(server: Server, host: str, port: int) -> NoReturn:
+    from ..streaming.serving import serve as run
+
     def announce(started: Server) -> None:
         name, number = started.address or (host, port)
         name = f"[{name}]" if ":" in name else name
@@ -161,6 +163,10 @@ def stream(
     trust: Trust = False,
 ) -> None:
     """Run a model over each frame of a video, in order and each once, and draw its answers."""
+    from ..streaming.model_stream import model_stream
+    from ..streaming.sink import Watched
+    from ..streaming.stages.answer import Boxes
+
     built = model_stream(
         source,
         named(model, trust=trust, shapes=shapes),

@@ -17,8 +17,6 @@ import paifuser_lab as lab
 
 from ..errors import PaifuserError
 from ..model.weights import save_weights
-from ..parallel.torchrun import torchrun_command
-from ..planner.training import plan_checkpoints, plan_training_formats
 from ..zoo import names, trained_names
 from .bench import Json
 from .loading import Trust, load_model
@@ -151,6 +149,8 @@ def _run_script(path: Path, arguments: list[str], precision: str, json: Path | N
 def _run_in_processes(path: Path, arguments: list[str], processes: int, restarts: int) -> None:
     """Become torchrun, which runs the script in so many processes."""
     folder = tempfile.mkdtemp(prefix="paifuser-")
+    from ..parallel.torchrun import torchrun_command
+
     command, environment = torchrun_command(
         path, arguments, processes=processes, restarts=restarts, folder=folder
     )
@@ -166,6 +166,8 @@ def _untrained(model: str, seed: int, *, trained: bool) -> dict[str, Any]:
 def _precision(work: Any, precision: str) -> dict[str, Any]:
     if precision != "auto":
         return {"precision": precision}
+    from ..planner.training import plan_training_formats
+
     plan = plan_training_formats(work)
     typer.echo(str(plan))
     return {"precision": plan.default, "formats": plan.formats}
@@ -174,6 +176,8 @@ def _precision(work: Any, precision: str) -> dict[str, Any]:
 def _checkpointed(work: Any, limit: str | None) -> dict[str, Any]:
     if limit is None:
         return {}
+    from ..planner.training import plan_checkpoints
+
     plan = plan_checkpoints(work, limit)
     typer.echo(str(plan))
     if not plan.is_within:

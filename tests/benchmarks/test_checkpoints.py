@@ -1,4 +1,4 @@
-"""`bench checkpoints` plans within a share of the peak, and its page shows what was reached."""
+"""`benchmarks checkpoints` plans within a share of the peak, and its page shows what it reached."""
 
 from __future__ import annotations
 

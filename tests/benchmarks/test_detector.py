@@ -1,4 +1,4 @@
-"""`bench detector` trains in both ways on few scenes, and its page shows them."""
+"""`benchmarks detector` trains in both ways on few scenes, and its page shows them."""
 
 from __future__ import annotations
 

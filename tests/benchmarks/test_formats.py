@@ -1,4 +1,4 @@
-"""`bench formats` trains every way for the same time, and its page says what was chosen."""
+"""`benchmarks formats` trains every way for the same time, and its page says what was chosen."""
 
 from __future__ import annotations
 

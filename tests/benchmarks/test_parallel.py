@@ -1,4 +1,4 @@
-"""`bench parallel` on a tiny model: every way is raced and trained, and the pages show it."""
+"""`benchmarks parallel` on a tiny model: every way is raced and trained, and the pages show it."""
 
 from __future__ import annotations
 

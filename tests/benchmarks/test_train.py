@@ -1,4 +1,4 @@
-"""`bench train` on a small model: every way is raced, refusals are left out, absent peers named."""
+"""`benchmarks train` on a small model: every way is raced, refusals left out, peers named."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -270,3 +271,10 @@ def test_a_plan_says_how_long_it_took_beside_measuring(command):
     code, out, _ = command("plan", "resnet18-tiny", "--seconds", "0.1", "--max-error", "0")
     assert code == 0
     assert re.search(r"\d+ s in all: at most 0\.1 s of measuring; the rest built \d+ recipes", out)
+
+
+def test_the_command_starts_without_what_only_some_commands_use():
+    slow = ["matplotlib", "nbformat", "tornado", "prometheus_client", "ray", "onnxruntime"]
+    code = f"import sys, paifuser_lab.cli; print([name for name in {slow} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

@@ -260,7 +260,7 @@ def uneven_steps() -> str:
 
 
 def equal_to_one(cases: Sequence[tuple[str, str]], steps: int) -> list[EqualRow]:
-    """Models trained by strategies of `bench parallel --equal`, each against one process."""
+    """Models trained by strategies of `benchmarks parallel --equal`, each against one process."""
     return [compared(name, strategy, steps) for name, strategy in cases]
 
 
