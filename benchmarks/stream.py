@@ -96,7 +96,7 @@ def bench(
         list[str] | None, typer.Argument(help="threads, ray; both where none is named.")
     ] = None,
     *,
-    seconds: Annotated[float, typer.Option(help="Time for each stream.", min=1)] = 8.0,
+    seconds: Annotated[float, typer.Option(help="Time for each stream.", min=0.1)] = 8.0,
     keep: Keep = lambda record: None,
 ) -> StreamBench:
     """Run streams over simulated workers: rate against the ideal, faults, overhead, batching."""

@@ -56,6 +56,7 @@ class Loop:
         self.steps, self.stopped, self._next_check = 0, "", 0
         self.is_disturbed = False
         self.is_wall = True
+        self._tended_s = 0.0  # not paid for yet
         self.between_steps: Callable[[], None] = lambda: None  # called outside of what is timed
         self._step_s = math.inf  # the shortest
         self._evaluations = 0  # steps in a row with an evaluation, or `ALWAYS`
@@ -134,7 +135,9 @@ class Loop:
         self._last = self.meter.now(self.parts.device)
 
     def add(self, switches: Sequence[Switch]) -> None:
-        """Offer more switches; those asked for are in force at once."""
+        """Add switches: those asked for are in force at once, others are offered at the next step
+        that is in no block.
+        """
         known = [*self.switches.values(), *switches]
         order = list(SWITCHES.values())
         known.sort(key=lambda switch: order.index(type(switch)))
@@ -164,6 +167,7 @@ class Loop:
         for label in [label for label, switch in self.switches.items() if switch.name == name]:
             if self.judge is not None:
                 self.judge.withdraw([label], "turned off")
+                self.judge.offers.pop(label, None)  # so that it is raced if it comes again
                 self._block = None
             self.go(self.on - {label})
             del self.switches[label]
@@ -257,10 +261,11 @@ class Loop:
         self.obstacles = {label: why for label, why in whys.items() if why}
 
     def _tend(self) -> None:
-        """Let the switches work aside, offer those that have become ready, and end those that
-        cannot go on.
+        """Let the switches prepare, offer those that have become ready, and end those that cannot
+        go on. What it takes of the loop is paid from what judging may cost.
         """
         assert self.judge is not None
+        began = self.meter.now(self.parts.device)
         for label, switch in self.switches.items():
             if label in self.obstacles:
                 continue
@@ -269,9 +274,12 @@ class Loop:
                     self.take_back([label], why)
                     self.go(self.on - {label})
                 else:
+                    self.judge.withdraw([label], why)
                     self.obstacles[label] = why
             elif switch.is_judged and switch.is_ready and label not in self.judge.offers:
                 self.judge.add_offer(switch.offer)
+        taken = self.meter.now(self.parts.device).since(began)
+        self._tended_s += taken.wall_s if self.is_wall else taken.cpu_s
 
     def _course(self, label: str) -> Course:
         return Course(
@@ -458,6 +466,8 @@ class Loop:
         is_wall = self._needs_wall()
         is_changed = self.on != before
         cost_s = changed.wall_s if is_wall else changed.cpu_s
+        if is_changed:
+            cost_s, self._tended_s = cost_s + self._tended_s, 0.0
         self._block = OpenBlock(way, is_changed, is_wall, cost_s if is_changed else 0.0)
         self.is_wall = is_wall if self.judge.judged_steps == 0 else self.is_wall
         if self.judge.race is not None and self.judge.race.has_limit:

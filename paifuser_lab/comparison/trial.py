@@ -135,9 +135,10 @@ class Trial:
         cls, work: Workload, requested: Iterable[tuple[str, Variant | Recipe]], asked: Threads
     ) -> Trial:
         """The trial of these variants; recipes are applied."""
-        requested, reference = list(requested), work.output()
+        requested = list(requested)
         for _, subject in requested:
             _check_kind(subject)
+        reference = work.output()
         counts = _counts(work, asked)
         baselines = tuple(
             Contender(name, work.model, work.model, count)

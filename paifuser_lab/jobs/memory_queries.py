@@ -78,8 +78,9 @@ def with_reuse(fit: Fit, context: QueryContext) -> Fit:
 @query("memory_plan", "packing", "how the buffers of a call pack", 3.0)
 def _plan(context: QueryContext) -> Iterator[Records]:
     """The buffers of a call packed into one arena, by the recipe's digest."""
+    subject = context.subject(without=("pool",))
     with stoppable(context.should_stop):
-        plan = plan_memory(context.subject(without=("pool",)))
+        plan = plan_memory(subject)
     yield context.beside_known("memory_plan", context.recipe.digest, plan)
 
 

@@ -10,6 +10,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import paifuser_lab as lab
 from paifuser_lab.accelerate import features
+from paifuser_lab.accelerate.switches.memory_reuse import MemoryReuse
 from paifuser_lab.errors import AccelerationError, MeasureError
 from paifuser_lab.records import AccelerationStatus
 from tests.support.training_loops import Digits, metered, trained
@@ -151,6 +152,23 @@ def test_a_switch_taken_out_of_enable_is_restored_and_the_rest_stays(monkeypatch
         lab.enable_memory_reuse()
         trained(model, optimizer, 60, first=150, work=meter.work)
         assert set(lab.status().on) == {"bf16", "channels_last", "memory_reuse"}
+        lab.disable_memory_reuse()
+        lab.enable_memory_reuse()  # it is raced anew
+        trained(model, optimizer, 60, first=210, work=meter.work)
+        assert set(lab.status().on) == {"bf16", "channels_last", "memory_reuse"}
+
+
+def test_a_switch_that_changes_results_is_not_offered_and_says_why(monkeypatch):
+    torch.manual_seed(0)
+    model = Digits()
+    optimizer = torch.optim.Adam(model.parameters())
+    monkeypatch.setattr(MemoryReuse, "prove", lambda *_: "results would change")
+    with metered(monkeypatch, lambda way: 0.5 if "memory_reuse" in way else 1.0) as meter:
+        lab.enable_memory_reuse()
+        trained(model, optimizer, 40, work=meter.work)
+        row = lab.status()["memory_reuse"]
+        assert row.state == "not offered" and row.why == "results would change"
+        assert not lab.status().on
 
 
 def test_the_status_before_any_step_and_after_the_end_is_a_record_that_is_saved(tmp_path):

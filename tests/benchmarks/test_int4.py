@@ -47,7 +47,7 @@ def test_the_command_writes_the_record(tmp_path):
             "int4",
             "1",
             "--seconds",
-            "0.01",
+            "0.1",
             "--engines",
             "",
             *sizes,

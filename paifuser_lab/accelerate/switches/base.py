@@ -71,7 +71,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Course:
-    """How far a loop is, for a switch that works aside."""
+    """How far a loop is, for a switch that prepares."""
 
     steps: int
     seconds: float
@@ -127,8 +127,8 @@ class Switch:
         return False
 
     def tend(self, course: Course, *, is_on: bool) -> str:
-        """Work aside, between two steps of a loop that tries nothing else; why it cannot go on, or
-        nothing.
+        """Prepare, in a thread or between two steps of a loop that tries nothing else; why it
+        cannot go on, or nothing.
         """
         return ""
 

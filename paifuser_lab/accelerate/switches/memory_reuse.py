@@ -44,7 +44,7 @@ class MemoryReuse(Switch):
         return bool(self.proven)
 
     def is_pending(self, course: Course) -> bool:
-        return True
+        return any(model not in self.proven and _activations(model) for model in course.examples)
 
     def tend(self, course: Course, *, is_on: bool) -> str:
         """Prove each model once."""
