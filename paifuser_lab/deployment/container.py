@@ -87,7 +87,7 @@ def manifests(name: str, image: str, batch_image: str, model_bytes: int) -> dict
     """
     mebibytes = max(LEAST_MIB, -(-MEMORY_FACTOR * model_bytes // 2**20))
     values = {
-        "name": name,
+        "name": cluster_name(name),
         "image": image,
         "batch_image": batch_image,
         "ray": ray_version(),

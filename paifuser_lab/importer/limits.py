@@ -71,14 +71,6 @@ def identifier(text: str) -> str:
     return f"_{text}" if text[0].isdigit() else text
 
 
-# operators of ONNX and of ATen that hand on the indices that they read
-PASSES_ON = (
-    "Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze",
-    "to", "_to_copy", "alias", "clone", "detach", "view", "reshape", "flatten", "squeeze",
-    "unsqueeze", "contiguous", "slice",
-)  # fmt: skip
-
-
 def plausible(
     name: str, shape: tuple[int, ...], dtype: torch.dtype, rows: int, generator: torch.Generator
 ) -> Tensor:

@@ -67,7 +67,13 @@ def load_pt2(
         example = _example(program, _sizes(program, path.name, batch, sizes or {}), seed)
     else:
         example = checked_inputs(path.name, [node.name for node in read], inputs)
-    module = _Module(program, path).build()
+    try:
+        module = _Module(program, path).build()
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise FileError(
+            f"{path.name} has a part that is not understood ({type(error).__name__}: "
+            f"{first_line(error)[:120]}); load its model from code instead."
+        ) from error
     placeholders = [node.target for node in module.graph.nodes if node.op == "placeholder"]
     tensors = list(example.values())
     call = tensors[0] if len(tensors) == 1 else dict(zip(placeholders, tensors, strict=True))

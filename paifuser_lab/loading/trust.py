@@ -152,8 +152,8 @@ def _is_plug_in(module: str) -> bool:
     """
     steps = [entry.module for entry in entry_points(group="paifuser_lab.steps")]
     packages = [__package__, *(step.rpartition(".")[0] or step for step in steps)]
-    is_program = module.rpartition(".")[2] == "__main__"
-    return not is_program and any(
+    is_main = module.rpartition(".")[2] == "__main__"
+    return not is_main and any(
         module == package or module.startswith(f"{package}.") for package in packages
     )
 

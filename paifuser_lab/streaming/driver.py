@@ -371,6 +371,8 @@ class Reader:
                 group = next(groups, None)
                 if group is None:
                     return
+                if group.checksum is None:
+                    group = group.sealed()
                 self._inbox.put(Read(group, time.monotonic()))
                 self._next += 1
         finally:

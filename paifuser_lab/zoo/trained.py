@@ -61,10 +61,8 @@ def read_weights(name: str, seed: int) -> dict[str, torch.Tensor] | None:
             f"{path} is damaged (its SHA-256 is not the one in weights.json); install the package "
             "again."
         )
-    weights = safetensors.torch.load(content)
-    return {
-        key: value.float() if value.is_floating_point() else value for key, value in weights.items()
-    }
+    weights: dict[str, torch.Tensor] = safetensors.torch.load(content)
+    return weights
 
 
 def rounded(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from paifuser_lab.errors import FileError, MissingExtraError, StreamError
 from paifuser_lab.records import Record, StreamReport
-from paifuser_lab.streaming import FrameError, Group, Items, Map, Opened, Stream
+from paifuser_lab.streaming import FrameError, Group, Items, Map, Opened, Stream, worker
 from paifuser_lab.streaming.pool import ThreadPool
+from paifuser_lab.streaming.source import checksum as crc
 
 
 def double(frame):
@@ -229,11 +230,18 @@ class Encoded:
                 self.raises_at = None
                 raise OSError("the camera was unplugged")
             first = 3 * sequence
-            group = Group(sequence, first, 3, bytes(range(first, first + 3))).sealed()
+            group = Group(sequence, first, 3, bytes(range(first, first + 3)))
             if self.changed.get(sequence):
                 self.changed[sequence] -= 1
-                group = Group(sequence, first, 3, b"xyz", group.checksum)
+                group = Group(sequence, first, 3, b"xyz", group.sealed().checksum)
             yield group
+
+
+def test_an_encoded_group_is_sealed_as_it_is_read_and_checked_before_it_is_decoded(monkeypatch):
+    checked = []
+    monkeypatch.setattr(worker, "checksum", lambda payload: checked.append(payload) or crc(payload))
+    Stream(Encoded(), Decode(), double).run()
+    assert len(set(checked)) == 10  # a slow one is sent twice
 
 
 def test_an_encoded_group_is_decoded_by_the_worker():

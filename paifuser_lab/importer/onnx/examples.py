@@ -11,12 +11,14 @@ from torch import Tensor
 
 from ...arguments import check_count
 from ...errors import FileError, WorkloadError
-from ..limits import PASSES_ON, checked_shape, plausible, shown
+from ..limits import checked_shape, plausible, shown
 from .proto import DTYPES, OnnxFile
 
 IMAGE = 64  # the sides of an image of any size; UNet and YOLO halve it five times
 LENGTH = 16  # every other size that the file leaves open
 SECOND_BATCH = 3
+# operators that hand on the indices that they read
+PASSES_ON = ("Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)

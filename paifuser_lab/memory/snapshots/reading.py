@@ -29,6 +29,7 @@ from .stacks import Frame, Stacks
 PROTOCOLS = range(2, 6)
 CHUNK_BYTES = 4 << 20
 MAX_TEXT_BYTES = 1 << 20
+MOST_DEVICES = 1 << 10
 STOP, MARK, MEMOIZE, TUPLE2 = 0x2E, 0x28, 0x94, 0x86
 APPEND, APPENDS, SETITEM, SETITEMS = 0x61, 0x65, 0x73, 0x75
 BINGET, LONG_BINGET, BINPUT, LONG_BINPUT = 0x68, 0x6A, 0x71, 0x72
@@ -269,6 +270,8 @@ class _Reader:
             raise ValueError("its events are no list")
         if not all(isinstance(events, list) for events in traces):
             raise ValueError("its events are no lists")
+        if len({id(events) for events in traces}) < len(traces) or len(traces) > MOST_DEVICES:
+            raise ValueError("it has more devices than a machine")
         for events in traces:
             self._columns_of(events).add(events)  # those that were appended alone
             events.clear()

@@ -90,7 +90,6 @@ def serve(
     port: int = 8000,
     *,
     on_start: Callable[[Server], None] = lambda server: None,
-    drain_s: float = DRAIN_S,
 ) -> bool:
     """Serve until SIGTERM or SIGINT, then answer what has come; whether all was answered.
 
@@ -107,7 +106,7 @@ def serve(
         await stopping.wait()
         for kind in SIGNALS:
             loop.remove_signal_handler(kind)
-        return await server.stop(drain_s)
+        return await server.stop(DRAIN_S)
 
     return asyncio.run(run())
 

@@ -27,7 +27,12 @@ DRAIN_S = 30.0
 """Until what has come is answered, after a stop."""
 BACKLOG = 1024
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-METHODS = {"/": ("GET", "HEAD"), "/health": ("GET", "HEAD"), "/predict": ("POST",)}
+METHODS = {
+    "/": ("GET", "HEAD"),
+    "/health": ("GET", "HEAD"),
+    "/metrics": ("GET",),
+    "/predict": ("POST",),
+}
 DESCRIBES = "GET / describes what this server answers."
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
