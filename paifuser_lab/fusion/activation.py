@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from ..model.branches import BlockTracer
+from ..model.dataflow import BlockTracer
 from ..model.watch import TRACING
 
 Unary = Callable[[Tensor], Tensor]

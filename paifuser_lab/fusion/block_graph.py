@@ -12,7 +12,7 @@ from typing import Any
 from torch import fx, nn
 
 from ..errors import StepError, first_line
-from ..model.branches import BlockTracer
+from ..model.dataflow import BlockTracer
 from ..model.watch import TRACING
 from .call_trace import Form
 from .snapshot import unfused_class

@@ -12,6 +12,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from ..errors import StepError
+from ..model.dataflow import calls_of
 from ..model.layers import has_hooks
 from .activation import NONE, SUMS, activation_of
 from .block_graph import traced
@@ -69,9 +70,7 @@ class Follower:
         """The call of a part in the block; None if it is not called exactly once, or if a layer is
         called with more than one tensor.
         """
-        calls = [
-            node for node in self.graph.nodes if node.op == "call_module" and node.target == part
-        ]
+        calls = calls_of(self.graph, part)
         is_plain = len(calls) == 1 and (
             not is_layer or (len(calls[0].args) == 1 and not calls[0].kwargs)
         )

@@ -18,6 +18,7 @@ from ..errors import StepError
 from ..fusion.block_graph import traced
 from ..fusion.consumers import IDENTITIES
 from ..fusion.snapshot import unfused_class
+from ..model.dataflow import calls_of
 from ..model.layers import BATCH_NORMS, CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, is_altered
 from .lifetimes import Call, Recording
 
@@ -161,9 +162,7 @@ class SoleReaders:
         if isinstance(graph, str):
             return graph
         target = part.removeprefix(f"{block}.") if block else part
-        nodes: list[fx.Node] = [
-            node for node in graph.nodes if node.op == "call_module" and node.target == target
-        ]
+        nodes = calls_of(graph, target)
         if len(nodes) != 1:
             return f"{_named(block)} calls it in a way that cannot be followed"
         return nodes[0]

@@ -3,7 +3,7 @@
 What can be folded is read from one run of the model (`graph.observe`), not from its class: the
 layer's output goes into the batch-norm and nowhere else, each of the two runs once, and neither
 shares a weight with another layer. Where that run may have branched on values of the inputs, the
-block around the two has to prove it for every input (`branches`). The arithmetic is that of
+block around the two has to prove it for every input (`dataflow`). The arithmetic is that of
 torch.nn.utils.fusion.
 """
 
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from .branches import always_follows
+from .dataflow import always_follows
 from .graph import Graph, Operation
 from .layers import (
     BATCH_NORMS,

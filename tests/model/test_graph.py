@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from paifuser_lab.model.dataflow import OUTPUT, Dataflow
 from paifuser_lab.model.graph import Graph, observe
 from paifuser_lab.model.weights import weights_hash
 from tests.support.models import Small, Tied, ids, images
@@ -62,6 +63,29 @@ def test_a_weight_read_outside_its_layer_is_seen() -> None:
 
     graph = seen(Peeking(), torch.ones(1, 3))
     assert {one.layer for one in graph.readers[graph.weights["line.weight"]]} == {"line", ""}
+
+
+def test_paths_lead_to_each_reader_of_an_output() -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.pool = nn.Conv2d(3, 4, 3), nn.MaxPool2d(2, return_indices=True)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            pooled, indices = self.pool(self.conv(x).relu_())
+            return pooled.relu() + pooled, indices.float()
+
+    flow = Dataflow(seen(Pooled(), torch.ones(1, 3, 8, 8)))
+    names = [operation.name for operation in flow.nodes]
+    conv = names.index("convolution")
+    assert [names[reader] for reader in flow.readers(conv)] == ["relu_"]
+    paths = flow.paths(conv, through=("relu", "relu_", "max_pool2d_with_indices"))
+    assert sorted([names[node] for node in path] for path in paths) == [
+        ["relu_", "max_pool2d_with_indices", "_to_copy"],
+        ["relu_", "max_pool2d_with_indices", "add"],
+        ["relu_", "max_pool2d_with_indices", "relu", "add"],
+    ]
+    assert [names[reader] for reader in flow.readers(names.index("add"))] == [OUTPUT]
 
 
 def test_recording_changes_nothing_even_when_the_model_fails() -> None:

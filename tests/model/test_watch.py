@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paifuser_lab.model.branches import BlockTracer
+from paifuser_lab.model.dataflow import BlockTracer
 from paifuser_lab.model.watch import (
     FAILED,
     TRACING,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...model.dataflow import Dataflow
 from ...model.graph import Graph, Operation
 
 PRODUCTS = ("convolution", "addmm", "mm", "linear")
@@ -36,42 +37,24 @@ def sole_consumers(
     """For each maker (with its number of channels) whose output goes through `passes` to `readers`
     and nowhere else.
     """
+    flow = Dataflow(graph)
     consumers: dict[str, Consumers] = {}
-    maker_of: dict[int, str] = {}
-    for operation in graph.operations:
-        sources = dict.fromkeys(
-            maker_of[tensor] for tensor in operation.reads if tensor in maker_of
-        )
-        for source in sources:
-            _note(operation, consumers[source], makers[source], passes, readers)
-        for tensor in operation.makes:
-            maker_of.pop(tensor, None)
+    for node, operation in enumerate(flow.nodes):
         if operation.layer in makers and operation.name in operators:
-            consumers.setdefault(operation.layer, Consumers())
-            maker_of[operation.makes[0]] = operation.layer
-        elif operation.name in passes and sources:
-            maker_of[operation.makes[0]] = next(iter(sources))
-    returned = {maker_of[tensor] for tensor in graph.outputs & maker_of.keys()}
-    return {
-        layer: consumer
-        for layer, consumer in consumers.items()
-        if consumer.is_alone and consumer.layers and layer not in returned
-    }
+            consumer = consumers.setdefault(operation.layer, Consumers())
+            for *passed, end in flow.paths(node, passes):
+                _note([flow.nodes[at] for at in passed], makers[operation.layer], consumer)
+                if flow.nodes[end].layer in readers and flow.nodes[end].name in PRODUCTS:
+                    consumer.layers.append(flow.nodes[end].layer)
+                else:
+                    consumer.is_alone = False
+    return {layer: own for layer, own in consumers.items() if own.is_alone and own.layers}
 
 
-def _note(
-    operation: Operation,
-    readers: Consumers,
-    channels: int,
-    passes: tuple[str, ...],
-    layers: set[str],
-) -> None:
-    """Record that an operator reads a layer's output."""
-    if operation.layer in layers and operation.name in PRODUCTS:
-        readers.layers.append(operation.layer)
-    elif operation.name not in passes or (
-        operation.name in SHAPES and operation.shapes[0][-1:] != (channels,)
-    ):
-        readers.is_alone = False
-    elif operation.name not in SHAPES:
-        readers.passed.add(operation.name)
+def _note(passed: list[Operation], channels: int, consumers: Consumers) -> None:
+    """Record the operators on the way; one that reshapes has to leave the channels last."""
+    for operation in passed:
+        if operation.name not in SHAPES:
+            consumers.passed.add(operation.name)
+        elif operation.shapes[0][-1:] != (channels,):
+            consumers.is_alone = False
