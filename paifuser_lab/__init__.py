@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .attention import attention_cost
     from .converter import ONNXConverter, export, exporters
     from .deployment import deploy
-    from .figures import figure
+    from .views import figure
     from .fusion import fusions
     from .memory import fits
     from .memory.pools import memory_pool
@@ -134,7 +134,7 @@ _LAZY = {
     "deploy": "deployment",
     "export": "converter",
     "exporters": "converter",
-    "figure": "figures",
+    "figure": "views",
     "find_rate": "training.find_rate",
     "fits": "memory",
     "fusions": "fusion",

@@ -25,7 +25,7 @@ TESTS = ROOT / "tests"
 MOST_LINES = {"paifuser_lab": 96_500, "benchmarks": 8_700, "tests": 68_500, "widgets": 26_000}
 MOST_FILES, MOST_ROOMS, MOST_FLOORS = 660, 42, 19
 MOST_ROOMS_KNOWN = {"session": 6, "cli": 19}
-NEVER = {"figures": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
+NEVER = {"views": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
 OPTIONAL = {
     "ai_edge_litert", "av", "coremltools", "cupy", "executorch", "hls4ml", "litert_torch",
     "openvino", "pyarrow", "ray", "tensorboard", "torch_tb_profiler", "transformers",
@@ -243,7 +243,7 @@ TABLES_OF_CONTENTS = (
     "records",
     "profiler",
     "profiler/checks",
-    "figures",
+    "views",
     "kernels",
     "importer",
     "importer/onnx",

@@ -88,7 +88,7 @@ def _show_snapshot(
 
 
 def _report(record: MemorySnapshot, html: Path) -> None:
-    from ..figures.page import snapshot_report  # matplotlib takes a second
+    from ..views.page import snapshot_report  # matplotlib takes a second
 
     typer.echo(str(record))
     write_text(html, snapshot_report(record))

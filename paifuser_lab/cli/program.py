@@ -305,7 +305,7 @@ def _print_run(run: Any) -> None:
 
 
 def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
-    from ..figures.page import html_report  # matplotlib takes a second
+    from ..views.page import html_report  # matplotlib takes a second
 
     write_text(path, html_report(profile, explanations))
     typer.echo(f"report in {path}")

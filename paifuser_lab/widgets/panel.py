@@ -11,8 +11,8 @@ from weakref import WeakSet
 import anywidget
 import traitlets
 
-from ..figures import DRAWERS, Drawing, figure
-from ..figures.style import image
+from ..views import DRAWERS, Drawing, figure
+from ..views.style import image
 from ..progress import is_static
 from ..records import Record
 from ..records.record import workload_key

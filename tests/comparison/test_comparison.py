@@ -16,7 +16,7 @@ import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload
 from paifuser_lab.comparison import comparison, trial
 from paifuser_lab.errors import MeasureError, StepError
-from paifuser_lab.figures.comparison import _label
+from paifuser_lab.views.comparison import _label
 from paifuser_lab.measure import Candidate, MachineWatch, Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality

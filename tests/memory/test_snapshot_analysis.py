@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError
-from paifuser_lab.figures.page import snapshot_report
+from paifuser_lab.views.page import snapshot_report
 from paifuser_lab.memory.snapshots import analysis, memory_snapshot, moments, read_snapshot, replay
 from paifuser_lab.memory.snapshots.lifetimes import lifetimes_of
 from paifuser_lab.memory.snapshots.segments import reserved_bytes, segments_at

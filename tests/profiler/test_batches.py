@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 import paifuser_lab as lab
 from paifuser_lab import arguments
 from paifuser_lab.errors import MeasureError, PaifuserError
-from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.measure import Samples
 from paifuser_lab.memory import limits
 from paifuser_lab.profiler import batch_plan as plan

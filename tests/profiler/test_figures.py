@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from paifuser_lab.figures import figure
-from paifuser_lab.figures.profile import parts
-from paifuser_lab.figures.roofline import Room, shown, together
-from paifuser_lab.figures.style import DARK, LIGHT, visible, without_middle, wrapped
+from paifuser_lab.views import figure
+from paifuser_lab.views.profile import parts
+from paifuser_lab.views.roofline import Room, shown, together
+from paifuser_lab.views.style import DARK, LIGHT, visible, without_middle, wrapped
 from paifuser_lab.records import (
     Ceiling,
     LayerPair,

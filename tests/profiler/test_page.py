@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paifuser_lab.figures.page import html_report
+from paifuser_lab.views.page import html_report
 from paifuser_lab.records import (
     Ceiling,
     Explanation,

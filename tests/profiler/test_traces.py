@@ -21,7 +21,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.errors import FileError, MeasureError
-from paifuser_lab.figures.trace import draw
+from paifuser_lab.views.trace import draw
 from paifuser_lab.profiler.traces import reading, writing
 from paifuser_lab.profiler.traces.events import KINDS, Events, Kind
 from paifuser_lab.profiler.traces.reading import read_trace

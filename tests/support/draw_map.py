@@ -43,7 +43,7 @@ ABOUT = {
     "measure": "paired timing, error",
     "memory": "pools, plans, snapshots",
     "training": "the loop, distillation",
-    "figures": "matplotlib, no torch",
+    "views": "pictures of records",
     "machine": "hardware, ceilings",
     "workload": "model, data, metric",
     "model": "any torch model, read and edited",

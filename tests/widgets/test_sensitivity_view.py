@@ -16,9 +16,9 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab._files import asset
-from paifuser_lab.figures import heat_scale
-from paifuser_lab.figures import sensitivity as drawing
-from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.views import heat_scale
+from paifuser_lab.views import sensitivity as drawing
+from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.formats import AUTOCAST, FLOATS, NAMES
 from paifuser_lab.records import ENGINE_ROW, Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.session.state import State

@@ -11,7 +11,7 @@ from typing import Any
 import traitlets
 
 from ...errors import RecipeError
-from ...figures.allocation import achieved_place, place_of
+from ...views.allocation import achieved_place, place_of
 from ...planner.precision.planning import recipe_of_point
 from ...recipe import Recipe
 from ...records import Achieved, Allocation, AllocationPoint

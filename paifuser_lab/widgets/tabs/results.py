@@ -9,8 +9,8 @@ from typing import Any
 
 from ..._files import write_text
 from ...errors import MeasureError
-from ...figures import figure
-from ...figures.page import offline_page
+from ...views import figure
+from ...views.page import offline_page
 from ...profiler import side_by_side
 from ...recipe import Recipe
 from ...records import Candidates, ResultPair, ResultRow, Results

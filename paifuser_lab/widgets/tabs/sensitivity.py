@@ -10,7 +10,7 @@ import numpy
 import traitlets
 
 from ...errors import PaifuserError, RecipeError
-from ...figures.sensitivity import title
+from ...views.sensitivity import title
 from ...formats import NAMES
 from ...recipe import Recipe
 from ...records import Estimate, Sensitivity

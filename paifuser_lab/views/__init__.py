@@ -1,4 +1,4 @@
-"""Figures of records: one module per kind of record, light and dark, for notebooks and papers.
+"""Pictures of records: one module per kind of record, light and dark, for notebooks and papers.
 
 Built on matplotlib.
 

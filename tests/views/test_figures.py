@@ -8,8 +8,8 @@ import pytest
 from matplotlib.text import Text
 
 import paifuser_lab as lab
-from paifuser_lab.figures import DRAWERS
-from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.views import DRAWERS
+from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.records import (  # fmt: skip
     AccelerationStatus,
     Allocation,
