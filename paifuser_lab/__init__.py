@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from .attention import attention_cost
     from .converter import ONNXConverter, export, exporters
     from .deployment import deploy
-    from .views import figure
     from .fusion import fusions
     from .memory import fits
     from .memory.pools import memory_pool
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from .saliency import importance, sensitivity
     from .training.find_rate import find_rate
     from .variant.quantize import quantize_model
+    from .views import figure
     from .widgets import TrainingMonitor, Workbench, show
 
 __version__ = "0.1.0"

@@ -11,11 +11,11 @@ from weakref import WeakSet
 import anywidget
 import traitlets
 
-from ..views import DRAWERS, Drawing, figure
-from ..views.style import image
 from ..progress import is_static
 from ..records import Record
 from ..records.record import workload_key
+from ..views import DRAWERS, Drawing, figure
+from ..views.style import image
 from .linker import front_end, style_name
 from .section import packed
 

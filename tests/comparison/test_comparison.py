@@ -16,12 +16,12 @@ import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload
 from paifuser_lab.comparison import comparison, trial
 from paifuser_lab.errors import MeasureError, StepError
-from paifuser_lab.views.comparison import _label
 from paifuser_lab.measure import Candidate, MachineWatch, Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
 from paifuser_lab.records.quality import word_for
 from paifuser_lab.session.state import State
+from paifuser_lab.views.comparison import _label
 from paifuser_lab.widgets.presenter import figures, story
 from tests.support.models import Counting, Small, images
 

@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from paifuser_lab.views import figure
-from paifuser_lab.views.profile import parts
-from paifuser_lab.views.roofline import Room, shown, together
-from paifuser_lab.views.style import DARK, LIGHT, visible, without_middle, wrapped
 from paifuser_lab.records import (
     Ceiling,
     LayerPair,
@@ -28,6 +24,10 @@ from paifuser_lab.records import (
     Roofline,
     SideBySide,
 )
+from paifuser_lab.views import figure
+from paifuser_lab.views.profile import parts
+from paifuser_lab.views.roofline import Room, shown, together
+from paifuser_lab.views.style import DARK, LIGHT, visible, without_middle, wrapped
 
 CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, int8_gops=400, bandwidth_gbs=30)
 BOUNDS = ("compute", "memory", "overhead")

@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paifuser_lab.views.page import html_report
 from paifuser_lab.records import (
     Ceiling,
     Explanation,
@@ -16,6 +15,7 @@ from paifuser_lab.records import (
     Profile,
     Reason,
 )
+from paifuser_lab.views.page import html_report
 
 NASTY = "<img src=x onerror=alert(1)>"
 KNOWN = {

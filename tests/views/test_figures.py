@@ -8,8 +8,6 @@ import pytest
 from matplotlib.text import Text
 
 import paifuser_lab as lab
-from paifuser_lab.views import DRAWERS
-from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.records import (  # fmt: skip
     AccelerationStatus,
     Allocation,
@@ -67,6 +65,8 @@ from paifuser_lab.records import (  # fmt: skip
     TrainingEvent,
     TrainingRun,
 )
+from paifuser_lab.views import DRAWERS
+from paifuser_lab.views.style import DARK, LIGHT
 from tests.support.colours import contrast
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab import saliency
-from paifuser_lab.views import channels as drawing
 from paifuser_lab.records import Importance, LayerImportance, LayerProfile, Limit
+from paifuser_lab.views import channels as drawing
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.importance import with_pruning
 from paifuser_lab.widgets.tabs.layers import output_width

@@ -7,9 +7,9 @@ import html
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab.views import figure
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Candidate, Candidates, Limit, Origin, Quality, ResultRow, Results
+from paifuser_lab.views import figure
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.bench import TIMEOUT_S, opened, send

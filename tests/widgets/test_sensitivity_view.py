@@ -16,12 +16,12 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab._files import asset
-from paifuser_lab.views import heat_scale
-from paifuser_lab.views import sensitivity as drawing
-from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.formats import AUTOCAST, FLOATS, NAMES
 from paifuser_lab.records import ENGINE_ROW, Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.session.state import State
+from paifuser_lab.views import heat_scale
+from paifuser_lab.views import sensitivity as drawing
+from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.layers import CHOICES, split_reasons

@@ -11,11 +11,11 @@ from typing import Any
 import traitlets
 
 from ...errors import RecipeError
-from ...views.allocation import achieved_place, place_of
 from ...planner.precision.planning import recipe_of_point
 from ...recipe import Recipe
 from ...records import Achieved, Allocation, AllocationPoint
 from ...session.state import State
+from ...views.allocation import achieved_place, place_of
 from ..panel import Panel
 from ..section import Bench, Context, Request, Section, no_weights
 from ..wire import floats

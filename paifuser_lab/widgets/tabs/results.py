@@ -9,14 +9,14 @@ from typing import Any
 
 from ..._files import write_text
 from ...errors import MeasureError
-from ...views import figure
-from ...views.page import offline_page
 from ...profiler import side_by_side
 from ...recipe import Recipe
 from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
 from ...records.text import html_table, readable_ms, readable_ratio
 from ...session.state import State
+from ...views import figure
+from ...views.page import offline_page
 from ..section import Bench, Context, Request, Section
 
 MARKED = "compared_results"  # the numbers of the two rows that are compared

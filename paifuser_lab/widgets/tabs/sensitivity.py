@@ -10,10 +10,10 @@ import numpy
 import traitlets
 
 from ...errors import PaifuserError, RecipeError
-from ...views.sensitivity import title
 from ...formats import NAMES
 from ...recipe import Recipe
 from ...records import Estimate, Sensitivity
+from ...views.sensitivity import title
 from ..panel import Panel
 from ..section import Section, no_weights
 from ..wire import numbered
