@@ -117,7 +117,7 @@ class LayerFormats:
 
     def __init__(self, model: nn.Module, formats: Mapping[str, str], device: torch.device) -> None:
         self.device, self.layers = device.type, resolved(model, formats)
-        self.is_lower, self.default = False, "fp32"
+        self.is_lower = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -130,27 +130,27 @@ class LayerFormats:
     @contextmanager
     def computing(self, default: str, *, is_lower: bool) -> Iterator[None]:
         """Compute in the default format, layers in theirs; all in fp32 unless `is_lower`."""
-        self.is_lower, self.default = is_lower, default
+        self.is_lower = is_lower
         lower = LOWER.get(default) if is_lower else None
         with torch.autocast(self.device, dtype=lower, enabled=lower is not None):
             yield
 
     def _wrapped(self, forward: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """A layer's forward under an autocast of its own. Where it meets fp32, as its own format or
-        that around it, tensors of 16 bits are cast to fp32, which its neighbours expect.
+        """A layer's forward under an autocast of its own. Its output is in fp32 where the format
+        around it is another, since torch joins bf16 and fp16 with fp32 but not with each other.
         """
         lower = LOWER.get(name)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if not self.is_lower:
                 return forward(*args, **kwargs)
+            is_lower_around = torch.is_autocast_enabled(self.device)
+            around = torch.get_autocast_dtype(self.device) if is_lower_around else None
             if lower is None:
                 args, kwargs = pytree.tree_map_only(Tensor, to_fp32, (args, kwargs))
             with torch.autocast(self.device, dtype=lower, enabled=lower is not None):
                 output = forward(*args, **kwargs)
-            if self.default == "fp32":
-                output = pytree.tree_map_only(Tensor, to_fp32, output)
-            return output
+            return output if lower == around else pytree.tree_map_only(Tensor, to_fp32, output)
 
         return run
 

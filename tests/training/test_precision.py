@@ -94,8 +94,8 @@ def test_each_layer_computes_in_its_own_format_inside_the_default():
     with formats.installed():
         with formats.computing("bf16", is_lower=True):
             model(torch.ones(1, 4))
-        expected = {"first": torch.float16, "second": torch.float32, "third": torch.bfloat16}
-        assert model.seen == expected
+        expected = {"first": torch.float32, "second": torch.float32, "third": torch.bfloat16}
+        assert model.seen == expected, "fp16 amid bf16 hands on fp32"
         with formats.computing("bf16", is_lower=False):
             model(torch.ones(1, 4))
         assert set(model.seen.values()) == {torch.float32}
@@ -113,6 +113,37 @@ def test_a_lower_layer_amid_fp32_hands_fp32_to_its_neighbours():
         assert set(model.seen.values()) == {torch.float32}
         rounded = model.first(x)
     assert not torch.equal(rounded, plain) and torch.equal(rounded, rounded.bfloat16().float())
+
+
+class Branches(nn.Module):
+    """Two convolutions whose outputs are joined, and a layer that reads both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.both = (
+            nn.Conv2d(2, 4, 1),
+            nn.Conv2d(2, 4, 1),
+            nn.Conv2d(8, 2, 1),
+        )
+
+    def forward(self, x):
+        joined = torch.cat([self.left(x), self.right(x)], dim=1)
+        return self.both(joined)
+
+
+@pytest.mark.parametrize("default", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("own", [{"left": "fp16"}, {"left": "fp16", "right": "bf16"}])
+def test_branches_of_different_formats_are_joined(default, own):
+    torch.manual_seed(0)
+    model, x = Branches(), torch.randn(1, 2, 3, 3)
+    expected = model(x)
+    formats = LayerFormats(model, own, CPU)
+    with formats.installed(), formats.computing(default, is_lower=True):
+        output = model(x)
+        output.float().sum().backward()
+    error = (output.float() - expected).norm() / expected.norm()
+    assert 0 < error < 0.02
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
 
 
 def test_a_layer_kept_in_fp32_under_bf16_computes_in_fp32():
