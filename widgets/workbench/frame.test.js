@@ -5,7 +5,7 @@ import { layerColumns, runsAsText } from "../layers/columns.js";
 import { fittedName } from "../shared/fitted_name.js";
 import { ratioText, threeDigits } from "../shared/format.js";
 import { isJoined, unpackedProfile, whyUnknown } from "../shared/unpack.js";
-import { isAsItCame, storyPieces } from "./headline.js";
+import { firstWords, isAsItCame, storyPieces, whoseFigures } from "./headline.js";
 import { fittingCount } from "./overflow.js";
 import { coresText } from "./quality_panel.js";
 import { lineText } from "./status_line.js";
@@ -95,6 +95,17 @@ test("figures are of the model as it came only while no step is applied", () => 
   assert.equal(isAsItCame([{ ...fold, isPending: true }]), true);
   assert.equal(isAsItCame([fold]), false, "also where its measurement failed");
   assert.equal(isAsItCame([{ ...fold, isLeaving: true }]), false);
+});
+
+test("the headline says that the recipe is measured until its first figure is known", () => {
+  const chosen = { recipe: [{ label: "fold" }], status: "measuring" };
+  const began = { recipe: [], status: "measuring" };
+  assert.equal(firstWords(chosen), "measuring the recipe …");
+  assert.equal(whoseFigures(chosen), "measuring the recipe …");
+  assert.equal(whoseFigures({ ...chosen, status: "idle" }), "", "its measurement failed");
+  assert.equal(firstWords(began), "measuring the first times …");
+  assert.equal(whoseFigures(began), "as it came");
+  assert.equal(firstWords({ ...began, status: "idle" }), "not measured yet");
 });
 
 test("a word is said before the running job, and alone once nothing runs", () => {

@@ -16,6 +16,7 @@ const FIGURES = {
   "output error": ["Outputs differ by", "relative L2 distance from the baseline's outputs"],
 };
 
+const RECIPE_IS_MEASURED = "measuring the recipe …";
 const IN_TITLE = new Set(["latency", "parameters"]);
 
 /**
@@ -37,7 +38,7 @@ export function headline(primary) {
     show(state) {
       write(name, state.workload);
       write(about, aboutText(state));
-      const parts = [state.story, firstWords(state), isAsItCame(state.recipe), trustOf(state)];
+      const parts = [state.story, firstWords(state), whoseFigures(state), trustOf(state)];
       const key = JSON.stringify(parts);
       sentence.setAttribute("aria-busy", String(state.is_partial)); // its end is announced
       if (key !== told) fresh(sentence, ...storyParts(state));
@@ -83,7 +84,7 @@ function storyParts(state) {
   const { story } = state;
   if (!story?.sentence) return [h("span", { class: "pf-story-first" }, firstWords(state))];
   const { before, now, verdict, likely } = storyPieces(story.sentence);
-  const asItCame = !before && isAsItCame(state.recipe) ? "as it came" : "";
+  const beside = likely || (before ? "" : whoseFigures(state));
   const isRough = !["", "quiet"].includes(trustOf(state));
   const isUntold = isRough || story.tone === "untold";
   return [
@@ -95,7 +96,7 @@ function storyParts(state) {
       h("b", {}, now),
     ),
     verdict && h("em", { class: `pf-verdict pf-${story.tone}`, title: story.sentence }, verdict),
-    (likely || asItCame) && h("small", { title: "the 95% interval" }, likely || asItCame),
+    beside && h("small", { title: likely ? "the 95% interval" : null }, beside),
   ];
 }
 
@@ -107,9 +108,19 @@ export function isAsItCame(recipe) {
   return recipe.every((chip) => chip.isPending);
 }
 
-/** @param {Expected} state */
-function firstWords(state) {
-  return state.status === "idle" ? "not measured yet" : "measuring the first times …";
+/**
+ * What is said beside a time that is compared with none.
+ * @param {Pick<Expected, "recipe" | "status">} state
+ */
+export function whoseFigures(state) {
+  if (isAsItCame(state.recipe)) return "as it came";
+  return state.status === "idle" ? "" : RECIPE_IS_MEASURED;
+}
+
+/** What stands for the first times. @param {Pick<Expected, "recipe" | "status">} state */
+export function firstWords(state) {
+  if (state.status === "idle") return "not measured yet";
+  return isAsItCame(state.recipe) ? "measuring the first times …" : RECIPE_IS_MEASURED;
 }
 
 /** @param {import("./expected.js").Figure} figure */
