@@ -19,6 +19,10 @@ from .layers.int8 import Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
 from .residuals import round_outputs, rounded_outputs
 
+ROUNDED_AGAIN = (
+    "rounded again, within 7 bits: saved on a processor with VNNI, and this one would saturate"
+)
+
 
 def norms_of(model: nn.Module) -> set[str]:
     """The batch-norm layers, any of which may be folded when layers are quantized."""
@@ -55,6 +59,17 @@ def reduce_ranges(model: nn.Module) -> list[str]:
     """Round int8 weights that would saturate here, as those from another kind of processor do,
     within 7 bits; a note where there are any.
     """
+    module: Any = model
+    if getattr(module, "is_onnx_file", False):
+        from .onnx_file import reduce_file
+
+        count, what = reduce_file(module), "int8 weight"
+    else:
+        count, what = _reduce_layers(model), "int8 layer"
+    return [f"{counted(count, what)} {ROUNDED_AGAIN}"] if count else []
+
+
+def _reduce_layers(model: nn.Module) -> int:
     layers = [
         layer
         for layer in model.modules()
@@ -64,14 +79,7 @@ def reduce_ranges(model: nn.Module) -> list[str]:
         weight = Quantized(layer.values, layer.scales, layer.channel).dequantized()
         numbers = quantize(weight, integer_bits("int8"), channel=layer.channel)
         layer.values, layer.scales = numbers.values, numbers.scales
-    return (
-        [
-            f"{counted(len(layers), 'int8 layer')} rounded again, within 7 bits: saved on a "
-            "processor with VNNI, and this one would saturate"
-        ]
-        if layers
-        else []
-    )
+    return len(layers)
 
 
 def _remembered_layer(layer: nn.Module) -> dict[str, Any]:

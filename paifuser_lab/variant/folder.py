@@ -277,8 +277,9 @@ def rebuild(folder: SavedFolder, work: Workload, module: nn.Module) -> tuple[Dra
         raise FileError(
             f"{folder.path} does not fit {work.name}: {error} {_changed(work)}"
         ) from error
-    is_meant = any(step.options.get("reduced_range") is False for step in folder.recipe)
-    notes = [] if is_meant else reduce_ranges(draft.module)
+    rounding = [step for step in folder.recipe if step.kind in ("precision", "qat")]
+    is_meant = any(step.options.get("reduced_range") is False for step in rounding)
+    notes = reduce_ranges(draft.module) if rounding and not is_meant else []
     for step, saved in steps:
         if step.is_last:
             _rebuild(folder, draft, step, saved)
@@ -326,7 +327,10 @@ def _check_output(folder: SavedFolder, draft: Draft) -> None:
 
 
 def _allowed(module: nn.Module) -> float:
-    is_rounded = any(isinstance(layer, QuantizedLayer) for layer in module.modules())
+    is_rounded = any(
+        isinstance(layer, QuantizedLayer) or getattr(layer, "is_onnx_file", False)
+        for layer in module.modules()
+    )
     has_few_bits = any(
         weight.is_floating_point() and weight.itemsize < MOST_BITS for weight in module.parameters()
     )

@@ -278,16 +278,17 @@ def test_values_that_are_no_tensors_of_numbers_are_refused_in_one_sentence(tmp_p
 
 def onnx_only(path):
     """A file with a product that can be rounded, and an operator that torch has no layer for."""
-    values = torch.randn(8, 9, generator=torch.Generator().manual_seed(0)).reshape(-1).tolist()
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [8, 9], values)
+    values = torch.randn(9, 9, generator=torch.Generator().manual_seed(0)).reshape(-1).tolist()
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [8, 9], values[:72])
+    bias = helper.make_tensor("b", TensorProto.FLOAT, [9], values[72:])
     shape = helper.make_tensor("s", TensorProto.INT64, [3], [-1, 3, 3])
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
         helper.make_node("Reshape", ["h", "s"], ["m"]),
         helper.make_node("Det", ["m"], ["d.1"]),
         helper.make_node("Relu", ["h"], ["d_1"]),
     ]
-    return graph_file(path, nodes, {"x": [16, 8]}, ["d.1", "d_1"], [weight, shape])
+    return graph_file(path, nodes, {"x": [16, 8]}, ["d.1", "d_1"], [weight, bias, shape])
 
 
 def test_a_file_that_runs_as_it_is_is_quantized_as_onnx_saved_and_loaded(tmp_path):
@@ -317,14 +318,39 @@ def test_without_vnni_a_file_that_runs_as_it_is_is_quantized_in_reduced_range(
     processor.lacks_vnni()
     work = lab.load(onnx_only(tmp_path / "a.onnx"))
     variant = lab.apply(work, lab.Recipe([{"precision": {"default": "int8"} | options}]))
-    graph = onnx.load_from_string(variant.module.file.numpy().tobytes()).graph
+    assert largest_weight(variant.module) == most
+    assert any("within 7 bits" in note for note in variant.notes) == (most == 64)
+
+
+def largest_weight(module):
+    """The largest integer of the weights in an ONNX file that was quantized."""
+    graph = onnx.load_from_string(module.file.numpy().tobytes()).graph
     weights = [
         numpy_helper.to_array(tensor).astype(int)
         for tensor in graph.initializer
         if tensor.data_type == TensorProto.INT8
     ]
-    assert max(int(abs(weight).max()) for weight in weights) == most
-    assert any("within 7 bits" in note for note in variant.notes) == (most == 64)
+    return max(int(abs(weight).max()) for weight in weights)
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 64), ({"reduced_range": False}, 127)])
+def test_a_saved_file_of_another_processor_is_rounded_again_with_a_note(
+    tmp_path, processor, options, most
+):
+    processor.counts_as_with_vnni()
+    work = lab.load(onnx_only(tmp_path / "a.onnx"))
+    saved = lab.apply(work, lab.Recipe([{"precision": {"default": "int8"} | options}]))
+    saved.save(tmp_path / "mine")
+    assert largest_weight(saved.module) == 127
+    processor.lacks_vnni()
+    loaded = lab.Variant.load(tmp_path / "mine", work)
+    assert largest_weight(loaded.module) == most
+    assert any("1 int8 weight rounded again" in note for note in loaded.notes) == (most == 64)
+    answer, right = loaded.model(work.inputs.args[0])["d_1"], work.output()["d_1"]
+    assert most == 127 or (answer - right).norm() / right.norm() < 0.05
+    loaded.save(tmp_path / "again")
+    again = lab.Variant.load(tmp_path / "again", work)
+    assert torch.equal(again.model(work.inputs.args[0])["d_1"], answer)
 
 
 def test_a_saved_folder_finds_its_file_again_unless_it_has_changed(tmp_path, monkeypatch):
