@@ -44,14 +44,26 @@ def check_threads(value: Any) -> None:
         check_count("threads", value, most=MAX_THREADS)
 
 
+def check_error(value: Any) -> None:
+    """Raise unless `value` is an allowed output error; 0 means that nothing may differ."""
+    if not _is_amount(value):
+        raise MeasureError(
+            f"max_error={value!r} allows no output error; give a number, 0 or more, such as 0.02."
+        )
+
+
 def check_seconds(value: Any, *, may_be_zero: bool = True) -> None:
     """Raise unless `value` is a valid measuring time; NaN is not, infinity means no limit."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not (float(value) >= 0 if may_be_zero else float(value) > 0):
+    if not _is_amount(value) or not (may_be_zero or value):
         allowed = "0 or more" if may_be_zero else "more than 0"
         raise MeasureError(
             f"seconds={value!r} leaves no time to measure; give a number, {allowed}."
         )
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether it is a number of 0 or more, not NaN; a bool is no number."""
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
 
 
 def checked_options(

@@ -47,6 +47,12 @@ def test_seconds_are_a_number_of_zero_or_more(name: str, seconds: Any) -> None:
         TIMED[name](work(), seconds=seconds)
 
 
+@pytest.mark.parametrize("error", [NAN, -0.1, "0.02", True, None])
+def test_an_allowed_error_is_a_number_of_zero_or_more(error: Any) -> None:
+    with pytest.raises(MeasureError, match=r"^max_error=.*; give a number, 0 or more"):
+        lab.plan(work(), max_error=error)
+
+
 @pytest.mark.parametrize("count", [0, -2, 1.5, True, 1_000_000])
 def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
     for tool in (lab.profile, profiler.batch_size):

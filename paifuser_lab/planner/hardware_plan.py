@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..arguments import check_seconds
+from ..arguments import check_error, check_seconds
 from ..comparison import compare
 from ..engines import available_engines
 from ..errors import WorkloadError
@@ -46,6 +46,7 @@ def plan(
     `engines` are those that may be used (default: all available).
     """
     check_seconds(seconds)
+    check_error(max_error)
     work = workload_of(work)
     machine = hardware()
     allowed = _allowed(engines)
