@@ -19,7 +19,7 @@ from ..comparison import compare_settings
 from ..converter import target_of
 from ..deployment import DeployOptions, deployments
 from ..errors import MeasureError, PaifuserError, StoppedError
-from ..planner import achieved, faster, plan_precision
+from ..planner import achieved, faster, plan_precision, plan_shares
 from ..planner.precision.planning import FORMATS, GUIDE
 from ..profiler import memory_timeline
 from ..pruning.groups import couple, cut_cost
@@ -154,7 +154,9 @@ def _coupling(context: QueryContext) -> Iterator[Records]:
 
 @query("allocation", "planning", "a format for each layer, in seconds", 60.0)
 def _allocation(context: QueryContext) -> Iterator[Records]:
-    """A format for each layer within the limits in `options`; earlier sensitivities are reused."""
+    """A format for each layer within the budget in `options`, a loss or a share of what the model
+    takes in fp32; earlier sensitivities are reused.
+    """
     sensitivity = saliency.sensitivity(
         context.work,
         formats=[name for name in FORMATS if name != "fp32"],
@@ -166,16 +168,17 @@ def _allocation(context: QueryContext) -> Iterator[Records]:
     yield {"judged": sensitivity}
     if sensitivity.is_interrupted:
         raise MeasureError(PLANNING_STOPPED)
-    remaining = (1 - SENSITIVITY_SHARE) * context.seconds
-    yield {
-        "allocation": plan_precision(
-            context.work,
-            sensitivity=sensitivity,
-            seconds=remaining,
-            should_stop=context.should_stop,
-            **context.options,
-        )
+    options = {
+        "sensitivity": sensitivity,
+        "seconds": (1 - SENSITIVITY_SHARE) * context.seconds,
+        "should_stop": context.should_stop,
+        **context.options,
     }
+    if "shares" in options:
+        (allocation,) = plan_shares(context.work, **options)
+    else:
+        allocation = plan_precision(context.work, **options)
+    yield {"allocation": allocation}
 
 
 @query("achieved", "proving", "what the chosen formats really do, in seconds", 4.0)

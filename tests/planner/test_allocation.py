@@ -21,7 +21,7 @@ from paifuser_lab.errors import PaifuserError
 from paifuser_lab.formats import FLOATS
 from paifuser_lab.measure import timing
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.planner import achieved, plan_precision, recipe_of
+from paifuser_lab.planner import achieved, plan_precision, plan_shares, recipe_of
 from paifuser_lab.planner.precision import latency, measured_points
 from paifuser_lab.planner.precision.costs import PlanningProblem, _savings
 from paifuser_lab.planner.precision.frontier import best_choice, frontier, steps_of, uniform_choices
@@ -525,6 +525,22 @@ def test_every_kind_of_budget_is_kept_and_nothing_within_it_is_better(
         if all(getattr(point, name) <= limit for name, limit in limits.items())
     ]
     assert getattr(allocation.best, kind) == min(getattr(point, kind) for point in allowed)
+
+
+@pytest.mark.parametrize("of", ["size_bytes", "latency_ms"])
+def test_a_ladder_of_shares_has_the_plan_of_each_budget(of, pace, own_cache):
+    work, shares = block(), (0.95, 0.9)
+    plans = plan_shares(work, shares, of=of, sensitivity=sensitivity_of(work))
+    for plan, share in zip(plans, shares, strict=True):
+        whole = {"size_bytes": plan.baseline_bytes, "latency_ms": plan.baseline_ms}[of]
+        assert plan.limits == {of: pytest.approx(share * whole)}
+        alone = plan_precision(work, **plan.limits, sensitivity=sensitivity_of(work))
+        assert plan.best.formats == alone.best.formats and plan.axis == of
+    assert plans[0].best.loss <= plans[1].best.loss
+    with pytest.raises(PaifuserError, match="no share of 'loss'"):
+        plan_shares(work, of="loss")
+    with pytest.raises(PaifuserError, match="size_bytes=-1 is not a budget"):
+        plan_shares(work, [-1])
 
 
 def test_the_loss_of_the_whole_model_in_a_float_format_is_measured(pace, own_cache):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, get_args
 
 from ...errors import WorkloadError
 from ...formats import NAMES
@@ -22,6 +24,7 @@ from .latency import Stop
 from .program import is_within
 
 FORMATS = ("fp32", "bf16", "int8", "int4-weights")
+SHARES = (0.75, 0.5, 0.25)  # of what the model takes in fp32
 # of the methods compared on unseen data, the one whose ranking held best
 GUIDE = "quadratic-curvature"
 SENSITIVITY_SHARE = 0.6  # of the seconds, for the sensitivity where none is given
@@ -48,26 +51,82 @@ def plan_precision(
     that and for timing. Apply the result with `recipe_of(allocation)`. A plan that is stopped once
     all layers are timed has the points found until then.
     """
-    work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
-    names = _checked(formats)
-    _check_belongs(work, sensitivity)
-    share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
+    costs = _Costs.of(work, sensitivity, formats, seconds, should_stop)
+    return _allocation(costs, limits, FRONTIER_SHARE * seconds, should_stop)
 
-    def estimate() -> Sensitivity:
-        if sensitivity is not None:
-            return sensitivity
-        return estimate_sensitivity(
-            work,
-            formats=[name for name in names if name != "fp32"],
-            methods=(GUIDE,),
-            seconds=share,
-            should_stop=should_stop,
-        )
 
-    surveyed, known = survey(work, estimate, names, TIMING_SHARE * (seconds - share), should_stop)
+def plan_shares(
+    work: Workload,
+    shares: Iterable[float] = SHARES,
+    *,
+    of: Axis = "size_bytes",
+    sensitivity: Sensitivity | None = None,
+    formats: Iterable[str] = FORMATS,
+    seconds: float = 60.0,
+    should_stop: Stop = lambda: False,
+) -> tuple[Allocation, ...]:
+    """A plan for each share of the bytes that the model has in fp32, or of its time with
+    `of="latency_ms"`; the layers are estimated and timed once for all. The rest as in
+    `plan_precision`.
+    """
+    if of not in get_args(Axis):
+        raise WorkloadError(f"there is no share of {of!r}; give {' or '.join(get_args(Axis))}.")
+    budgets = [_limits(**{of: share}) for share in shares]
+    costs = _Costs.of(work, sensitivity, formats, seconds, should_stop)
+    whole = getattr(costs.surveyed.baseline, of)
+    each_s = FRONTIER_SHARE * seconds / max(1, len(budgets))
+    return tuple(
+        _allocation(costs, {of: budget[of] * whole}, each_s, should_stop) for budget in budgets
+    )
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What the plans of a workload are made from: the costs of its layers in each format."""
+
+    work: Workload
+    formats: tuple[str, ...]
+    surveyed: Survey
+    sensitivity: Sensitivity
+
+    @classmethod
+    def of(
+        cls,
+        work: Workload,
+        sensitivity: Sensitivity | None,
+        formats: Iterable[str],
+        seconds: float,
+        should_stop: Stop,
+    ) -> Self:
+        """Estimate the sensitivity where none is given, and time the layers."""
+        work = workload_of(work)
+        names = _checked(formats)
+        _check_belongs(work, sensitivity)
+        share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
+
+        def estimate() -> Sensitivity:
+            if sensitivity is not None:
+                return sensitivity
+            return estimate_sensitivity(
+                work,
+                formats=[name for name in names if name != "fp32"],
+                methods=(GUIDE,),
+                seconds=share,
+                should_stop=should_stop,
+            )
+
+        timing_s = TIMING_SHARE * (seconds - share)
+        return cls(work, names, *survey(work, estimate, names, timing_s, should_stop))
+
+
+def _allocation(
+    costs: _Costs, limits: dict[str, float], seconds: float, should_stop: Stop
+) -> Allocation:
+    """The best choice within the limits, and the frontier around it."""
+    surveyed, known = costs.surveyed, costs.sensitivity
     order, axis = _goal(limits)
-    uniform = uniform_choices(surveyed.problems, names)
+    uniform = uniform_choices(surveyed.problems, costs.formats)
     chosen, reason = _chosen(surveyed, uniform, order, limits)
     beside = _beside(limits, axis)
     known_choices = [
@@ -75,13 +134,13 @@ def plan_precision(
         *(choice for choice in uniform.values() if is_within(choice.cost, beside)),
     ]
     points, is_whole = frontier(
-        surveyed.problems, axis, beside, known_choices, FRONTIER_SHARE * seconds, should_stop
+        surveyed.problems, axis, beside, known_choices, seconds, should_stop
     )
     points = _with(points, chosen, axis)
     cut = [] if is_whole else [CUT]
     shown = tuple(point_of(point, f"point {index}") for index, point in enumerate(points, 1))
     return Allocation(
-        workload=work.name,
+        workload=costs.work.name,
         machine=hardware().label,
         threads=surveyed.table.threads,
         unit=known.unit,
@@ -93,7 +152,7 @@ def plan_precision(
         chosen=next(index for index, point in enumerate(points) if point is chosen),
         uniform=tuple(point_of(choice, f"all {name}") for name, choice in uniform.items()),
         reason=reason,
-        notes=(*surveyed.notes, *_notes(names, known, chosen, shown), *cut),
+        notes=(*surveyed.notes, *_notes(costs.formats, known, chosen, shown), *cut),
     )
 
 
@@ -116,8 +175,8 @@ def _limits(**inputs: float | None) -> dict[str, float]:
     limits = {name: float(value) for name, value in inputs.items() if value is not None}
     if not limits:
         raise WorkloadError(
-            "no budget was given; give latency_ms or size_bytes to minimise the loss within it, or "
-            "loss to minimise the latency."
+            "no budget was given; give latency_ms or size_bytes to minimise the loss within it, "
+            "loss to minimise the latency, or plan for shares of fp32 with plan_shares."
         )
     for name, value in limits.items():
         if not math.isfinite(value) or value < 0 or (value == 0 and name != "loss"):

@@ -21,7 +21,7 @@ from ..section import Bench, Context, Request, Section, no_weights
 from ..wire import floats
 
 ASKED = "asked_point"  # the index of the point that was clicked last
-SHARES = ("latency_ms", "size_bytes")  # budgets given as shares of the baseline's value
+SHARES = ("latency_ms", "size_bytes")  # budgets given as shares of the model's own
 
 
 class AllocationPanel(Panel):
@@ -81,8 +81,8 @@ def packed_allocation(allocation: Allocation) -> dict[str, Any]:
     }
 
 
-def limits_of(request: dict[str, Any], state: State) -> dict[str, float]:
-    """The budget of a request as an option of the planner."""
+def budget_of(request: dict[str, Any]) -> dict[str, Any]:
+    """The budget of a request: a loss, or a share `of` what the model takes as it came."""
     name, value = request["limit"], request["value"]
     if (
         isinstance(value, bool)
@@ -97,14 +97,7 @@ def limits_of(request: dict[str, Any], state: State) -> dict[str, float]:
         raise RecipeError(
             f"there is no budget of {name!r}; there are loss, {' and '.join(SHARES)}."
         )
-    baseline = (
-        getattr(state.comparison[state.comparison.baseline], name) if state.comparison else None
-    )
-    if baseline is None:
-        raise RecipeError(
-            "the budget is a share of the baseline, which is not measured yet; wait until it is."
-        )
-    return {name: value * baseline}
+    return {"shares": (float(value),), "of": name}
 
 
 def with_point(recipe: Recipe, point: AllocationPoint) -> Recipe:
@@ -153,9 +146,9 @@ def allocated(state: State) -> int | None:
 
 
 def _find(bench: Bench, request: Request) -> None:
-    limits = limits_of(request, bench.session.state)
+    budget = budget_of(request)
     bench.session.show(ASKED, None)  # the numbers of a new plan's points are others
-    bench.session.query("allocation", **limits)
+    bench.session.query("allocation", **budget)
 
 
 def _choose(bench: Bench, request: Request) -> None:
