@@ -13,7 +13,7 @@ import torch
 
 from ..errors import MeasureError
 from ..machine import thread_choices
-from ..machine.host import host_facts
+from ..machine.host import device_name
 from ..measure import Candidate, Samples, output_error, rounds_in_turn
 from ..model.copying import copied
 from ..progress import Progress, progress
@@ -183,9 +183,7 @@ class _Measurement:
         shares = self._shares() if dense_ms and not self.should_stop() else {}
         return AttentionCost(
             workload=self.work.name,
-            machine=torch.cuda.get_device_name(self.work.device)
-            if self.work.device.type == "cuda"
-            else host_facts().name,
+            machine=device_name(self.work.device),
             kind=self.kind,
             keeps=done,
             layers=tuple(self._layer(layer, shares.get(layer)) for layer in self.seen.calls),

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 
 from ..errors import StepError
-from ..machine.host import host_facts
+from ..machine.host import device_name
 from ..model.fold import fold, plan_fold
 from ..model.graph import observe
 from ..progress import progress
@@ -125,7 +124,7 @@ def fuse(
         apart_ms, fused_ms = evaluator.whole(call, work.device, fused) or (None, None)
     fusion_map = FusionMap(
         workload=work.name,
-        machine=_machine(work),
+        machine=device_name(work.device),
         fusions=tuple(notes),
         notes=tuple(sites.notes),
         apart_ms=apart_ms,
@@ -250,10 +249,4 @@ def _tolerance(model: nn.Module) -> float:
         TOLERANCE_OF_HALVES
         if any(parameter.dtype in HALVES for parameter in model.parameters())
         else TOLERANCE
-    )
-
-
-def _machine(work: Workload) -> str:
-    return (
-        torch.cuda.get_device_name(work.device) if work.device.type == "cuda" else host_facts().name
     )

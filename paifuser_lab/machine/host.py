@@ -73,6 +73,11 @@ CACHES = {
 }
 
 
+def device_name(device: torch.device) -> str:
+    """The name of a GPU, or of this machine's processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else host_facts().name
+
+
 def host_facts(root: Path = ROOT) -> Hardware:
     """The facts known without measuring: no ceilings, no accelerators."""
     described = _description(root)

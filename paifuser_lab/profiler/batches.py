@@ -18,7 +18,7 @@ import torch
 from ..arguments import bytes_of, check_count, check_seconds, check_threads
 from ..errors import MeasureError, first_line
 from ..machine import thread_choices
-from ..machine.host import host_facts
+from ..machine.host import device_name
 from ..machine.host import threads as using_threads
 from ..measure import Candidate, Samples, peak_bytes, rounds_in_turn
 from ..memory import Predictor
@@ -293,7 +293,7 @@ class _Sweep:
         end = "the sweep was stopped early" if self.is_interrupted else self.end
         return BatchSweep(
             workload=self.trial.work.name,
-            machine=_machine_name(self.trial.work.device),
+            machine=device_name(self.trial.work.device),
             threads=self.trial.threads,
             memory_limit_bytes=self.trial.limit,
             plateau=self.plateau,
@@ -420,7 +420,3 @@ def _utilisation(device: torch.device) -> float | None:
         return torch.cuda.utilization(device) / 100
     except Exception:  # pynvml is missing, or this GPU (a part of one, say) has no such counter
         return None
-
-
-def _machine_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else host_facts().name

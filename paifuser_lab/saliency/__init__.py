@@ -8,16 +8,16 @@ and the importance of each of its output channels.
 * `lab.importance(work, method="taylor")`: a value for each output channel, with its standard error.
   The step `prune` cuts by the same values.
 
-estimate_layers.py    the record of `sensitivity` (select_layers.py), and the rank correlation
-                      of each method with the measured order
+estimate_layers.py    the record of `sensitivity`, and the rank correlation of each method with the
+                      measured order
 estimation.py         sampling until the means are known to the requested error
 methods/              the estimators of layers, a file each
-curvature.py          gradients and Hessian products; probes.py, trace_estimators.py: traces;
-                      lanczos.py: eigenvalues
+curvature.py          gradients and Hessian products; probes.py: traces
 estimate_channels.py  the record of `importance`; channel_run.py: an estimator over batches
 channels/             the estimators of channels, a file each
-subject.py            layers, batches, and the changes that rounding makes; perturb.py: temporary
-                      changes of a layer
+select_layers.py      the layers to estimate
+class_scores.py       the class scores in a model's output
+subject.py            layers, batches, and temporary changes of a layer, such as rounding
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Workload
 from ..workload.data import SampledBatches, example_inputs, sampled_batches
 from .channels import CHANNEL_ESTIMATORS, ChannelEstimator
-from .perturb import twice_differentiable
-from .subject import Batch, Layer, Subject
+from .subject import Batch, Layer, Subject, twice_differentiable
 
 BATCHES = 16
 

@@ -9,7 +9,7 @@ terms between layers to the result, as noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +24,8 @@ class GradientError(MeasureError):
     """A loss without a gradient in the weights, or with one that cannot be differentiated again."""
 
 
+Product = Callable[[Tensor], Tensor]  # of a matrix with a flat vector
+Loss = Callable[[Batch], Tensor]
 Direction = Sequence[Tensor | None]  # a part for each point; None leaves the point unchanged
 
 
@@ -60,6 +62,15 @@ class Slope:
     def product(self, layer: str, vector: Tensor) -> Tensor:
         """The Hessian of one layer's weights times a vector of their shape."""
         return self._products([self.points[layer][0]], [(self.gradients[layer][0], vector)])[0]
+
+    def flat_block(self, layer: str) -> tuple[Product, Tensor]:
+        """The same Hessian as a product of flat vectors, and the layer's weight as one."""
+        weight = self.points[layer][0].detach()
+
+        def product(vector: Tensor) -> Tensor:
+            return self.product(layer, vector.reshape(weight.shape)).flatten()
+
+        return product, weight.flatten()
 
     def joint_products(self, vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The joint Hessian of these layers' weights times a vector, in a single pass."""
@@ -121,6 +132,20 @@ def slope(
         points,
         {name: [next(remaining) for _ in group] for name, group in points.items()},
     )
+
+
+def gradients(
+    subject: Subject, batch: Batch, layers: Iterable[str], loss_of: Loss | None = None
+) -> dict[str, Tensor]:
+    """The gradient of the loss, or of `loss_of`, in these layers' weights; the parameters' own
+    `grad` is not changed.
+    """
+    weights = {name: subject.layers[name].weight.requires_grad_() for name in layers}
+    with torch.enable_grad(), subject.changed(weights, {}):
+        loss = (loss_of or subject.loss)(batch)
+        subject.checked_value(loss, batch)
+        slopes = gradient(subject.work.name, loss, list(weights.values()))
+    return dict(zip(weights, slopes, strict=True))
 
 
 def gradient(

@@ -5,14 +5,11 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import torch
 
-from ..errors import MeasureError
-from ..machine.host import host_facts
+from ..machine.host import device_name
 from ..model.graph import observe
 from ..model.weights import weights_hash
 from ..records import Importance, LayerImportance
@@ -20,12 +17,10 @@ from ..workload import Derived, Workload, outside_inference, workload_of
 from .channel_run import ChannelRun, batches_for, missing_for
 from .channels import CHANNEL_ESTIMATORS
 from .channels.magnitude import Magnitude
-from .channels.output_channels import channel_count, channel_layers, output_dimension
-from .perturb import twice_differentiable, with_gradients
-from .select_layers import chosen, obstacle
-from .subject import Batch, Layer, Subject
+from .channels.output_channels import channel_count, output_dimension
+from .select_layers import check_methods, select_layers
+from .subject import Batch, Layer, Subject, twice_differentiable, with_gradients
 
-NEVER_RUNS = "it never ran on the first batch"
 OUTPUT = "its channels are the model's output: none of them can go"
 NOT_FINITE = "its values are not finite: a gradient or a weight is infinite or NaN"
 
@@ -49,113 +44,63 @@ def importance(
     loss, a method that needs them is replaced by magnitude, and the record says so.
     """
     work = with_gradients(workload_of(subject))
-    _check_arguments(method, seconds)
+    check_methods([method], CHANNEL_ESTIMATORS, seconds)
     name, notes = _possible(
         work, method, has_batches=not (batches is None or isinstance(batches, int))
     )
     data, data_notes = batches_for(work, name, batches, seed)
-    selected = chosen(channel_layers(work), layers, what="output channels")
-    reasons = {name: reason for name, module in selected.items() if (reason := obstacle(module))}
-    usable = {
-        name: Layer(name, module, output_dimension(module) or 0)
-        for name, module in selected.items()
-        if name not in reasons
-    }
-    estimate = _Estimate(ChannelRun.of(work, usable, name, data, seed), notes + data_notes, reasons)
+    selection = select_layers(work, layers, output_dimension, "output channels")
+    run = ChannelRun.of(work, selection.layers, name, data, seed)
     with twice_differentiable(work.model):
-        estimate.drop_layers_that_never_run()
-        estimate.find_outputs()
-        estimate.run.run(seconds, should_stop or (lambda: False))
-    return estimate.record(list(selected))
+        selection.drop_idle(run.subject)
+        outputs = _output_layers(run.subject)
+        run.run(seconds, should_stop or (lambda: False))
+    return Importance(
+        workload=work.name,
+        machine=device_name(work.device),
+        method=run.estimator.name,
+        unit=run.estimator.unit,
+        examples=run.examples,
+        rows=tuple(
+            _row(run, layer, selection.reasons.get(layer), is_output=layer in outputs)
+            for layer in selection.names
+        ),
+        notes=(*notes, *data_notes),
+        is_interrupted=run.is_interrupted,
+        seconds=run.seconds,
+        seed=seed,
+        weights_hash=weights_hash(work.model),
+        cut_by=cut_note(run.estimator.name),
+    )
 
 
-@dataclass
-class _Estimate:
-    """A run, with what the record holds besides its values."""
+def _output_layers(subject: Subject) -> set[str]:
+    """The layers whose output is the model's output."""
+    work = subject.work
+    graph = observe(work.model, lambda: subject.output(Batch(work.inputs, number=0)))
+    return {
+        operation.layer
+        for operation in graph.operations
+        if not graph.outputs.isdisjoint(operation.makes)
+    }
 
-    run: ChannelRun
-    notes: list[str]
-    reasons: dict[str, str] = field(default_factory=dict)  # layer → why it has no values
-    outputs: set[str] = field(default_factory=set)
 
-    @property
-    def subject(self) -> Subject:
-        """The workload and its layers."""
-        return self.run.subject
-
-    def drop_layers_that_never_run(self) -> None:
-        """A layer that is never called has no gradient and no output; all its channels would seem
-        unimportant.
-        """
-        self._check_layers_left()
-        calls = self.subject.watch()
-        self.reasons |= {name: NEVER_RUNS for name, count in calls.items() if not count}
-        self.subject.layers = {
-            name: layer for name, layer in self.subject.layers.items() if calls[name]
-        }
-        self._check_layers_left()
-
-    def find_outputs(self) -> None:
-        """Find the layers whose output is the model's output."""
-        work = self.subject.work
-        graph = observe(work.model, lambda: self.subject.output(Batch(work.inputs, number=0)))
-        self.outputs = {
-            operation.layer
-            for operation in graph.operations
-            if not graph.outputs.isdisjoint(operation.makes)
-        }
-
-    def record(self, names: list[str]) -> Importance:
-        """The record; a layer without values has the reason as its note."""
-        work, run = self.subject.work, self.run
-        return Importance(
-            workload=work.name,
-            machine=torch.cuda.get_device_name(work.device)
-            if work.device.type == "cuda"
-            else host_facts().name,
-            method=run.estimator.name,
-            unit=run.estimator.unit,
-            examples=run.examples,
-            rows=tuple(self._row(name) for name in names),
-            notes=tuple(self.notes),
-            is_interrupted=run.is_interrupted,
-            seconds=run.seconds,
-            seed=self.subject.seed,
-            weights_hash=weights_hash(work.model),
-            cut_by=cut_note(run.estimator.name),
-        )
-
-    def _row(self, name: str) -> LayerImportance:
-        module = self.subject.work.model.get_submodule(name)
-        means, is_output = self.run.means.get(name), name in self.outputs
-        reason = self.reasons.get(name) or self.run.estimator.notes.get(name)
-        reason = reason or (OUTPUT if is_output else None)
-        kind = type(module).__name__
-        if means is None or not means.count or not means.is_finite:
-            return LayerImportance(
-                layer=name,
-                kind=kind,
-                channels=_width(name, module),
-                is_answer=is_output,
-                note=NOT_FINITE if means is not None and means.count else reason,
-            )
-        return LayerImportance(
-            layer=name,
-            kind=kind,
-            channels=len(means.mean),
-            values=means.values,
-            errors=means.errors,
-            is_answer=is_output,
-            note=reason,
-        )
-
-    def _check_layers_left(self) -> None:
-        if not self.subject.layers:
-            name, reason = next(iter(self.reasons.items()))
-            raise MeasureError(
-                f"none of the requested layers of {self.subject.work.name} can be "
-                f"estimated; '{name}': {reason}."
-            )
+def _row(run: ChannelRun, name: str, reason: str | None, *, is_output: bool) -> LayerImportance:
+    """A layer's values; for one without, the reason as its note."""
+    module, means = run.subject.work.model.get_submodule(name), run.means.get(name)
+    reason = reason or run.estimator.notes.get(name) or (OUTPUT if is_output else None)
+    has_values = means is not None and means.count and means.is_finite
+    if means is not None and means.count and not has_values:
+        reason = NOT_FINITE
+    return LayerImportance(
+        layer=name,
+        kind=type(module).__name__,
+        channels=len(means.mean) if means is not None and has_values else _width(name, module),
+        values=means.values if means is not None and has_values else (),
+        errors=means.errors if means is not None and has_values else (),
+        is_answer=is_output,
+        note=reason,
+    )
 
 
 def cut_note(shown: str, cut: str | None = None) -> str:
@@ -179,17 +124,6 @@ def _width(name: str, module: torch.nn.Module) -> int:
     if module._parameters.get("weight") is None:
         return int(getattr(module, "out_channels", 0) or getattr(module, "out_features", 0))
     return channel_count(Layer(name, module, output_dimension(module) or 0))
-
-
-def _check_arguments(method: str, seconds: float | None) -> None:
-    if method not in CHANNEL_ESTIMATORS:
-        near = get_close_matches(str(method), CHANNEL_ESTIMATORS, n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise MeasureError(
-            f"{method!r} is no method; there are {', '.join(CHANNEL_ESTIMATORS)}{hint}."
-        )
-    if seconds is not None and not seconds > 0:
-        raise MeasureError(f"{seconds} seconds leave no time to estimate; give more than 0.")
 
 
 def _possible(work: Workload, method: str, *, has_batches: bool) -> tuple[str, list[str]]:

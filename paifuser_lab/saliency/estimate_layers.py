@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
-
-import torch
 
 from ..errors import MeasureError
 from ..formats import NAMES, format_of
-from ..machine.host import host_facts
+from ..machine.host import device_name
+from ..model.layers import channel_of
 from ..model.weights import weights_hash
 from ..records import Curvature, LayerSensitivity, Method, Sensitivity
 from ..stopping import keep_when_stopped, stop_if_asked
@@ -20,9 +18,8 @@ from ..workload import Derived, Workload, outside_inference, workload_of
 from ..workload.data import SampledBatches, sampled_batches
 from .estimation import Estimation
 from .methods import ESTIMATORS
-from .perturb import twice_differentiable, with_gradients
-from .select_layers import NEVER_RUNS, candidates, chosen, obstacle, usable_layers
-from .subject import Subject
+from .select_layers import check_methods, nearest, select_layers
+from .subject import Subject, twice_differentiable, with_gradients
 
 FORMATS = ("bf16", "int8", "int4-weights")
 SECONDS = 60.0
@@ -59,21 +56,17 @@ def sensitivity(
     names, notes = methods_for(work, data, methods)
     if resume is not None:
         check_resumed(work, resume, seed)
-    requested = chosen(candidates(work), layers)
+    selection = select_layers(work, layers, channel_of, "a weight that can be rounded")
     estimated = Subject(
-        work, usable_layers(requested), tuple(dict.fromkeys(formats)), data, seed, error
+        work, dict(selection.layers), tuple(dict.fromkeys(formats)), data, seed, error
     )
-    reasons = {name: reason for name, module in requested.items() if (reason := obstacle(module))}
-    _check_layers_left(estimated, reasons)
     run = _Run(estimated, [], notes)
     with twice_differentiable(work.model):
-        calls = estimated.watch()
-        reasons |= {name: NEVER_RUNS for name, count in calls.items() if not count}
-        estimated.layers = {name: layer for name, layer in estimated.layers.items() if calls[name]}
-        _check_layers_left(estimated, reasons)
+        selection.drop_idle(estimated)
         run.sample(names, resume, seconds, should_stop)
     rows = tuple(
-        run.row(name, reasons.get(name), resume) for name in _names(work, requested, resume)
+        run.row(name, selection.reasons.get(name), resume)
+        for name in _names(work, selection.names, resume)
     )
     return run.record(names, rows, resume)
 
@@ -163,9 +156,7 @@ class _Run:
         used = max((method.samples for method in methods), default=0)
         return Sensitivity(
             workload=work.name,
-            machine=torch.cuda.get_device_name(work.device)
-            if work.device.type == "cuda"
-            else host_facts().name,
+            machine=device_name(work.device),
             unit=ESTIMATORS[default].unit,
             formats=formats,
             method=default,
@@ -180,15 +171,6 @@ class _Run:
             is_interrupted=self.is_interrupted,
             seed=self.subject.seed,
             weights_hash=weights_hash(work.model),
-        )
-
-
-def _check_layers_left(subject: Subject, reasons: Mapping[str, str]) -> None:
-    if not subject.layers:
-        name, reason = next(iter(reasons.items()))
-        raise MeasureError(
-            f"none of the requested layers of {subject.work.name} can be estimated; '{name}': "
-            f"{reason}."
         )
 
 
@@ -293,20 +275,13 @@ def check_arguments(
             format_of(name)
         except ValueError as problem:
             raise MeasureError(
-                f"{problem}, and int2-weights … int8-weights to estimate{_nearest(name, NAMES)}."
+                f"{problem}, and int2-weights … int8-weights to estimate{nearest(name, NAMES)}."
             ) from problem
-    for name in methods:
-        if name not in ESTIMATORS:
-            raise MeasureError(
-                f"{name!r} is no method; there are "
-                f"{', '.join(ESTIMATORS)}{_nearest(name, tuple(ESTIMATORS))}."
-            )
+    check_methods(methods, ESTIMATORS, seconds)
     if not error > 0:
         raise MeasureError(
             f"a relative standard error of {error} is never reached; set one above 0, such as 0.2."
         )
-    if seconds is not None and not seconds > 0:
-        raise MeasureError(f"{seconds} seconds leave no time to estimate; give more than 0.")
 
 
 def methods_for(
@@ -342,8 +317,3 @@ def check_resumed(work: Workload, resume: Sensitivity, seed: int) -> None:
         raise MeasureError(
             f"the earlier record drew its batches with seed={resume.seed}; continue with that seed."
         )
-
-
-def _nearest(name: object, names: Sequence[str]) -> str:
-    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""

@@ -1,17 +1,26 @@
-"""The trace of a matrix that is only known by its products with vectors: Hutchinson's estimate, and
-Hutch++.
+"""Probes of the traces of all layers' blocks of the Hessian, by products with random signs, and the
+choice of the cheaper method for its variance.
 
-Hutch++: Meyer, Musco, Musco, Woodruff: "Hutch++: Optimal Stochastic Trace Estimation", 2021.
+Joint: a vector for all layers in one pass, with the cross terms between layers as noise. Layer by
+layer: a pass each, with less noise. The cost of a method is its seconds times its variance: both
+are measured, on the model at hand.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean, median, variance
 
 import torch
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]  # of the matrix with a flat vector
+from .curvature import Slope, dot
+
+PILOT_PROBES = 3  # probes of each method before one is chosen
+
+ProbeMethod = Callable[[Slope, list[str], torch.Generator], dict[str, float]]
 
 
 def signs(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -20,31 +29,78 @@ def signs(like: Tensor, generator: torch.Generator) -> Tensor:
     return drawn.to(like.device, like.dtype) * 2 - 1
 
 
-def hutchinson(product: Product, like: Tensor, generator: torch.Generator) -> float:
-    """One probe: vᵀAv, whose mean over random signs is the trace."""
-    vector = signs(like, generator)
-    return _dot(vector, product(vector))
+def joint(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
+    """One pass for all layers."""
+    vectors = {name: signs(slope.points[name][0], generator) for name in layers}
+    return {
+        name: dot(vectors[name], product) for name, product in slope.joint_products(vectors).items()
+    }
 
 
-def hutch_plus_plus(product: Product, like: Tensor, rank: int, generator: torch.Generator) -> float:
-    """The exact trace within `rank` dominant directions, plus the mean of `rank` probes of the
-    remainder.
-
-    Takes three products for each rank. Where the rank is the size, the trace is exact.
-    """
-    rank = min(rank, like.numel())
-    sketch = torch.stack([product(signs(like, generator)) for _ in range(rank)], dim=1)
-    basis = torch.linalg.qr(sketch)[0]
-    exact = sum(_dot(column, product(column)) for column in basis.T)
-    if rank == like.numel():
-        return exact
-    rest = 0.0
-    for _ in range(rank):
-        vector = signs(like, generator)
-        vector = vector - basis @ (basis.T @ vector)
-        rest += _dot(vector, product(vector))
-    return exact + rest / rank
+def layer_by_layer(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
+    """One pass for each layer: vᵀHv, whose mean over random signs is the trace."""
+    vectors = {name: signs(slope.points[name][0], generator) for name in layers}
+    return {name: dot(vector, slope.product(name, vector)) for name, vector in vectors.items()}
 
 
-def _dot(left: Tensor, right: Tensor) -> float:
-    return float((left.double() * right.double()).sum())
+NAMES: dict[ProbeMethod, str] = {
+    joint: "all layers at once",
+    layer_by_layer: "layer by layer",
+}
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """A few probes of one method: their time and their results."""
+
+    method: ProbeMethod
+    seconds: float  # for one probe
+    probes: dict[str, list[float]]  # by layer
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The traces so far."""
+        return {name: fmean(values) for name, values in self.probes.items()}
+
+    def spread(self, traces: dict[str, float]) -> float:
+        """The relative variance of a probe, the median over layers; 0 for a trace of 0."""
+        return median(
+            variance(values) / traces[name] ** 2 if traces[name] else 0.0
+            for name, values in self.probes.items()
+        )
+
+    def cost(self, traces: dict[str, float]) -> float:
+        """The seconds to a relative variance of one."""
+        return self.seconds * self.spread(traces)
+
+
+@dataclass(frozen=True)
+class ProbeChoice:
+    """The chosen method, a note on why, and the traces from the pilot probes."""
+
+    method: ProbeMethod
+    note: str
+    means: dict[str, float]
+
+
+def choose_method(slope: Slope, layers: list[str], generator: torch.Generator) -> ProbeChoice:
+    """Try the methods on one batch."""
+    by_layer = _pilot(layer_by_layer, slope, layers, generator)
+    traces = by_layer.means
+    pilots = [_pilot(joint, slope, layers, generator), by_layer]
+    best = min(pilots, key=lambda pilot: pilot.cost(traces))
+    facts = "; ".join(
+        f"{NAMES[pilot.method]} {pilot.seconds:.2g} s a probe, "
+        f"spread {pilot.spread(traces) ** 0.5:.2f}"
+        for pilot in pilots
+    )
+    return ProbeChoice(best.method, f"trace: probed {NAMES[best.method]} ({facts})", traces)
+
+
+def _pilot(
+    method: ProbeMethod, slope: Slope, layers: list[str], generator: torch.Generator
+) -> Pilot:
+    began = time.perf_counter()
+    results = [method(slope, layers, generator) for _ in range(PILOT_PROBES)]
+    seconds = (time.perf_counter() - began) / PILOT_PROBES
+    return Pilot(method, seconds, {name: [result[name] for result in results] for name in layers})

@@ -18,10 +18,10 @@ from paifuser_lab.kernels import (
     project,
 )
 from paifuser_lab.kernels.activation import ACTIVATIONS
+from paifuser_lab.model.layers import channel_of
 from paifuser_lab.saliency.curvature import slope
-from paifuser_lab.saliency.perturb import twice_differentiable
-from paifuser_lab.saliency.select_layers import candidates, usable_layers
-from paifuser_lab.saliency.subject import Subject
+from paifuser_lab.saliency.select_layers import select_layers
+from paifuser_lab.saliency.subject import Subject, twice_differentiable
 from paifuser_lab.workload import Workload
 from paifuser_lab.workload.data import sampled_batches
 
@@ -204,7 +204,7 @@ def curvature_of(is_composed: bool) -> dict[str, Tensor]:
     work = Workload(model, data[0][0], name="mixed", loss=F.cross_entropy, train=data)
     subject = Subject(
         work,
-        usable_layers(dict(candidates(work))),
+        select_layers(work, None, channel_of, "weights").layers,
         ("int4-weights",),
         sampled_batches(work, None, 0),
     )

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.saliency import trace_estimators
+from paifuser_lab.model.layers import channel_of
+from paifuser_lab.saliency import probes
 from paifuser_lab.saliency.curvature import Slope, slope
-from paifuser_lab.saliency.lanczos import density, top_eigenvalues
-from paifuser_lab.saliency.perturb import twice_differentiable
-from paifuser_lab.saliency.probes import hutch_plus_plus, hutchinson, signs
-from paifuser_lab.saliency.select_layers import candidates, usable_layers
-from paifuser_lab.saliency.subject import Key, Subject
+from paifuser_lab.saliency.methods.spectrum import density, top_eigenvalues
+from paifuser_lab.saliency.select_layers import select_layers
+from paifuser_lab.saliency.subject import Key, Subject, twice_differentiable
 from paifuser_lab.workload import Workload
 from paifuser_lab.workload.data import sampled_batches
 
@@ -39,7 +38,7 @@ def small(hidden: int = 5, *, seed: int = 0) -> Workload:
 def subject_of(work: Workload) -> Subject:
     subject = Subject(
         work,
-        usable_layers(dict(candidates(work))),
+        select_layers(work, None, channel_of, "weights").layers,
         ("int4-weights",),
         sampled_batches(work, None, 0),
     )
@@ -69,7 +68,7 @@ def exact_block(subject: Subject, layer: str) -> Tensor:
 @pytest.mark.parametrize("layer", ["0", "2"])
 def test_products_with_unit_vectors_are_the_columns_of_the_exact_block(layer):
     subject, seen = slope_of(small())
-    block, like = trace_estimators.flat_block(seen, layer)
+    block, like = seen.flat_block(layer)
     columns = torch.stack([block(unit) for unit in torch.eye(like.numel()).double()], dim=1)
     torch.testing.assert_close(columns, exact_block(subject, layer))
 
@@ -163,41 +162,6 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_the_mean_of_many_probes_is_the_trace_within_its_error():
-    symmetric = matrix([5.0, -2.0, 1.0, 0.5, 0.0])
-    probes = torch.tensor(
-        [hutchinson(lambda v: symmetric @ v, symmetric[0], seeded(seed)) for seed in range(400)]
-    )
-    assert abs(probes.mean() - 4.5) < 4 * probes.std() / 20 and probes.std() > 0.1
-
-
-def test_hutch_plus_plus_is_exact_for_a_matrix_of_low_rank_and_better_than_as_many_plain_probes():
-    low = matrix([7.0, 3.0] + [0.0] * 18)
-    assert hutch_plus_plus(lambda v: low @ v, low[0], 2, seeded()) == pytest.approx(10.0)
-    falling = matrix([2.0**-index for index in range(20)])
-    exact = float(falling.trace())
-    plus = [
-        hutch_plus_plus(lambda v: falling @ v, falling[0], 4, seeded(seed)) - exact
-        for seed in range(60)
-    ]
-    plain = [
-        numpy.mean(
-            [
-                hutchinson(lambda v: falling @ v, falling[0], seeded(99 * seed + k))
-                for k in range(12)
-            ]
-        )
-        - exact
-        for seed in range(60)
-    ]
-    assert numpy.std(plus) < numpy.std(plain) / 2
-
-
-def test_hutch_plus_plus_of_a_small_matrix_is_its_trace():
-    symmetric = matrix([5.0, -2.0, 1.0])
-    assert hutch_plus_plus(lambda v: symmetric @ v, symmetric[0], 8, seeded()) == pytest.approx(4.0)
-
-
 @DRAWN
 @given(
     values=st.lists(
@@ -242,43 +206,26 @@ def test_the_probe_method_with_the_lowest_cost_for_its_variance_is_chosen(monkey
         return probe
 
     clock = [0.0]
-    monkeypatch.setattr(trace_estimators.time, "perf_counter", lambda: clock[0])
-    for costs, expected in (((1.0, 5.0), 1), ((1.0, 200.0), 0)):
-        joint, single, plus = (
-            probe_method("wild", costs[0]),
-            probe_method("calm", costs[1]),
-            probe_method("calm", 60.0),
-        )
-        for name, method in (("joint", joint), ("layer_by_layer", single), ("hutch", plus)):
-            monkeypatch.setattr(trace_estimators, name, method)
-        monkeypatch.setattr(
-            trace_estimators, "NAMES", {joint: "joint", single: "single", plus: "plus"}
-        )
-        choice = trace_estimators.choose_method(seen, ["0", "2"], 0.2, seeded())
-        assert choice.method is (joint, single)[expected]
+    monkeypatch.setattr(probes.time, "perf_counter", lambda: clock[0])
+    for cost, expected in ((5.0, 1), (200.0, 0)):
+        methods = probe_method("wild", 1.0), probe_method("calm", cost)
+        for name, method in zip(("joint", "layer_by_layer"), methods, strict=True):
+            monkeypatch.setattr(probes, name, method)
+        monkeypatch.setattr(probes, "NAMES", dict(zip(methods, ("joint", "single"), strict=True)))
+        choice = probes.choose_method(seen, ["0", "2"], seeded())
+        assert choice.method is methods[expected]
         assert choice.means == pytest.approx(truth) and "spread" in choice.note
-
-
-def test_hutch_plus_plus_is_tried_only_where_many_plain_probes_would_be_needed():
-    _, seen = slope_of(small())
-    assert "Hutch++" not in trace_estimators.choose_method(seen, ["0", "2"], 10.0, seeded()).note
-    assert "Hutch++" in trace_estimators.choose_method(seen, ["0", "2"], 0.001, seeded()).note
 
 
 def test_every_probe_method_has_the_exact_trace_as_its_mean():
     subject, seen = slope_of(small())
     exact = {name: float(exact_block(subject, name).trace()) for name in subject.layers}
     generator = seeded()
-    for method in (trace_estimators.joint, trace_estimators.layer_by_layer, trace_estimators.hutch):
-        probes = [method(seen, list(exact), generator) for _ in range(60)]
+    for method in (probes.joint, probes.layer_by_layer):
+        drawn = [method(seen, list(exact), generator) for _ in range(60)]
         for name, trace in exact.items():
-            values = torch.tensor([probe[name] for probe in probes])
+            values = torch.tensor([probe[name] for probe in drawn])
             assert abs(values.mean() - trace) < 4 * values.std() / 60**0.5 + 1e-6
-
-
-def test_signs_are_plus_and_minus_one():
-    vector = signs(torch.zeros(4, 50, dtype=torch.float64), seeded())
-    assert set(vector.flatten().tolist()) == {1.0, -1.0} and vector.dtype == torch.float64
 
 
 def test_attention_has_a_second_derivative_and_its_fast_paths_are_restored():
@@ -290,7 +237,7 @@ def test_attention_has_a_second_derivative_and_its_fast_paths_are_restored():
     subject = subject_of(work)
     with twice_differentiable(layer):
         seen = slope(subject, subject.batches[0], ["linear1"])
-    block, like = trace_estimators.flat_block(seen, "linear1")
+    block, like = seen.flat_block("linear1")
     vector = torch.randn_like(like)
     name, weight = "linear1.weight", subject.layers["linear1"].weight
 

@@ -5,7 +5,7 @@ taylor.py        |Σ g·w| of a channel: first order; taylor2.py: with the curva
 fisher.py        half its square, example by example
 magnitude.py     the L2 norm of a channel's weights; batch_norm.py: the scale of the next batch-norm
 activation.py    the mean absolute output of a channel; random_scores.py: the control
-estimator.py     the base class of estimators, and the loss's gradient in each layer
+estimator.py     the base class of estimators
 output_channels.py  which dimension of a weight is its output channels
 
 A new estimator is one file here with a subclass of `ChannelEstimator` and one line in `_ALL` below;

@@ -7,10 +7,8 @@ from __future__ import annotations
 import zlib
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from ..curvature import gradient
 from ..subject import Batch, Subject
 
 Need = Literal["nothing", "data", "loss"]
@@ -35,16 +33,6 @@ class ChannelEstimator:
     def values(self, batch: Batch) -> dict[str, Tensor]:
         """Values by layer; a layer without values has a note."""
         raise NotImplementedError(f"'{self.name}' computes no values; define values(batch)")
-
-
-def gradients(subject: Subject, batch: Batch) -> dict[str, Tensor]:
-    """The loss's gradient in each layer's weight; the parameters' own `grad` is not changed."""
-    weights = {name: layer.weight.requires_grad_() for name, layer in subject.layers.items()}
-    with torch.enable_grad(), subject.changed(weights, {}):
-        loss = subject.loss(batch)
-        subject.checked_value(loss, batch)
-        slopes = gradient(subject.work.name, loss, list(weights.values()))
-    return dict(zip(weights, slopes, strict=True))
 
 
 def layer_seed(subject: Subject, layer: str) -> int:

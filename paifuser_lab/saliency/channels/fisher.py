@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..curvature import gradients
 from ..methods.fisher import EXAMPLES, one_by_one
 from ..subject import Batch
-from .estimator import ChannelEstimator, gradients
+from .estimator import ChannelEstimator
 from .output_channels import rows_of
 
 
@@ -30,7 +31,7 @@ class ChannelFisher(ChannelEstimator):
         values: dict[str, Tensor] = {}
         examples = one_by_one(batch)[:EXAMPLES]
         for example in examples:
-            for name, slope in gradients(self.subject, example).items():
+            for name, slope in gradients(self.subject, example, layers).items():
                 along = rows_of(layers[name], slope * layers[name].weight).sum(1).square() / (
                     2 * len(examples)
                 )

@@ -6,25 +6,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ...errors import MeasureError
 from ...model.layers import TRANSPOSED_CONVOLUTIONS, channel_of
-from ...workload import Workload
 from ..subject import Layer
-
-
-def channel_layers(work: Workload) -> list[tuple[str, nn.Module]]:
-    """Every layer of a kind with output channels."""
-    layers = [
-        (name, module)
-        for name, module in work.model.named_modules()
-        if output_dimension(module) is not None
-    ]
-    if not layers:
-        raise MeasureError(
-            f"{work.name} has no layer with output channels; it takes a linear layer, a "
-            "convolution or an embedding."
-        )
-    return layers
 
 
 def output_dimension(module: nn.Module) -> int | None:

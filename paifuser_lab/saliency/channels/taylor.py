@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..curvature import gradients
 from ..subject import Batch
-from .estimator import ChannelEstimator, gradients
+from .estimator import ChannelEstimator
 from .output_channels import rows_of
 
 
@@ -28,5 +29,5 @@ class Taylor(ChannelEstimator):
         layers = self.subject.layers
         return {
             name: rows_of(layers[name], slope * layers[name].weight).sum(1).abs()
-            for name, slope in gradients(self.subject, batch).items()
+            for name, slope in gradients(self.subject, batch, layers).items()
         }

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from ..class_scores import log_probabilities
-from ..curvature import dot, gradient
+from ..curvature import dot, gradients
 from ..subject import Batch, Key, Subject
 from .estimator import Estimator, layers_of
 
@@ -33,18 +33,12 @@ class Fisher(Estimator):
         squares: dict[str, Tensor] = {}
         examples = one_by_one(batch)[:EXAMPLES]
         for example in examples:
-            for layer, slopes in self._gradients(example, layers_of(keys)).items():
+            for layer, slopes in gradients(
+                self.subject, example, layers_of(keys), self.loss
+            ).items():
                 squares[layer] = squares.get(layer, 0.0) + slopes.square() / len(examples)
         for key in keys:
             yield key, dot(squares[key.layer], self.subject.weight_change(key).square()) / 2
-
-    def _gradients(self, example: Batch, layers: list[str]) -> dict[str, Tensor]:
-        weights = {name: self.subject.layers[name].weight.requires_grad_() for name in layers}
-        with torch.enable_grad(), self.subject.changed(weights, {}):
-            loss = self.loss(example)
-            self.subject.checked_value(loss, example)
-            slopes = gradient(self.subject.work.name, loss, list(weights.values()))
-        return dict(zip(weights, slopes, strict=True))
 
     def loss(self, example: Batch) -> Tensor:
         """The loss whose gradients are taken."""

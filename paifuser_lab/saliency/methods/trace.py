@@ -13,8 +13,8 @@ import torch
 
 from ...records import Curvature, Estimate, Sensitivity
 from ..curvature import slope
+from ..probes import ProbeChoice, choose_method, joint
 from ..subject import Batch, Key, Subject
-from ..trace_estimators import ProbeChoice, choose_method, joint
 from .estimator import Estimator, layers_of
 
 JOINT_PROBES = 4  # of one batch, to share the cost of its gradient
@@ -42,7 +42,7 @@ class Trace(Estimator):
         layers = layers_of(keys)
         loss_slope = slope(self.subject, batch, layers)
         if self.choice is None:
-            self.choice = choose_method(loss_slope, layers, self.subject.error, self.generator)
+            self.choice = choose_method(loss_slope, layers, self.generator)
             self.notes.append(self.choice.note)
             yield from ((key, self.choice.means[key.layer]) for key in keys)
             return
