@@ -17,9 +17,8 @@ from torch import Tensor, fx, nn
 
 from ..errors import StepError
 from .activation import NONE
-from .block_graph import traced
 from .call_trace import Form
-from .consumers import Chain
+from .consumers import Chain, traced
 from .fallback import is_composed
 from .layers import kind_of
 from .products import Product

@@ -1,9 +1,13 @@
-"""What follows a layer in a block's graph: a sum, an activation, with no other reader of the values
-in between.
+"""A block's own forward as a graph, whose parts are called and not traced into, and what follows a
+layer there: a sum, an activation, with no other reader of the values in between.
+
+Built on torch.fx. Tracing raises StepError where the graph would not hold at the next call: for
+constant tensors, or where the forward writes to the block.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +15,15 @@ from typing import Any
 from torch import fx, nn
 from torch.nn import functional as F
 
-from ..errors import StepError
-from ..model.dataflow import calls_of
+from ..errors import StepError, first_line
+from ..model.dataflow import BlockTracer, calls_of
 from ..model.layers import has_hooks
+from ..model.watch import TRACING
 from .activation import NONE, SUMS, activation_of
-from .block_graph import traced
 from .call_trace import TENSOR, Form
+from .snapshot import unfused_class
 
+IN_PLACE = {"iadd", "isub", "imul", "itruediv", "setitem"}
 USED_ELSEWHERE = "its output is used elsewhere too"
 IDENTITIES = (
     nn.Identity,
@@ -36,6 +42,42 @@ DROPOUTS = (
     F.alpha_dropout,
     F.feature_alpha_dropout,
 )
+
+
+def traced(block: nn.Module, form: Form) -> fx.Graph:
+    """The graph of a block's forward as a function of the tensors of a call of this form."""
+    if "forward" in vars(block):
+        raise StepError("its forward was replaced")
+    kind = unfused_class(block)
+    stand_in = copy.copy(block)
+    stand_in.__class__ = type(kind.__name__, (kind,), {"forward": _narrowed(kind.forward, form)})
+    before = dict(vars(stand_in))
+    try:
+        with TRACING:
+            graph = BlockTracer().trace(stand_in)
+    except Exception as error:
+        raise StepError(f"its forward cannot be traced ({first_line(error)[:60]})") from error
+    if {name: id(value) for name, value in vars(stand_in).items()} != {
+        name: id(value) for name, value in before.items()
+    }:
+        raise StepError("its forward writes to the block or makes constant tensors")
+    return graph
+
+
+def _narrowed(forward: Any, form: Form) -> Any:
+    """The forward as a function of tensors alone; fx needs named arguments. The names are saved."""
+    names = [f"given_{index}" for index in range(form.tensors)]
+    space: dict[str, Any] = {"call": lambda block, tensors: _called(forward, form, block, tensors)}
+    exec(
+        f"def forward(self, {', '.join(names)}):\n    return call(self, [{', '.join(names)}])",
+        space,
+    )
+    return space["forward"]
+
+
+def _called(forward: Any, form: Form, block: nn.Module, tensors: list[Any]) -> Any:
+    args, kwargs = form.filled(tensors)
+    return forward(block, *args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -94,39 +136,52 @@ class Follower:
         self, call: fx.Node, before: tuple[fx.Node, ...], residual: fx.Node | None
     ) -> Iterator[Chain]:
         passed = self.passed((call, *before))
-        reader = self.reader(passed[-1])
-        name = activation_of(reader, self.block) if reader is not None else None
-        if reader is None or not name or reader in self.taken or self.has_hooks(reader):
-            return
-        modules = (str(reader.target),) if reader.op == "call_module" else ()
-        yield Chain(call, (*passed[1:], reader), residual, name, modules)
+        reader, name = self.activation_after(passed[-1])
+        if reader is not None:
+            modules = (str(reader.target),) if reader.op == "call_module" else ()
+            yield Chain(call, (*passed[1:], reader), residual, name, modules)
+
+    def activation_after(self, node: fx.Node) -> tuple[fx.Node | None, str]:
+        """The activation that alone reads a node and can be fused with it, and its name."""
+        reader = self.reader(node)
+        if reader is None or reader in self.taken or self.has_hooks(reader):
+            return None, NONE
+        name = activation_of(reader, self.block)
+        return (reader, name) if name else (None, NONE)
+
+    def sum_after(self, node: fx.Node) -> tuple[fx.Node, Any] | None:
+        """The sum that alone reads a node and can be fused with it, and its other operand."""
+        reader = self.reader(node)
+        if (
+            reader is None
+            or reader.target not in SUMS
+            or reader in self.taken
+            or len(reader.args) != 2
+            or reader.kwargs
+        ):
+            return None
+        others = [arg for arg in reader.args if arg is not node]
+        return (reader, others[0]) if len(others) == 1 else None
 
     def _summed(self, call: fx.Node) -> tuple[tuple[fx.Node, ...], fx.Node | None, str]:
         """The sum that reads a layer's output and its other operand; or the reason why there is
         none that can be fused.
         """
         passed = self.passed((call,))
-        last, reader = passed[-1], self.reader(passed[-1])
-        if reader is None:
+        last = passed[-1]
+        if self.reader(last) is None:
             is_joinable = any(
                 node.target in SUMS or activation_of(node, self.block) for node in last.users
             )
             return (), None, USED_ELSEWHERE if is_joinable else ""
-        if (
-            reader.target not in SUMS
-            or reader in self.taken
-            or len(reader.args) != 2
-            or reader.kwargs
-        ):
+        if (following := self.sum_after(last)) is None or not isinstance(following[1], fx.Node):
             return (), None, ""
-        others = [node for node in reader.args if node is not last]
-        if len(others) != 1 or not isinstance(others[0], fx.Node):
-            return (), None, ""
-        if _writes(reader, self.block) and reader.args[0] is not last:
+        reader, other = following
+        if self.writes(reader) and reader.args[0] is not last:
             return (), None, "the sum is written into its other operand"
-        if any(_writes(node, self.block) for node in self._between(call, reader)):
+        if any(self.writes(node) for node in self._between(call, reader)):
             return (), None, "something is written in place between the layer and the sum"
-        return (*passed[1:], reader), others[0], ""
+        return (*passed[1:], reader), other, ""
 
     def passed(self, nodes: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
         """These nodes and the parts after them that return their input unchanged."""
@@ -150,20 +205,24 @@ class Follower:
 
     def writes(self, node: fx.Node) -> bool:
         """Whether a node may change one of its input tensors in place."""
-        return _writes(node, self.block)
+        if node.op == "call_module":
+            return bool(getattr(self.block.get_submodule(str(node.target)), "inplace", False))
+        name: Any = (
+            node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        )
+        is_in_place = name in IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+        return node.op != "placeholder" and (
+            is_in_place or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
+        )
 
     def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
         """Whether another node may write into a tensor between a call and the last node that is
         fused with it.
         """
-        return (
-            any(
-                self.writes(node)
-                for node in self._between(call, swallowed[-1])
-                if node not in swallowed
-            )
-            if swallowed
-            else False
+        return any(
+            self.writes(node)
+            for node in self._between(call, (call, *swallowed)[-1])
+            if node not in swallowed
         )
 
     def _between(self, first: fx.Node, last: fx.Node) -> list[fx.Node]:
@@ -184,19 +243,3 @@ def passes_through(module: nn.Module) -> bool:
 
 def _ends(node: fx.Node) -> bool:
     return any(user.op == "output" for user in node.users)
-
-
-def _writes(node: fx.Node, block: nn.Module) -> bool:
-    """Whether a node may change one of its input tensors in place."""
-    if node.op == "call_module":
-        return bool(getattr(block.get_submodule(str(node.target)), "inplace", False))
-    name: Any = (
-        node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    )
-    is_in_place = name.endswith("_") and not name.endswith("__")
-    return node.op != "placeholder" and (
-        is_in_place or name in IN_PLACE or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
-    )
-
-
-IN_PLACE = {"iadd", "isub", "imul", "itruediv", "setitem"}

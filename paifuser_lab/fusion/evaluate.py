@@ -24,7 +24,7 @@ from .fallback import composing
 from .layers import FusedLayer, make_fused
 from .product_call import composed, misfit, product_backends, run_product
 from .products import Product
-from .sites import FusionSites, Site, View
+from .site_search import FusionSites, Site, View
 
 TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
 HALVES = (torch.bfloat16, torch.float16)

@@ -31,8 +31,7 @@ from .call_trace import trace_calls
 from .evaluate import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Evaluation, Evaluator, Times
 from .layers import FusedLayer, kind_of, make_fused, unfuse_layer
 from .products import site_name
-from .site_search import find_sites
-from .sites import Site
+from .site_search import Site, find_sites
 
 Picked = Callable[[list[str]], set[str]]  # selects from the names of sites
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ..model.layers import is_pointwise
 from .activation import ACTIVATIONS, NONE, Bound
-from .geometry import is_channels_last
+from .onednn import is_channels_last
 
 ops = torch.ops.mkl
 

@@ -2,7 +2,7 @@
 packed once for the processor.
 
 torch's own call of a layer packs the weight at every call. oneDNN's relu, relu6 and hardsigmoid
-turn NaN into a number, where eager torch keeps NaN; so does
+turn NaN into a number, where eager torch keeps NaN.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 from torch.utils.flop_counter import register_flop_formula
 
 from .activation import ACTIVATIONS, NONE, Bound
-from .geometry import geometry_of, is_channels_last
 
 ops = torch.ops.mkldnn
 
@@ -35,6 +35,18 @@ def computes_in(dtype: torch.dtype) -> bool:
     if dtype is torch.bfloat16:
         return bool(ops._is_mkldnn_bf16_supported())
     return dtype is torch.float32
+
+
+def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
+    """A convolution's padding, stride, dilation and groups."""
+    return list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups
+
+
+def is_channels_last(x: Tensor, weight: Tensor) -> bool:
+    """Whether torch's output of such a convolution is channels-last: where the strides of the
+    images or of the weight suggest it.
+    """
+    return any(suggest_memory_format(tensor) is torch.channels_last for tensor in (x, weight))
 
 
 def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from .activation import NONE, SUMS, activation_of
+from .activation import NONE
 from .consumers import Follower
 from .product_call import run_product
 
@@ -156,17 +156,8 @@ def _followed(
     added = _added(follower, passed[-1]) if operands[2] is None else None
     if added is not None:
         passed = follower.passed((*passed, next(iter(passed[-1].users))))
-    reader = follower.reader(passed[-1])
-    activation = (
-        activation_of(reader, follower.block)
-        if reader is not None and reader not in follower.taken
-        else None
-    )
-    if reader is None or activation is None or follower.has_hooks(reader):
-        activation = NONE
-    else:
-        passed = (*passed, reader)
-    swallowed = passed[1:]
+    reader, activation = follower.activation_after(passed[-1])
+    swallowed = passed[1:] if reader is None else (*passed[1:], reader)
     if (added is None and activation == NONE) or follower.is_written_between(call, swallowed):
         return None
     names = tuple("" if node is None else node.name for node in operands)
@@ -180,19 +171,11 @@ def _followed(
 
 def _added(follower: Follower, last: fx.Node) -> fx.Node | float | None:
     """The other operand of the sum that reads a product; None if there is no such sum."""
-    reader = follower.reader(last)
-    if (
-        reader is None
-        or reader.target not in SUMS
-        or reader in follower.taken
-        or len(reader.args) != 2
-        or reader.kwargs
-    ):
+    following = follower.sum_after(last)
+    if following is None or type(following[1]) not in (int, float, fx.Node):
         return None
-    others = [arg for arg in reader.args if arg is not last]
-    if len(others) != 1 or type(others[0]) not in (int, float, fx.Node):
-        return None
+    reader, other = following
     if reader.args[0] is not last and follower.writes(reader):
         return None
-    other: fx.Node | float = others[0]  # type: ignore[assignment]
-    return other
+    added: fx.Node | float = other
+    return added

@@ -15,8 +15,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from ..errors import StepError
-from ..fusion.block_graph import traced
-from ..fusion.consumers import IDENTITIES
+from ..fusion.consumers import IDENTITIES, traced
 from ..fusion.snapshot import unfused_class
 from ..model.dataflow import calls_of
 from ..model.layers import BATCH_NORMS, CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, is_altered
