@@ -19,27 +19,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 import paifuser_lab as lab
 from paifuser_lab import arguments
 from paifuser_lab.errors import MeasureError, PaifuserError
+from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.measure import Samples
-from paifuser_lab.memory import limits
 from paifuser_lab.profiler import batch_plan as plan
 from paifuser_lab.profiler import batch_size, batches
-from paifuser_lab.records import BatchRow, BatchSweep, Record, readable_bytes
-from paifuser_lab.views.style import DARK, LIGHT
+from paifuser_lab.records import BatchRow, BatchSweep, readable_bytes
 from paifuser_lab.workload import Inputs
-from paifuser_lab.workload.batching import example_batch, first_of, repeated
-from tests.support.models import Mapped, Small, images, unchecked
-
-ROW_KEYS = {
-    "batch",
-    "latency_ms",
-    "spread_ms",
-    "throughput_per_s",
-    "peak_bytes",
-    "predicted_bytes",
-    "utilisation",
-    "is_timed_in_turn",
-    "failure",
-}
+from paifuser_lab.workload.batching import first_of, repeated
+from tests.support.models import Small, images, unchecked
 
 
 @pytest.fixture
@@ -134,39 +121,6 @@ def test_the_knee_is_the_smallest_batch_that_reaches_the_plateau(curve, plateau)
     assert all(throughput < enough for batch, throughput in curve.items() if batch < knee)
 
 
-@given(st.integers(1, 5000), st.integers(1, 600))
-def test_doubling_ends_at_the_most_and_passes_the_example_on_the_way(most, example):
-    tried = [1]
-    while (following := plan.doubled(tried[-1], most=most, example=example)) is not None:
-        tried.append(following)
-    assert tried[-1] == most
-    assert all(low < high <= 2 * low for low, high in pairwise(tried))
-    assert example in tried or example > most
-    assert len(tried) <= most.bit_length() + 2
-
-
-@given(st.sets(st.integers(1, 4096), min_size=1, max_size=9), st.data())
-def test_refinement_lies_strictly_between_the_knee_and_its_neighbours(tried, data):
-    knee = data.draw(st.sampled_from(sorted(tried)))
-    middles = plan.midpoints(knee, tried)
-    assert len(middles) <= 2 and not tried & set(middles)
-    for middle in middles:
-        beside = (
-            max((batch for batch in tried if batch < knee), default=0)
-            if middle < knee
-            else min(batch for batch in tried if batch > knee)
-        )
-        assert min(beside, knee) < middle < max(beside, knee)
-
-
-@given(CURVES, st.floats(0.1, 1.0))
-def test_the_knee_and_the_best_are_always_timed_in_turn(curve, plateau):
-    knee = plan.knee_of(curve, plateau)
-    chosen = plan.finalists(curve, knee)
-    assert {knee, max(curve, key=lambda batch: curve[batch])} <= set(chosen) <= set(curve)
-    assert len(chosen) <= 3 + plan.MAX_LEADERS and list(chosen) == sorted(chosen)
-
-
 @pytest.mark.parametrize(
     ("curve", "expected"),
     [
@@ -183,26 +137,6 @@ def test_a_plateau_is_two_doublings_that_brought_hardly_anything(curve, expected
 
 
 BASES, SLOPES = st.integers(0, 10**10), st.integers(0, 10**9)
-
-
-@given(BASES, SLOPES, st.sets(st.integers(1, 2048), min_size=1, max_size=8), st.integers(1, 4096))
-def test_linear_memory_is_never_predicted_too_low(base, slope, batches, batch):
-    measured = {0: base} | {size: base + slope * size for size in batches}
-    if batch < min(batches):
-        return  # a sweep asks below its smallest only after a failure there
-    assert plan.predicted_bytes(measured, batch) >= (base + slope * batch) * (1 - 1e-9)
-
-
-@given(BASES, SLOPES, st.integers(0, 10**6), st.integers(2, 10))
-def test_memory_that_grows_quadratically_is_predicted_after_three_batches(
-    base, slope, bend, doublings
-):
-    sizes = [2**power for power in range(doublings + 1)]
-    measured = {0: base} | {size: base + slope * size + bend * size**2 for size in sizes}
-    following = 2 * sizes[-1]
-    assert plan.predicted_bytes(measured, following) >= (
-        base + slope * following + bend * following**2
-    ) * (1 - 1e-9)
 
 
 @given(BASES, SLOPES, st.integers(1, 10**12), st.integers(1, 2048))
@@ -226,41 +160,6 @@ def test_a_batch_of_one_that_needs_more_than_two_does_not_spoil_the_prediction()
     assert plan.predicted_bytes({0: 60, 1: 870, 2: 645}, 4) == 645 + 585
     assert plan.predicted_bytes({0: 60, 1: 600, 2: 645}, 4) == 645 + 585
     assert plan.predicted_bytes({0: 60, 1: 870, 2: 645, 4: 1160}, 8) >= 2190
-
-
-def test_a_batch_between_two_measured_ones_needs_no_more_than_the_larger():
-    assert plan.predicted_bytes({0: 5, 1: 10, 4: 12, 8: 100}, 6) == 56
-
-
-@pytest.mark.parametrize(
-    ("seen", "batch", "leading", "lost"),
-    [
-        ([], 1, (8,), None),
-        ([(1, (1,)), (2, (2,))], 4, (2,), 2),
-        ([(1, (1,))], 2, (1,), None),
-        ([(1, (3,)), (2, (3,))], 4, (3,), None),
-        ([(8, (8,))], 16, (8,), 8),
-        ([(2, (2, 5))], 4, (4, 5), None),
-        ([(2, (2,))], 4, (4, 1), None),
-    ],
-)
-def test_an_output_that_stops_growing_with_the_batch_is_detected(seen, batch, leading, lost):
-    assert plan.lost_batch(seen, batch, leading) == lost
-
-
-@given(
-    st.floats(0.01, 999),
-    st.sampled_from(list(arguments.UNITS)),
-    st.sampled_from(["", " ", "  "]),
-)
-def test_a_size_is_read_with_its_unit(number, unit, gap):
-    text = f"{number:.3f}{gap}{unit}"
-    exact = float(f"{number:.3f}") * arguments.UNITS[unit]
-    if exact < 1:
-        with pytest.raises(MeasureError, match="holds nothing"):
-            arguments.bytes_of(text)
-    else:
-        assert arguments.bytes_of(text) == int(exact) == arguments.bytes_of(text.lower())
 
 
 def test_sizes_are_decimal_unless_they_say_otherwise():
@@ -315,17 +214,6 @@ def test_a_smaller_batch_is_a_view_of_a_larger_one_even_where_a_table_is_as_long
     assert smaller.args[0].data_ptr() == larger.args[0].data_ptr()
 
 
-def test_the_batch_is_the_first_tensors_that_has_one():
-    assert (
-        example_batch(
-            workload(
-                Mapped(), {"scale": torch.tensor(2.0), "ids": torch.zeros(6, 3, dtype=torch.long)}
-            )
-        )
-        == 6
-    )
-
-
 # Sweeps.
 
 
@@ -344,15 +232,6 @@ def test_the_knee_of_a_known_curve_is_found_between_the_doublings(pace):
     )
     assert "two more doublings brought less than 3% more" in sweep.reason
     assert pace["turns"][-1] == tuple(row.batch for row in sweep.rows if row.is_timed_in_turn)
-
-
-def test_the_rounds_in_turn_decide_and_not_the_first_timing(pace):
-    slow_first = iter(
-        [100.0, 100.0, 100.0]
-    )  # whatever the machine did while a batch of 1 was timed alone
-    pace["ms"] = lambda batch: next(slow_first, 1.0) if batch == 1 else float(batch)
-    sweep = batch_size(workload())
-    assert (sweep.knee, sweep[1].latency_ms) == (1, 1.0), "every batch gives as much as any other"
 
 
 def test_batches_below_the_knee_miss_the_plateau_when_timed_in_turn(pace):
@@ -471,14 +350,6 @@ def test_a_batch_fixed_in_the_model_is_reported_and_keeps_its_row(pace):
     assert "the model fails at a batch of 16" in sweep.reason
 
 
-def test_the_batch_of_the_example_is_tried_where_smaller_ones_fail(pace):
-    class Six(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.view(6, 4)
-
-    assert batch_size(workload(Six(), torch.randn(6, 4))).knee == 6
-
-
 def test_a_model_that_cannot_take_one_example_is_swept_from_two(pace):
     sweep = batch_size(workload(Squeezing()), most=8)
     assert sweep[1].failure is not None and sweep[1].throughput_per_s is None
@@ -576,11 +447,6 @@ def test_a_most_below_a_fixed_batch_raises_with_the_remedy(pace):
         batch_size(workload(Fixed(), torch.randn(8, 4)), most=4)
 
 
-def test_a_safe_limit_lies_between_the_weights_and_what_is_free():
-    limit = limits.safe_limit(torch.device("cpu"), weights=1000)
-    assert 1000 < limit < 1000 + limits.host_facts().memory_bytes
-
-
 def test_a_sweep_on_the_real_clock_gives_a_whole_record():
     sweep = batch_size(workload(Small(), images()), most=4, seconds=120.0, threads=1)
     assert sweep.threads == 1 and {row.batch for row in sweep.ran} >= {1, 2, 4}
@@ -634,18 +500,6 @@ SWEEP = BatchSweep(
 )
 
 
-def test_a_sweep_survives_a_file_and_is_a_frame(tmp_path):
-    assert Record.load(SWEEP.save(tmp_path / "sweep.json")) == SWEEP
-    assert list(SWEEP.frame.index) == [1, 2, 4, 8] and {"batch", *SWEEP.frame.columns} == ROW_KEYS
-    assert (SWEEP.best.batch, SWEEP[8].throughput_per_s, repr(SWEEP)) == (
-        4,
-        None,
-        "BatchSweep(<b>net</b>: 4 batch sizes)",
-    )
-    with pytest.raises(KeyError, match="no row for a batch of 3"):
-        SWEEP[3]
-
-
 def test_a_sweep_reads_as_a_table_with_the_knee_and_the_reason(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     lines = str(SWEEP).splitlines()
@@ -655,12 +509,6 @@ def test_a_sweep_reads_as_a_table_with_the_knee_and_the_reason(monkeypatch):
         and lines[4].endswith("highest throughput")
         and lines[-1] == SWEEP.reason
     )
-
-
-def test_text_from_a_model_is_never_markup():
-    shown = SWEEP._repr_html_()
-    assert "<b>net" not in shown and "&lt;b&gt;net" in shown and "&lt;5 MB&gt;" in shown
-    assert shown.count("font-weight:bold") == len(SWEEP.table()[0]), "the knee's row"
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -684,8 +532,3 @@ def test_a_limit_far_away_leaves_the_figures_at_the_side_apart():
     assert len(shown) > 1 and all(
         after - before > boxes[0].height for before, after in pairwise(shown)
     )
-
-
-def test_the_figure_of_a_single_batch_is_drawn():
-    alone = SWEEP.model_copy(update={"rows": SWEEP.rows[1:2]})
-    assert lab.figure(alone).png().startswith(b"\x89PNG")

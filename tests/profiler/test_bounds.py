@@ -48,16 +48,6 @@ def bounds(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "roof_ms"),
-    [("float32", 4.0), ("bfloat16", 2.0), ("float16", 8.0), ("int8", 1.0), ("int64", 4.0)],
-)
-def test_a_layer_is_compared_with_the_rate_of_its_own_format(
-    dtype: str, roof_ms: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert bounds(monkeypatch, flops=400_000_000, dtype=dtype)["roof_ms"] == pytest.approx(roof_ms)
-
-
-@pytest.mark.parametrize(
     ("flops", "moved", "roof_ms", "verdict"),
     [(400_000_000, 30_000_000, 4.0, "compute"), (300_000_000, 50_000_000, 5.0, "memory")],
 )
@@ -113,34 +103,3 @@ def test_a_layer_that_beats_the_ceiling_takes_its_place_here_and_later(
     assert raised == [(1, {"fp32_gflops": seen["0"].gflops})]
     assert seen.ceiling.fp32_gflops == seen["0"].gflops
     assert seen["0"].roof_share == pytest.approx(1.0)
-
-
-def test_a_ceiling_of_other_threads_is_left_alone(
-    raised: list[tuple[int, dict[str, float]]],
-) -> None:
-    assert look(threads=2).ceiling.fp32_gflops == 1e-6
-    assert raised == []
-
-
-def test_too_few_runs_raise_no_ceiling(raised: list[tuple[int, dict[str, float]]]) -> None:
-    assert look(runs=2).ceiling.fp32_gflops == 1e-6
-    assert raised == []
-
-
-def test_a_rate_far_beyond_the_ceiling_is_a_miscount(
-    raised: list[tuple[int, dict[str, float]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows, "MAX_RATIO", 4.0)
-    assert look().ceiling.fp32_gflops == 1e-6
-    assert raised == []
-
-
-def test_products_that_the_user_lets_round_raise_no_fp32_ceiling(
-    raised: list[tuple[int, dict[str, float]]],
-) -> None:
-    torch.set_float32_matmul_precision("medium")
-    try:
-        assert look().ceiling.fp32_gflops == 1e-6
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert raised == []

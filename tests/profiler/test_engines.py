@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -219,15 +218,6 @@ def test_the_page_gets_what_each_layer_runs_as(monkeypatch: pytest.MonkeyPatch) 
     assert into[layers.index("conv")] == -1
     assert "row of 'conv'" in texts(packed["unknown_why"]["self_ms"])["norm"]
     assert texts(packed["unknown_why"]["peak_bytes"])["conv"] == Told.no_memory
-
-
-def test_a_profile_of_an_engine_is_saved_and_drawn(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    profile = both(monkeypatch)
-    assert Profile.load(profile.save(tmp_path / "profile.json")) == profile
-    assert lab.figure(profile).axes and lab.figure(profile.roofline).axes
-    assert profile.frame.loc["norm", "joined_into"] == "conv"
 
 
 def test_beside_the_baseline_a_joined_layer_says_where_it_went(

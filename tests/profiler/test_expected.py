@@ -68,17 +68,6 @@ def test_pruning_comes_before_an_engine_where_arithmetic_takes_the_time(monkeypa
     assert explain(found).steps == ()
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
-def test_the_expected_saving_rises_with_the_ceilings(name: str) -> None:
-    found = [
-        saves(computing(Ceiling(threads=1, fp32_gflops=rate, bandwidth_gbs=10.0)), name)
-        for rate in (100.0, 200.0, 400.0)
-    ]
-    assert found[0] < found[1] < found[2]
-    slow = Ceiling(threads=1, fp32_gflops=400.0, bandwidth_gbs=0.2)
-    assert saves(computing(slow), name) < found[2], "memory binds"
-
-
 def test_lower_precision_saves_more_the_faster_the_machine_computes_in_it() -> None:
     ceilings = [
         Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=rate, bandwidth_gbs=10.0)
@@ -166,23 +155,6 @@ def test_rows_of_an_engine_without_a_time_of_their_own_have_no_reasons() -> None
     found = profile(row("conv"), joined, itself)
     assert explain(found, "relu").reasons == explain(found, ENGINE_ROW).reasons == ()
     assert explain(found, "conv").reasons
-
-
-def test_entering_an_engine_costs_the_model_once_and_its_parts_nothing() -> None:
-    rows = called().layers
-    whole, part = (
-        terms_of(called(), KINDS["openvino"], rows, is_whole=is_whole) for is_whole in (True, False)
-    )
-    assert whole["entry"] == pytest.approx(0.001) and part == {
-        name: ms for name, ms in whole.items() if name != "entry"
-    }
-
-
-def test_a_product_beyond_its_roof_does_not_make_the_setup_of_others_cheaper() -> None:
-    cached = row("a", "Linear", 1.0, flops=int(5e8))  # 5 ms at the ceiling
-    found = profile(cached, row("b", "Linear", 3.0, flops=int(1e8), overhead_ms=0.5))
-    setup = terms_of(found, KINDS["prune 50 %"], found.layers)["setup"]
-    assert setup == pytest.approx(0.5 + (2.5 - 1.0))
 
 
 def test_what_was_pruned_is_not_advised_to_be_pruned_again(monkeypatch: Any) -> None:

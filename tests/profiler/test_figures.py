@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from paifuser_lab.figures import figure
+from paifuser_lab.figures.profile import parts
+from paifuser_lab.figures.roofline import Room, shown
+from paifuser_lab.figures.style import LIGHT, without_middle
 from paifuser_lab.records import (
     Ceiling,
     LayerPair,
@@ -24,10 +28,6 @@ from paifuser_lab.records import (
     Roofline,
     SideBySide,
 )
-from paifuser_lab.views import figure
-from paifuser_lab.views.profile import parts
-from paifuser_lab.views.roofline import Room, shown, together
-from paifuser_lab.views.style import DARK, LIGHT, visible, without_middle, wrapped
 
 CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, int8_gops=400, bandwidth_gbs=30)
 BOUNDS = ("compute", "memory", "overhead")
@@ -107,36 +107,6 @@ RECORDS = {"Profile": many(20), "Roofline": many(20).roofline, "SideBySide": PAI
 
 def words(drawing):
     return [text.get_text() for text in drawing.findobj(Text) if text.get_text()]
-
-
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_a_drawing_is_a_picture_in_both_themes_and_shows_as_svg_with_titles(
-    record, dark, monkeypatch
-):
-    drawing = figure(record, dark=dark)
-    assert drawing.png().startswith(b"\x89PNG")
-    assert len(ElementTree.fromstring(drawing.svg()).findall(".//title")) == len(drawing.hover) > 0
-    shown_html = figure(record)._repr_mimebundle_()["text/html"]
-    assert (
-        shown_html.count("<img") == 1
-        and "<svg" in shown_html
-        and "data-jp-theme-light" in shown_html
-    )
-    monkeypatch.setenv("PAIFUSER_STATIC", "1")
-    assert set(figure(record)._repr_mimebundle_()) == {"image/png", "text/plain"}
-
-
-def test_a_notebook_that_is_not_trusted_shows_the_plain_picture():
-    shown_html = figure(many(3))._repr_mimebundle_()["text/html"]
-    without_styles = re.sub(r"<style>.*?</style>", "", shown_html)
-    hidden = re.sub(
-        r'<div class="pf-figure-svg" style="display:none">.*</div>',
-        "",
-        without_styles,
-        flags=re.DOTALL,
-    )
-    assert hidden.startswith("<img") and "display:none" not in hidden
 
 
 def test_no_word_leaves_the_drawing_and_no_two_overlap():
@@ -219,10 +189,6 @@ def test_dots_too_small_to_matter_are_left_out_and_counted():
     assert any("1 of the smallest left out" in word for word in words(figure(roofline)))
 
 
-def test_dots_in_one_place_share_a_name():
-    assert together([(0, 0), (3, 0), (100, 100), (0, 4)], 10) == [(0, 2), (2, 0)]
-
-
 @given(
     st.lists(st.tuples(st.floats(60, 440), st.floats(60, 340)), min_size=1, max_size=5, unique=True)
 )
@@ -251,10 +217,6 @@ def test_ids_of_two_drawings_on_a_page_never_meet_and_point_into_their_own():
     for page, own in zip(pages, ids, strict=True):
         pointed = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', page))
         assert pointed and pointed <= own
-
-
-def test_a_drawing_is_the_same_each_time():
-    assert figure(many(5)).svg() == figure(many(5)).svg()
 
 
 def test_svg_colours_are_the_pages_to_set_and_no_rule_leaks_out():
@@ -300,33 +262,3 @@ def test_a_shortened_name_fits_and_keeps_its_end(text, widest):
     short = without_middle(text, widest)
     assert len(short) <= max(widest, 0) or short == text
     assert short == text if len(text) <= widest else short[-1] == text[-1] and "…" in short
-
-
-@given(st.text())
-def test_what_is_drawn_is_one_line_that_can_be_drawn(text):
-    assert visible(text).isprintable()
-    assert wrapped(text)
-
-
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_what_binds_a_layer_stands_out_from_the_paper_and_small_words_can_be_read(theme):
-    def luminance(colour):
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        red, green, blue = (
-            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-        )
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    def contrast(colour):
-        dark, light = sorted((luminance(colour), luminance(theme.paper)))
-        return (light + 0.05) / (dark + 0.05)
-
-    assert all(contrast(theme.of(bound)) > 3 for bound in BOUNDS)
-    assert all(contrast(colour) > 4.5 for colour in (theme.soft, theme.good, theme.bad))
-
-
-def test_a_colour_has_one_name_in_both_themes():
-    names = LIGHT.variables
-    assert all(
-        len({DARK[k] for k, one in enumerate(LIGHT) if one == colour}) == 1 for colour in names
-    )

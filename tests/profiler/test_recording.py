@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from paifuser_lab.profiler.recording import (  # fmt: skip
@@ -19,7 +17,6 @@ from paifuser_lab.profiler.recording import (  # fmt: skip
     bytes_held,
     kernels_by_layer,
     record_run,
-    with_layers,
 )
 
 
@@ -41,24 +38,6 @@ def kernel(name: str, start: int, end: int, link: int) -> Event:
     return Event(name, start, end, link=link, is_device=True)
 
 
-def test_an_event_lies_in_the_layers_whose_marks_are_around_it() -> None:
-    events = [
-        mark("", 0, 100),
-        mark("a", 10, 50),
-        mark("a.b", 20, 30),
-        operator("mm", 25, 28),
-        operator("add", 60, 70),
-    ]
-    assert [(event.name, layers) for event, layers in with_layers(reversed(events))] == [
-        ("mm", ("", "a", "a.b")), ("add", ("",)),
-    ]  # fmt: skip
-
-
-def test_marks_of_another_thread_do_not_count() -> None:
-    events = [mark("a", 0, 100), operator("mm", 10, 20, thread=1)]
-    assert [layers for _, layers in with_layers(events)] == [()]
-
-
 def test_bytes_held_are_the_most_that_lived_at_once_while_a_layer_ran() -> None:
     events = [
         mark("", 0, 100),
@@ -67,16 +46,6 @@ def test_bytes_held_are_the_most_that_lived_at_once_while_a_layer_ran() -> None:
         memory(70, -20),
     ]  # fmt: skip
     assert bytes_held(events) == {"": 150, "a": 150, "b": 120}
-
-
-@given(st.lists(st.integers(-1000, 1000)))
-def test_the_model_holds_the_most_of_all(changes: list[int]) -> None:
-    events = [
-        mark("", 0, 10_000),
-        *(memory(10 * index + 1, change) for index, change in enumerate(changes)),
-    ]
-    sums = [sum(changes[:count]) for count in range(len(changes) + 1)]
-    assert bytes_held(events)[""] == max(sums)
 
 
 def test_kernels_belong_to_the_layer_whose_operator_started_them() -> None:
@@ -169,36 +138,6 @@ def test_on_a_device_gradients_take_what_their_kernels_take() -> None:
         kernel("gemm", 9 * ms, 10 * ms, link=12),
     ]
     assert backward_by_layer(events) == {"b": 5.0, "a": 1.0}
-
-
-def test_a_real_run_has_a_mark_for_each_layer_and_its_bytes() -> None:
-    model = nn.Sequential(nn.Linear(8, 100), nn.Linear(100, 8))
-    with torch.no_grad():
-        events = record_run(
-            model, lambda: model(torch.ones(4, 8)), torch.device("cpu"), memory=True
-        )
-    held = bytes_held(events)
-    assert (
-        held["0"] >= 4 * 100 * 4
-        and held["1"] >= held["0"] + 4 * 8 * 4
-        and held[""] == max(held.values())
-    )
-    assert kernels_by_layer(events) == {} and all(
-        event.link == 0 for event, _ in with_layers(events)
-    )
-
-
-def test_a_real_step_gives_each_layer_its_gradient_and_all_of_it() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-
-    def step() -> None:
-        torch.autograd.grad(model(torch.ones(4, 8)).square().mean(), list(model.parameters()))
-
-    events = record_run(model, step, torch.device("cpu"))
-    spent = backward_by_layer(events)
-    assert {"0", "1", "2"} <= set(spent) and all(ms > 0 for ms in spent.values())
-    whole = sum(event.ms for event in events if event.name.startswith(BACKWARD))
-    assert sum(spent.values()) == pytest.approx(whole)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Each record is saved, read back, printed, and shown in a notebook without markup of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from paifuser_lab.records import (
+    Check,
+    Checklist,
+    Explanation,
+    Reason,
+    Record,
+    ResultRow,
+    Results,
+)
+from tests.figures.test_figures import NAMES, RECORDS
+
+MARKUP = "<script>"
+NO_NAMES = ("categories", "steps")  # keys of the project's own, and of recipes
+OTHERS = {
+    "Checklist": Checklist(
+        subject="loop",
+        lines=(
+            Check(name="threads", outcome="passed", figure="2 threads"),
+            Check(name="layout", outcome="failed", figure="slow", remedy="channels last",
+                  step={"layout": {}}),
+        ),
+    ),
+    "Explanation": Explanation(
+        workload="net", layer="conv", kind="Conv2d", ms=1.0, share=0.5,
+        reasons=(Reason(topic="layout", sentence="It is slow.", step={"layout": {}},
+                        saves_ms=0.5, basis="measured"),),
+    ),
+    "PredictedPeak": RECORDS["Fit"].predicted,
+    "Failed": Results(
+        workload="net", machine="m", rows=(ResultRow(number=0, label="a", failure="it broke"),)
+    ),
+}  # fmt: skip
+EVERY = RECORDS | OTHERS
+
+
+def with_markup(value: Any, key: str = "") -> Any:
+    """A record's data with markup in every name and sentence."""
+    if isinstance(value, dict):
+        return {name: with_markup(inner, name) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_markup(item, key) for item in value]
+    is_name = key in {*NAMES, "figure", "remedy", "sentence", "failure", "label"} - {*NO_NAMES}
+    return f"{value}{MARKUP}" if isinstance(value, str) and value and is_name else value
+
+
+@pytest.mark.parametrize("record", EVERY.values(), ids=EVERY)
+def test_a_record_survives_a_file(record, tmp_path):
+    path = record.save(tmp_path / "record.json")
+    for again in (Record.load(path), type(record).load(path)):
+        assert again.model_dump_json() == record.model_dump_json(), (
+            "by text: NaN differs from itself"
+        )
+    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@pytest.mark.parametrize("record", EVERY.values(), ids=EVERY)
+def test_text_from_a_model_is_never_markup(record):
+    named = type(record).model_validate(with_markup(record.model_dump()))
+    assert MARKUP in repr(named.model_dump())
+    shown = named._repr_html_() if hasattr(named, "_repr_html_") else ""
+    assert MARKUP not in shown
+    assert str(named) and len(repr(named)) < 10_000
+
+
+def test_names_reach_the_notebook_escaped():
+    shown = {
+        name: type(record).model_validate(with_markup(record.model_dump()))._repr_html_()
+        for name, record in EVERY.items()
+        if hasattr(record, "_repr_html_")
+    }
+    assert sum("&lt;script&gt;" in html for html in shown.values()) > len(shown) * 0.8
