@@ -169,56 +169,6 @@ def test_a_large_block_keeps_a_rest_of_up_to_a_mebibyte():
     assert split.allocate(12 * MIB).size == 12 * MIB
 
 
-def test_blocks_from_the_largest_split_size_are_not_split():
-    settings = Settings(max_split_size_mb=32)
-    allocator = Allocator(settings)
-    allocator.free(allocator.allocate(64 * MIB))
-    assert allocator.allocate(12 * MIB).size == 12 * MIB
-    assert allocator.reserved_bytes == 76 * MIB  # the free one is kept for requests of its size
-    assert allocator.allocate(50 * MIB).size == 64 * MIB
-    plain = Allocator()
-    plain.free(plain.allocate(64 * MIB))
-    plain.allocate(12 * MIB)
-    assert plain.reserved_bytes == 64 * MIB
-
-
-def test_a_large_request_leaves_a_much_larger_block_that_is_not_split():
-    allocator = Allocator(Settings(max_split_size_mb=32))
-    allocator.free(allocator.allocate(64 * MIB))
-    assert allocator.allocate(40 * MIB).size == 40 * MIB
-
-
-def test_where_the_device_is_full_free_segments_are_given_back():
-    allocator = Allocator(limit_bytes=64 * MIB)
-    allocator.free(allocator.allocate(40 * MIB))
-    assert allocator.allocate(50 * MIB) is not None
-    assert allocator.reserved_bytes == 50 * MIB
-    assert allocator.allocate(16 * MIB) is None
-
-
-def test_a_segment_in_use_cannot_be_given_back_but_pages_of_an_expandable_one_can():
-    def fragmented(settings):
-        allocator = Allocator(settings, 100 * MIB)
-        small = [allocator.allocate(20 * MIB) for _ in range(5)]
-        for block in small[1::2]:
-            allocator.free(block)
-        return allocator.allocate(40 * MIB)
-
-    assert fragmented(Settings(expandable_segments=True)) is not None
-
-    def within_a_segment(settings):
-        allocator = Allocator(settings, 100 * MIB)
-        whole = allocator.allocate(100 * MIB)
-        allocator.free(whole)
-        first = allocator.allocate(40 * MIB)
-        allocator.allocate(20 * MIB)
-        allocator.free(first)
-        return allocator.allocate(60 * MIB)
-
-    assert within_a_segment(Settings()) is None
-    assert within_a_segment(Settings(expandable_segments=True)) is not None
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -253,14 +203,3 @@ def test_settings_are_read_from_a_snapshot_and_written_as_torch_takes_them():
         "roundup_power2_divisions:[128:0,256:4,512:8]"
     )
     assert str(Settings(roundup_power2_divisions=4)) == "roundup_power2_divisions:4"
-
-
-@pytest.mark.parametrize(
-    "recorded",
-    [{}, {"max_split_size": -1}, {"max_split_size": float("nan")}, {"max_split_size": "all"},
-     {"max_split_size": (1 << 63) - 1}, {"garbage_collection_threshold": 7},
-     {"roundup_power2_divisions": {"9" * 5000: 2}}, {"roundup_power2_divisions": 4.5}],
-    ids=lambda value: str(value)[:40],
-)  # fmt: skip
-def test_strange_settings_of_a_file_are_the_defaults(recorded):
-    assert str(Settings.of_snapshot(recorded)) == "default"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -16,11 +15,11 @@ import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.memory import fit as fitting
 from paifuser_lab.memory import predicted_peak
-from paifuser_lab.memory.fit import MOST, largest_batch
+from paifuser_lab.memory.fit import largest_batch
 from paifuser_lab.memory.predict import Predictor
 from paifuser_lab.memory.predict.blocks import checkpoint_layers, repeated_blocks
 from paifuser_lab.memory.predict.predictor import options_of
-from paifuser_lab.records import Fit, Record
+from paifuser_lab.records import Fit
 from tests.support.models import Perceptron
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,14 +56,6 @@ def test_the_largest_batch_is_found_in_few_predictions(base, slope, bend, limit,
     assert needed(found) <= limit and 1 <= found <= most
     assert found == most or needed(found + 1) > limit
     assert len(asked) <= 3 * math.log2(most) + 8
-
-
-@given(st.lists(st.integers(0, 100), min_size=40, max_size=40), st.integers(1, 4000))
-def test_the_largest_batch_is_found_where_memory_grows_in_jumps(jumps, limit):
-    sizes = [sum(jumps[: index + 1]) for index in range(len(jumps))]
-    found = largest_batch(lambda batch: sizes[batch - 1], limit, 7, 40)
-    expected = max((batch for batch in range(1, 41) if sizes[batch - 1] <= limit), default=None)
-    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -105,38 +96,6 @@ def test_two_predictions_and_a_third_find_the_largest_batch(model, train, monkey
     assert found is not None and (len(asked) == 3 or model is not None)
     for size, within in ((found, True), (found + 1, False)):
         assert (predictor.peak(size).peak_bytes <= limit) is within
-
-
-@given(st.integers(1, 3), st.integers(2, 500))
-@settings(max_examples=15, deadline=None)
-def test_the_line_gives_the_predicted_bytes_of_every_batch(start, batch):
-    predictor = PREDICTORS.setdefault(0, Predictor(workload(), options_of(train=True)))
-    line = predictor.line(start)
-    assert line is not None and line(batch) == predictor.peak(batch).peak_bytes
-
-
-PREDICTORS: dict[int, Predictor] = {}
-
-
-def test_there_is_no_line_where_a_prediction_fails_or_moments_differ():
-    class Choosing(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            y = x + 1
-            return y + 1 if x.shape[0] > 3 else y
-
-    assert Predictor(workload(Choosing()), options_of(train=False)).line(2) is None
-
-    class Few(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.reshape(2, -1) + 1 if x.shape[0] < 4 else x.reshape(7, 1)
-
-    assert Predictor(workload(Few()), options_of(train=False)).line(2) is None
-
-    class Coarse(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return x + 1, x.new_zeros(x.shape[0] // 3 + 1, dtype=torch.uint8)
-
-    assert Predictor(workload(Coarse()), options_of(train=False)).line(2) is None
 
 
 # Answers.
@@ -214,20 +173,6 @@ def test_a_call_is_helped_by_bf16_and_by_nothing_of_training():
     assert remedy.peak_bytes < lab.fits(workload(), limit="1 GB").predicted.peak_bytes
 
 
-def test_memory_that_does_not_grow_with_the_batch_has_no_largest_batch():
-    class Constant(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(1000))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.weight * 2
-
-    fit = lab.fits(workload(Constant()), limit="1 GB")
-    assert fit.largest_batch == MOST or fit.largest_batch > 10**6
-    assert fit.is_open == (fit.largest_batch == MOST)
-
-
 def test_a_limit_below_the_weights_is_a_sentence_with_the_smallest_that_works():
     work = workload(nn.Linear(WIDTH, WIDTH))
     with pytest.raises(MeasureError, match="for its weights alone") as caught:
@@ -237,13 +182,6 @@ def test_a_limit_below_the_weights_is_a_sentence_with_the_smallest_that_works():
     smallest = int(re.search(r"works is ([\d,]+) bytes", message)[1].replace(",", ""))
     assert lab.fits(work, limit=smallest, batch=1)
     assert not lab.fits(work, limit=smallest - 1, batch=1)
-
-
-def test_a_limit_between_weights_and_the_smallest_batch_fits_no_batch():
-    work = workload(nn.Linear(WIDTH, WIDTH))
-    weights = predicted_peak(work).held.weights_bytes
-    fit = lab.fits(work, limit=weights + 1)
-    assert not fit and fit.largest_batch is None and "No batch fits" in str(fit)
 
 
 def test_a_model_that_needs_two_examples_to_train_is_searched_from_two():
@@ -275,20 +213,6 @@ def test_checkpointed_layers_compute_the_same_gradients():
 
 
 # The record.
-
-
-def test_an_answer_survives_a_file_and_reads_as_a_table(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "250")
-    fit = lab.fits(workload(batch=512), train=True, limit="1 MB")
-    assert Record.load(fit.save(tmp_path / "fit.json")) == fit
-    text = str(fit)
-    assert "What would make more fit:" in text and "optimizer state" in text
-    assert fit.title in text and fit.sentence in text and fit.predicted.note in text
-    shown = fit._repr_html_()
-    assert shown.count("<table>") == 2 and "checkpointing" in shown
-    named = fit.predicted.model_copy(update={"workload": "<b>net</b>"})
-    assert "<b>net" not in Fit(predicted=named, limit_bytes=5)._repr_html_()
-    assert len(fit.remedy_table()) == len(fit.remedies) and fitting.MOST == MOST
 
 
 def test_what_a_process_may_take_in_all_is_compared_with_the_limit():

@@ -108,7 +108,7 @@ def test_an_argument_is_whole_if_it_is_all_of_its_memory():
     assert (whole.buffer, part.buffer) == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["resnet18-tiny", "vit-s-tiny", "yolo-tiny", "bert-base-tiny"])
+@pytest.mark.parametrize("name", ["vit-s-tiny", "yolo-tiny"])
 def test_every_buffer_of_a_zoo_model_lives_within_the_run(name, one_thread):
     work = lab.load(name)
     inputs = work.inputs.clone()
@@ -120,23 +120,3 @@ def test_every_buffer_of_a_zoo_model_lives_within_the_run(name, one_thread):
         assert one.released is None or one.end < one.released <= recording.operators
     assert sum(one.is_output for one in recording.buffers) >= 1
     assert not [one for one in recording.buffers if one.released is None and not one.is_output]
-
-
-def test_memory_that_an_operator_resizes_has_its_largest_size():
-    class Resizing(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            out = torch.empty(0)
-            torch.add(x, x, out=out)
-            grown = x + 1
-            return grown.resize_(100) + out.sum()
-
-    rows = [(one.begin, one.size_bytes) for one in seen(Resizing(), torch.ones(10)).buffers]
-    assert rows[:2] == [(1, 40), (2, 400)]
-
-
-def test_a_tensor_without_memory_of_its_own_is_left_out():
-    class Sparse(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.sparse.mm(x.to_sparse(), x)
-
-    assert [one.is_output for one in seen(Sparse(), torch.eye(3)).buffers][-1]

@@ -15,7 +15,7 @@ from paifuser_lab.errors import FileError, MeasureError
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.memory.snapshots import live
 from paifuser_lab.memory.snapshots.stacks import Frame, Stacks
-from paifuser_lab.records import MemorySnapshot, Record
+from paifuser_lab.records import MemorySnapshot
 from paifuser_lab.workload import QUIET, running
 from paifuser_lab.workload.batching import tensor_bytes
 
@@ -51,7 +51,7 @@ def by_category(record: MemorySnapshot) -> dict[str, int]:
     return held
 
 
-@pytest.mark.parametrize("name", ["mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "unet-tiny"])
+@pytest.mark.parametrize("name", ["vit-s-tiny", "unet-tiny"])
 def test_the_peak_is_that_of_the_allocator_with_weights_and_inputs(name):
     work = lab.load(name)
     record = lab.memory_snapshot(work)
@@ -76,14 +76,6 @@ def test_layers_lines_and_categories_are_those_of_the_code():
     (product,) = [row for row in record.at_peak if row.site.endswith(" Net.forward")
                   and row.held_bytes == 200 * KB]  # fmt: skip
     assert product.blocks == 2 or product.held_bytes == 200 * KB
-
-
-def test_workspace_inside_operators_has_its_own_category():
-    work = lab.load("resnet18-tiny", batch=2)
-    record = lab.memory_snapshot(work)
-    assert "workspace" in record.categories
-    assert max(record.held_bytes[record.categories.index("workspace")]) > 0
-    assert record.held_bytes[record.categories.index("workspace")][-1] == 0
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -115,35 +107,12 @@ def test_what_the_backward_pass_makes_belongs_to_the_layer_it_differentiates():
     assert not any(kind == "unknown" for _, kind in held)
 
 
-def test_a_larger_batch_takes_more_and_the_default_is_that_of_the_inputs():
-    small, large = lab.memory_snapshot(net()), lab.memory_snapshot(net(), batch=50)
-    activations = by_category(large)["activations"] / by_category(small)["activations"]
-    assert activations == 2.0
-    assert lab.memory_snapshot(net(), batch=25).peak_bytes == small.peak_bytes
-
-
 def test_a_variant_is_recorded_as_it_runs():
     model = nn.Sequential(nn.Linear(10, 1000), nn.ReLU(), nn.Linear(1000, 10))
     work = lab.Workload(model, torch.randn(25, 10))
     reused = lab.apply(work, lab.Recipe(["reuse"]))
     held = [by_category(lab.memory_snapshot(one))["activations"] for one in (work, reused)]
     assert held == [200 * KB, 101 * KB]
-
-
-def test_a_compiled_part_is_recorded_without_its_operators():
-    work = net()
-    work.model.last = torch.compile(work.model.last, backend="eager")  # type: ignore[assignment]
-    record = lab.memory_snapshot(work)
-    assert record.peak_bytes > 300 * KB
-    assert by_category(record)["weights"] == weights_of(work.model)
-
-
-def test_a_model_that_fails_is_told_apart_and_nothing_stays_behind():
-    work = net()
-    work.model.act.forward = lambda x: x @ x  # type: ignore[method-assign]
-    with pytest.raises(lab.PaifuserError, match="act"):
-        lab.memory_snapshot(work)
-    assert not any(one._post_accumulate_grad_hooks for one in work.model.parameters())
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -161,14 +130,6 @@ def test_no_other_thread_runs_a_model_while_one_is_recorded(train):
     assert taken and not any(taken)
 
 
-def test_a_record_survives_a_file_and_is_drawn(tmp_path):
-    record = lab.memory_snapshot(net())
-    assert Record.load(record.save(tmp_path / "run.json")) == record
-    text = str(record)
-    assert "net on a CPU" in text and "reserved" not in text and "first" in text
-    assert lab.figure(record).axes
-
-
 def test_the_command_line_writes_a_page_without_scripts(tmp_path, capsys, monkeypatch):
     path = tmp_path / "report.html"
     arguments = ["paifuser-lab", "memory", "resnet18-tiny", "--html", str(path)]
@@ -180,13 +141,6 @@ def test_the_command_line_writes_a_page_without_scripts(tmp_path, capsys, monkey
     assert "Largest by layer at the peak" in page and "one run on a CPU" in page
     assert "<script" not in page and "reserved at the peak" not in page
     assert "layer1.0" in page and "report in" in capsys.readouterr().out
-
-
-def test_names_of_layers_are_escaped(tmp_path):
-    model = nn.Sequential()
-    model.add_module("<b>x", nn.Linear(4, 4))
-    shown = lab.memory_snapshot(lab.Workload(model, torch.zeros(1, 4)))._repr_html_()
-    assert "&lt;b&gt;x" in shown and "<b>x" not in shown
 
 
 def test_options_are_for_workloads_alone(tmp_path):

@@ -8,10 +8,9 @@ from pydantic import ValidationError
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.errors import FileError, WorkloadError
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.memory.planning import plan_memory
-from paifuser_lab.records import MemoryPlan, PackedBuffer, Record
+from paifuser_lab.records import MemoryPlan, PackedBuffer
 from paifuser_lab.workload import running
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -22,7 +21,7 @@ def plan() -> MemoryPlan:
     return plan_memory(lab.load("resnet18-tiny"))
 
 
-@pytest.mark.parametrize("name", ["resnet18-tiny", "unet-tiny", "yolo-tiny", "swin-t-tiny"])
+@pytest.mark.parametrize("name", ["resnet18-tiny", "swin-t-tiny"])
 def test_the_plan_of_a_zoo_model_keeps_its_order(name):
     work = lab.load(name)
     plan = plan_memory(work)
@@ -52,21 +51,6 @@ def test_a_model_of_a_few_operators_is_counted_by_hand():
     # the numbers that operators wrap as tensors take a few bytes, too
     assert 16000 <= plan.held_bytes < 16100
     assert [one.size_bytes for one in plan.at_fullest] == [8000, 4000, 4000]
-
-
-def test_a_plan_is_shown_saved_and_drawn(plan, tmp_path):
-    again = Record.load(plan.save(tmp_path / "plan.json"))
-    assert again == plan
-    text = str(plan)
-    assert "torch held" in plan.title and "At least" in text and "conv" in text
-    html = plan._repr_html_()
-    assert "<table>" in html and "At least" in html
-    assert len(plan.frame) == len(plan.buffers)
-    drawing = lab.figure(plan)
-    words = " ".join(text.get_text() for text in drawing.axes[0].texts)
-    assert "least" in words and "held by torch" in words
-    assert len(drawing.hover) == len(plan.buffers)
-    assert lab.figure(plan, dark=True).png().startswith(b"\x89PNG")
 
 
 def packed(**changes: int) -> PackedBuffer:
@@ -99,22 +83,10 @@ def test_a_plan_whose_live_buffers_overlap_is_refused():
         plan_of(packed(begin=2))
 
 
-def test_a_damaged_plan_is_refused_in_a_sentence(plan, tmp_path):
-    path = plan.save(tmp_path / "plan.json")
-    path.write_text(path.read_text().replace('"offset_bytes": 0', '"offset_bytes": -1', 1))
-    with pytest.raises(FileError, match="not a valid MemoryPlan"):
-        Record.load(path)
-
-
 def test_a_model_without_buffers_has_an_empty_plan():
     plan = plan_memory(lab.Workload(nn.Identity(), torch.ones(2)))
     assert (plan.packed_bytes, plan.bound_bytes, plan.at_fullest) == (0, 0, ())
     assert "no buffer" in plan.sentence and lab.figure(plan).png()
-
-
-def test_a_model_alone_is_refused():
-    with pytest.raises(WorkloadError, match="A Linear is not a workload"):
-        plan_memory(nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
 def test_a_variant_s_plan_is_of_the_changed_model():

@@ -11,8 +11,8 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.errors import StoppedError
 from paifuser_lab.memory.pools import calls as counting
-from paifuser_lab.memory.pools import heap_obstacle, pool_calls
-from paifuser_lab.records import MemoryPoolUse, Record
+from paifuser_lab.memory.pools import pool_calls
+from paifuser_lab.records import MemoryPoolUse
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -85,13 +85,3 @@ def test_a_stop_ends_the_counting_and_leaves_the_pool(machine):
     with pytest.raises(StoppedError):
         counted(machine, should_stop=lambda: machine.is_kept and len(machine.calls) > 9)
     assert machine.calls[-1], "it was stopped within the pool"
-
-
-@pytest.mark.skipif(bool(heap_obstacle()), reason=heap_obstacle())
-def test_a_real_pool_is_counted_saved_and_loaded(tmp_path):
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    work = lab.Workload(model.eval(), torch.zeros(2, 4), name="net")
-    result = pool_calls(lab.apply(work, lab.Recipe(["pool"])), calls=2)
-    assert result.use.is_in_force and result.faults_with >= 0
-    assert Record.load(result.save(tmp_path / "calls.json")) == result
-    assert "page faults of a call with it" in str(result)

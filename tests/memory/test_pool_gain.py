@@ -57,10 +57,6 @@ def test_there_is_no_estimate_without_a_pool_or_a_count(monkeypatch):
     assert pool_gain(WORK) is None
 
 
-def test_a_fault_costs_more_than_nothing_and_less_than_a_millisecond():
-    assert 0 <= calls.measured_fault_us() < 1000
-
-
 def test_a_real_call_that_holds_much_faults_and_a_small_one_does_not():
     """In its own process: a hole that another test's pool left in the heap would serve it."""
     code = """
@@ -71,7 +67,7 @@ from paifuser_lab.memory.pools import pool_gain
 
 class Large(nn.Module):
     def forward(self, x):
-        return (x.expand(48 << 18, 4) + 1.0).sum()  # 192 MiB, which are mapped and given back
+        return (x.expand(24 << 18, 4) + 1.0).sum()  # 96 MiB, which are mapped and given back
 
 print(pool_gain(Workload(Large(), torch.zeros(1, 4), name="large")).faults)
 print(pool_gain(Workload(nn.Linear(4, 4), torch.zeros(1, 4), name="net")).faults)
@@ -80,4 +76,4 @@ print(pool_gain(Workload(nn.Linear(4, 4), torch.zeros(1, 4), name="net")).faults
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     many, few = map(float, done.stdout.split())
-    assert many > 40_000 > 100 > few
+    assert many > 20_000 > 100 > few

@@ -6,11 +6,10 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.engines import Enclosed, Engine
+from paifuser_lab.engines import Engine
 from paifuser_lab.errors import PoolError, RecipeError, StepError
 from paifuser_lab.memory.pools import HeapPool, heap_obstacle
 from paifuser_lab.steps import pool as pool_step
@@ -103,15 +102,6 @@ def test_an_engine_runs_in_the_pool_with_its_own_threads():
     assert SEEN == [False]
 
 
-def test_an_undone_pool_is_gone():
-    work = watched()
-    recipe = Recipe(["fold", "pool"])
-    assert lab.apply(work, recipe).pool is not None
-    undone = lab.apply(work, recipe[:-1])
-    call(undone.model)
-    assert SEEN == [False] and undone.pool is None
-
-
 def test_a_saved_variant_has_its_pool_when_it_is_loaded(tmp_path):
     work = watched()
     lab.apply(work, Recipe(["fold", {"pool": {"limit": "1 GiB"}}])).save(tmp_path / "mine")
@@ -149,37 +139,10 @@ def test_a_copy_of_the_model_shares_its_pool():
     assert SEEN == [True]
 
 
-def test_what_encloses_a_model_passes_everything_on():
-    model = nn.Linear(3, 2)
-    enclosed = Enclosed(model)
-    inputs = torch.randn(4, 3)
-    assert torch.equal(enclosed(input=inputs), model(inputs))
-    assert enclosed.out_features == 2 and enclosed.training is model.training
-    with pytest.raises(AttributeError):
-        enclosed.nothing  # noqa: B018
-
-
-def test_one_pool_replaces_another():
-    recipe = Recipe([{"pool": "1 GB"}, "fold"]).with_step({"pool": "2 GB"})
-    assert [step.label for step in recipe] == ["memory pool of 2 GB", "fold batch-norm"]
-    assert Recipe(["pool"]).label == "memory pool"
-    assert Recipe.from_text(recipe.to_text()) == recipe
-
-
 @pytest.mark.parametrize("limit", ["2 GBs", 0, True, -1])
 def test_an_impossible_limit_is_refused_in_the_recipe(limit):
     with pytest.raises(RecipeError, match="step 'pool', limit = "):
         Recipe([{"pool": {"limit": limit}}])
-
-
-@pytest.mark.parametrize("order", [["fuse", "pool"], ["reuse", "pool"], ["pool", "fuse"]])
-def test_a_pool_stands_before_or_after_the_steps_that_change_layers(order, monkeypatch):
-    begun, begin = [], HeapPool._begin
-    monkeypatch.setattr(HeapPool, "_begin", lambda pool: begun.append(pool) or begin(pool))
-    variant = lab.apply(watched(), Recipe([*order, {"backend": "eager"}]))
-    begun.clear()
-    call(variant.model)
-    assert len(begun) == 1 and begun[0] is variant.pool
 
 
 def test_a_step_that_changes_layers_goes_before_those_that_must_follow_it_whatever_the_pool():

@@ -20,11 +20,11 @@ from paifuser_lab.memory import Predictor, predicted_peak
 from paifuser_lab.memory.predict import predictor as predicting
 from paifuser_lab.memory.predict.blocks import repeated_blocks
 from paifuser_lab.memory.predict.predictor import fake_inputs, fake_model
-from paifuser_lab.records import PredictedPeak, Record, StepOptions
-from tests.support.models import Counting, Mapped, Perceptron, Small, Tied, images
+from paifuser_lab.records import StepOptions
+from tests.support.models import Counting, Mapped, Perceptron, Small, images
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TINY = ("resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "swin-t-tiny")
+TINY = ("resnet18-tiny", "vit-s-tiny", "swin-t-tiny")
 WIDTH, DEPTH = 16, 4
 
 
@@ -168,13 +168,6 @@ def test_weights_gradients_and_optimizer_state_are_counted_to_the_byte():
     assert sgd.optimizer_state_bytes == weights
 
 
-def test_tied_weights_are_counted_once():
-    model = Tied()
-    own = {weight.data_ptr(): weight.nbytes for weight in model.parameters()}
-    peak = predicted_peak(lab.Workload(model, torch.randint(0, 5, (2, 3)), name="tied"))
-    assert peak.held.weights_bytes == sum(own.values())
-
-
 def test_the_optimizers_temporaries_are_workspace_and_a_fused_one_has_none():
     wide = nn.Linear(256, 256)  # the weight is what counts
     work = workload(wide, torch.randn(1, 256))
@@ -190,13 +183,6 @@ def test_checkpointing_lowers_the_activations_and_nothing_else_grows():
     saved = predicted_peak(workload(), train=True, batch=512, checkpoint=layers)
     assert saved.held.activations_bytes < 0.6 * plain.held.activations_bytes
     assert saved.held.weights_bytes == plain.held.weights_bytes
-
-
-def test_the_layers_that_hold_most_are_named():
-    peak = predicted_peak(workload(), batch=512)
-    assert peak.moment.startswith("the call, in blocks.")
-    assert {row.layer for row in peak.layers} <= {name for name, _ in Stack().named_modules()}
-    assert sum(row.held_bytes for row in peak.layers) == peak.held.activations_bytes
 
 
 # Invariants.
@@ -217,7 +203,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(OPTIONS, st.integers(1, 300), st.integers(0, 300))
 def test_the_peak_holds_the_weights_grows_with_the_batch_and_is_the_sum_of_its_parts(
     options, batch, more
@@ -274,13 +260,6 @@ def test_keyword_inputs_and_channels_last_keep_their_layout(processor):
     assert predicted_peak(changed, batch=64).peak_bytes < predicted_peak(plain, batch=64).peak_bytes
 
 
-def test_inference_mode_outside_changes_nothing():
-    work = workload()
-    expected = predicted_peak(work, train=True).peak_bytes
-    with torch.inference_mode():
-        assert predicted_peak(work, train=True).peak_bytes == expected
-
-
 # What cannot be predicted.
 
 
@@ -333,14 +312,3 @@ def test_a_failure_of_the_model_names_the_batch():
 
 
 # The record.
-
-
-def test_a_predicted_peak_survives_a_file_and_reads_as_a_table(tmp_path):
-    peak = predicted_peak(workload(), train=True, batch=8)
-    assert Record.load(peak.save(tmp_path / "peak.json")) == peak
-    rows = peak.table()
-    assert [row["category"] for row in rows] == [*peak.held.by_category, "all"]
-    assert "training, adamw" in str(peak) and "oneDNN" in str(peak)
-    assert list(peak.frame["held_bytes"]) == list(peak.held.by_category.values())
-    named = PredictedPeak.model_validate(peak.model_dump() | {"workload": "<b>net</b>"})
-    assert "<b>net" not in named._repr_html_() and "&lt;b&gt;net" in named._repr_html_()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from itertools import pairwise
@@ -15,13 +14,13 @@ from hypothesis import strategies as some
 import paifuser_lab as lab
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError
+from paifuser_lab.figures.page import snapshot_report
 from paifuser_lab.memory.snapshots import analysis, memory_snapshot, moments, read_snapshot, replay
 from paifuser_lab.memory.snapshots.lifetimes import lifetimes_of
 from paifuser_lab.memory.snapshots.segments import reserved_bytes, segments_at
 from paifuser_lab.memory.snapshots.settings import Settings
-from paifuser_lab.memory.snapshots.stacks import CATEGORIES, UNKNOWN_SITE, Frame
-from paifuser_lab.records import MemorySnapshot, Record, SnapshotMap
-from paifuser_lab.views.page import snapshot_report
+from paifuser_lab.memory.snapshots.stacks import UNKNOWN_SITE
+from paifuser_lab.records import MemorySnapshot, SnapshotMap
 from tests.support.snapshots import MIB, STACKS, Recorder, dump, frame, recorded
 
 seeds = some.integers(0, 10_000)
@@ -90,15 +89,6 @@ def test_the_map_of_any_moment_has_the_segments_and_blocks_of_that_moment(folder
         assert ends[segment] <= shown.segment_bytes[segment]
 
 
-def test_of_many_call_sites_the_largest_are_kept_in_order(folder, monkeypatch):
-    snapshot = read(folder, recorded(3, steps=400))
-    every = memory_snapshot(snapshot).at_peak
-    held = [row.held_bytes for row in every]
-    assert len(held) > 2 and held == sorted(held, reverse=True)
-    monkeypatch.setattr(analysis, "MAX_SITES", 2)
-    assert memory_snapshot(snapshot).at_peak == every[:2]
-
-
 def test_blocks_from_before_the_recording_are_alive_from_its_start(folder):
     recorder = recorded(4, steps=200)
     whole = recorder.snapshot()
@@ -137,31 +127,11 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peaks(folder, monkeypatch):
     assert record.time_ms[-1] == pytest.approx(0.007 * (len(recorder.events) - 1))
 
 
-def test_a_snapshot_without_events_shows_what_stands(folder):
-    content = recorded(6).snapshot() | {"device_traces": [[]]}
-    record = memory_snapshot(read_snapshot(dump(content, folder / "still.pickle")))
-    used = sum(
-        block["size"] for segment in content["segments"] for block in segment["blocks"]
-        if block["state"] != "inactive"
-    )  # fmt: skip
-    assert record.peak_bytes == used == record.maps[0].allocated_bytes
-    assert record.events == 0 and "after its first event" not in record.sentence
-    assert lab.figure(record).png()
-
-
 def test_an_empty_snapshot_is_said_to_be_empty(folder):
     content = {"segments": [], "device_traces": []}
     record = memory_snapshot(read_snapshot(dump(content, folder / "e.pickle")), replay=True)
     assert "Nothing is allocated" in str(record) and "no request to replay" in str(record)
     assert lab.figure(record).png() and snapshot_report(record)
-
-
-def test_blocks_that_another_stream_still_uses_are_alive(folder):
-    recorder = Recorder()
-    block = recorder.request(MIB, STACKS[1])
-    recorder.log("free_requested", block.address, MIB, 0)
-    record = memory_snapshot(read(folder, recorder))
-    assert record.held_bytes[0][-1] == MIB
 
 
 def test_pages_of_expandable_segments_are_mapped_and_unmapped(folder):
@@ -201,16 +171,6 @@ def test_fragmentation_is_the_share_of_free_memory_outside_of_the_largest_piece(
     assert SnapshotMap(moment="now", time_ms=0).fragmentation == 0
 
 
-def test_the_largest_of_many_blocks_are_kept_and_all_are_counted(folder, monkeypatch):
-    monkeypatch.setattr(moments, "MAX_BLOCKS", 5)
-    recorder = recorded(8, steps=60)
-    whole = memory_snapshot(read(folder, recorder)).maps[-1]
-    _, _, alive, _ = walked(recorder.events)
-    assert sorted(whole.block_bytes) == sorted(alive.values())[-5:]
-    assert whole.blocks_left_out == len(alive) - 5
-    assert whole.allocated_bytes == sum(alive.values())
-
-
 @pytest.mark.parametrize(
     ("stack", "site", "category"),
     [
@@ -233,10 +193,6 @@ def test_a_call_site_is_the_innermost_line_of_one_s_own_code(folder, stack, site
     recorder.request(1000, stack)
     (row,) = memory_snapshot(read(folder, recorder)).at_peak
     assert (row.site, row.category, row.blocks, row.held_bytes) == (site, category, 1, 1024)
-
-
-def test_files_of_windows_have_call_sites_too():
-    assert str(Frame("f", "C:\\work\\net.py", 3)) == "work/net.py:3 f"
 
 
 def test_the_device_with_most_events_is_chosen_and_another_can_be(folder):
@@ -286,18 +242,6 @@ def test_a_limit_refuses_what_does_not_fit(folder):
         replay(snapshot, limit_bytes=0)
 
 
-def test_the_best_settings_are_named(folder):
-    recorder = Recorder()
-    blocks = [recorder.request(15 * MIB, STACKS[1]) for _ in range(20)]
-    for block in blocks:
-        recorder.release(block)
-    recorder.request(250 * MIB, STACKS[1])
-    replayed = replay(read(folder, recorder))
-    assert replayed.best.settings == "expandable_segments:True"
-    assert "Least is reserved with expandable_segments:True" in replayed.sentence
-    assert len(replayed.frame) == len(replayed.rows) == len(replayed.table())
-
-
 # out of memory
 
 
@@ -333,24 +277,6 @@ def test_an_out_of_memory_says_who_asked_and_what_was_left(folder):
     }
 
 
-def test_what_happens_after_memory_ran_out_changes_nothing_of_its_post_mortem(folder):
-    recorder = full(expandable_helps=False)
-    before = memory_snapshot(read(folder, recorder)).out_of_memory
-    for head in list(recorder.heads.values()):
-        recorder.release(head)
-    recorder.trim()
-    assert memory_snapshot(read(folder, recorder)).out_of_memory == before
-
-
-def test_where_memory_ran_out_its_size_is_the_limit_of_the_replay(folder):
-    replayed = replay(read(folder, full(expandable_helps=False)))
-    assert replayed.limit_bytes == 200 * MIB
-    assert replayed.rows[-1].settings == "garbage_collection_threshold:0.8"
-    unlimited = replay(read(folder, recorded(14, steps=30)))
-    assert unlimited.limit_bytes is None
-    assert not any("garbage" in row.settings for row in unlimited.rows)
-
-
 def test_an_out_of_memory_by_fragmentation_would_have_fitted_in_expandable_segments(folder):
     record = memory_snapshot(read(folder, full(expandable_helps=True)))
     ended = record.out_of_memory
@@ -359,15 +285,6 @@ def test_an_out_of_memory_by_fragmentation_would_have_fitted_in_expandable_segme
     assert not fits["if free segments had been given back (empty_cache)"]
     assert fits["with the same batch, were all free memory in one piece"]
     assert ended.free_in_segments_bytes > 0 and str(record).count(ended.sentence) == 1
-
-
-def test_no_batch_is_small_enough_where_weights_alone_do_not_fit(folder):
-    recorder = Recorder(limit_bytes=100 * MIB)
-    recorder.request(100 * MIB, STACKS[0])
-    recorder.request(50 * MIB, STACKS[0])
-    remedies = memory_snapshot(read(folder, recorder)).out_of_memory.remedies
-    assert not any(remedy.fits for remedy in remedies)
-    assert remedies[-1].what == "with a smaller batch"
 
 
 def test_free_segments_that_were_kept_would_have_made_room(folder):
@@ -399,21 +316,6 @@ def test_text_of_a_file_is_never_markup(folder):
         assert "<script" not in text
     assert "&lt;script" in page and "default-src 'none'" in page.replace("&#x27;", "'")
     assert "http://" not in page.replace("http://www.w3.org/", "")
-
-
-def test_a_record_is_saved_and_loaded(folder):
-    record = memory_snapshot(read(folder, hostile()), replay=True)
-    path = record.save(folder / "record.json")
-    assert Record.load(path) == record == MemorySnapshot.load(path)
-    json.loads(path.read_text())
-
-
-def test_the_frame_has_a_row_a_moment_and_a_column_a_category(folder):
-    record = memory_snapshot(read(folder, recorded(13)))
-    assert list(record.frame) == ["time_ms", "reserved_bytes", *record.categories]
-    assert len(record.frame) == len(record.time_ms)
-    assert set(record.categories) <= set(CATEGORIES)
-    assert numpy.asarray(record.held_bytes).min() >= 0
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_the_sweep_stops_at_the_most(pace):
 
 @pytest.mark.parametrize(
     ("seconds", "largest", "is_in_turn"),
-    [(10.0, 4, True), (30.0, 32, True), (90.0, 128, True), (2.0, 1, False)],
+    [(30.0, 32, True), (2.0, 1, False)],
 )
 def test_the_sweep_stops_when_time_is_up(seconds, largest, is_in_turn, pace):
     pace["ms"] = lambda batch: 100.0 + 10 * batch
@@ -267,7 +267,7 @@ def test_the_sweep_stops_when_time_is_up(seconds, largest, is_in_turn, pace):
 
 
 @pytest.mark.parametrize("model", [Small(), Square()], ids=["linear", "square"])
-@pytest.mark.parametrize("share", [1.5, 4, 11, 30])
+@pytest.mark.parametrize("share", [1.5, 11])
 def test_no_batch_that_ran_exceeds_the_limit(model, share, pace):
     work = workload(model, images() if isinstance(model, Small) else torch.randn(2, 16))
     pace["ms"] = lambda batch: 1.0

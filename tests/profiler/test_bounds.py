@@ -103,3 +103,17 @@ def test_a_layer_that_beats_the_ceiling_takes_its_place_here_and_later(
     assert raised == [(1, {"fp32_gflops": seen["0"].gflops})]
     assert seen.ceiling.fp32_gflops == seen["0"].gflops
     assert seen["0"].roof_share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("doubt", ["other threads", "few runs", "a miscount", "rounded products"])
+def test_a_doubtful_rate_raises_no_ceiling(
+    doubt: str, raised: list[tuple[int, dict[str, float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if doubt == "a miscount":
+        monkeypatch.setattr(rows, "MAX_RATIO", 4.0)
+    torch.set_float32_matmul_precision("medium" if doubt == "rounded products" else "highest")
+    try:
+        seen = look(runs=2 if doubt == "few runs" else 5, threads=1 + (doubt == "other threads"))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen.ceiling.fp32_gflops == 1e-6 and raised == []

@@ -233,7 +233,7 @@ def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
 
 
 def test_a_short_gradient_exchange_passes_and_one_process_is_not_measurable() -> None:
-    slow = Slow(0.5)
+    slow = Slow(0.2)
     with two_processes(late_s=0.0) as group:
         outcome, _ = outcome_of(
             "gradient synchronisation", lambda: [slow(group_sum(group)) for _ in range(3)]
@@ -664,7 +664,7 @@ def test_a_training_loop_learns_the_same_watched_or_not(traceless: None) -> None
     assert plain[2] == watched[2]
 
 
-@pytest.mark.parametrize("model", [Counting(), Counting(rebinds=True), Scribbling()])
+@pytest.mark.parametrize("model", [Counting(rebinds=True), Scribbling()])
 def test_a_workload_is_left_as_it_was(model: nn.Module, traceless: None) -> None:
     work = Workload(model.train(), torch.ones(2, 4))
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -23,46 +23,25 @@ from paifuser_lab.records import (
     LayerPair,
     LayerProfile,
     Point,
-    Profile,
     Reason,
     Roofline,
     SideBySide,
 )
+from tests.support.advised import profile, row
 
 CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, int8_gops=400, bandwidth_gbs=30)
 BOUNDS = ("compute", "memory", "overhead")
 
 
 def leaf(layer, ms, verdict="compute", **more):
-    known = {
-        "self_ms": ms,
-        "total_ms": ms,
-        "share": ms / 100,
-        "flops": int(5e7 * ms),
-        "read_bytes": 10**6,
-        "roof_ms": ms / 2,
-    }
-    return LayerProfile(layer=layer, kind="Conv2d", verdict=verdict, **known | more)
+    known = {"verdict": verdict, "share": ms / 100, "read_bytes": 10**6, "written_bytes": 0}
+    return row(layer, ms=ms, **known | more)
 
 
 def profile_of(*layers, workload="net", **more):
-    known = {
-        "machine": "a machine",
-        "threads": 1,
-        "ceiling": CEILING,
-        "latency_ms": 100.0,
-        "latency_spread_ms": (99.0, 101.0),
-    }
-    cost = {
-        "rounds_ms": (100.0,),
-        "slowdown_while_profiling": 0.0,
-        "watching_us": 1.0,
-        "call_us": 1.0,
-        "operator_us": 1.0,
-    }
     total = sum(layer.self_ms for layer in layers)
     root = LayerProfile(layer="", kind="Net", total_ms=total, share=1.0)
-    return Profile(workload=workload, layers=(root, *layers), **known | cost | more)
+    return profile(root, *layers, workload=workload, ceiling=CEILING, **more)
 
 
 def many(count):
@@ -192,7 +171,7 @@ def test_dots_too_small_to_matter_are_left_out_and_counted():
 @given(
     st.lists(st.tuples(st.floats(60, 440), st.floats(60, 340)), min_size=1, max_size=5, unique=True)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_labels_never_lie_on_each_other_where_there_is_room(dots):
     room = Room(Bbox.from_bounds(0, 0, 500, 400), [], [], dots)
     boxes = [room.place((90, 14), dot, 4.0) for dot in dots]
@@ -231,12 +210,8 @@ def test_svg_colours_are_the_pages_to_set_and_no_rule_leaks_out():
 @pytest.mark.parametrize(
     "name",
     [
-        "<img src=x onerror=alert(1)>",
-        "a$\\frac{$",
-        "nul\x00 and\nline",
-        "&amp;",
-        "\ud800",
-        "W" * 300,
+        "<img src=x onerror=alert(1)> &amp; a$\\frac{$",
+        "nul\x00 and\nline \ud800",
     ],
 )
 def test_any_name_is_drawn_and_stays_text(name):
@@ -257,6 +232,7 @@ def test_a_profile_without_times_is_drawn():
     assert figure(empty.roofline).png().startswith(b"\x89PNG")
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.text(), st.integers(5, 60))
 def test_a_shortened_name_fits_and_keeps_its_end(text, widest):
     short = without_middle(text, widest)

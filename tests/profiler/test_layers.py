@@ -22,7 +22,8 @@ from paifuser_lab.profiler import layers as profiling
 from paifuser_lab.profiler import profile_in_turn
 from paifuser_lab.profiler.alternatives import try_alternatives
 from paifuser_lab.profiler.operators import watch_operators
-from paifuser_lab.records import Ceiling, Hardware
+from paifuser_lab.records import Ceiling
+from tests.profiler.test_bounds import paper
 from tests.support.models import (
     Branching,
     Counting,
@@ -90,7 +91,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TREES)
 def test_a_container_is_the_sum_of_its_parts_and_its_own(model: nn.Module) -> None:
     profile = look(model, x(), runs=1)
@@ -244,12 +245,11 @@ def compiled(**options: Any) -> tuple[nn.Module, nn.Module]:
     return model, model.part
 
 
-@pytest.mark.parametrize("fullgraph", [False, True])
-def test_a_compiled_part_is_one_row_and_stays_compiled(fullgraph: bool) -> None:
+def test_a_compiled_part_is_one_row_and_stays_compiled() -> None:
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
-    model, _ = compiled(fullgraph=fullgraph)
+    model, _ = compiled(fullgraph=True)
     work = Workload(model, x())
     work.output()
     graphs = counters["stats"]["unique_graphs"]
@@ -261,14 +261,14 @@ def test_a_compiled_part_is_one_row_and_stays_compiled(fullgraph: bool) -> None:
     torch._dynamo.reset()
 
 
-def test_a_thousand_layers_are_a_thousand_rows() -> None:
-    model = nn.Sequential(*(nn.Sequential(line(), nn.ReLU()) for _ in range(334)))
+def test_hundreds_of_layers_are_hundreds_of_rows() -> None:
+    model = nn.Sequential(*(nn.Sequential(line(), nn.ReLU()) for _ in range(100)))
     profile = look(model, x(), runs=3)
-    assert len(profile) == 1 + 3 * 334
+    assert len(profile) == 1 + 3 * 100
     assert (
         len(str(profile).splitlines()) < 60
         and profile.root.macs == 0
-        and profile.root.total_macs == 334 * 32
+        and profile.root.total_macs == 100 * 32
     )
 
 
@@ -306,14 +306,7 @@ def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(
     layer: nn.Module, int8: float | None
 ) -> None:
     ceiling = Ceiling(threads=1, fp32_gflops=100, int8_gops=int8, bandwidth_gbs=10)
-    machine = Hardware(
-        name="paper",
-        source="measured",
-        physical_cores=1,
-        logical_cores=1,
-        memory_bytes=1,
-        ceilings=(ceiling,),
-    )
+    machine = paper(ceiling)
     inputs = torch.rand(4, 64) if isinstance(layer, nn.Linear) else torch.rand(1, 16, 8, 8)
     model = nn.Sequential(layer)
     with torch.no_grad():
@@ -333,14 +326,7 @@ def test_a_row_uses_the_rate_of_its_own_format(
     ceiling = Ceiling(
         threads=1, fp32_gflops=1, bf16_gflops=2, fp16_gflops=4, int8_gops=8, bandwidth_gbs=1e9
     )
-    machine = Hardware(
-        name="paper",
-        source="measured",
-        physical_cores=1,
-        logical_cores=1,
-        memory_bytes=1,
-        ceilings=(ceiling,),
-    )
+    machine = paper(ceiling)
     monkeypatch.setattr(profiling, "hardware", lambda: machine)
     work = lab.apply(
         Workload(nn.Sequential(line(64)), torch.randn(8, 64)),
@@ -352,14 +338,7 @@ def test_a_row_uses_the_rate_of_its_own_format(
 
 def test_nothing_is_tried_on_a_layer_whose_format_was_chosen() -> None:
     ceiling = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=400, int8_gops=400, bandwidth_gbs=10)
-    machine = Hardware(
-        name="paper",
-        source="measured",
-        physical_cores=1,
-        logical_cores=1,
-        memory_bytes=1,
-        ceilings=(ceiling,),
-    )
+    machine = paper(ceiling)
     work = lab.apply(
         Workload(nn.Sequential(line(4)), x()), lab.Recipe([{"precision": {"default": "int8"}}])
     ).workload
@@ -437,7 +416,7 @@ class Stopping(nn.Module):
         return self.line(x)
 
 
-@pytest.mark.parametrize("at", [1, 2, 5, 9])
+@pytest.mark.parametrize("at", [1, 5])
 def test_nothing_stays_when_it_is_interrupted_inside_a_layer(at: int) -> None:
     model = nn.Sequential(line(), Stopping(KeyboardInterrupt(), at=at))
     before = nn.Module.__call__

@@ -7,38 +7,21 @@ from html.parser import HTMLParser
 
 import pytest
 
+from paifuser_lab.figures.page import html_report
 from paifuser_lab.records import (
-    Ceiling,
     Explanation,
     LayerProfile,
     OperatorProfile,
-    Profile,
     Reason,
 )
-from paifuser_lab.views.page import html_report
+from tests.support.advised import profile, row
 
 NASTY = "<img src=x onerror=alert(1)>"
-KNOWN = {
-    "machine": "a machine",
-    "threads": 2,
-    "latency_ms": 12.3,
-    "latency_spread_ms": (12.0, 13.0),
-    "rounds_ms": (12.3, 12.5),
-}
-COST = {"slowdown_while_profiling": 0.01, "watching_us": 1.0, "call_us": 1.0, "operator_us": 1.0}
-CEILING = Ceiling(threads=2, fp32_gflops=100, bandwidth_gbs=30)
+KNOWN = {"threads": 2, "latency_ms": 12.3, "latency_spread_ms": (12.0, 13.0)}
 
 
-def leaf(layer, ms, total, **more):
-    known = {
-        "flops": 10**8,
-        "read_bytes": 10**6,
-        "roof_ms": ms / 2,
-        "kind": "Conv2d",
-        "verdict": "compute",
-        "output_shapes": ((1, 64, 56, 56),),
-    }
-    return LayerProfile(layer=layer, self_ms=ms, total_ms=ms, share=ms / total, **known | more)
+def leaf(layer, ms, total, kind="Conv2d", **more):
+    return row(layer, kind, ms, share=ms / total, output_shapes=((1, 64, 56, 56),), **more)
 
 
 def profile_of(layers, total, **more):
@@ -52,9 +35,7 @@ def profile_of(layers, total, **more):
         peak_bytes=10**7,
         operators=(OperatorProfile(name="aten::add", calls=2, ms=0.2),),
     )
-    return Profile(
-        **{"workload": "net", "ceiling": CEILING, "layers": (root, *layers), **KNOWN, **COST} | more
-    )
+    return profile(root, *layers, **{"workload": "net"} | KNOWN | more)
 
 
 def explained(layer, sentence):

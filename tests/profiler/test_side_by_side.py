@@ -14,7 +14,8 @@ import paifuser_lab as lab
 from paifuser_lab import Profile, Workload
 from paifuser_lab.errors import MeasureError, WorkloadError
 from paifuser_lab.profiler import side_by_side
-from paifuser_lab.records import Ceiling, LayerProfile, Reason, SideBySide
+from paifuser_lab.records import LayerProfile, Reason, SideBySide
+from tests.support import advised
 from tests.support.models import Small, images, unchecked
 
 QUICK: dict[str, Any] = {"runs": 2, "seconds": 0.1}
@@ -27,20 +28,7 @@ def profile(workload: str, latency: float, **layers: dict[str, Any]) -> Profile:
         LayerProfile(**({"layer": layer, "kind": "Conv2d", "calls": 1} | facts))
         for layer, facts in layers.items()
     ]
-    return Profile(
-        workload=workload,
-        machine="a machine",
-        threads=1,
-        ceiling=Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0),
-        latency_ms=latency,
-        latency_spread_ms=(latency, latency),
-        rounds_ms=(latency,),
-        slowdown_while_profiling=0.0,
-        watching_us=1.0,
-        call_us=1.0,
-        operator_us=1.0,
-        layers=tuple(rows),
-    )
+    return advised.profile(*rows, workload=workload, latency_ms=latency, rounds_ms=(latency,))
 
 
 def notes(pair: SideBySide) -> dict[str, str]:

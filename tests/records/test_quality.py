@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paifuser_lab.records import BusyProcess, Quality, Record, verdict
+from paifuser_lab.records import BusyProcess, Quality, verdict
 from paifuser_lab.records.quality import MARGIN, readable_interval
 from paifuser_lab.records.text import readable_ms, readable_ratio
 
@@ -124,11 +124,6 @@ def test_a_verdict_needs_an_interval_without_1_and_on_a_busy_machine_a_margin(lo
         assert (low > margin) if word == "faster" else (low + width < 1 / margin)
     if margin > 1:
         assert word != "no difference"
-
-
-def test_a_quality_is_saved_with_its_record_and_older_records_have_none(tmp_path):
-    quality = Quality(others_share=0.2, busiest=(BusyProcess(name="a", cores=0.4),))
-    assert Record.load(quality.save(tmp_path / "q.json")) == quality
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -16,22 +15,17 @@ from pydantic import ValidationError
 from paifuser_lab import Recipe, _files
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import (  # fmt: skip
-    Accelerator,
     Ceiling,
     Comparison,
     Hardware,
     Measurement,
     Record,
-    StepReport,
     readable_bytes,
     readable_count,
     readable_share,
 )
 from paifuser_lab.records.text import terminal_width, text_table
 
-CEILING = Ceiling(
-    threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0
-)
 ROW = Measurement(
     name="folded",
     steps=("fold batch-norm",),
@@ -52,39 +46,6 @@ COMPARISON = Comparison(
     rows=(Measurement(name="as it is", threads=1, latency_ms=3.0, speedup=1.0, metric=0.975), ROW,
           Measurement(name="broken", threads=1, failure="no such engine")),
 )  # fmt: skip
-EXAMPLES: tuple[Record, ...] = (
-    CEILING,
-    Accelerator(
-        name="card", kind="cuda", memory_bytes=1, compute_capability=(9, 0), ceiling=CEILING
-    ),
-    Hardware(
-        name="m",
-        source="measured",
-        isa=("avx2",),
-        physical_cores=1,
-        logical_cores=2,
-        caches_bytes={"L2": 9},
-        memory_bytes=3,
-        ceilings=(CEILING,),
-    ),
-    StepReport(step="fold", seconds=0.5, relative_error=0.0, notes=("a", "b")),
-    ROW,
-    COMPARISON,
-)
-
-
-def test_there_is_an_example_of_every_kind_of_record_that_the_core_knows() -> None:
-    assert {type(record).__name__ for record in EXAMPLES} <= set(Record.kinds)
-    assert {"Ceiling", "Accelerator", "Hardware", "StepReport", "Measurement", "Comparison"} == {
-        type(record).__name__ for record in EXAMPLES
-    }
-
-
-@pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
-def test_a_record_survives_a_file(record: Record, tmp_path: Path) -> None:
-    path = record.save(tmp_path / "a" / "r.json")
-    assert Record.load(path) == record == type(record).load(path)
-    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -171,17 +132,6 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         Record.load(tmp_path / "none.json")
 
 
-def test_html_shows_names_and_does_not_run_them() -> None:
-    evil = "<img src=x onerror=alert(1)>"
-    shown = COMPARISON.model_copy(
-        update={
-            "workload": evil, "metric_name": evil, "baseline": evil, "machine": evil,
-            "rows": (Measurement(name=evil, steps=(evil,), threads=1, metric=1.0, failure=evil),),
-        }
-    )._repr_html_()  # fmt: skip
-    assert "<img" not in shown and shown.count("&lt;img src=x onerror=alert(1)&gt;") == 5
-
-
 def test_a_comparison_reads_as_a_table_without_empty_columns() -> None:
     table = COMPARISON.table()
     assert "cpu ms" not in table[0] and table[0]["accuracy"] == "0.9750"
@@ -229,13 +179,6 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_file_has_the_permissions_of_other_files(tmp_path: Path) -> None:
-    (tmp_path / "plain").touch()
-    assert stat.S_IMODE(_files.write_text(tmp_path / "a", "x").stat().st_mode) == stat.S_IMODE(
-        (tmp_path / "plain").stat().st_mode
-    )
-
-
 @pytest.mark.parametrize("path", ["file/inside/r.json", "folder"])
 def test_a_path_that_cannot_be_written_is_reported_in_one_sentence(
     path: str, tmp_path: Path
@@ -247,13 +190,6 @@ def test_a_path_that_cannot_be_written_is_reported_in_one_sentence(
     ):
         ROW.save(tmp_path / path)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_reported(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(FileError, match="Permission denied"):
-        ROW.save(tmp_path / "r.json")
 
 
 @pytest.mark.parametrize(

@@ -71,10 +71,6 @@ def test_two_rows_are_compared_through_the_baseline_that_both_were_timed_with(re
     assert results.pair(0, 2).speedup_interval == pytest.approx((1.9, 2.1))
 
 
-def test_no_likely_latency_follows_from_an_unusable_interval():
-    assert row(1, 5.0, (0.001, 900.0), [FOLD]).likely_ms is None
-
-
 def test_a_pair_on_a_busy_machine_or_without_a_latency_has_no_verdict(results):
     assert results.pair(2, 7).verdict.word == "not told"
     assert results.pair(2, 6).speedup is None and results.pair(2, 6).verdict.word == ""
@@ -100,14 +96,6 @@ def test_it_is_a_table_a_frame_and_a_file(results, tmp_path):
         results[9]
     with pytest.raises(MeasureError, match="Nothing was measured"):
         Results(workload="net", machine="here").trade_off  # noqa: B018
-
-
-def test_text_from_a_model_is_escaped():
-    rows = (ResultRow(number=0, label="<script>alert(1)</script>"),)
-    html = Results(workload="net", machine="here", rows=rows)._repr_html_()
-    assert html.startswith('<div style="overflow-x:auto">'), "a wide table scrolls in its own box"
-    assert '<th style="text-align:right">speed-up' in html and "nowrap" in html
-    assert "<script>" not in html and "&lt;script&gt;" in html
 
 
 def test_a_row_whose_metric_was_not_measured_leaves_the_others_their_metric(results):
