@@ -19,11 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 import paifuser_lab as lab
 from paifuser_lab import arguments
 from paifuser_lab.errors import MeasureError, PaifuserError
-from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.measure import Samples
 from paifuser_lab.profiler import batch_plan as plan
 from paifuser_lab.profiler import batch_size, batches
 from paifuser_lab.records import BatchRow, BatchSweep, readable_bytes
+from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.workload import Inputs
 from paifuser_lab.workload.batching import first_of, repeated
 from tests.support.models import Small, images, unchecked

@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from paifuser_lab.figures import figure
-from paifuser_lab.figures.profile import parts
-from paifuser_lab.figures.roofline import Room, shown
-from paifuser_lab.figures.style import LIGHT, without_middle
 from paifuser_lab.records import (
     Ceiling,
     LayerPair,
@@ -27,6 +23,10 @@ from paifuser_lab.records import (
     Roofline,
     SideBySide,
 )
+from paifuser_lab.views import figure
+from paifuser_lab.views.profile import parts
+from paifuser_lab.views.roofline import Room, shown
+from paifuser_lab.views.style import LIGHT, without_middle
 from tests.support.advised import profile, row
 
 CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, int8_gops=400, bandwidth_gbs=30)

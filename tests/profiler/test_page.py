@@ -7,13 +7,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paifuser_lab.figures.page import html_report
 from paifuser_lab.records import (
     Explanation,
     LayerProfile,
     OperatorProfile,
     Reason,
 )
+from paifuser_lab.views.page import html_report
 from tests.support.advised import profile, row
 
 NASTY = "<img src=x onerror=alert(1)>"

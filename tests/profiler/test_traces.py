@@ -19,12 +19,12 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.errors import FileError
-from paifuser_lab.figures.trace import draw
 from paifuser_lab.profiler.traces import reading, writing
 from paifuser_lab.profiler.traces.events import KINDS, Events, Kind
 from paifuser_lab.profiler.traces.reading import read_trace
 from paifuser_lab.profiler.traces.summary import summary_of
 from paifuser_lab.records import Record, TracedKernel
+from paifuser_lab.views.trace import draw
 from tests.support.models import Small, Tied, ids, images
 
 
