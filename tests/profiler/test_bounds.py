@@ -14,7 +14,8 @@ import paifuser_lab as lab
 from paifuser_lab import Workload
 from paifuser_lab.profiler import layers, rows
 from paifuser_lab.profiler.observation import Observation
-from paifuser_lab.records import Ceiling, Hardware, OperatorProfile
+from paifuser_lab.records import Ceiling, OperatorProfile
+from tests.support.advised import paper
 
 CEILING = Ceiling(
     threads=1, fp32_gflops=100, bf16_gflops=200, fp16_gflops=50, int8_gops=400, bandwidth_gbs=10
@@ -22,19 +23,8 @@ CEILING = Ceiling(
 RAN = (OperatorProfile(name="linear", calls=1, ms=1.0),)
 
 
-def paper(ceiling: Ceiling = CEILING) -> Hardware:
-    return Hardware(
-        name="paper",
-        source="measured",
-        physical_cores=1,
-        logical_cores=1,
-        memory_bytes=1,
-        ceilings=(ceiling,),
-    )
-
-
 def observation(model: nn.Module | None = None) -> Observation:
-    return Observation(Workload(model or nn.Linear(4, 4), torch.randn(2, 4)), 1, paper())
+    return Observation(Workload(model or nn.Linear(4, 4), torch.randn(2, 4)), 1, paper(CEILING))
 
 
 def bounds(

@@ -23,7 +23,7 @@ from paifuser_lab.profiler import profile_in_turn
 from paifuser_lab.profiler.alternatives import try_alternatives
 from paifuser_lab.profiler.operators import watch_operators
 from paifuser_lab.records import Ceiling
-from tests.profiler.test_bounds import paper
+from tests.support.advised import paper
 from tests.support.models import (
     Branching,
     Counting,

@@ -16,7 +16,7 @@ from paifuser_lab.records import (
     ResultRow,
     Results,
 )
-from tests.views.test_figures import NAMES, RECORDS
+from tests.support.drawn import NAMES, RECORDS
 
 MARKUP = "<script>"
 NO_NAMES = ("categories", "steps")  # keys of the project's own, and of recipes

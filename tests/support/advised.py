@@ -6,7 +6,7 @@ from typing import Any
 
 from paifuser_lab import Profile
 from paifuser_lab.profiler.expected import KINDS, Calibration, Coefficients
-from paifuser_lab.records import Ceiling, LayerProfile, OperatorProfile
+from paifuser_lab.records import Ceiling, Hardware, LayerProfile, OperatorProfile
 
 # an engine leaves a tenth of the calls and a fifth of the passes, pruning half of the products …
 LEFT = {"entry": 0.0, "conversions": 0.0, "calls": 0.1, "passes": 0.2, "folded": 0.0, "fused": 0.0}
@@ -100,4 +100,16 @@ def activation(**facts: Any) -> LayerProfile:
         reads_from=("conv",),
         operators=(relu,),
         **facts,
+    )
+
+
+def paper(ceiling: Ceiling) -> Hardware:
+    """A machine with these ceilings."""
+    return Hardware(
+        name="paper",
+        source="measured",
+        physical_cores=1,
+        logical_cores=1,
+        memory_bytes=1,
+        ceilings=(ceiling,),
     )
