@@ -6,10 +6,9 @@ conversion     float values to uint8 and back, and the count of such conversions
 factory        which formats a layer supports, and the layer in a format
 layers/        the quantized layers: int8, fp8, int8-weights, int4-weights
 neighbours     which layers pass their output on in int8
-residuals/     sums and concatenations in int8
+residuals      sums and concatenations in int8
 compensation/  techniques that reduce the error of rounding
-select         the chosen layers that can be quantized
-quantize       quantized layers put into a model
+quantize       the layers that can be quantized, and quantized layers put into a model
 qat/           quantization-aware training
 onnx_file      an ONNX file that runs as it is, by ONNX Runtime's own tool
 remembered     the same layers restored in a new model, without data
@@ -26,16 +25,18 @@ from .layers.int8 import Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
 from .layers.tensor import Int8Tensor
 from .layers.weights_only import stored_for_onnx
-from .neighbours import requantizations
+from .neighbours import handovers, requantizations
 from .quantize import (
     Calibration,
+    no_layer_message,
     obstacles_of,
     quantize_layers,
     quantize_weights,
+    supported_formats,
+    supported_without_data,
     trace_graph,
 )
 from .remembered import norms_of, reduce_ranges, remembered_of, restore_layers
-from .select import no_layer_message, supported_formats, supported_without_data
 
 __all__ = [
     "Calibration",
@@ -47,6 +48,7 @@ __all__ = [
     "Technique",
     "calibrate",
     "count_conversions",
+    "handovers",
     "int4_notes",
     "no_layer_message",
     "norms_of",

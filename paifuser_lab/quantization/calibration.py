@@ -57,7 +57,7 @@ def calibrate(
     histograms: dict[str, _Histogram] = {}
 
     def widen(layer: str, values: Tensor) -> None:
-        _check(model, layer, values)
+        check_finite(model, layer, values)
         histograms.setdefault(layer, _Histogram()).widen(values)
 
     def count(layer: str, values: Tensor) -> None:
@@ -119,7 +119,8 @@ def _has_numbers(value: Any) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
 
 
-def _check(model: nn.Module, layer: str, values: Tensor) -> None:
+def check_finite(model: nn.Module, layer: str, values: Tensor) -> None:
+    """Raise where calibration data is not finite."""
     if not bool(torch.isfinite(values).all()):
         raise StepError(
             f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; "

@@ -1,9 +1,10 @@
-"""Which layers pass their output on in int8 because the next layer reads it so; read from one
-run.
+"""Which int8 layers read an int8 layer's output, and so in which range it is passed on; which
+values each operator of a run reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..formats import Range
@@ -28,18 +29,11 @@ MOVES = (
     "clone",
 )
 CLAMPS = ("relu", "relu_", "hardtanh", "hardtanh_")
+SUMS = ("add", "add_", "cat")
+# moves after which the range may be narrower
+PICKS = ("max_pool2d_with_indices", "slice", "select")
 
 Clamp = tuple[float, float | None]
-
-
-@dataclass
-class _Readers:
-    """The readers of a layer's output, before and after operators that int8 passes through."""
-
-    int8: set[str] = field(default_factory=set)
-    clamps: list[Clamp] = field(default_factory=list)  # the clamps that read the output itself
-    others: int = 0  # the other operators that read the output itself
-    needs_floats: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,87 +41,168 @@ class Handover:
     """How a layer passes its output on in int8, and the layers that read it so."""
 
     requantization: Requantization
-    readers: frozenset[str]
+    readers: tuple[str, ...]
 
 
-def requantizations(graph: Graph, spans: dict[str, Range]) -> dict[str, Requantization]:
-    """How int8 layers pass their output on: in int8 where only int8 layers read it, and nothing
-    writes over it or returns it.
+def handovers(graph: Graph, spans: Mapping[str, Range]) -> dict[str, Handover]:
+    """How int8 layers pass their output on: in int8 where only int8 layers of one range read it and
+    nothing writes over it or returns it.
     """
-    return {layer: handover.requantization for layer, handover in handovers(graph, spans).items()}
-
-
-def handovers(graph: Graph, spans: dict[str, Range]) -> dict[str, Handover]:
-    """The same with the layers that read it."""
+    once = {layer for layer in spans if graph.entries[layer] == 1}
     result: dict[str, Handover] = {}
-    for layer, readers in _readers(graph, spans).items():
-        ranges = {spans[name] for name in readers.int8}
-        if len(ranges) != 1 or readers.needs_floats or graph.entries[layer] != 1:
+    for source in sources_of(graph, once, spans):
+        ranges = {spans[consumer] for consumer in source.consumers}
+        if (
+            source.layer is None
+            or len(ranges) != 1
+            or not all(read.consumer for read in source.finals)
+        ):
             continue
-        is_clamped = len(readers.clamps) == 1 and not readers.others
-        requantization = Requantization(ranges.pop(), readers.clamps[0] if is_clamped else None)
-        result[layer] = Handover(requantization, frozenset(readers.int8))
+        requantization = Requantization(ranges.pop(), source.clamp)
+        result[source.layer] = Handover(requantization, tuple(dict.fromkeys(source.consumers)))
     return result
 
 
-def _readers(graph: Graph, spans: dict[str, Range]) -> dict[str, _Readers]:
-    source_of: dict[int, str] = {}  # tensor → the int8 layer whose values it holds
-    raw: set[int] = set()  # those that are a layer's output itself
-    indices: dict[int, str] = {}  # the index outputs of max-pooling
-    readers: dict[str, _Readers] = {}
-    for operation in graph.operations:
-        for tensor in dict.fromkeys(operation.reads):
-            if tensor in indices:
-                readers[indices[tensor]].needs_floats = True
-            if tensor in source_of:
-                _note(operation, readers[source_of[tensor]], spans, is_raw=tensor in raw)
-        _follow(operation, source_of, raw, indices, readers, spans)
-    for tensor in graph.outputs & source_of.keys():
-        readers[source_of[tensor]].needs_floats = True
-    return readers
+def requantizations(graph: Graph, spans: Mapping[str, Range]) -> dict[str, Requantization]:
+    """The same without the layers that read it."""
+    return {layer: handover.requantization for layer, handover in handovers(graph, spans).items()}
 
 
-def _note(
-    operation: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw: bool
-) -> None:
-    """Record that an operator reads a layer's values; for one that needs floats, they would be
-    rounded for nothing and converted back.
+@dataclass
+class Source:
+    """Values that are read as they are, or moved and clamped."""
+
+    layer: str | None = None  # the int8 layer that computed them; None for other operators
+    is_convolution: bool = False
+    summands: list[Source] = field(default_factory=list)  # of a sum that reads only sources
+    reads: list[Read] = field(default_factory=list)
+    # the modules that output it: module, tensor, and the number of operators run before
+    outputs: list[tuple[str, int, int]] = field(default_factory=list)
+    made_at: dict[int, int] = field(
+        default_factory=dict
+    )  # tensor → the operator that last produced it
+
+    @property
+    def finals(self) -> list[Read]:
+        """The reads that do not only pass it on."""
+        return [read for read in self.reads if not read.passes]
+
+    @property
+    def consumers(self) -> list[str]:
+        """The int8 layers that read it."""
+        return [read.consumer for read in self.reads if read.consumer is not None]
+
+    @property
+    def clamp(self) -> Clamp | None:
+        """The clamp that alone reads the values as they were computed: the layer fuses it."""
+        own = [read for read in self.reads if not read.changes]
+        return own[0].clamp if len(own) == 1 else None
+
+
+@dataclass
+class Read:
+    """An operator reads a source: an int8 layer, a sum, one that moves or clamps it, or any other,
+    which needs floats.
     """
-    if operation.layer in spans and operation.name in PRODUCTS:
-        readers.int8.add(operation.layer)
-    elif operation.name not in (*MOVES, *CLAMPS):
-        readers.needs_floats = True
-    if is_raw and operation.name in CLAMPS:
-        readers.clamps.append(clamp_of(operation))
-    elif is_raw:
-        readers.others += 1
+
+    at: int
+    tensor: int
+    consumer: str | None = None
+    into: Source | None = None
+    passes: bool = False
+    clamp: Clamp | None = None  # the clamp as it passes the values on
+    picks: bool = False  # it passes on only some of them
+    changes: tuple[int, ...] = ()  # the operators that clamped them, or selected some, before
 
 
-def _follow(
-    operation: Operation,
-    source_of: dict[int, str],
-    raw: set[int],
-    indices: dict[int, str],
-    readers: dict[str, _Readers],
-    spans: dict[str, Range],
-) -> None:
-    """Record whose values the operator's results are."""
-    source = next((source_of[tensor] for tensor in operation.reads if tensor in source_of), None)
-    for tensor in operation.makes:
-        source_of.pop(tensor, None)
-    if operation.layer in spans and operation.name in PRODUCTS:
-        readers.setdefault(operation.layer, _Readers())
-        source_of[operation.makes[0]] = operation.layer
-        raw.add(operation.makes[0])
-    elif source is not None and operation.name in (*MOVES, *CLAMPS):
-        source_of[operation.makes[0]] = source
-        indices.update(dict.fromkeys(operation.makes[1:], source))
-        # a linear layer reshapes its rows to the shape of its input
-        if operation.layer == source and operation.name in MOVES:
-            raw.add(operation.makes[0])
-            readers[source].others = 0
+@dataclass(frozen=True)
+class _Value:
+    source: Source
+    changes: tuple[int, ...] = ()
+
+
+def sources_of(graph: Graph, makers: Collection[str], readers: Collection[str]) -> list[Source]:
+    """All sources of a run, in order, given the int8 layers that compute and that read; an output
+    of the model counts as read by an operator that needs floats.
+    """
+    walk = _Walk(graph, makers, readers)
+    for at, operation in enumerate(graph.operations):
+        walk.note_outputs(at)
+        walk.step(at, operation)
+    walk.note_outputs(len(graph.operations))
+    walk.read_outside(len(graph.operations), graph.outputs)
+    return walk.sources
+
+
+class _Walk:
+    def __init__(self, graph: Graph, makers: Collection[str], readers: Collection[str]) -> None:
+        self.makers, self.readers = makers, readers
+        self.sources: list[Source] = []
+        self.values: dict[int, _Value] = {}  # tensor → the source whose values it holds
+        self.indices: dict[int, Source] = {}  # the index outputs of max-pooling
+        self.outputs_at: dict[int, list[tuple[str, int]]] = {}
+        for module, (tensor, at) in graph.layer_outputs.items():
+            if module and graph.entries[module] == 1:
+                self.outputs_at.setdefault(at, []).append((module, tensor))
+
+    def note_outputs(self, at: int) -> None:
+        for module, tensor in self.outputs_at.get(at, ()):
+            if tensor in self.values:
+                self.values[tensor].source.outputs.append((module, tensor, at))
+
+    def read_outside(self, at: int, tensors: Iterable[int]) -> None:
+        for tensor in tensors:
+            if source := self.indices.get(tensor) or (
+                self.values[tensor].source if tensor in self.values else None
+            ):
+                source.reads.append(Read(at, tensor))
+
+    def step(self, at: int, operation: Operation) -> None:
+        read = [
+            (tensor, self.values[tensor])
+            for tensor in dict.fromkeys(operation.reads)
+            if tensor in self.values
+        ]
+        self.read_outside(at, self.indices.keys() & set(operation.reads))
+        if operation.name in (*MOVES, *CLAMPS) and read:
+            self._pass(at, operation, *read[0])
         else:
-            raw.discard(operation.makes[0])
+            self._make(at, operation, read)
+
+    def _make(self, at: int, operation: Operation, read: list[tuple[int, _Value]]) -> None:
+        output, layer = Source(), operation.layer if operation.name in PRODUCTS else None
+        if layer in self.makers:
+            output = Source(layer, operation.name == "convolution")
+        if (
+            operation.name in SUMS
+            and len(operation.reads) > 1
+            and all(tensor in self.values for tensor in operation.reads)
+        ):
+            output.summands = [self.values[tensor].source for tensor in operation.reads]
+        consumer = layer if layer in self.readers else None
+        into = output if output.summands else None
+        for tensor, value in read:
+            value.source.reads.append(Read(at, tensor, consumer, into, changes=value.changes))
+        self.sources.append(output)
+        for tensor in operation.makes:
+            self.values[tensor] = _Value(output)
+            output.made_at[tensor] = at
+
+    def _pass(self, at: int, operation: Operation, tensor: int, value: _Value) -> None:
+        """Inside its own layer a value is only reshaped; elsewhere the operator counts as a
+        read.
+        """
+        source, changes = value.source, value.changes
+        if operation.layer != source.layer:
+            clamp = clamp_of(operation) if operation.name in CLAMPS else None
+            picks = operation.name in PICKS
+            source.reads.append(
+                Read(at, tensor, passes=True, clamp=clamp, picks=picks, changes=changes)
+            )
+            changes = (*changes, at) if picks or clamp else changes
+        self.values[operation.makes[0]] = _Value(source, changes)
+        source.made_at[operation.makes[0]] = at
+        self.indices.update(dict.fromkeys(operation.makes[1:], source))
 
 
 def clamp_of(operation: Operation) -> Clamp:

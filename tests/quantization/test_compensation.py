@@ -24,13 +24,11 @@ from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.quantization import Technique, calibrate, count_conversions, quantized_layer
 from paifuser_lab.quantization.compensation import TECHNIQUES, Context
-from paifuser_lab.quantization.compensation.bias import correct_bias
 from paifuser_lab.quantization.compensation.context import in_place
-from paifuser_lab.quantization.compensation.curvature import round_to_hessian
-from paifuser_lab.quantization.compensation.equalise import equalise
 from paifuser_lab.quantization.compensation.operands import layer_operands
-from paifuser_lab.quantization.compensation.rounding import round_adaptively
-from paifuser_lab.quantization.compensation.smooth import smooth
+from paifuser_lab.quantization.compensation.rescale import equalise, smooth
+from paifuser_lab.quantization.compensation.rounding import round_adaptively, round_to_hessian
+from paifuser_lab.quantization.compensation.techniques import correct_bias
 
 
 class Block(nn.Module):

@@ -18,7 +18,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import GROUP, quantize
 from paifuser_lab.quantization import quantized_layer
 from paifuser_lab.quantization.layers.weights_only import FEW_ROWS, WeightsOnly
-from paifuser_lab.quantization.qat.weights_only import QatWeightsOnly
+from paifuser_lab.quantization.qat.layers import QatWeightsOnly
 
 MOST = FEW_ROWS[4]
 PACKED = "aten._weight_int4pack_mm_for_cpu.default"

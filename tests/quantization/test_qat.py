@@ -30,8 +30,13 @@ from paifuser_lab.quantization import (
 )
 from paifuser_lab.quantization.conversion import dequantize_values, quantize_values
 from paifuser_lab.quantization.qat import QatInt8, prepare
-from paifuser_lab.quantization.qat.learned_ranges import LearnedRange, LearnedScales
-from paifuser_lab.quantization.qat.straight_through import rounded, rounded_weight, step_weight
+from paifuser_lab.quantization.qat.straight_through import (
+    LearnedRange,
+    LearnedScales,
+    rounded,
+    rounded_weight,
+    step_weight,
+)
 from tests.support.models import enliven
 
 

@@ -29,7 +29,7 @@ from ...variant import apply
 from ...workload import Inputs, Workload, running
 from ...workload.data import Batch, data_for_evaluation, first_batches
 from .latency import LayerFormat, ModelTimes, Stop, keep, latency_table, model_times
-from .layers import LayerPair, PlannedLayer, graph_of, layer_pairs, planned_layers, why_fixed
+from .layers import PlannedLayer, graph_of, layer_pairs, planned_layers, why_fixed
 from .program import Cost, Program, Saving
 
 WHOLE_MODEL_SHARE = 0.25  # of the seconds for timing, for whole models
@@ -243,7 +243,7 @@ def _table(
 
 
 def _problem(
-    choices: _Choices, table: LatencyTable, pairs: list[LayerPair], around: str, whole: Cost
+    choices: _Choices, table: LatencyTable, pairs: list[tuple[str, str]], around: str, whole: Cost
 ) -> PlanningProblem | None:
     """The program with one format around the layers; None if a layer runs in none of its own."""
     options: list[dict[str, Cost]] = []
@@ -280,20 +280,16 @@ def _cost(
 def _savings(
     layers: list[PlannedLayer],
     options: list[dict[str, Cost]],
-    pairs: list[LayerPair],
+    pairs: list[tuple[str, str]],
     table: LatencyTable,
 ) -> tuple[Saving, ...]:
-    """Two int8 layers in a row save the second its conversion; every other reader of the value
-    between them has to convert it back.
-    """
+    """Two int8 layers in a row save the second its conversion."""
     index = {planned.layer: number for number, planned in enumerate(layers)}
     savings: list[Saving] = []
-    for pair in pairs:
-        giver, consumer = index[pair.giver], index[pair.consumer]
+    for giver, consumer in ((index[giver], index[consumer]) for giver, consumer in pairs):
         measured = table.conversion(layers[consumer].likeness)
         if measured is not None and "int8" in options[giver] and "int8" in options[consumer]:
-            ms = measured.to_int8_ms - pair.others * measured.back_ms
-            savings.append(Saving(giver, "int8", consumer, "int8", ms))
+            savings.append(Saving(giver, "int8", consumer, "int8", measured.to_int8_ms))
     return tuple(savings)
 
 

@@ -20,8 +20,7 @@ from ...model.fold import fold, plan_fold
 from ...model.graph import Graph
 from ...model.layers import channel_of
 from ...model.watch import describe, watching
-from ...quantization import obstacles_of, requantizations, trace_graph
-from ...quantization.neighbours import CLAMPS, MOVES, PRODUCTS
+from ...quantization import handovers, obstacles_of, trace_graph
 from ...workload import Workload, running
 
 LAYER, NORM = "layer", "norm"
@@ -132,19 +131,10 @@ def _is_channels_last(inputs: Tensor) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class LayerPair:
-    """A layer whose output another layer reads, each called once; and how many other operators
-    would have to convert the output back.
+def layer_pairs(work: Workload, layers: Iterable[str]) -> list[tuple[str, str]]:
+    """The neighbours among layers that can be in int8: one whose output another reads, each called
+    once; from a run with batch-norms folded.
     """
-
-    giver: str
-    consumer: str
-    others: int
-
-
-def layer_pairs(work: Workload, layers: Iterable[str]) -> list[LayerPair]:
-    """The neighbours among layers that can be in int8, from a run with batch-norms folded."""
     names = set(layers)
     model = copied(work.model).eval()
     fold(
@@ -152,27 +142,9 @@ def layer_pairs(work: Workload, layers: Iterable[str]) -> list[LayerPair]:
         [pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in names],
     )
     graph = trace_graph(work, model)
-    pairs: list[LayerPair] = []
-    for giver in requantizations(graph, dict.fromkeys(names, ANY_RANGE)):
-        consumers, others = _readers(graph, giver, names)
-        once = [consumer for consumer in consumers if graph.entries[consumer] == 1]
-        pairs += [
-            LayerPair(giver, consumer, others if consumer == once[0] else 0) for consumer in once
-        ]
-    return pairs
-
-
-def _readers(graph: Graph, giver: str, names: set[str]) -> tuple[list[str], int]:
-    """The layers that read an output in int8, and the number of other operators that read it."""
-    product = next(operation for operation in graph.of_layer(giver) if operation.name in PRODUCTS)
-    values, consumers, others = {product.makes[0]}, list[str](), 0
-    for operation in graph.operations:
-        if operation is product or not values & set(operation.reads):
-            continue
-        if operation.name in (*MOVES, *CLAMPS):
-            values.add(operation.makes[0])
-        elif operation.layer in names and operation.name in PRODUCTS:
-            consumers.append(operation.layer)
-        else:
-            others += 1
-    return list(dict.fromkeys(consumers)), others
+    return [
+        (giver, reader)
+        for giver, handover in handovers(graph, dict.fromkeys(names, ANY_RANGE)).items()
+        for reader in handover.readers
+        if graph.entries[reader] == 1
+    ]

@@ -1,15 +1,10 @@
 """Techniques that reduce the error of rounding, applied before layers are replaced.
 
-techniques  the techniques, applied in turn, with the output error before and after each
-equalise    channels of neighbouring layers rescaled to the same range
-smooth      outliers moved from a layer norm's output into the weights of its readers
+techniques  the techniques, applied in turn, with the output error before and after each; the bias
+rescale     equalise and smooth: channels rescaled between layers, without changing the model
 rounding    weights rounded so that the layer's output changes least
-curvature   how much a layer's output changes with its weights, and the rounding that follows
 operands    the matrix that a layer multiplies its weights by
-bias        the mean error of each output channel, corrected in the bias
-context     the float model, its quantized layers, and what techniques may change of both
-layer_data  the inputs and outputs of layers on the calibration data
-consumers   which layers alone read a layer's output
+context     the float model, its quantized layers, what techniques may change of both, their data
 """
 
 from __future__ import annotations

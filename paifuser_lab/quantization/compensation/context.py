@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from ...formats import Quantized, Range
 from ...model.graph import Graph
 from ...model.replace import replace_layer
+from ...model.watch import FAILED, watching
+from ...workload import running
+from ..calibration import check_finite
 from ..factory import quantized_layer
 from ..layers.int8 import Int8Layer
 from ..layers.layer import QuantizedLayer
@@ -98,3 +101,28 @@ def in_place(model: nn.Module, layers: Mapping[str, nn.Module]) -> Iterator[None
     finally:
         for layer, old in before.items():
             replace_layer(model, layer, old)
+
+
+Receive = Callable[[str, tuple[Any, ...], Tensor], None]  # layer, its inputs, its output
+
+
+def read_layer_data(
+    model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], receive: Receive
+) -> None:
+    """Pass the inputs and the output of each call of the layers to `receive`, run after run."""
+    selected = set(layers)
+    inputs: dict[str, tuple[Any, ...]] = {}
+
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        if layer in selected:
+            inputs[layer] = (*args, *kwargs.values())
+            check_finite(model, layer, inputs[layer][0])
+
+    def leave(layer: str, output: Any) -> None:
+        if layer in selected and output is not FAILED:
+            receive(layer, inputs.pop(layer), output)
+
+    with running(model):
+        for run in runs:
+            with watching(model, enter, leave):
+                run()

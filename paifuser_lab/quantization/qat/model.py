@@ -17,10 +17,8 @@ from ...model.replace import replace_layer
 from ...workload import Workload
 from ..neighbours import Handover, handovers
 from ..quantize import Calibration, spans_of, trace_graph
-from .int8 import QatInt8
-from .layer import QatLayer
-from .learned_ranges import LearnedRange
-from .weights_only import QatWeightsOnly
+from .layers import QatInt8, QatLayer, QatWeightsOnly
+from .straight_through import LearnedRange
 
 
 @dataclass(frozen=True)

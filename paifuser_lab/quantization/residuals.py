@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...formats import Range
-from ...model.graph import Graph
-from ..conversion import fake_quantize, quantize_values
-from ..layers.int8 import Requantization
-from ..layers.tensor import Int8Tensor
-from ..neighbours import Clamp
-from .sources import Source, sources_of
+from ..formats import Range
+from ..model.graph import Graph
+from .conversion import fake_quantize, quantize_values
+from .layers.int8 import Requantization
+from .layers.tensor import Int8Tensor
+from .neighbours import Clamp, Source, sources_of
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,8 @@ def plan_residuals(graph: Graph, input_ranges: Mapping[str, Range]) -> ResidualP
     """Decide from a run which sums are computed on integers; `input_ranges` are those of int8
     layers.
     """
-    sources = sources_of(graph, input_ranges)
+    once = {layer for layer in input_ranges if graph.entries[layer] == 1}
+    sources = sources_of(graph, once, once)
     chosen = _chosen([source for source in sources if source.summands])
     entering = {id(source): source for total in chosen for source in total.summands}
     shared = {
@@ -113,7 +113,7 @@ def plan_residuals(graph: Graph, input_ranges: Mapping[str, Range]) -> ResidualP
         )
         if source.layer is not None:
             layers[source.layer] = Rounding(
-                consumer, module or source.layer, _clamp(source), is_shared=module is None
+                consumer, module or source.layer, source.clamp, is_shared=module is None
             )
         if module is not None:
             modules[module] = Rounding(consumer, module)
@@ -151,9 +151,9 @@ def _is_pooled(source: Source) -> bool:
 
 def _can_be_rounded(source: Source, sums: list[Source]) -> bool:
     """Whether only int8 layers and these sums read it, and some module can round it."""
-    finals = [read for read in source.reads if not read.passes]
     are_reads_known = all(
-        read.consumer is not None or any(read.into is total for total in sums) for read in finals
+        read.consumer is not None or any(read.into is total for total in sums)
+        for read in source.finals
     )
     return are_reads_known and (source.layer is not None or _outputting_module(source) is not None)
 
@@ -183,18 +183,11 @@ def _is_passed_on(source: Source) -> bool:
 
 def _consumer(source: Source, input_ranges: Mapping[str, Range]) -> str | None:
     """An int8 layer that reads it, where all readers read the same values with the same range."""
-    finals = [read for read in source.reads if not read.passes]
     is_one_value = (
-        len({read.changes for read in finals}) == 1
+        len({read.changes for read in source.finals}) == 1
         and len({input_ranges[consumer] for consumer in source.consumers}) == 1
     )
     return source.consumers[0] if is_one_value else None
-
-
-def _clamp(source: Source) -> Clamp | None:
-    """The clamp that alone reads a layer's output: the layer fuses it."""
-    own = [read for read in source.reads if not read.changes]
-    return own[0].clamp if len(own) == 1 else None
 
 
 @dataclass(frozen=True)
