@@ -18,13 +18,12 @@ from torch.nn import functional as F
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.errors import RecipeError, StepError
-from paifuser_lab.formats import Range, quantize
+from paifuser_lab.errors import RecipeError
+from paifuser_lab.formats import quantize
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.quantization import Technique, calibrate, count_conversions, quantized_layer
+from paifuser_lab.quantization import Technique, calibrate, count_conversions
 from paifuser_lab.quantization.compensation import TECHNIQUES, Context
-from paifuser_lab.quantization.compensation.context import in_place
 from paifuser_lab.quantization.compensation.operands import layer_operands
 from paifuser_lab.quantization.compensation.rescale import equalise, smooth
 from paifuser_lab.quantization.compensation.rounding import round_adaptively, round_to_hessian
@@ -449,14 +448,6 @@ def test_the_step_offers_the_techniques_that_there_are():
     assert "no layer is in integers, so there is nothing to compensate" in notes
 
 
-def test_nothing_is_compensated_unless_requested():
-    work = net()
-    assert not [note for note in applied(work, default="int8").notes if "output error" in note]
-    assert weights_hash(applied(work, default="int8", compensate=[]).module) == weights_hash(
-        applied(work, default="int8").module
-    )
-
-
 @pytest.mark.parametrize("fmt", ["int8", "int4-weights"])
 @pytest.mark.parametrize("technique", ["bias", "equalise", "smooth", "rounding"])
 def test_each_technique_alone_reports_the_error_that_the_step_measures(technique, fmt):
@@ -465,6 +456,7 @@ def test_each_technique_alone_reports_the_error_that_the_step_measures(technique
     variant = applied(work, default=fmt, compensate=[technique])
     notes = [note for note in variant.notes if "output error" in note]
     assert weights_hash(work.model) == before, "the model itself stays as it was"
+    assert not [note for note in plain.notes if "output error" in note]
     if technique == "smooth":
         assert not notes and weights_hash(variant.module) == weights_hash(plain.module)
         return
@@ -512,32 +504,6 @@ def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
 
 
 def test_without_data_a_note_says_that_the_example_inputs_were_also_the_measure():
-    assert any(
-        "only the example inputs" in note
-        for note in applied(net(has_data=False), default="int8", compensate=["bias"]).notes
-    )
-    assert not any(
-        "only the example inputs" in note
-        for note in applied(net(), default="int8", compensate=["bias"]).notes
-    )
-
-
-@pytest.mark.parametrize("technique", ["rounding", "bias"])
-def test_a_nan_in_the_data_is_reported_with_the_layer_that_receives_it(technique):
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    work = Workload(
-        model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
-    )
-    with pytest.raises(StepError, match=r"layer '0' \(Linear\) receives a NaN"):
-        applied(work, default="int4-weights", compensate=[technique])
-
-
-def test_temporarily_replaced_layers_are_restored_after_an_error():
-    model = nn.Sequential(nn.Linear(4, 4))
-    kept, other = model[0], quantized_layer(model[0], "int8", Range(-1, 1))
-    with in_place(model, {"0": other}):
-        assert model[0] is other
-    assert model[0] is kept
-    with pytest.raises(RuntimeError), in_place(model, {"0": other}):
-        model(torch.randn(2, 7))
-    assert model[0] is kept
+    for has_data in (True, False):
+        notes = applied(net(has_data=has_data), default="int8", compensate=["bias"]).notes
+        assert has_data != any("only the example inputs" in note for note in notes)

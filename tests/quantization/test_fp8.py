@@ -161,20 +161,6 @@ def mlp() -> Workload:
     return Workload(model.eval(), torch.randn(6, 3, 2, 2))
 
 
-def test_one_layer_at_a_time_as_a_click_does_and_back():
-    work = mlp()
-    recipe = (
-        Recipe()
-        .with_step({"precision": {"layers": {"4": "fp8"}}})
-        .with_step({"precision": {"layers": {"6": "int8"}}})
-    )
-    variant = lab.apply(work, recipe)
-    assert [variant.module[place].format for place in (4, 6)] == ["fp8", "int8"]
-    assert 0 < error(variant.model(work.inputs.args[0]), work.output()) < 0.1
-    back = recipe.with_step({"precision": {"layers": {"4": "fp32", "6": "fp32"}}})
-    assert torch.equal(lab.apply(work, back).model(work.inputs.args[0]), work.output())
-
-
 def test_a_batch_norm_behind_a_point_is_folded_and_all_of_it_runs_in_16_bits_too():
     work = mlp()
     for options in (

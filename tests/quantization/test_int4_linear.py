@@ -171,16 +171,6 @@ def small() -> Workload:
 INT4: dict[str, Any] = {"precision": {"default": "int4-weights"}}
 
 
-def test_a_saved_model_multiplies_the_same_integers_when_it_is_loaded(tmp_path):
-    work = small()
-    variant = lab.apply(work, Recipe([INT4]))
-    variant.save(tmp_path / "kept")
-    again = lab.Variant.load(tmp_path / "kept", small())
-    with torch.no_grad():
-        assert multiplies_integers(again.model, work.inputs.args[0])
-        assert torch.equal(again.model(work.inputs.args[0]), variant.model(work.inputs.args[0]))
-
-
 @pytest.mark.parametrize("rows", [1, MOST, MOST + 1])
 def test_a_layer_that_learns_answers_as_the_live_one_to_the_bit_with_gradients_and_without(rows):
     learned = QatWeightsOnly(nn.Linear(64, 32), "int4-weights", learns=True)

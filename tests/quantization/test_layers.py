@@ -29,7 +29,6 @@ from paifuser_lab.quantization import (
     requantizations,
 )
 from paifuser_lab.quantization.layers import on_gpu
-from tests.support.models import Tied, ids
 
 
 @pytest.fixture(autouse=True)
@@ -319,13 +318,22 @@ def test_a_layer_does_not_hand_on_to_readers_that_want_different_spans():
     assert "stem" not in requantizations(graph, spans | {"right": Range(-2, 3)})
 
 
-def test_a_nan_in_the_data_names_the_layer_that_is_given_it():
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"default": "int8"},
+        {"default": "int4-weights", "compensate": ["rounding"]},
+        {"default": "int4-weights", "compensate": ["bias"]},
+    ],
+    ids=str,
+)
+def test_a_nan_in_the_data_names_the_layer_that_is_given_it(options):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     work = Workload(
         model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
     )
     with pytest.raises(StepError, match=r"layer '0' \(Linear\) receives a NaN"):
-        chosen(work, default="int8")
+        chosen(work, **options)
 
 
 def test_a_layer_that_cannot_is_an_error_by_name_and_left_alone_by_pattern():
@@ -351,11 +359,6 @@ def test_a_weight_that_another_layer_reads_is_left_alone():
         chosen(
             Workload(attention, torch.randn(2, 3, 8)), layers={"self_attn.out_proj": "int8-weights"}
         )
-
-
-def test_tied_weights_are_not_untied_in_silence():
-    with pytest.raises(StepError, match="share"):
-        chosen(Workload(Tied(), ids()), layers={"table": "int8-weights"})
 
 
 def test_dead_channels_and_constant_inputs_give_zeros_not_nans():
@@ -403,13 +406,12 @@ def test_an_embedding_of_few_bits_outputs_the_format_around_it():
     assert variant.module[0].scales.dtype == torch.float32
 
 
-def test_a_quantized_model_is_copied_saved_and_counted(tmp_path):
+def test_a_quantized_model_is_copied_and_counted():
     work = block()
     variant = chosen(work, default="int8")
     again = copy.deepcopy(variant.module)
     with torch.no_grad():
         assert torch.equal(again(work.inputs.args[0]), variant.model(work.inputs.args[0]))
-    variant.save(tmp_path / "kept")
     again.load_state_dict(variant.module.state_dict())
     row = lab.compare(work, int8=variant, rounds=1)["int8"]
     plain = lab.compare(work, folded=Recipe(["fold"]), rounds=1)["folded"]

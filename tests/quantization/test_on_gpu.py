@@ -153,8 +153,3 @@ def test_without_cupy_the_extra_is_named(monkeypatch):
     assert "with CUDA, and it is on meta" in factory._int8_obstacle(
         nn.Conv2d(16, 16, 1, device="meta")
     )
-
-
-def test_on_a_cpu_onednn_computes():
-    made, given = layer_and_steps("linear")
-    assert not on_gpu.takes(made, given.quantized)

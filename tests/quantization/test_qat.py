@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.errors import RecipeError, StepError
+from paifuser_lab.errors import StepError
 from paifuser_lab.formats import Range, most_steps, quantize, scales_of, with_scales
 from paifuser_lab.model.fold import fold, plan_fold
 from paifuser_lab.quantization import (
@@ -286,10 +286,7 @@ def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_too_wide_to_b
 # What was trained is what runs
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["small", "resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "unet-tiny"],
-)
+@pytest.mark.parametrize("name", ["small", "mobilenetv2-tiny", "vit-s-tiny", "unet-tiny"])
 def test_outputs_in_training_are_bit_identical_to_those_of_the_quantized_model(name):
     work = small() if name == "small" else lab.load(name)
     learners = stirred(learning(work))
@@ -320,7 +317,7 @@ def test_outputs_in_training_are_bit_identical_to_those_of_the_quantized_model(n
     assert {
         layer: one.requantization for layer, one in live.items() if one.requantization.span
     } == agreed, "neighbours agree on ranges after training"
-    assert agreed or name in ("vit-s-tiny", "bert-base-tiny")
+    assert agreed or name == "vit-s-tiny"
 
 
 @pytest.mark.parametrize("name", ["int8-weights", "int4-weights"])
@@ -555,21 +552,3 @@ def test_what_cannot_be_trained_is_one_sentence(steps, change, message):
         setattr(work, name, value)
     with pytest.raises(StepError, match=message):
         lab.apply(work, Recipe(steps))
-
-
-def test_a_pattern_that_matches_nothing_is_an_error_before_anything_is_trained():
-    with pytest.raises(RecipeError, match="'heads' matches no layer"):
-        lab.apply(small(), Recipe([{"qat": {"layers": {"heads": "int8"}}}]))
-
-
-def test_the_original_is_left_as_it_was():
-    work = small()
-    before = {name: value.clone() for name, value in work.model.state_dict().items()}
-    lab.apply(work, Recipe([{"qat": {"epochs": 1, "freeze_norms_after": 1.0}}]))
-    assert all(torch.equal(value, before[name]) for name, value in work.model.state_dict().items())
-
-
-def test_a_model_that_is_itself_a_layer_says_how_to_train_it_rounded():
-    work = Workload(nn.Linear(4, 4), torch.randn(2, 4), train=[(torch.randn(2, 4), None)])
-    with pytest.raises(StepError, match="the model is itself a Linear"):
-        lab.apply(work, lab.Recipe([{"qat": {"epochs": 1}}]))

@@ -120,14 +120,10 @@ def test_a_bare_layer_is_quantized(layer):
         assert 0 < (output - layer(inputs)).norm() < 0.02 * output.norm()
 
 
-def test_a_bare_layer_is_quantized_with_data(tmp_path):
+def test_a_bare_layer_is_quantized_with_data():
     layer, inputs = nn.Linear(16, 4), torch.randn(8, 16)
     variant = lab.quantize_model(layer, [inputs])
     assert variant.module[0].format == "int8" and variant.work.name == "Linear"
-    variant.save(tmp_path / "mine")
-    original = lab.Workload(nn.Sequential(layer), inputs)
-    again = lab.load(tmp_path / "mine", work=original).model
-    assert torch.equal(again(inputs), variant.model(inputs))
 
 
 def test_a_model_alone_takes_three_quarters_less_space_on_the_disk(tmp_path):

@@ -228,9 +228,7 @@ def test_an_infinity_of_the_other_sign_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet18-tiny", "bert-base-tiny", "vit-s-tiny", "swin-t-tiny", "unet-tiny"]
-)
+@pytest.mark.parametrize("name", ["bert-base-tiny", "swin-t-tiny", "unet-tiny"])
 def test_models_of_the_zoo_run_in_bf16(name: str) -> None:
     work = lab.load(name)
     report = chosen(work, default="bf16").reports[0]
