@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from itertools import accumulate
 from pathlib import Path
 
 import playwright
 import pytest
 
 from paifuser_lab.errors import FileError
-from paifuser_lab.widgets.linker import front_end, linked, slim_style
+from paifuser_lab.widgets.linker import front_end, linked, nested, slim_style
 from paifuser_lab.widgets.panel import Panel
 from paifuser_lab.widgets.section import sections
 
@@ -117,12 +118,23 @@ def test_a_style_applies_only_to_panels_of_its_own_version():
     module, style = front_end("workbench")
     name = Panel("hardware")._anywidget_id
     assert f'"{name}") }}' in module
-    rules = re.sub(r"@(?:media|container)[^{]*", "", style)
-    selectors = re.findall(r"(?:^|[{}])\s*([^{}@\s][^{}@]*?)\s*(?=\{)", rules)
-    assert (
-        len(selectors) > 300
-        and [selector for selector in selectors if f".pf-panel.{name}" not in selector] == []
-    )
+    depths = list(accumulate((letter == "{") - (letter == "}") for letter in style.strip()))
+    assert style.startswith(f".pf-panel.{name}{{") and depths.index(0, len(name) + 12) + 1 == len(
+        depths
+    ), "one rule holds all others"
+
+
+@pytest.mark.parametrize(
+    ("selector", "within"),
+    [
+        (".pf-panel .a, .pf-panel > .b", ".a, > .b"),
+        (".pf-panel", "&"),
+        (".dark .pf-panel .a", ".dark & .a"),
+        ("@container (width > 1px){.pf-panel .a", "@container (width > 1px){.a"),
+    ],
+)
+def test_a_selector_is_written_once_for_all_rules(selector, within):
+    assert nested(selector + "{top:0}", ".p") == f".p{{{within}{{top:0}}}}\n"
 
 
 def test_a_style_loses_its_comments_and_spaces_and_keeps_what_values_need():
