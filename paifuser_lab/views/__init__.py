@@ -2,6 +2,8 @@
 
 Built on matplotlib.
 
+picture          a picture as data: panels, axes, marks; the page draws it as well
+canvas           a picture drawn by matplotlib
 style            the themes, and `Drawing`, a figure that displays itself in a notebook or as SVG
 sheet            a figure laid out in inches: columns of names, bars and numbers
 heat_scale       the colour scale of heat maps
@@ -9,10 +11,12 @@ page             offline HTML pages: a profile's, a memory snapshot's
 profile          time by layer, as an icicle; two profiles, layer by layer
 roofline         a machine's ceilings, and layers under them
 trace            the summary of a trace
-memory           the memory timeline; buffers packed into one arena
+memory           the memory timeline
+memory_plan      buffers packed into one arena
 memory_fit       the predicted peak against a memory limit; page faults with a memory pool
 memory_snapshot  a memory snapshot: categories over time, segments at the peak
-batching         latency, throughput and memory by batch size; dynamic batching
+batch_sweep      latency, throughput and memory by batch size
+batching         latency against throughput of dynamic batching
 comparison       a baseline and its variants, everything tried, the metric against latency and size
 allocation       the Pareto frontier of formats
 sensitivity      layers by format, predicted and measured
@@ -31,6 +35,7 @@ from functools import partial
 from importlib import import_module
 
 from ..records import Record
+from . import canvas
 from .style import Drawing
 
 __all__ = ["Drawing", "figure"]
@@ -40,13 +45,13 @@ DRAWERS = {
     "Allocation": ".allocation:draw",
     "AttentionCost": ".attention_cost:draw",
     "BatchingCurve": ".batching:draw_curve",
-    "BatchSweep": ".batching:draw",
+    "BatchSweep": ".batch_sweep:picture",
     "Comparison": ".comparison:draw",
     "Fit": ".memory_fit:draw",
     "FusionMap": ".fusion_map:draw",
     "Hardware": ".roofline:draw_hardware",
     "Importance": ".channels:draw",
-    "MemoryPlan": ".memory:draw_plan",
+    "MemoryPlan": ".memory_plan:picture",
     "MemorySnapshot": ".memory_snapshot:draw",
     "MemoryTimeline": ".memory:draw",
     "ParallelPlan": ".parallel:draw",
@@ -74,7 +79,8 @@ def figure(record: Record, *, dark: bool = False) -> Drawing:
             f"There is no drawing of a {name}; there are drawings of {', '.join(DRAWERS)}."
         )
     module, _, function = DRAWERS[name].partition(":")
-    draw = partial(getattr(import_module(module, __name__), function), record)
+    made = partial(getattr(import_module(module, __name__), function), record)
+    draw = partial(canvas.draw, made()) if function == "picture" else made
     drawing: Drawing = draw(dark=dark)
     drawing.redraw = None if dark else draw
     return drawing

@@ -1,17 +1,14 @@
-"""A call's memory over time by groups of layers, and its buffers in one arena."""
+"""A call's memory over time by groups of layers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
 import numpy
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
-from ..records import Held, MemoryPlan, MemoryTimeline, PackedBuffer, readable_bytes
-from .style import Drawing, Plot, blank, visible, without_middle
+from ..records import Held, MemoryTimeline, readable_bytes
+from .style import GROUPS, Drawing, Plot, blank, visible, without_middle
 
-GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
 HATCHES = {"weights": "", "activations": "////", "workspace": "...."}
 MAX_ROWS = 10
 MAX_TIMES = 2000  # more would be thinner than a line
@@ -130,80 +127,5 @@ def _alive_by_group(timeline: MemoryTimeline, events: list[int]) -> numpy.ndarra
     )
 
 
-MOST_TOOLTIPS = 600  # the largest buffers have one
-
-
-def draw_plan(plan: MemoryPlan, *, dark: bool = False) -> Drawing:
-    """A box for each buffer, as wide as it lives and as high as it is large."""
-    axes = blank(plan.title, height=4.4, dark=dark)
-    _draw_buffers(axes, plan)
-    _draw_levels(axes, plan)
-    axes.set_xlim(0, max(plan.operators, 1))
-    axes.set_ylim(0, 1.12 * max(plan.held_bytes, plan.packed_bytes, 1))
-    axes.in_bytes(axes.yaxis)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.label(x="operators of the call, in order", y="address in the arena")
-    return axes.drawing
-
-
-def _draw_buffers(axes: Plot, plan: MemoryPlan) -> None:
-    names, group_of = plan.groups
-    order = sorted(range(len(plan.buffers)), key=lambda index: -plan.buffers[index].size_bytes)
-    for rank, index in enumerate(order):
-        buffer = plan.buffers[index]
-        axes.box(
-            (buffer.begin, buffer.offset_bytes),
-            (buffer.end + 1 - buffer.begin, buffer.size_bytes),
-            tooltip=_buffer_tooltip(buffer, plan) if rank < MOST_TOOLTIPS else "",
-            facecolor=GROUPS[group_of[index]],
-            edgecolor=axes.theme.paper,
-            linewidth=0.4,
-            alpha=0.78,
-        )
-    if order:
-        used = sorted(set(group_of))
-        axes.legend_beside(
-            [Patch(facecolor=GROUPS[group], alpha=0.78) for group in used],
-            [_group_name(names[group]) for group in used],
-        )
-
-
 def _group_name(name: str) -> str:
     return without_middle(visible(name or "the model itself"), 24)
-
-
-def _draw_levels(axes: Plot, plan: MemoryPlan) -> None:
-    """What is alive at each operator as a line, and the three sizes as levels."""
-    if not plan.buffers:
-        return
-    ink, ends = axes.theme.ink, range(plan.operators + 1)
-    axes.stairs(plan.alive_bytes, ends, color=ink, linewidth=1.2, baseline=None)
-    levels = {
-        "held by torch": (plan.held_bytes, (0, (1, 1.5))),
-        "arena": (plan.packed_bytes, "solid"),
-        "least": (plan.bound_bytes, (0, (4, 3))),
-    }
-    for size, style in levels.values():
-        axes.axhline(size, color=ink, linewidth=0.9, linestyle=style)
-    texts: dict[int, list[str]] = {}
-    for name, (size, _) in levels.items():
-        texts.setdefault(size, []).append(name)
-    for size, names in texts.items():
-        is_below = size == plan.bound_bytes != plan.packed_bytes
-        axes.note(
-            f"{' = '.join(names)} {readable_bytes(size)}",
-            (plan.operators, size),
-            (-4, -3 if is_below else 3),
-            ha="right",
-            va="top" if is_below else "bottom",
-            size=8,
-            weight="bold",
-        )
-
-
-def _buffer_tooltip(buffer: PackedBuffer, plan: MemoryPlan) -> str:
-    return (
-        f"{buffer.layer or plan.workload}\n{buffer.operator}: {readable_bytes(buffer.size_bytes)} "
-        f"at {readable_bytes(buffer.offset_bytes)}, operators {buffer.begin + 1} to "
-        f"{buffer.end + 1}"
-    )

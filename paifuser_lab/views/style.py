@@ -55,11 +55,17 @@ class Theme(NamedTuple):
         """The colours as CSS variables, for a page whose drawings follow its theme."""
         return "".join(f"--pf-{name}:{colour};" for name, colour in self._asdict().items())
 
+    def tone(self, name: str) -> str:
+        """A colour by its name: of a field, a group of layers or a category of memory."""
+        return TONES.get(name) or str(getattr(self, name))
+
     def of(self, bound: str | None) -> str:
         """The colour of a bound: compute, memory or overhead."""
         return str(getattr(self, bound)) if bound else self.faint
 
 
+GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
+TONES = {f"group-{index}": colour for index, colour in enumerate(GROUPS)}
 LIGHT = Theme(
     "#ffffff",
     "#1a1a1a",

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import blake2s
 from pathlib import Path
@@ -153,11 +153,15 @@ def _front_end(view: str, known: tuple[Section, ...]) -> tuple[str, str]:
     style = _style(known)
     style_class = _style_name(style)
     in_workbench = [section for section in known if section.title] if view == "workbench" else []
+    charts = {section.name: section for section in known if section.chart}
     imports = [
         f'import {{ {camel(name)} }} from "./{name}/index.js";'
         for name in (view, *(section.name for section in in_workbench))
+        if name not in charts
     ]
-    panel = camel(view)
+    if view in charts or any(section.chart for section in in_workbench):
+        imports.append('import { pictureView } from "./shared/picture_view.js";')
+    panel = _made(charts[view]) if view in charts else camel(view)
     if view == "workbench":
         panel = f"{panel}([{', '.join(_entry(section) for section in in_workbench)}])"
     entry = [
@@ -187,7 +191,14 @@ def _entry(section: Section) -> str:
         "isWide": section.is_wide,
         "isAlwaysShown": section.is_always_shown,
     }
-    return f"{{ ...{json.dumps(facts)}, make: {camel(section.name)} }}"
+    return f"{{ ...{json.dumps(facts)}, make: {_made(section)} }}"
+
+
+def _made(section: Section) -> str:
+    """What makes a section's view: the function of its module, or that of a picture."""
+    if section.chart is None:
+        return camel(section.name)
+    return f"pictureView({json.dumps(asdict(section.chart))})"
 
 
 @cache

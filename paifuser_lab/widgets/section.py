@@ -16,8 +16,9 @@ from ..recipe import Recipe
 from ..records import Record
 from ..session import Session
 from ..session.state import State
+from ..views.picture import Picture
 from ..workload import Workload
-from .wire import dumped
+from .wire import dumped, pictured
 
 Data = dict[str, Any]
 Request = dict[str, Any]
@@ -44,6 +45,24 @@ class Context(Protocol):
 
     def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """The result of `make`, computed again only when one of its sources is another object."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the page asks before an answer is known, and the query and request that answer it."""
+
+    query: str
+    request: str
+    question: str
+    use: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A view that is a picture: its name for screen readers, and the question before it."""
+
+    label: str
+    question: Question | None = None
 
 
 def _no_layers(record: Any) -> Iterable[str]:
@@ -103,12 +122,30 @@ class Section:
     """The layers that a record names; the workbench's model must have them."""
     folder: Path | None = None
     """The folder of its ES modules, if not in `widgets/`."""
+    chart: Chart | None = None
+    """Set if the view is a picture, which has no ES modules of its own."""
 
     def sources_in(self, state: State) -> tuple[Any, ...]:
         """The arguments of `pack`; the section is not shown if all are None."""
         if self.sources is not None:
             return self.sources(state)
         return (state.record(self.record_name or self.name),)
+
+
+def chart_section(
+    name: str,
+    record: type[Record],
+    picture: Callable[..., Picture],
+    label: str,
+    question: Question | None = None,
+    **more: Any,
+) -> Section:
+    """A section whose view is the picture of its record."""
+
+    def pack(*sources: Any) -> Data:
+        return pictured(picture(*sources))
+
+    return Section(name, record=record, pack=pack, chart=Chart(label, question), **more)
 
 
 _SECTIONS: dict[str, Section] = {}

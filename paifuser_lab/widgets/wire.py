@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy
 
 from ..records import Record
+from ..views.picture import Mark, Picture
+
+MOST_PLAIN = 8  # texts that are sent as they are
 
 
 def dumped(record: Record) -> dict[str, Any]:
@@ -52,3 +56,23 @@ def ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
         "count": integers(len(row) for row in listed),
         "value": integers(value for row in listed for value in row),
     }
+
+
+def pictured(picture: Picture) -> dict[str, Any]:
+    """A picture for the page: columns of numbers as buffers, long columns of texts as codes."""
+    packed: dict[str, Any] = _sent(picture)
+    return packed
+
+
+def _sent(value: Any) -> Any:
+    if is_dataclass(value):
+        kind = {"mark": type(value).__name__} if isinstance(value, Mark) else {}
+        parts = {field.name: _sent(getattr(value, field.name)) for field in fields(value)}
+        return kind | parts
+    if isinstance(value, str) or not isinstance(value, Sequence | numpy.ndarray):
+        return value
+    if len(value) and isinstance(value[0], int | float | numpy.number):
+        return floats(value)
+    if len(value) > MOST_PLAIN and all(isinstance(text, str) for text in value):
+        return numbered(value)
+    return [_sent(part) for part in value]

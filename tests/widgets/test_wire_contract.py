@@ -66,11 +66,20 @@ def bench(shared):
 
 
 def page_requests():
-    """The page's requests: those written as `do:`, the actions of the footer, and the questions."""
+    """The page's requests: those written as `do:`, the actions of the footer, and the questions,
+    some of which come from their sections.
+    """
     text = modules()
     written = re.findall(r'\bdo: (?:[\w.]+ \? )?"(\w+)"(?: : "(\w+)")?', text)
-    return {name for names in written for name in names if name} | set(
-        re.findall(r'^\s*(?:ask|request): "(\w+)"', text, re.M)
+    asked = {
+        section.chart.question.request
+        for section in sections()
+        if section.chart and section.chart.question
+    }
+    return (
+        {name for names in written for name in names if name}
+        | asked
+        | set(re.findall(r'^\s*(?:ask|request): "(\w+)"', text, re.M))
     )
 
 

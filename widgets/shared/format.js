@@ -38,6 +38,11 @@ export function readablePercent(ratio) {
     : `${(100 * ratio).toFixed(1)}%`;
 }
 
+/** 1234.5 → "1,235"; small numbers keep three figures. @param {number} number */
+export function readableRate(number) {
+  return number >= 100 ? Math.round(number).toLocaleString("en-US") : threeFigures(number);
+}
+
 /** Three figures, without an exponent. @param {number} value */
 export function threeFigures(value) {
   return String(Number(value.toPrecision(3)));

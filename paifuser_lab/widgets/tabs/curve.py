@@ -1,8 +1,9 @@
-"""The section of a batch sweep: throughput and latency over batch sizes."""
+"""The section of a batch sweep: throughput, latency and memory over batch sizes."""
 
 from __future__ import annotations
 
 from ...records import BatchSweep
-from ..section import Section
+from ...views.batch_sweep import picture
+from ..section import chart_section
 
-SECTION = Section("curve", record=BatchSweep)
+SECTION = chart_section("curve", BatchSweep, picture, "batch sizes")

@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...records import MemoryPlan
 from ...session.state import State
-from ..section import Section
-from ..wire import exact, integers, numbered
-
-
-def packed_plan(plan: MemoryPlan) -> dict[str, Any]:
-    """The buffers as columns; byte counts as float64, which is exact for them."""
-    groups, group_of = plan.groups
-    buffers = plan.buffers
-    return {
-        **plan.model_dump(include={"workload", "operators", "held_bytes", "note"}, mode="json"),
-        "title": plan.title,
-        "sentence": plan.sentence,
-        "packed_bytes": plan.packed_bytes,
-        "bound_bytes": plan.bound_bytes,
-        "fullest": plan.fullest,
-        "groups": list(groups),
-        "group_of": integers(group_of),
-        "layer": numbered(buffer.layer for buffer in buffers),
-        "operator": numbered(buffer.operator for buffer in buffers),
-        "begin": integers(buffer.begin for buffer in buffers),
-        "end": integers(buffer.end for buffer in buffers),
-        "size_bytes": exact(buffer.size_bytes for buffer in buffers),
-        "offset_bytes": exact(buffer.offset_bytes for buffer in buffers),
-        "alive_bytes": exact(plan.alive_bytes),
-    }
+from ...views.memory_plan import picture
+from ..section import Question, chart_section
 
 
 def plan_now(state: State) -> MemoryPlan | None:
@@ -38,10 +13,18 @@ def plan_now(state: State) -> MemoryPlan | None:
     return (state.record("memory_plan") or {}).get(state.recipe.digest)
 
 
-SECTION = Section(
+SECTION = chart_section(
     "memory_plan",
-    record=MemoryPlan,
-    pack=packed_plan,
+    MemoryPlan,
+    picture,
+    "memory packing",
+    Question(
+        query="memory_plan",
+        request="memory_plan",
+        question="How little memory could a call do with, if its buffers were packed?",
+        use="Shows when each buffer is needed and where it could lie, beside what torch's "
+        "allocator held.",
+    ),
     sources=lambda state: (plan_now(state),),
     title="Memory packing",
     tab="options",

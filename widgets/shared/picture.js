@@ -1,0 +1,217 @@
+/**
+ * A picture as `paifuser_lab/views/picture.py` packs it: where its panels, ticks and marks stand at a
+ * width. Domains, ticks and texts come from Python. No DOM.
+ */
+
+import { readableBytes, readableCount, readableRate, threeFigures } from "./format.js";
+import { clamped } from "./label_space.js";
+import { textWidth, withoutMiddle } from "./lettering.js";
+import { linearScale, logScale } from "./scale.js";
+import { float32s, spelledOut } from "./unpack.js";
+
+/**
+ * @typedef {ArrayLike<number>} Column
+ * @typedef {{ name: string, values: Column | string[], readable: string }} Values
+ * @typedef {{ heading: string[], line: string[], figures: Values[] }} Tips
+ * @typedef {{ low: number, high: number, label: string, kind: string, ticks: Column,
+ *   names: string[] }} Axis
+ * @typedef {{ mark: string, tone: string | string[], style: string, key: string[],
+ *   tips: Tips | null, [column: string]: any }} Mark
+ * @typedef {{ x: Axis, y: Axis, marks: Mark[], height: number }} Panel
+ * @typedef {{ label: string, at: Column, tips: Tips, start: number }} Cursor
+ * @typedef {{ title: string, sentence: string, note: string, rows: Panel[][],
+ *   legend: [string, string][], items: [string, string][], cursor: Cursor | null }} Picture
+ * @typedef {{ value: number, name: string }} Tick
+ * @typedef {{ panel: Panel, left: number, right: number, top: number, bottom: number,
+ *   x: import("./scale.js").Scale, y: import("./scale.js").Scale, xTicks: Tick[],
+ *   yTicks: Tick[] }} Frame
+ * @typedef {{ mark: Mark, row: number, key: string, x: number, y: number, width: number,
+ *   height: number }} Spot a row of a mark that has a tooltip
+ */
+
+/** @type {Record<string, (value: number) => string>} */
+const FORMATS = {
+  bytes: readableBytes,
+  rate: readableRate,
+  count: (value) => value.toFixed(0),
+  digits: threeFigures,
+};
+const NARROWEST = 300; // a panel beside another
+const BETWEEN = 24;
+const LETTERS = 11; // pixels of the ticks' font
+const REACH = 4; // around a small mark that is pointed at
+
+/** The picture of the trait `data`; null if there is none. @param {any} data @returns {Picture | null} */
+export function unpackedPicture(data) {
+  return data?.rows ? unpacked(data) : null;
+}
+
+/** Buffers as columns of numbers, codes as texts. @param {any} value @returns {any} */
+function unpacked(value) {
+  if (value instanceof DataView) return float32s(value);
+  if (Array.isArray(value)) return value.map(unpacked);
+  if (value === null || typeof value !== "object") return value;
+  if (value.codes) return spelledOut(value);
+  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, unpacked(of)]));
+}
+
+/** The frames of a picture's panels, side by side where there is room. @param {number} width @param {Picture} picture */
+export function framesOf(width, picture) {
+  /** @type {Frame[]} */
+  const frames = [];
+  let height = 0;
+  for (const row of picture.rows) {
+    const isBeside = width / row.length >= NARROWEST;
+    const each = isBeside ? Math.floor((width - BETWEEN * (row.length - 1)) / row.length) : width;
+    row.forEach((panel, column) => {
+      const left = isBeside ? column * (each + BETWEEN) : 0;
+      frames.push(frameOf(panel, left, height, each));
+      if (!isBeside || column === row.length - 1) height += panel.height;
+    });
+  }
+  return { frames, height };
+}
+
+/** @param {Panel} panel @param {number} start @param {number} above @param {number} width @returns {Frame} */
+function frameOf(panel, start, above, width) {
+  const { x: across, y: up } = panel;
+  const widest = Math.max(...up.names.map((name) => textWidth(name, LETTERS)), 20);
+  const margin = Math.ceil(Math.min(widest, 0.4 * width)) + 8;
+  const letters = Math.floor(margin / (0.58 * LETTERS));
+  const left = start + margin;
+  const right = Math.max(left + 40, start + width - 12);
+  const top = above + (up.label ? 24 : 8);
+  const bottom = above + panel.height - (across.label ? 36 : 22);
+  const x = scaleOf(across, left, right);
+  const isBand = up.kind === "band";
+  const y = isBand ? scaleOf(up, top, bottom) : scaleOf(up, bottom, top);
+  const named = ticksOf(up).map(({ value, name }) => ({
+    value,
+    name: isBand ? withoutMiddle(name, letters) : name,
+  }));
+  const room = (/** @type {Tick} */ { name }) => textWidth(name, LETTERS) + 8;
+  const xTicks = thinned(ticksOf(across), x, room);
+  return { panel, left, right, top, bottom, x, y, xTicks, yTicks: thinned(named, y, () => 13) };
+}
+
+/** @param {Axis} axis @param {number} start @param {number} end */
+function scaleOf({ kind, low, high }, start, end) {
+  return (kind === "log" ? logScale : linearScale)(low, high, start, end);
+}
+
+/** @param {Axis} axis @returns {Tick[]} */
+function ticksOf({ ticks, names }) {
+  return names.map((name, index) => ({ value: ticks[index], name }));
+}
+
+/** Every second tick, or every third …, until none stands in another. @param {Tick[]} ticks @param {import("./scale.js").Scale} scale @param {(tick: Tick) => number} room */
+function thinned(ticks, scale, room) {
+  for (let every = 1; every < ticks.length; every++) {
+    const kept = ticks.filter((_, index) => index % every === 0);
+    const isFree = kept.every(
+      (tick, index) =>
+        index === 0 ||
+        Math.abs(scale(tick.value) - scale(kept[index - 1].value)) >=
+          (room(tick) + room(kept[index - 1])) / 2,
+    );
+    if (isFree) return kept;
+  }
+  return ticks.slice(0, 1);
+}
+
+/** The class of a row's colour. @param {Mark} mark @param {number} row */
+export function toneOf({ tone }, row) {
+  return `pf-tone-${(typeof tone === "string" ? tone : tone[row]).replaceAll(" ", "-")}`;
+}
+
+/** The box of a row of Boxes. @param {Mark} mark @param {number} row @param {Frame} frame */
+export function boxOf(mark, row, frame) {
+  const [left, right] = [frame.x(mark.x[row]), frame.x(mark.x2[row])];
+  const [upper, lower] = [frame.y(mark.y2[row]), frame.y(mark.y[row])];
+  const [x, y] = [Math.min(left, right), Math.min(upper, lower)];
+  return { x, y, width: Math.abs(right - left), height: Math.abs(lower - upper) };
+}
+
+/** The rows that have a tooltip, in the order of the keys. @param {Frame[]} frames @returns {Spot[]} */
+export function spotsOf(frames) {
+  return frames.flatMap((frame) =>
+    frame.panel.marks
+      .filter((mark) => mark.tips)
+      .flatMap((mark) => Array.from(mark.x, (_, row) => spotOf(mark, row, frame))),
+  );
+}
+
+/** @param {Mark} mark @param {number} row @param {Frame} frame @returns {Spot} */
+function spotOf(mark, row, frame) {
+  const half = (mark.size ?? 0) / 2;
+  const [x, y] = [frame.x(mark.x[row]) - half, frame.y(mark.y[row]) - half];
+  const box =
+    mark.mark === "Boxes" ? boxOf(mark, row, frame) : { x, y, width: 2 * half, height: 2 * half };
+  return { mark, row, key: mark.key[row] ?? "", ...box };
+}
+
+/** The spot that a pointer means: in it, or else close by. @param {Spot[]} spots @param {number} x @param {number} y */
+export function spotAt(spots, x, y) {
+  const isIn = (/** @type {Spot} */ spot, /** @type {number} */ reach) =>
+    x >= spot.x - reach &&
+    x <= spot.x + spot.width + reach &&
+    y >= spot.y - reach &&
+    y <= spot.y + spot.height + reach;
+  const over = (/** @type {number} */ reach) => spots.findLast((spot) => isIn(spot, reach));
+  return over(0) ?? over(REACH) ?? null;
+}
+
+/** The row of a cursor that is nearest to a place; null outside every panel. @param {Cursor} cursor @param {Frame[]} frames @param {number} x @param {number} y */
+export function rowAt(cursor, frames, x, y) {
+  const frame = frames.find(
+    ({ left, right, top, bottom }) =>
+      x >= left - 20 && x <= right + 12 && y >= top - 24 && y <= bottom + 22,
+  );
+  if (!frame || !cursor.at.length) return null;
+  const off = (/** @type {number} */ row) => Math.abs(frame.x(cursor.at[row]) - x);
+  return Array.from(cursor.at.length ? cursor.at : []).reduce(
+    (best, _, row) => (off(row) < off(best) ? row : best),
+    0,
+  );
+}
+
+/** Where a cursor stands on each panel's lines. @param {Frame} frame @param {number} at @returns {{ x: number, y: number }[]} */
+export function pointsAt(frame, at) {
+  return frame.panel.marks
+    .filter(({ mark, style }) => mark === "Line" && style === "solid")
+    .map((line) => line.y[Array.from(/** @type {Column} */ (line.x)).indexOf(at)])
+    .filter((value) => Number.isFinite(value))
+    .map((value) => ({ x: frame.x(at), y: clamped(frame.y(value), frame.top, frame.bottom) }));
+}
+
+/** A row's tooltip: heading, line, and figures with their names. @param {Tips} tips @param {number} row @returns {[string, string, [string, string][]]} */
+export function wordsOf({ heading, line, figures }, row) {
+  const known = figures.map(({ name, values, readable }) => [text(values[row], readable), name]);
+  const shown = /** @type {[string, string][]} */ (known.filter(([value]) => value));
+  return [heading[row], line[row] ?? "", shown];
+}
+
+/** @param {number | string} value @param {string} readable */
+function text(value, readable) {
+  if (typeof value === "string") return value;
+  return Number.isNaN(value) ? "" : (FORMATS[readable] ?? readableCount)(value);
+}
+
+/** The path of a line, broken where a value is not known, inside its panel. @param {Mark} line @param {Frame} frame */
+export function pathOf(line, frame) {
+  let path = "";
+  let isDown = false;
+  let before = 0;
+  Array.from(/** @type {Column} */ (line.x)).forEach((at, row) => {
+    const [x, y] = [frame.x(at), frame.y(line.y[row])];
+    if (!Number.isFinite(y)) {
+      isDown = false;
+      return;
+    }
+    const inside = clamped(y, frame.top, frame.bottom).toFixed(1);
+    if (line.is_stepped && isDown) path += `L${x.toFixed(1)} ${before}`;
+    path += `${isDown ? "L" : "M"}${x.toFixed(1)} ${inside}`;
+    [isDown, before] = [true, Number(inside)];
+  });
+  return path;
+}
