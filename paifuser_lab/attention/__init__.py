@@ -1,14 +1,13 @@
 """Faster attention: to some blocks of the keys, or within a Swin's windows in one pass.
 
-sparsity         how many blocks of keys are attended to, and the rule that selects them
 discover         the layers that call torch's attention, the inputs of the calls in one run, and
                  fixed lists computed once from them
-block_lists      the blocks of keys that each block of queries attends to
-masks            the keys that a mask hides
+block_lists      the blocks of keys that each block of queries attends to: how many, by which rule,
+                 and what a mask hides of them
 attention        sparse attention with the signature of torch's
 redirect         a layer that calls it in place of torch's
 torch_attention  nn.MultiheadAttention, so that its attention can be redirected
-windows/         Swin's attention in one pass
+windows          Swin's attention in one pass
 subclassing      changes a layer's forward, but not its name and weights
 evaluate         the error and the time of changed layers
 cost             the error, latency and metric at each share of the keys, as a record
@@ -16,11 +15,11 @@ cost             the error, latency and metric at each share of the keys, as a r
 
 from __future__ import annotations
 
+from .block_lists import Sparsity
 from .cost import attention_cost
 from .discover import Attending, Call, find_attention, lists_from_data, record_calls
 from .evaluate import Evaluated, evaluate_layers, evaluate_sparse, exact
 from .redirect import make_dense, make_sparse
-from .sparsity import Sparsity
 from .torch_attention import drops_padding
 from .windows import is_fused, is_windowed, make_fused
 

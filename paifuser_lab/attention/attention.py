@@ -11,9 +11,7 @@ from torch.nn import functional as F
 
 from ..kernels import attend_to_blocks
 from ..kernels.block_gather import BLOCK, blocks_of, compose
-from .block_lists import listed
-from .masks import as_four_dimensions, may_hide_all_keys, visible_keys
-from .sparsity import Sparsity
+from .block_lists import Sparsity, as_four_dimensions, listed, may_hide_all_keys, visible_keys
 
 
 def attend(

@@ -1,4 +1,5 @@
-"""The blocks of keys that each block of queries attends to.
+"""The blocks of keys that each block of queries attends to: how many, the rule that selects them,
+and what a mask hides of them.
 
 Lists are int32 of shape (batch, heads, blocks of queries, most), padded with -1.
 """
@@ -6,15 +7,40 @@ Lists are int32 of shape (batch, heads, blocks of queries, most), padded with -1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..kernels import choose_blocks
 from ..kernels.block_choice import best_blocks, block_scores, blocks_under
 from ..kernels.block_gather import BLOCK, blocks_of
-from .masks import is_listed
-from .sparsity import Sparsity
+from ..records import AttentionKind
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """The blocks of keys that a layer attends to: the best at each call, the best on data, or the
+    nearest.
+    """
+
+    kind: AttentionKind
+    keep: float  # up to 1 a share of the blocks, from 2 on their number
+
+    def of(self, blocks: int) -> int:
+        """The number of blocks to select."""
+        count = round(self.keep * blocks) if self.keep <= 1 else round(self.keep)
+        return min(blocks, max(1, count))
+
+    @property
+    def label(self) -> str:
+        """The label for chips and notes."""
+        return (
+            f"{self.keep:.0%} of the keys"
+            if self.keep <= 1
+            else f"{round(self.keep)} blocks of keys"
+        )
 
 
 def listed(
@@ -88,3 +114,50 @@ def fixed_lists(calls: Sequence[tuple[Tensor, Tensor]], count: int, *, is_causal
     if calls[0][0].shape[2] == calls[0][1].shape[2]:
         scores.diagonal(dim1=-2, dim2=-1).fill_(float("inf"))
     return best_blocks(scores, count)
+
+
+def as_four_dimensions(mask: Tensor | None, keys: int) -> Tensor | None:
+    """A mask as (batch, heads, queries, keys), each of the first three or 1; rows that are views of
+    one row are reduced to it.
+    """
+    if mask is None:
+        return None
+    whole = mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)
+    whole = whole[:, :, :1] if whole.stride(2) == 0 else whole
+    return whole.expand(-1, -1, -1, keys) if whole.shape[-1] == 1 else whole
+
+
+def visible_keys(mask: Tensor | None) -> Tensor | None:
+    """(batch, keys), True for visible keys, if a mask is only a padding mask; else None."""
+    is_padding = (
+        mask is not None
+        and mask.dtype.is_floating_point is False
+        and mask.shape[1] == mask.shape[2] == 1
+    )
+    return mask[:, 0, 0].bool() if mask is not None and is_padding else None
+
+
+def may_hide_all_keys(mask: Tensor, kept: Tensor) -> bool:
+    """Whether a query sees no key in the blocks that are listed for it, but would see one in
+    another block.
+
+    Computed on a CPU. On other devices, and under compilation, reading the values would wait for
+    the output; there it is assumed if queries and keys are not the same tokens, since then no block
+    of keys is the query's own.
+    """
+    queries, keys = mask.shape[2:]
+    if queries == 1:
+        return False
+    if mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return queries != keys
+    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    seen = F.pad(seen, (0, -keys % BLOCK)).reshape(*seen.shape[:3], -1, BLOCK).any(-1)
+    shown = is_listed(kept, seen.shape[-1]).repeat_interleave(BLOCK, 2)[:, :, :queries]
+    return bool((seen.any(-1) & ~(seen & shown).any(-1)).any())
+
+
+def is_listed(kept: Tensor, blocks: int) -> Tensor:
+    """Whether each of a number of blocks is in lists (…, most): (…, blocks)."""
+    indices = kept.long().masked_fill((kept < 0) | (kept >= blocks), blocks)
+    flags = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
+    return flags.scatter(-1, indices, True)[..., :blocks]

@@ -20,10 +20,10 @@ from ..progress import Progress, progress
 from ..records import AttentionCost, AttentionKind, AttentionLayer, counted
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Inputs, Workload, outside_inference, running, workload_of
+from .block_lists import Sparsity
 from .discover import Attending, find_attention, lists_from_data
 from .evaluate import attention_output, compare_ms, worst_error
 from .redirect import as_dense, make_sparse, sparse_layer
-from .sparsity import Sparsity
 
 KEEPS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
 ROUNDS = 30

@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from ..kernels.block_gather import blocks_of
 from ..model.watch import watching
-from ..pruning.refit import samples_of
 from ..records import AttentionKind
 from ..workload import Inputs, Workload, running
+from ..workload.data import samples_of
 from .attention import expand_heads, why_dense
-from .block_lists import fixed_lists
-from .masks import as_four_dimensions
+from .block_lists import Sparsity, as_four_dimensions, fixed_lists
 from .redirect import SDPA, Redirected, make_dense
-from .sparsity import Sparsity
 from .torch_attention import make_redirectable
 from .windows import is_windowed
 

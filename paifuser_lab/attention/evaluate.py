@@ -19,9 +19,9 @@ from ..model.watch import watching
 from ..progress import progress
 from ..workload import Inputs, running
 from .attention import attend
+from .block_lists import Sparsity
 from .discover import Call
 from .redirect import SDPA
-from .sparsity import Sparsity
 
 SECONDS = 0.5  # for timing two variants of a layer; at least seven rounds
 CLEARLY = 0.95

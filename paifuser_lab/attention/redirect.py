@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from .attention import attend
-from .sparsity import Sparsity
+from .block_lists import Sparsity
 from .subclassing import Subclassed, subclass_layer
 from .torch_attention import make_redirectable
 

@@ -16,9 +16,10 @@ from ..errors import StepError
 from ..model.watch import describe
 from ..model.weights import parameter_count
 from ..pruning.blocks import Blocks, find_blocks, least_harm, leave_out, obstacle
-from ..pruning.refit import Repair, products, refit_model, repairs_for, samples_of
+from ..pruning.refit import Repair, products, refit_model, repairs_for
 from ..records import counted, readable_share
 from ..workload import Inputs
+from ..workload.data import samples_of
 from .step import Draft, Step, layers_matching
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.attention.windows import is_fused, is_windowed, make_fused
-from paifuser_lab.attention.windows.biases import KeptBias
+from paifuser_lab.attention.windows import KeptBias, is_fused, is_windowed, make_fused
 from paifuser_lab.errors import StepError
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
@@ -202,7 +201,7 @@ def test_a_block_that_is_not_faster_stays_unless_requested(work, times):
 
 def test_a_block_whose_output_differs_stays_and_is_reported(work, times, monkeypatch):
     monkeypatch.setattr(
-        "paifuser_lab.attention.windows.biases.mask",
+        "paifuser_lab.attention.windows.mask",
         lambda height, width, window, shift, like: torch.zeros(height * width // 49, 1, 49, 49),
     )
     variant = with_windows(work)

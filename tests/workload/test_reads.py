@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import paifuser_lab as lab
+from paifuser_lab.attention.block_lists import Sparsity
 from paifuser_lab.attention.discover import lists_from_data
-from paifuser_lab.attention.sparsity import Sparsity
 from paifuser_lab.errors import DataError, MeasureError, StepError
 from paifuser_lab.planner.precision import costs
 from paifuser_lab.workload.data import (

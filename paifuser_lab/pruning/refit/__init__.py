@@ -9,7 +9,6 @@ shrunk_layers.py  which layers those are, their outputs before the cut, and what
 
 from __future__ import annotations
 
-from ...workload.data import samples_of
 from .shrunk_layers import products, shrunk_layers
 from .techniques import REPAIRS, Repair, refit_model, repairs_for
 
@@ -19,6 +18,5 @@ __all__ = [
     "products",
     "refit_model",
     "repairs_for",
-    "samples_of",
     "shrunk_layers",
 ]
