@@ -21,7 +21,7 @@ from paifuser_lab.attention import evaluate as attention_evaluate
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.jobs import measuring
 from paifuser_lab.measure import MachineWatch, timing
-from paifuser_lab.pruning.targets import prediction
+from paifuser_lab.pruning.targets import target
 from paifuser_lab.records import Quality
 from tests.support import skipped
 from tests.support.bench import TIMEOUT_S, opened
@@ -105,7 +105,7 @@ def brief_measurements() -> Iterator[None]:
         patch.setattr(timing, "TURN_S", 0.002)
         patch.setattr(timing, "SLEEP_S", 0.001)
         patch.setattr(measuring, "PROFILE_S", 0.05)
-        patch.setattr(prediction, "SECONDS", 0.2)
+        patch.setattr(target, "TIMING_SECONDS", 0.2)
         yield
 
 

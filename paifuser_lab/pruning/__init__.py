@@ -2,7 +2,7 @@
 
 groups/    which channels of which layers go together, and how they are removed exactly
 targets/   the widths that leave a share of parameters, FLOPs or measured latency
-blocks/    residual blocks that can be removed
+blocks.py  residual blocks that can be removed
 refit/     least squares and batch-norm statistics after a cut
 
 The importance of channels: `paifuser_lab.saliency.channels`.

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from torch import nn
 
 from ..errors import StepError
-from ..pruning.groups import Structure, couple, cut_again, cut_and_remember
-from ..pruning.groups.cut_notes import cut_notes, first_reason, weight_count, why_not_cut
+from ..model.weights import parameter_count
+from ..pruning.groups import CutProblem, couple, cut_again, cut_and_remember
+from ..pruning.groups.cut_notes import cut_notes, first_reason, why_not_cut
 from ..pruning.groups.proof import Proven, Removals, prove
-from ..pruning.groups.scores import Scores, UnitScores, default_importance, unit_scores
-from ..pruning.groups.select import LEAST_KEPT, kept_units, least, shares_by_score
+from ..pruning.groups.scores import Scores, default_importance, unit_scores
+from ..pruning.groups.widths import LEAST_KEPT, kept_units, least, shares_by_score
 from ..pruning.refit import Repair, refit_model, repairs_for, shrunk_layers
 from ..pruning.targets import (
     ChosenWidths,
@@ -38,6 +38,7 @@ else:
     Importance = Literal[tuple(CHANNEL_ESTIMATORS)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 KeptShare = Annotated[float, Field(gt=0, le=1)]
+Shares = dict[int, float | None]  # by a group's index: the share to keep, if it is named
 ROUND_TO = 8
 
 
@@ -131,77 +132,63 @@ class Prune(Step):
 
     def apply(self, draft: Draft) -> None:
         """Couple channels into groups, choose, check against zeros, cut and refit."""
-        before = weight_count(draft.module)
-        structure = couple(draft.module, draft.work.inputs)
-        shares = self._shares(draft.module, structure)
-        with running(draft.module):
-            scores = self._scores(draft, structure)
-        to_remove, proven, target = self._proven(draft, structure, shares, scores.groups)
+        model, before = draft.module, parameter_count(draft.module)
+        structure = couple(model, draft.work.inputs)
+        problem = CutProblem(draft.work, model, structure, draft.threads, draft.should_stop)
+        shares = self._shares(problem)
+        importance = self.importance or default_importance(draft.work)
+        with running(model):
+            scores = unit_scores(problem, importance, self.seed)
+        to_remove, proven, target = self._proven(problem, shares, scores.groups)
         if not proven.accepted:
             raise StepError(
-                f"no channel of it can be removed; {first_reason(structure, proven, list(shares))}."
+                f"no channel of it can be removed; {first_reason(problem, proven, list(shares))}."
             )
         removed = {unit for index in proven.accepted for unit in to_remove[index]}
         repairs = repairs_for(self.repair, draft.work)
-        original = copy.deepcopy(draft.module) if repairs else draft.module
-        draft.remembered = cut_and_remember(draft.module, structure, removed, proven.left_alone)
-        after = weight_count(draft.module)
-        importance = self.importance or default_importance(draft.work)
-        draft.notes += (
-            cut_notes(structure, to_remove, proven, importance, before, after) + scores.notes
-        )
+        original = copy.deepcopy(model) if repairs else model
+        draft.remembered = cut_and_remember(model, structure, removed, proven.left_alone)
+        draft.notes += cut_notes(problem, to_remove, proven, importance, before) + scores.notes
         if repairs:
-            lost = shrunk_layers(original, draft.module, structure, removed)
-            draft.notes += refit_model(draft.work, original, draft.module, lost, repairs)
+            lost = shrunk_layers(original, model, structure, removed)
+            draft.notes += refit_model(draft.work, original, model, lost, repairs)
         if target is not None:
-            draft.notes += target_notes(
-                draft.work, draft.module, structure, removed, target, count=draft.threads
-            )
+            draft.notes += target_notes(problem, removed, target)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Remove the same channels from the same weights."""
         cut_again(draft.module, remembered)
 
-    def _shares(self, model: nn.Module, structure: Structure) -> dict[int, float | None]:
+    def _shares(self, problem: CutProblem) -> Shares:
         """For each group that can lose units its share set by name; None if no pattern names it."""
-        protected = set(layers_matching(model, self.protect, what="prune"))
-        shares: dict[int, float | None] = {
+        groups, protected = problem.groups, self._picked(problem, *self.protect)
+        shares: Shares = {
             index: None
-            for index, group in enumerate(structure.groups)
+            for index, group in enumerate(groups)
             if group.pinned is None and not protected & set(group.layers)
         }
         for pattern, ratio in self.layers.items():
-            picked = set(layers_matching(model, [pattern], what="prune"))
-            chosen = [index for index in shares if picked & set(structure.groups[index].layers)]
+            picked = self._picked(problem, pattern)
+            chosen = [index for index in shares if picked & set(groups[index].layers)]
             if not chosen:
-                raise StepError(why_not_cut(model, structure, sorted(picked), protected))
+                raise StepError(why_not_cut(problem, sorted(picked), protected))
             shares |= dict.fromkeys(chosen, 1 - ratio)
         return shares
 
-    def _scores(self, draft: Draft, structure: Structure) -> UnitScores:
-        method = self.importance or default_importance(draft.work)
-        return unit_scores(
-            draft.work, draft.module, structure, method, self.seed, draft.should_stop
-        )
-
     def _proven(
-        self,
-        draft: Draft,
-        structure: Structure,
-        shares: dict[int, float | None],
-        scores: list[Scores],
+        self, problem: CutProblem, shares: Shares, scores: list[Scores]
     ) -> tuple[Removals, Proven, ChosenWidths | None]:
         """The units to remove of each group, those that passed the check, and the target; units of
         other groups replace refused ones on the way to the target.
         """
         refused: dict[int, str] = {}
         while True:
-            kept, target = self._kept(draft, structure, shares, scores)
+            kept, target = self._kept(problem, shares, scores)
             to_remove = {
-                index: least(structure, index, scores[index], units)
+                index: least(problem.structure, index, scores[index], units)
                 for index, units in kept.items()
             }
-            proven = prove(draft.module, draft.work.inputs, structure, to_remove)
+            proven = prove(problem, to_remove)
             is_done = target is None or not proven.refused
             refused |= proven.refused
             if is_done:
@@ -210,14 +197,10 @@ class Prune(Step):
             shares = {index: share for index, share in shares.items() if index not in refused}
 
     def _kept(
-        self,
-        draft: Draft,
-        structure: Structure,
-        shares: dict[int, float | None],
-        scores: list[Scores],
+        self, problem: CutProblem, shares: Shares, scores: list[Scores]
     ) -> tuple[dict[int, int], ChosenWidths | None]:
         """How many units each group keeps, if it loses some; only named layers lose any."""
-        groups, free = structure.groups, [index for index, share in shares.items() if share is None]
+        groups, free = problem.groups, [index for index, share in shares.items() if share is None]
         kept = {
             index: kept_units(groups[index], share, 1)
             for index, share in shares.items()
@@ -226,28 +209,15 @@ class Prune(Step):
         target = None
         if self.to is not None:
             ((goal, share),) = self.to.items()
-            limits = self._limits(draft.module, structure, free, LEAST_KEPT)
-            options = WidthOptions(
-                kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to
-            )
-            target = choose_widths(
-                draft.work,
-                draft.module,
-                structure,
-                scores,
-                Target(goal, share),
-                options,
-                count=draft.threads,
-            )
+            fewest = self._fewest(problem, free, LEAST_KEPT)
+            options = WidthOptions(kept, fewest, self.round_to)
+            target = choose_widths(problem, scores, Target(goal, share), options)
             kept = target.kept
         elif self.ratio is not None:
-            common = self._common(structure, free, scores)
-            fewest = fewest_units(
-                draft.work,
-                draft.module,
-                structure,
-                self._limits(draft.module, structure, free, 0.0),
-            )
+            common = dict.fromkeys(free, 1 - self.ratio)
+            if self.scope == "global":
+                common = shares_by_score(problem.structure, free, scores, self.ratio)
+            fewest = self._fewest(problem, free, 0.0)
             for index in free:
                 width = kept_units(groups[index], common[index], self.round_to or ROUND_TO)
                 kept[index] = max(width, min(fewest[index], groups[index].width))
@@ -255,24 +225,17 @@ class Prune(Step):
             index: units for index, units in kept.items() if units < groups[index].width
         }, target
 
-    def _limits(
-        self, model: nn.Module, structure: Structure, groups: Iterable[int], least_share: float
-    ) -> dict[int, float]:
-        """The least share of each group that has to be kept."""
+    def _fewest(
+        self, problem: CutProblem, groups: Iterable[int], least_share: float
+    ) -> dict[int, int]:
+        """The fewest units of each group that have to be kept."""
         limits = dict.fromkeys(groups, least_share)
         for pattern, share in self.limits.items():
-            picked = set(layers_matching(model, [pattern], what="prune"))
+            picked = self._picked(problem, pattern)
             limits |= {
-                index: share for index in limits if picked & set(structure.groups[index].layers)
+                index: share for index in limits if picked & set(problem.groups[index].layers)
             }
-        return limits
+        return fewest_units(problem, limits)
 
-    def _common(
-        self, structure: Structure, groups: list[int], scores: list[Scores]
-    ) -> dict[int, float]:
-        ratio = self.ratio or 0.0
-        return (
-            shares_by_score(structure, groups, scores, ratio)
-            if self.scope == "global"
-            else dict.fromkeys(groups, 1 - ratio)
-        )
+    def _picked(self, problem: CutProblem, *patterns: str) -> set[str]:
+        return set(layers_matching(problem.model, list(patterns), what="prune"))

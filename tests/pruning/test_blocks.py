@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.errors import RecipeError, StepError, StoppedError
+from paifuser_lab.errors import StepError, StoppedError
 from paifuser_lab.measure import output_error
 from paifuser_lab.pruning.blocks import find_blocks
 from paifuser_lab.recipe import Recipe
@@ -29,26 +29,23 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 EXACT = 1e-9
+# one of each kind of block that passes its input on
 RESIDUAL = {
     "residual",
     "bottleneck",
     "inverted residual",
     "gated halves",
-    "GPT-2",
     "OPT",
     "Llama",
-    "Mistral",
-    "Qwen2",
     "T5 encoder",
     "ViT",
-    "DeiT",
     "Swin",
-    "Swinv2",
     "ConvNeXt",
-    "ResNet",
-    "MobileNetV2",
     "SegFormer",
 }
+
+
+WITHOUT = {"plain", "dense", "U-Net", "LSTM", "BERT", "attention, packed"}
 
 
 def shortened(work: lab.Workload, **options) -> lab.Variant:
@@ -100,7 +97,7 @@ def test_a_shorter_model_equals_the_original_with_zeros(architecture):
 
 @pytest.mark.parametrize(
     "architecture",
-    [entry for entry in architectures() if entry.name not in RESIDUAL][::4],
+    [entry for entry in architectures() if entry.name in WITHOUT],
     ids=lambda entry: entry.name,
 )
 def test_a_model_without_residual_blocks_is_refused_with_a_reason(architecture):
@@ -322,37 +319,6 @@ def test_blocks_that_cannot_be_removed_are_reported_with_the_reason(options, mes
         shortened(work, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "give a ratio or layers"),
-        ({"ratio": 1.0}, "ratio = 1.0"),
-        ({"ratio": 0}, "ratio = 0"),
-        ({"depth": 3}, "no option 'depth'"),
-    ],
-    ids=str,
-)
-def test_empty_or_invalid_options_are_refused(options, message):
-    with pytest.raises(RecipeError, match=message):
-        lab.Recipe([{"shorten": options}])
-
-
-def test_a_pattern_that_matches_nothing_names_the_nearest():
-    with pytest.raises(
-        RecipeError, match=r"shorten: pattern 'layr1.0' matches no layer; the nearest are"
-    ):
-        shortened(lab.load("resnet18-tiny"), layers=["layr1.0"])
-
-
-def test_a_norm_after_the_sum_keeps_a_layer_of_bert():
-    reason = (
-        r"layer 'layers\.0' \(\w+\) cannot be left out: with zeros for weights it does not "
-        r"return its input unchanged"
-    )
-    with pytest.raises(StepError, match=reason):
-        shortened(lab.load("bert-base-tiny"), layers=["layers.0"])
-
-
 class TupleBlocks(nn.Module):
     """Blocks that take keyword arguments, return a tuple, and have an attribute that the model
     reads.
@@ -445,14 +411,6 @@ def test_a_shortened_model_can_be_pruned_folded_and_rebuilt():
         step.rebuild(draft, {"blocks": {"layer9.0": {}}})
 
 
-def test_steps_added_one_by_one_join_their_blocks():
-    recipe = lab.Recipe([{"shorten": {"layers": ["layer1.0"]}}]).with_step(
-        {"shorten": {"layers": ["layer2.1"]}}
-    )
-    assert recipe == lab.Recipe([{"shorten": {"layers": ["layer1.0", "layer2.1"]}}])
-    assert recipe.label == "shorten layer1.0, layer2.1"
-
-
 def test_later_layers_are_refit_for_a_removed_block_where_there_is_data():
     work = lab.load("resnet18-digits-tiny")
     plain, refit = (
@@ -473,19 +431,6 @@ def test_later_layers_are_refit_for_a_removed_block_where_there_is_data():
     )
 
 
-def test_a_shortened_and_refit_model_is_loaded_from_its_folder(tmp_path):
-    work = lab.load("resnet18-tiny")
-    variant = lab.apply(
-        work,
-        lab.Recipe(
-            [{"shorten": {"ratio": 0.4}}, {"prune": {"ratio": 0.5, "repair": ["batch-norm"]}}]
-        ),
-    )
-    variant.save(tmp_path / "small")
-    loaded = lab.Variant.load(tmp_path / "small")
-    assert output_error(variant.model(*work.inputs.args), loaded.model(*work.inputs.args))[0] == 0
-
-
 @pytest.mark.parametrize("name", ["int8", "int8-weights"])
 @pytest.mark.parametrize(
     "options", [{"ratio": 0.5}, {"layers": ["layer1.0"]}], ids=["by ratio", "by name"]
@@ -498,3 +443,11 @@ def test_on_a_quantized_model_the_error_says_to_shorten_first(name, options):
         StepError, match=f"it is in {name}, and only .* put 'shorten' before precision and qat"
     ):
         lab.apply(work, lab.Recipe([{"precision": {"default": name}}, {"shorten": options}]))
+
+
+def test_steps_added_one_by_one_join_their_blocks():
+    recipe = lab.Recipe([{"shorten": {"layers": ["layer1.0"]}}]).with_step(
+        {"shorten": {"layers": ["layer2.1"]}}
+    )
+    assert recipe == lab.Recipe([{"shorten": {"layers": ["layer1.0", "layer2.1"]}}])
+    assert recipe.label == "shorten layer1.0, layer2.1"

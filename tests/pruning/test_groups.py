@@ -159,13 +159,6 @@ def test_the_record_is_printed_and_saved(tmp_path):
     assert {"layer", "units", "channels", "weights", "note"} == set(record.table()[0])
 
 
-@pytest.mark.parametrize("architecture", architectures(), ids=lambda entry: entry.name)
-def test_the_rules_cover_every_call_in_the_zoo(architecture):
-    work = architecture.workload()
-    reasons = [group.pinned for group in couple(work.model, work.inputs).groups if group.pinned]
-    assert not [reason for reason in reasons if "not covered by its rule" in reason]
-
-
 def test_coupling_changes_nothing():
     work = ZOO["residual"].workload()
     before = {name: value.clone() for name, value in work.model.state_dict().items()}

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.errors import RecipeError
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.pruning.groups import couple, cut
@@ -156,34 +155,6 @@ def test_no_fit_is_worse_than_the_old_weights_and_the_sums_give_every_error(
     assert shifts or torch.equal(fitted.bias, bias)
 
 
-def test_without_a_shift_the_old_bias_is_used():
-    weight, bias, x = (
-        torch.randn(1, 3, 5).double(),
-        torch.randn(1, 3).double(),
-        torch.randn(1, 200, 5).double() + 1,
-    )
-    sums = Sums.zeros(1, 5, 3, x)
-    sums.add(x, x @ weight.transpose(1, 2) + bias)
-    fitted = fit(sums, sums, weight + 0.1 * torch.randn(1, 3, 5), bias, may_shift=False)
-    assert fitted.after < 1e-3 * fitted.before
-
-
-def test_each_layer_is_fitted_to_its_old_outputs_at_the_kept_channels():
-    model = scattered(
-        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    ).eval()
-    work, smaller = lab.Workload(model, torch.randn(64, 6)), copy.deepcopy(model)
-    structure = couple(smaller, work.inputs)
-    removed = {unit for units in structure.units[:2] for unit in units[:4]}
-    cut(smaller, structure, removed)
-    targets = model[:3](work.inputs.args[0])[:, 4:]
-    before = output_error(targets, smaller[:3](work.inputs.args[0]))[0]
-    refit_model(
-        work, model, smaller, shrunk_layers(model, smaller, structure, removed), ["least-squares"]
-    )
-    assert output_error(targets, smaller[:3](work.inputs.args[0]))[0] < 0.8 * before
-
-
 def test_batch_norms_keep_the_statistics_of_the_cut_model():
     model = scattered(
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4))
@@ -215,9 +186,14 @@ def digits() -> lab.Workload:
     return work
 
 
-def test_a_trained_network_cut_in_half_is_far_above_chance_after_the_refit(digits):
-    work = digits
-    plain, refit = (pruned(work, repair) for repair in ([], None))
+@pytest.fixture(scope="module")
+def refit(digits: lab.Workload) -> lab.Variant:
+    """The network cut in half, and refit as it is by default."""
+    return pruned(digits, None)
+
+
+def test_a_trained_network_cut_in_half_is_far_above_chance_after_the_refit(digits, refit):
+    work, plain = digits, pruned(digits, [])
     assert work.evaluate(plain.model) < 0.4
     assert work.evaluate(refit.model) > 0.85
     assert any(
@@ -273,16 +249,15 @@ def test_the_refit_is_on_by_default_only_with_train_data():
     )
 
 
-def test_equal_recipes_refit_to_the_same_bits_and_leave_the_original_unchanged(digits):
+def test_equal_recipes_refit_to_the_same_bits_and_leave_the_original_unchanged(digits, refit):
     before = weights_hash(digits.model)
-    assert pruned(digits.copied(), None).weights_hash == pruned(digits, None).weights_hash
+    assert pruned(digits.copied(), None).weights_hash == refit.weights_hash
     assert weights_hash(digits.model) == before
 
 
-def test_a_refit_that_gains_nothing_is_undone(digits):
-    both = pruned(digits, None)
-    assert "batch-norms again, and took that back" in both.notes[-1]
-    assert both.weights_hash == pruned(digits, ["least-squares"]).weights_hash
+def test_a_refit_that_gains_nothing_is_undone(digits, refit):
+    assert "batch-norms again, and took that back" in refit.notes[-1]
+    assert refit.weights_hash == pruned(digits, ["least-squares"]).weights_hash
 
 
 class Twice(nn.Module):
@@ -359,8 +334,3 @@ def test_a_batch_norm_with_one_value_per_channel_keeps_its_statistics():
     )
     variant = pruned(lab.Workload(model, images(1, 9)), ["batch-norm"])
     assert torch.equal(variant.module[4].running_var, model[4].running_var)
-
-
-def test_an_unknown_refit_is_refused():
-    with pytest.raises(RecipeError, match=r"step 'prune', repair\.0 = 'glue'"):
-        lab.Recipe([{"prune": {"ratio": 0.5, "repair": ["glue"]}}])

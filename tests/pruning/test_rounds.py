@@ -19,12 +19,6 @@ def options(recipe: lab.Recipe, kind: str = "prune") -> list[dict]:
     return [step.options for step in recipe if step.kind == kind]
 
 
-def test_a_target_falls_geometrically_to_the_requested_share():
-    recipe = lab.gradually({"to": {"parameters": 0.0625}}, "layout", rounds=4)
-    assert [prune["to"]["parameters"] for prune in options(recipe)] == [0.5, 0.25, 0.125, 0.0625]
-    assert [step.kind for step in recipe] == ["prune", "layout"] * 4
-
-
 def test_a_ratio_is_the_same_share_of_the_rest_in_each_round():
     recipe = lab.gradually(
         {"ratio": 0.75, "layers": {"conv": 0.19}, "seed": 3},
@@ -50,10 +44,6 @@ def test_the_rounds_together_reach_the_share_in_equal_steps(share, rounds):
     for prune in options(lab.gradually({"ratio": 1 - share}, rounds=rounds)):
         left *= 1 - prune["ratio"]
     assert left == pytest.approx(share, rel=1e-3)
-
-
-def test_one_round_is_the_step_itself():
-    assert lab.gradually({"ratio": 0.3}, rounds=1) == lab.Recipe([{"prune": {"ratio": 0.3}}])
 
 
 def test_the_rounds_stay_separate_when_the_recipe_is_saved_and_applied(tmp_path):
@@ -98,3 +88,9 @@ def test_a_step_added_afterwards_changes_one_round_only():
     recipe = lab.gradually({"ratio": 0.75}, "fold", rounds=2).with_step({"prune": {"ratio": 0.1}})
     assert [prune["ratio"] for prune in options(recipe)] == [0.1, 0.5]
     assert isinstance(lab.apply(lab.Workload(Small(), images()), recipe[:1]).module, Small)
+
+
+def test_a_target_falls_geometrically_to_the_requested_share():
+    recipe = lab.gradually({"to": {"parameters": 0.0625}}, "layout", rounds=4)
+    assert [prune["to"]["parameters"] for prune in options(recipe)] == [0.5, 0.25, 0.125, 0.0625]
+    assert [step.kind for step in recipe] == ["prune", "layout"] * 4

@@ -101,13 +101,6 @@ def test_the_step_uses_the_same_random_seed_as_the_chart(method):
     assert kept_rows(work, "first", options) == set(shown.order[:6])
 
 
-@pytest.mark.parametrize("method", CHANNEL_ESTIMATORS)
-def test_a_value_does_not_depend_on_the_other_selected_layers(method):
-    work = work_of(Chain())
-    both, alone = lab.importance(work, method), lab.importance(work, method, layers="second")
-    assert alone["second"].values == pytest.approx(both["second"].values, rel=1e-5)
-
-
 def test_heads_of_torchs_attention_are_scored_by_their_projection_weights():
     class Attending(nn.Module):
         def __init__(self) -> None:
@@ -153,14 +146,6 @@ def test_a_group_without_a_value_is_scored_by_magnitude_and_noted(method):
     assert any(f"no {method} value, so magnitude" in note for note in variant.notes)
 
 
-def test_the_notes_name_the_method_and_the_rule_for_coupled_channels():
-    variant = lab.apply(work_of(Chain()), lab.Recipe([{"prune": {"ratio": 0.5}}]))
-    assert any(
-        note.startswith("channels are chosen by taylor (") and "sum over the layers" in note
-        for note in variant.notes
-    )
-
-
 def test_a_method_without_its_data_is_refused_and_an_unknown_one_lists_the_others():
     work = work_of(Chain(), train=None)
     for method, estimator in CHANNEL_ESTIMATORS.items():
@@ -182,3 +167,10 @@ def test_test_data_are_used_where_there_are_no_others_and_noted():
     assert kept_rows(work, "first", options) == set(shown.order[:6])
     variant = lab.apply(work, lab.Recipe([{"prune": options}]))
     assert "estimated on the test data" in variant.notes
+
+
+@pytest.mark.parametrize("method", CHANNEL_ESTIMATORS)
+def test_a_value_does_not_depend_on_the_other_selected_layers(method):
+    work = work_of(Chain())
+    both, alone = lab.importance(work, method), lab.importance(work, method, layers="second")
+    assert alone["second"].values == pytest.approx(both["second"].values, rel=1e-5)

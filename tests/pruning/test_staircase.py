@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy
 import pytest
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ from paifuser_lab.pruning.targets import measure, whole_model
 from paifuser_lab.pruning.targets.latency import families_of, latency_cost
 from paifuser_lab.pruning.targets.layer_families import MOST_WIDTHS, full_width, spaced
 from paifuser_lab.pruning.targets.measure import kept_table, key_of, staircases
-from paifuser_lab.records import Staircase, StaircaseTable, WholeLatency
+from paifuser_lab.records import Staircase, WholeLatency
 from tests.support.masking import gap, masked
 from tests.support.models import images
 from tests.support.prune_zoo import architectures
@@ -100,16 +99,6 @@ def test_a_model_is_as_fast_as_the_staircases_predict(pace):
     assert gap(masked(work.model, variant.module), variant.module, work.inputs) < 1e-9
 
 
-def test_widths_are_at_the_end_of_a_step(pace):
-    work = work_of(plain())
-    widths = [
-        layer.out_channels
-        for layer in pruned(work, 0.4).module.modules()
-        if isinstance(layer, nn.Conv2d)
-    ]
-    assert all(width % STEP == 0 for width in widths) and sum(widths) < 16 + 32 + 32
-
-
 def test_round_to_holds_for_latency_too(pace):
     widths = [
         layer.out_channels
@@ -184,29 +173,6 @@ def test_latency_equals_the_whole_model_s_at_full_and_at_narrow_width(pace):
         if whole_ms == 100.0 and narrow_ms is not None:
             assert cost.total == pytest.approx(narrow_ms)
         assert 0 <= cost.total < whole_ms
-
-
-def test_fewer_channels_never_cost_more():
-    row = Staircase(
-        likeness="",
-        machine="",
-        threads=1,
-        torch_version="",
-        reads=(8, 16, 24),
-        makes=(8, 16),
-        ms=((1.0, 2.0), (9.0, 3.0), (2.0, 4.0)),
-    )
-    from paifuser_lab.pruning.targets.latency import _Stairs
-
-    at = _Stairs(row).at
-    grid = numpy.array([[read, make, 1.0] for read in range(4, 30) for make in range(4, 20)])
-    times = at(grid).reshape(26, 16)
-    assert (numpy.diff(times, axis=0) >= 0).all() and (numpy.diff(times, axis=1) >= 0).all()
-    assert at(numpy.array([[16.0, 8.0, 1.0], [24.0, 16.0, 0.5], [12.0, 8.0, 1.0]])).tolist() == [
-        2.0,
-        2.0,
-        1.5,
-    ]
 
 
 @pytest.mark.parametrize("architecture", architectures()[::4], ids=lambda entry: entry.name)
@@ -305,30 +271,6 @@ def test_a_staircase_says_which_widths_are_worth_keeping(tmp_path):
     ] * 3
     assert "makes        16" in str(row) and "<table>" in row._repr_html_()
     assert Staircase.load(row.save(tmp_path / "row.json")) == row
-
-
-def test_joined_tables_keep_the_newer_rows():
-    empty = StaircaseTable(machine="here", threads=1, torch_version="2")
-    old, new = (
-        Staircase(
-            likeness="a",
-            machine="",
-            threads=1,
-            torch_version="",
-            reads=(1,),
-            makes=(8,),
-            ms=((ms,),),
-        )
-        for ms in (1.0, 2.0)
-    )
-    whole = WholeLatency(likeness="w", original_ms=2.0, ms=1.0)
-    joined = empty.model_copy(update={"rows": (old,)}).joined(
-        empty.model_copy(update={"rows": (new,), "wholes": (whole,)})
-    )
-    assert (
-        joined.rows == (new,) and joined.find("a", 1, 8) == new and joined.find("a", 1, 9) is None
-    )
-    assert joined.whole("w") == whole and joined.whole("v") is None
 
 
 def test_a_layers_staircase_is_measured_with_a_real_clock(own_cache):

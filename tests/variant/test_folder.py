@@ -22,7 +22,7 @@ from paifuser_lab.cli import program
 from paifuser_lab.comparison import trial
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
-from paifuser_lab.pruning.groups import remembered
+from paifuser_lab.pruning.groups import removal
 from paifuser_lab.records import Hardware
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import folder
@@ -241,8 +241,8 @@ def test_any_pruned_and_quantized_model_is_restored(
 
 @given(st.sets(st.integers(0, 40), min_size=1))
 def test_channel_indices_are_stored_compactly(indices: set[int]) -> None:
-    text = remembered._as_text(sorted(indices))
-    assert remembered._from_text(text) == sorted(indices)
+    text = removal._as_text(sorted(indices))
+    assert removal._from_text(text) == sorted(indices)
     assert text.count(",") <= len(indices)
 
 

@@ -7,26 +7,24 @@ trace_labels.py    one run of the model, operator by operator
 grouping.py        classes of channel ids as groups of channels
 width_attributes.py  attributes in which layers keep their width
 narrow_attention.py  torch's attention with fewer heads
-removal.py         removing units, or setting them to zero
-remembered.py      the same cut of a fresh model, from the record of the first
+removal.py         removing units, or setting them to zero, and the same cut of a fresh model
 proof.py           check a cut model against the same model with zeros
 scores.py          the importance of each unit: the values of `lab.importance`, added up
-select.py          which units are removed
-product.py, multiplications.py  convolutions and matrix products with the channel ids along them
+widths.py          which units are removed: by a share, or until a cost is reached
+multiplications.py  convolutions and matrix products with the channel ids along them
 costs.py           parameters, FLOPs and other costs as functions of the widths of groups
-solve.py           widths that reach a cost
 cut_notes.py       why a layer keeps its channels, and the notes on a cut
 predicted_cost.py  the predicted cost of fewer channels, before any cut
 """
 
 from __future__ import annotations
 
-from .grouping import Structure, channel_groups, couple
+from .grouping import CutProblem, Structure, channel_groups, couple
 from .predicted_cost import cut_cost
-from .remembered import cut_again, cut_and_remember
-from .removal import cut, mask
+from .removal import cut, cut_again, cut_and_remember, mask
 
 __all__ = [
+    "CutProblem",
     "Structure",
     "channel_groups",
     "couple",

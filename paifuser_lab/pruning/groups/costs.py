@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .grouping import Flags, Structure
-from .product import Row
+from .label_space import Row
 
 FLOPS_PER_MAC = 2
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import torch
-from torch import nn
-
 from ...model.watch import describe
+from ...model.weights import parameter_count
 from ...quantization import QuantizedLayer
 from ...records import ChannelGroup, counted
-from .grouping import Structure
+from .grouping import CutProblem
 from .proof import Proven, Removals
 from .scores import described
 
 MOST_NOTES = 12
 
 
-def why_not_cut(
-    model: nn.Module, structure: Structure, picked: list[str], protected: set[str]
-) -> str:
+def why_not_cut(problem: CutProblem, picked: list[str], protected: set[str]) -> str:
     """Why none of the chosen layers can lose a channel."""
-    layer = picked[0]
-    for group in structure.groups:
+    model, layer = problem.model, picked[0]
+    for group in problem.groups:
         if matches := set(group.layers) & set(picked):
             layer, reason = (
                 sorted(matches)[0],
@@ -38,12 +34,14 @@ def why_not_cut(
     return f"{describe(model, layer)} cannot lose a channel: it has no output channels."
 
 
-def first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
+def first_reason(problem: CutProblem, proven: Proven, free: list[int]) -> str:
+    """Why no group can lose a channel: the first reason."""
+    groups = problem.groups
     for index, reason in proven.refused.items():
-        return f"'{structure.groups[index].name}': {reason}"
-    if not structure.groups:
+        return f"'{groups[index].name}': {reason}"
+    if not groups:
         return "no layer has weights in floating point; put 'prune' before 'precision' and 'qat'"
-    group = structure.groups[free[0] if free else 0]
+    group = groups[free[0] if free else 0]
     if free:
         width = counted(group.width, "unit")
         return f"'{group.name}' has {width}, of which that share is none; ask for more"
@@ -51,15 +49,12 @@ def first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
 
 
 def cut_notes(
-    structure: Structure,
-    removals: Removals,
-    proven: Proven,
-    importance: str,
-    before: int,
-    after: int,
+    problem: CutProblem, removals: Removals, proven: Proven, importance: str, before: int
 ) -> list[str]:
-    """What was removed, by which scores, and what stays and why."""
-    groups = structure.groups
+    """What was removed, by which scores, and what stays and why; the problem's model has been cut,
+    and had `before` weights.
+    """
+    groups, after = problem.groups, parameter_count(problem.model)
     removed = sum(len(removals[index]) * groups[index].unit for index in proven.accepted)
     removable = sum(group.channels for group in groups if group.pinned is None)
     groups_cut = counted(len(proven.accepted), "group")
@@ -81,7 +76,3 @@ def cut_notes(
 def _named(groups: list[ChannelGroup]) -> str:
     names = list(dict.fromkeys(group.name for group in groups))
     return f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def weight_count(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters() if torch.is_tensor(weight))

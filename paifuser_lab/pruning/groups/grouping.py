@@ -5,6 +5,7 @@ are the units of one group.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -40,6 +41,24 @@ class Structure:
         return ~numpy.isin(
             self.classes, numpy.fromiter(removed, dtype=numpy.int64, count=len(removed))
         )
+
+
+@dataclass(frozen=True)
+class CutProblem:
+    """What a cut is chosen for: the workload, the model as it is now, with its groups, and the
+    number of threads that it runs with.
+    """
+
+    work: Workload
+    model: nn.Module
+    structure: Structure
+    threads: int
+    should_stop: Callable[[], bool] = lambda: False
+
+    @property
+    def groups(self) -> tuple[ChannelGroup, ...]:
+        """The groups of channels that can only be cut together."""
+        return self.structure.groups
 
 
 def couple(model: nn.Module, inputs: Inputs) -> Structure:

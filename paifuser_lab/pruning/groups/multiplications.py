@@ -10,8 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .label_space import along
-from .product import Product, Row, Shape
+from .label_space import Product, Row, Shape, along
 from .rules import Call
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...records import ChannelGroup, CutCost, CutLayer, CutWeights, LayerProfile, Length, Profile
 from .channel_ids import Numbers
 from .grouping import Structure
-from .product import Product, Row
+from .label_space import Product, Row
 
 NO_GROUP = -1
 Dimensions = dict[int, Length]

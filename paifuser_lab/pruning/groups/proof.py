@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import first_line
 from ...workload import Inputs, running
-from .grouping import Structure
+from .grouping import CutProblem
 from .removal import cut, mask
 from .trace_labels import sign_flipped, tensors_in
 from .width_attributes import candidates, pattern
@@ -39,12 +39,12 @@ class Proven:
     refused: dict[int, str] = field(default_factory=dict)
 
 
-def prove(model: nn.Module, inputs: Inputs, structure: Structure, removals: Removals) -> Proven:
+def prove(problem: CutProblem, removals: Removals) -> Proven:
     """Try all groups at once, and bisect what fails until each group is accepted or refused by
     itself.
     """
-    trial = _Trial(model, inputs, structure, removals)
-    ordered = sorted(removals, key=lambda index: (pattern(structure.groups[index].name), index))
+    trial = _Trial(problem, removals)
+    ordered = sorted(removals, key=lambda index: (pattern(problem.groups[index].name), index))
     trial.settle(ordered)
     return trial.proven
 
@@ -52,11 +52,9 @@ def prove(model: nn.Module, inputs: Inputs, structure: Structure, removals: Remo
 class _Trial:
     """The groups accepted so far, and the copy in which the next ones are tried."""
 
-    def __init__(
-        self, model: nn.Module, inputs: Inputs, structure: Structure, removals: Removals
-    ) -> None:
-        self.structure, self.removals, self.proven = structure, removals, Proven()
-        self.model, self.inputs = exact_copy(model, inputs)
+    def __init__(self, problem: CutProblem, removals: Removals) -> None:
+        self.structure, self.removals, self.proven = problem.structure, removals, Proven()
+        self.model, self.inputs = exact_copy(problem.model, problem.work.inputs)
         self.tolerance = TOLERANCE.get(format_of(self.model), HALF_TOLERANCE)
 
     def settle(self, groups: list[int]) -> None:

@@ -27,7 +27,7 @@ from ...saliency.curvature import GradientError
 from ...saliency.subject import Layer
 from ...workload import Workload
 from .channel_ids import Numbers
-from .grouping import Structure
+from .grouping import CutProblem
 
 Scores = NDArray[numpy.float64]  # by unit of a group, or by class of channel ids
 FALLBACK = "magnitude"
@@ -41,28 +41,22 @@ class UnitScores:
     notes: list[str]
 
 
-def unit_scores(
-    work: Workload,
-    model: nn.Module,
-    structure: Structure,
-    method: str,
-    seed: int,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> UnitScores:
+def unit_scores(problem: CutProblem, method: str, seed: int) -> UnitScores:
     """Score the units of every group that can lose some; the others have equal scores."""
-    own = copy.copy(work)
-    own.model = model
+    structure = problem.structure
+    own = copy.copy(problem.work)
+    own.model = problem.model
     layers = {
-        index: _layers_of(model, group)
+        index: _layers_of(problem.model, group)
         for index, group in enumerate(structure.groups)
         if group.pinned is None
     }
-    estimated = _estimated(own, _together(layers.values()), method, seed, should_stop)
+    estimated = _estimated(own, _together(layers.values()), method, seed, problem.should_stop)
     without = {
         index for index, members in layers.items() if not members.keys() & estimated.values.keys()
     }
     missing = _together(layers[index] for index in without)
-    fallback = _estimated(own, missing, FALLBACK, seed, should_stop) if missing else None
+    fallback = _estimated(own, missing, FALLBACK, seed, problem.should_stop) if missing else None
     ids = {(span.weight, span.dimension): span for span in structure.spans}
     scores = []
     for index, units in enumerate(structure.units):

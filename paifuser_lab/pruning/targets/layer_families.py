@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..groups.product import Product, Row, Shape
+from ..groups.label_space import Product, Row, Shape
 
 # per side: a staircase has a step every 8 or 16 channels unless the layer is very wide
 MOST_WIDTHS = 12

@@ -18,13 +18,17 @@ from typing import Any
 import torch
 
 from ..._files import cache_file
-from ...errors import FileError
+from ...errors import FileError, WorkloadError
 from ...machine import hardware, threads
 from ...measure import FEWEST, WARM, Clock, in_turn, own_ms, timed_ms
+from ...model.watch import describe
 from ...progress import progress
 from ...records import Staircase, StaircaseTable
-from .layer_families import MOST_WIDTHS, Buffers, Family, full_width
+from ...workload import Derived, Workload, workload_of
+from ..groups import Structure, couple
+from .layer_families import MOST_WIDTHS, Buffers, Family, family_of, full_width
 
+VIEW_SECONDS = 10.0  # to measure the staircases that are shown
 VERSION = 1  # raise it when layers are timed differently: old staircases are then ignored
 MEAN_SHARE = 0.4  # the mean time of a layer's widths, as a share of the widest's
 FEWEST_WIDTHS = 2
@@ -60,6 +64,57 @@ def staircases(families: Iterable[Family], *, count: int, seconds: float) -> dic
             )
         )
     return known
+
+
+def staircase(
+    subject: Workload | Derived,
+    layer: str,
+    *,
+    threads: int | None = None,
+    seconds: float = VIEW_SECONDS,
+) -> Staircase:
+    """The time of a layer by its input and output channels: from the cache, or measured now."""
+    work = workload_of(subject)
+    if layer not in dict(work.model.named_modules()):
+        raise WorkloadError(
+            f"{work.name} has no layer '{layer}'; use a name from model.named_modules()."
+        )
+    products = couple(work.model, work.inputs).space.products
+    families = (family_of(product) for product in products if product.layer == layer)
+    family = next((family for family in families if family is not None), None)
+    if family is None:
+        raise WorkloadError(
+            f"{describe(work.model, layer)} has no staircase: it runs no convolution or matrix "
+            "product that can be timed by itself."
+        )
+    (measured,) = staircases(
+        [family], count=threads or _own_threads(subject), seconds=seconds
+    ).values()
+    return measured
+
+
+def stairs(
+    structure: Structure, *, seconds: float = VIEW_SECONDS
+) -> dict[str, list[tuple[float, float]]]:
+    """For each layer that can be timed by itself, its time by output channels with all input
+    channels: (channels, ms).
+    """
+    families = {
+        product.layer: family
+        for product in structure.space.products
+        if (family := family_of(product)) is not None
+    }
+    measured = staircases(families.values(), count=torch.get_num_threads(), seconds=seconds)
+    known = {layer: measured[key_of(family)] for layer, family in families.items()}
+    return {
+        layer: [(float(makes), ms) for makes, ms in zip(row.makes, row.by_made, strict=True)]
+        for layer, row in known.items()
+    }
+
+
+def _own_threads(subject: Workload | Derived) -> int:
+    """The number of threads that the subject runs with."""
+    return getattr(subject, "own_threads", None) or torch.get_num_threads()
 
 
 def kept_table(count: int) -> StaircaseTable:

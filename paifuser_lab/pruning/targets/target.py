@@ -10,24 +10,32 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from torch import nn
-
 from ...errors import StepError
+from ...measure import Candidate, ratio_of_rounds, rounds_in_turn
+from ...model.weights import parameter_count
 from ...quantization import QuantizedLayer
-from ...workload import Workload
-from ..groups import Structure, couple
+from ...records import ChannelGroup, counted
+from ...workload import Workload, running
+from ..groups import CutProblem, couple
 from ..groups.costs import Cost, flops, parameters, spent_flops
 from ..groups.scores import Scores
-from ..groups.select import allowed_widths
-from ..groups.solve import AllowedWidths, loss_by_kept, solve_widths, take_narrowest
+from ..groups.widths import (
+    AllowedWidths,
+    allowed_widths,
+    loss_by_kept,
+    solve_widths,
+    take_narrowest,
+)
 from .latency import families_of, latency_cost
 from .layer_families import MOST_WIDTHS, spaced
 from .measure import staircases
-from .whole_model import whole_latency
+from .whole_model import call_of, whole_latency
 
 Goal = Literal["parameters", "flops", "latency"]
 STEPS = (8, 4, 2, 1)  # widths are multiples of the first step that can reach the target
 SECONDS = 60.0  # for staircases that are not in the cache
+QUICK_MS = 300.0  # a run that takes longer is not repeated for a note
+ROUNDS, TIMING_SECONDS = 12, 4.0
 
 Widths = dict[int, int]  # by a group's index: how many units stay
 
@@ -72,25 +80,18 @@ class _Budget:
 
 
 def choose_widths(
-    work: Workload,
-    model: nn.Module,
-    structure: Structure,
-    scores: list[Scores],
-    target: Target,
-    options: WidthOptions,
-    *,
-    count: int,
+    problem: CutProblem, scores: list[Scores], target: Target, options: WidthOptions
 ) -> ChosenWidths:
     """The widths that lose least importance; raises for a target out of reach, with the smallest
     share that can be reached.
     """
-    if any(isinstance(part, QuantizedLayer) for part in model.modules()):
+    if any(isinstance(part, QuantizedLayer) for part in problem.model.modules()):
         raise StepError(
             "quantized layers are not counted, so no target can be met; put 'prune' before "
             "'precision'."
         )
-    choices = _width_choices(structure, target, options)
-    budget = _budget(work, model, structure, target, choices[-1], count)
+    choices = _width_choices(problem, target, options)
+    budget = _budget(problem, target, choices[-1])
     if not budget.original:
         raise StepError(
             f"{target.goal}: the original has none that are counted, so there is no share of them; "
@@ -100,7 +101,7 @@ def choose_widths(
         budget.cost.take(group, kept)
     _check_is_less(budget, target)
     losses = {
-        group: loss_by_kept(scores[group], len(structure.groups[group].layers))
+        group: loss_by_kept(scores[group], len(problem.groups[group].layers))
         for group in options.fewest
     }
     limit = target.share * budget.original
@@ -111,7 +112,7 @@ def choose_widths(
             solve_widths(budget.cost, limit, losses, allowed)
             share = budget.cost.total / budget.original
             return ChosenWidths(
-                target, _narrowed(structure, budget.cost), share, budget.original, budget.notes
+                target, _narrowed(problem, budget.cost), share, budget.original, budget.notes
             )
     raise StepError(
         f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest "
@@ -122,9 +123,9 @@ def choose_widths(
     )
 
 
-def _narrowed(structure: Structure, cost: Cost) -> Widths:
+def _narrowed(problem: CutProblem, cost: Cost) -> Widths:
     return {
-        group: kept for group, kept in enumerate(cost.kept) if kept < structure.groups[group].width
+        group: kept for group, kept in enumerate(cost.kept) if kept < problem.groups[group].width
     }
 
 
@@ -138,14 +139,14 @@ def _check_is_less(budget: _Budget, target: Target) -> None:
 
 
 def _width_choices(
-    structure: Structure, target: Target, options: WidthOptions
+    problem: CutProblem, target: Target, options: WidthOptions
 ) -> list[AllowedWidths]:
     """The widths that groups may have, for each step that is tried."""
-    groups = structure.groups
+    groups = problem.groups
     if target.goal == "latency" and options.round_to is None:
         return [
             {
-                index: _measured_widths(structure, index, fewest)
+                index: _measured_widths(groups[index], fewest)
                 for index, fewest in options.fewest.items()
             }
         ]
@@ -159,32 +160,23 @@ def _width_choices(
     ]
 
 
-def _measured_widths(structure: Structure, index: int, fewest: int) -> tuple[int, ...]:
+def _measured_widths(group: ChannelGroup, fewest: int) -> tuple[int, ...]:
     """The widths at which staircases are measured, in units."""
-    group = structure.groups[index]
     units = {ceil(channels / group.unit) for channels in spaced(group.channels, MOST_WIDTHS)}
     return tuple(kept for kept in sorted(units, reverse=True) if fewest <= kept < group.width)
 
 
-def _budget(
-    work: Workload,
-    model: nn.Module,
-    structure: Structure,
-    target: Target,
-    allowed: AllowedWidths,
-    count: int,
-) -> _Budget:
+def _budget(problem: CutProblem, target: Target, allowed: AllowedWidths) -> _Budget:
+    work, structure = problem.work, problem.structure
     if target.goal == "parameters":
-        return _Budget(
-            parameters(model, structure), sum(weight.numel() for weight in work.model.parameters())
-        )
+        return _Budget(parameters(problem.model, structure), parameter_count(work.model))
     if target.goal == "flops":
         return _Budget(flops(structure), original_flops(work))
     narrow = [group.width for group in structure.groups]
     for index, lower in allowed.items():
         narrow[index] = lower[-1] if lower else narrow[index]
-    timed = staircases(families_of(structure), count=count, seconds=SECONDS)
-    whole = whole_latency(work, model, structure, narrow, count=count)
+    timed = staircases(families_of(structure), count=problem.threads, seconds=SECONDS)
+    whole = whole_latency(problem, narrow)
     latency = latency_cost(structure, timed, whole, narrow)
     note = (
         f"latency: {len(timed)} kinds of layers were timed by width and take "
@@ -200,14 +192,13 @@ def original_flops(work: Workload) -> int:
     return spent_flops(couple(work.model, work.inputs))
 
 
-def fewest_units(
-    work: Workload, model: nn.Module, structure: Structure, shares: Mapping[int, float]
-) -> Widths:
+def fewest_units(problem: CutProblem, shares: Mapping[int, float]) -> Widths:
     """The fewest units to keep of groups, from shares of their widths in the original model."""
-    original, current = dict(work.model.named_parameters()), dict(model.named_parameters())
+    original = dict(problem.work.model.named_parameters())
+    current = dict(problem.model.named_parameters())
     fewest = {}
     for index, share in shares.items():
-        group = structure.groups[index]
+        group = problem.groups[index]
         first = next(member for member in group.members if member.kind == "rows")
         original_size = (
             original[first.weight].shape[first.dimension] if first.weight in original else None
@@ -224,3 +215,46 @@ def fewest_units(
 def _ceiled(share: float) -> str:
     """The share rounded up, so that it is accepted as a target."""
     return f"{ceil(share * 1e4) / 1e4:g}"
+
+
+def target_notes(problem: CutProblem, removed: set[int], chosen: ChosenWidths) -> list[str]:
+    """The predicted shares of the original's cost beside the achieved ones, where they are known;
+    the problem's model has been cut since its groups were found.
+    """
+    work, model, structure = problem.work, problem.model, problem.structure
+    target, predicted = chosen.target, parameters(model, structure)
+    for index, units in enumerate(structure.units):
+        predicted.take(index, len(set(units) - removed))
+    of_parameters, of_flops = parameter_count(work.model), original_flops(work)
+    spent = spent_flops(structure, structure.kept(removed)), spent_flops(couple(model, work.inputs))
+    shares = {
+        "parameters": (predicted.total / of_parameters, parameter_count(model) / of_parameters)
+    }
+    if of_flops:
+        shares["FLOPs"] = spent[0] / of_flops, spent[1] / of_flops
+    notes = [
+        f"{name}: {before:.1%} of the original's predicted, {after:.1%} left"
+        for name, (before, after) in shares.items()
+    ]
+    if target.goal == "latency":
+        notes += [*chosen.notes, _latency(problem, chosen)]
+    return [f"at most {target.share:.1%} of the original's {target.goal} was asked for", *notes]
+
+
+def _latency(problem: CutProblem, chosen: ChosenWidths) -> str:
+    work, model = problem.work, problem.model
+    note = f"latency: {chosen.share:.1%} of the original's predicted"
+    if chosen.original > QUICK_MS:
+        return f"{note}; a run takes {chosen.original:,.0f} ms and was not repeated to see"
+    with running(work.model), running(model):
+        candidates = [
+            Candidate(name, call_of(work, module), problem.threads, work.device)
+            for name, module in (("was", work.model), ("is", model))
+        ]
+        for samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=TIMING_SECONDS):
+            last = samples
+    speedup, (low, high) = ratio_of_rounds(last["was"], last["is"])
+    return (
+        f"{note}, {1 / speedup:.1%} ({1 / high:.1%} to {1 / low:.1%}) measured in turn, "
+        f"{counted(problem.threads, 'thread')}"
+    )

@@ -17,24 +17,23 @@ from ...machine import threads
 from ...measure import in_turn
 from ...records import WholeLatency
 from ...workload import Workload, running
-from ..groups import Structure, cut
+from ..groups import CutProblem, cut
 from .measure import clock, keep, kept_table, memory_at_hand
 
 SECONDS = 5.0
 
 
-def whole_latency(
-    work: Workload, model: nn.Module, structure: Structure, narrow: list[int], *, count: int
-) -> WholeLatency:
+def whole_latency(problem: CutProblem, narrow: list[int]) -> WholeLatency:
     """The times from the cache, or measured now."""
+    work, model = problem.work, problem.model
     likeness = _likeness(work, model, narrow)
-    table = kept_table(count)
+    table = kept_table(problem.threads)
     if (cached := table.whole(likeness)) is not None:
         return cached
     models = {"original": work.model, "now": model}
-    if (narrowed := _narrowed(work, model, structure, narrow)) is not None:
+    if (narrowed := _narrowed(problem, narrow)) is not None:
         models["narrow"] = narrowed
-    ms = timed(work, models, count=count)
+    ms = _timed(work, models, problem.threads)
     measured = WholeLatency(
         likeness=likeness,
         original_ms=ms["original"],
@@ -45,9 +44,7 @@ def whole_latency(
     return measured
 
 
-def timed(
-    work: Workload, models: Mapping[str, nn.Module], *, count: int, seconds: float = SECONDS
-) -> dict[str, float]:
+def _timed(work: Workload, models: Mapping[str, nn.Module], count: int) -> dict[str, float]:
     """The ms of each model on the workload's inputs."""
     with ExitStack() as stack:
         stack.enter_context(threads(count))
@@ -55,7 +52,7 @@ def timed(
             stack.enter_context(running(model))
         stack.enter_context(memory_at_hand(work.device))
         calls = {name: call_of(work, model) for name, model in models.items()}
-        return in_turn(calls, work.device, seconds, clock(work.device, count))
+        return in_turn(calls, work.device, SECONDS, clock(work.device, count))
 
 
 def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
@@ -64,20 +61,20 @@ def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
     return lambda: inputs(model)
 
 
-def _narrowed(
-    work: Workload, model: nn.Module, structure: Structure, narrow: list[int]
-) -> nn.Module | None:
+def _narrowed(problem: CutProblem, narrow: list[int]) -> nn.Module | None:
     """A copy without the last units; None where its code fails at that width, since this cut was
     not checked.
     """
     removed = {
-        unit for units, kept in zip(structure.units, narrow, strict=True) for unit in units[kept:]
+        unit
+        for units, kept in zip(problem.structure.units, narrow, strict=True)
+        for unit in units[kept:]
     }
-    copied = copy.deepcopy(model)
+    copied = copy.deepcopy(problem.model)
     try:
-        cut(copied, structure, removed)
+        cut(copied, problem.structure, removed)
         with running(copied):
-            work.inputs.clone()(copied)
+            problem.work.inputs.clone()(copied)
     except Exception:  # whatever its code raises: it cannot be narrowed so
         return None
     return copied
