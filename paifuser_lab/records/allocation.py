@@ -212,11 +212,6 @@ class Allocation(TableRecord):
         rows = [_readable(point, is_chosen=point is self.best) for point in self.everything]
         return without_empty(rows)
 
-    def __repr__(self) -> str:
-        return (
-            f"Allocation({self.workload}: {self.best.words}; {counted(len(self.points), 'point')})"
-        )
-
 
 def _limit(name: str, value: float) -> str:
     if name == "size_bytes":

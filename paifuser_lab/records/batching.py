@@ -81,9 +81,6 @@ class BatchSweep(TableRecord):
         """Whether the batch is the smallest that reaches the plateau."""
         return row["batch"] == str(self.knee)
 
-    def __repr__(self) -> str:
-        return f"BatchSweep({self.workload}: {counted(len(self.rows), 'batch size')})"
-
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
             "batch": str(row.batch),

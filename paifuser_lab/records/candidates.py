@@ -151,6 +151,3 @@ class Candidates(TableRecord):
         """The title, what the search notes, and whether the machine was quiet."""
         caution = self.quality.sentence if self.quality else ""
         return [line for line in (self.title, self.note, caution) if line]
-
-    def __repr__(self) -> str:
-        return f"Candidates({self.workload}: {len(self.rows)} of {self.planned})"

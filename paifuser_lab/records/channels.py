@@ -199,9 +199,6 @@ class CutCost(Record):
             f"{whole.latency_ms:.3g} ms by the width of {len(self.groups)} groups of channels"
         )
 
-    def __repr__(self) -> str:
-        return f"CutCost({self.title})"
-
     def _lengths(self, widths: Widths) -> tuple[int, ...]:
         return tuple(length.at(widths) for length in self.lengths)
 
@@ -292,9 +289,6 @@ class Staircase(TableRecord):
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether the width has a note."""
         return bool(row["note"])
-
-    def __repr__(self) -> str:
-        return f"Staircase({self.likeness}: {counted(len(self.reads) * len(self.makes), 'width')})"
 
 
 class WholeLatency(Record):

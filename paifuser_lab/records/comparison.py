@@ -69,9 +69,6 @@ class TradeOff(Record):
     def __str__(self) -> str:
         return "\n".join([self.title, *text_table(self.table(), ("name", "note"))])
 
-    def __repr__(self) -> str:
-        return f"TradeOff({len(self.bargains)} variants)"
-
     def _repr_html_(self) -> str:
         return html_table(
             (self.title,), self.table(), ("name", "note"), lambda row: bool(row["note"])
@@ -207,9 +204,6 @@ class Comparison(TableRecord):
         }
         kept = [key for key in rows[0] if not same.get(key)]
         return without_empty([{key: row[key] for key in kept} for row in rows])
-
-    def __repr__(self) -> str:
-        return f"Comparison({self.workload}: {len(self.rows)} rows)"
 
     @property
     def title(self) -> str:

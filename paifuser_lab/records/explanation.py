@@ -120,9 +120,6 @@ class Explanation(Record):
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"· {reason}" for reason in self.reasons)])
 
-    def __repr__(self) -> str:
-        return f"Explanation({self.layer or self.workload}: {len(self.reasons)} reasons)"
-
     def _repr_html_(self) -> str:
         return view("explanation", self)
 
@@ -188,9 +185,6 @@ class Checklist(Record):
     def __str__(self) -> str:
         indent = 4 + max(len(line.name) for line in self.lines)
         return "\n".join([self.title, *(_readable(line, indent) for line in self.lines)])
-
-    def __repr__(self) -> str:
-        return f"Checklist({self.title})"
 
     def _repr_html_(self) -> str:
         return view("checklist", self, SIGNS)
@@ -291,9 +285,6 @@ class SideBySide(TableRecord):
     def captions(self) -> list[str]:
         """The title, and the predicted and the achieved saving."""
         return [line for line in (self.title, self.promise) if line]
-
-    def __repr__(self) -> str:
-        return f"SideBySide({self.before} | {self.after}: {len(self.rows)} layers)"
 
 
 def _change(saved_ms: float) -> str:

@@ -136,9 +136,6 @@ class FusionMap(TableRecord):
         """Whether the row's layers run fused."""
         return row["layers"] in {" + ".join(fusion.layers) for fusion in self.fused}
 
-    def __repr__(self) -> str:
-        return f"FusionMap({self.summary})"
-
 
 _SHORT: dict[Standing, str] = {
     "slower": "apart as slower",

@@ -159,9 +159,6 @@ class MemoryTimeline(TableRecord):
             for row in self.at_peak[:MAX_ROWS]
         ] or [{"layer": self.workload, "kind": "nothing", "held": readable_bytes(0), "share": "–"}]
 
-    def __repr__(self) -> str:
-        return f"MemoryTimeline({self.workload}: {readable_bytes(self.peak_bytes)} at the peak)"
-
     def _kind(self, event: int) -> HeldKind:
         return "workspace" if self.is_workspace[event] else "activations"
 
@@ -358,9 +355,6 @@ class MemoryPlan(TableRecord):
             }
             for buffer in self.at_fullest[:MAX_ROWS]
         ]
-
-    def __repr__(self) -> str:
-        return f"MemoryPlan({self.workload}: {readable_bytes(self.packed_bytes)})"
 
 
 def overlapping(

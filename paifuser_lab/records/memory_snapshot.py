@@ -329,9 +329,6 @@ class MemorySnapshot(Record):
                 parts += ["", str(other)]
         return "\n".join(parts)
 
-    def __repr__(self) -> str:
-        return f"MemorySnapshot({self.name}: {readable_bytes(self.peak_bytes)} at the peak)"
-
     def _repr_html_(self) -> str:
         tables = [html_table(self.captions, self.table(), _WORDS)]
         if self.layers:

@@ -108,9 +108,6 @@ class ParallelPlan(TableRecord):
         """Whether the strategy is the fastest."""
         return row["strategy"] == self.fastest.strategy
 
-    def __repr__(self) -> str:
-        return f"ParallelPlan({self.workload}: {self.sentence})"
-
 
 class ParallelReport(TableRecord):
     """One rank of a parallel training. Columns have a value for each step.

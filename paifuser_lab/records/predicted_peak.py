@@ -160,9 +160,6 @@ class PredictedPeak(TableRecord):
         """The note."""
         return (self.note,) if self.note else ()
 
-    def __repr__(self) -> str:
-        return f"PredictedPeak({self.workload}: {readable_bytes(self.peak_bytes)})"
-
 
 class FitRemedy(Record):
     """A change that lets more fit: its peak at the same batch, and the largest batch with it.
@@ -280,9 +277,6 @@ class Fit(Record):
             parts += ["", "What would make more fit:"]
             parts += text_table(self.remedy_table(), _WORDS)
         return "\n".join([*parts, self.predicted.note] if self.predicted.note else parts)
-
-    def __repr__(self) -> str:
-        return f"Fit({self.title})"
 
     def _repr_html_(self) -> str:
         captions = (self.title, self.predicted.sentence, self.sentence, self.process_sentence)

@@ -66,6 +66,10 @@ class Record(BaseModel):
         if cls.model_fields:  # a base class such as TableRecord has none
             Record.kinds[cls.__name__] = cls
 
+    def __repr__(self) -> str:
+        title = getattr(self, "title", None)
+        return super().__repr__() if title is None else f"{type(self).__name__}({title})"
+
     def save(self, path: str | Path) -> Path:
         """Write the record as JSON."""
         data = json.loads(self.model_dump_json())
@@ -171,9 +175,6 @@ class TableRecord(Record):
     def __str__(self) -> str:
         table = text_table(self.table(), self.text_columns)
         return "\n".join([*self.captions, *table, *self.remarks])
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.title})"
 
     def _repr_html_(self) -> str:
         lines = (*self.captions, *self.remarks)

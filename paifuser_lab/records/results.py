@@ -218,9 +218,6 @@ class Results(TableRecord):
         """Whether the row is the one in force."""
         return row["number"] == str(self.current)
 
-    def __repr__(self) -> str:
-        return f"Results({self.workload}: {len(self.rows)} rows)"
-
     @property
     def _has_metric(self) -> bool:
         return any(row.metric is not None for row in self.measured)

@@ -119,10 +119,6 @@ class Sensitivity(TableRecord):
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return without_empty(rows)
 
-    def __repr__(self) -> str:
-        layers, formats = counted(len(self.rows), "layer"), counted(len(self.formats), "format")
-        return f"Sensitivity({self.workload}: {layers} × {formats} by {self.method})"
-
     def _readable(self, row: LayerSensitivity) -> dict[str, str]:
         texts = {"layer": row.layer, "kind": row.kind, "weights": readable_count(row.parameters)}
         for name in self.formats:
@@ -291,10 +287,6 @@ class Importance(TableRecord):
         """A row per layer, as text."""
         rows = [_readable_importance(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return without_empty(rows)
-
-    def __repr__(self) -> str:
-        layers, channels = counted(len(self.rows), "layer"), counted(self.channels, "channel")
-        return f"Importance({self.workload}: {channels} of {layers} by {self.method})"
 
 
 def _readable_importance(row: LayerImportance) -> dict[str, str]:

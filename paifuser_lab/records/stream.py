@@ -145,6 +145,3 @@ class StreamReport(TableRecord):
     def remarks(self) -> tuple[str, ...]:
         """The summary."""
         return (self.summary,)
-
-    def __repr__(self) -> str:
-        return f"StreamReport({self.source}: {self.state}, {counted(self.frames, 'frame')})"

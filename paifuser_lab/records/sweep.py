@@ -100,9 +100,6 @@ class Sweep(TableRecord):
         ]
         return "\n".join([self.title, "", *lines]) + "\n"
 
-    def __repr__(self) -> str:
-        return f"Sweep({self.notebook}: {counted(len(self.runs), 'run')})"
-
 
 def _readable(name: str, figure: float | None) -> str:
     if figure is None:

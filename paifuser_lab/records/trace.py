@@ -112,17 +112,6 @@ class TraceSummary(Record):
             lines += ["", heading, *text_table(table, ("name", "layer"))]
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        parts = (
-            (len(self.operators), "operator"),
-            (len(self.kernels), "kernel"),
-            (len(self.layers), "layer"),
-        )
-        return (
-            f"TraceSummary({self.name}: "
-            f"{', '.join(counted(count, word) for count, word in parts if count)})"
-        )
-
     def _repr_html_(self) -> str:
         facts = [f"{label}: {fact}" for label, fact in self.facts.items()]
         return view("trace", self.title, facts, list(_tables(self)))

@@ -560,7 +560,6 @@ def test_a_summary_is_read_without_any_viewer(tmp_path):
         "gemm_kernel",
     ):
         assert part in text
-    assert repr(result) == "TraceSummary(made up: 5 operators, 3 kernels, 3 layers)"
     assert list(result.frame.columns) == [
         "calls",
         "self_ms",

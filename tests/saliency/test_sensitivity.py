@@ -550,7 +550,6 @@ def test_a_network_with_data_is_estimated_and_the_record_displays_it():
             word in text
             for word in ("layer1.0.conv1", "int2-weights", "quadratic", "loss", "agree")
         )
-    assert repr(seen) == "Sensitivity(resnet18-digits-tiny: 4 layers × 2 formats by quadratic)"
     assert list(seen.frame.columns) == ["kind", "parameters", "int2-weights", "int8"]
 
 
