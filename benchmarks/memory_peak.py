@@ -25,8 +25,7 @@ from paifuser_lab.loading.load import load, models
 from paifuser_lab.machine.host import threads
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.memory import predicted_peak
-from paifuser_lab.memory.predict.examples import real_subject
-from paifuser_lab.memory.predict.step import Observer, run
+from paifuser_lab.memory.predict.step import Observer, real_subject, run
 from paifuser_lab.records import PeakBytes, Record, StepOptions, readable_bytes
 from paifuser_lab.records.predicted_peak import RESIDENT_MORE_BYTES, RESIDENT_RATIO, resident_bound
 from paifuser_lab.workload import Inputs, Workload, outside_inference

@@ -13,8 +13,7 @@ import typer
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows
 from paifuser_lab.memory.snapshots import read_snapshot, replay
-from paifuser_lab.memory.snapshots.segments import reserved_bytes
-from paifuser_lab.memory.snapshots.snapshot import Snapshot
+from paifuser_lab.memory.snapshots.snapshot import Snapshot, reserved_bytes
 from paifuser_lab.records import Record, readable_bytes
 
 

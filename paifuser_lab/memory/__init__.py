@@ -11,8 +11,7 @@ pools         the allocator keeps what will be asked for again, with a limit and
 snapshots     memory snapshots: of a run here, or torch's files, read without executing them
 lifetimes     one run as buffers: who makes each, who touches it last, when it is released
 planning      buffers packed into one arena, against what torch's allocator held
-sole_readers  values that only one layer or sum reads, from the blocks' graphs
-sums          sums that write over an operand where nobody reads it afterwards
+sole_readers  values that only one layer or sum reads, and the sums that may write over them
 reuse         activations and sums that write over an input where nobody reads it
 """
 

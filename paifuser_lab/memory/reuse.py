@@ -25,8 +25,7 @@ from ..model.layers import is_altered
 from ..model.weights import answer_hash
 from ..workload import Workload, running
 from .lifetimes import Recording, record
-from .sole_readers import ACTIVATIONS, SoleReaders
-from .sums import BlockSums, SumsPlan, obstacle_in_run, plan_sums
+from .sole_readers import ACTIVATIONS, BlockSums, SoleReaders, SumsPlan, obstacle_in_run, plan_sums
 
 
 @dataclass(frozen=True)

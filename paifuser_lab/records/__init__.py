@@ -18,9 +18,8 @@ memory_snapshot  a snapshot of memory: timeline, segments, replay, why memory ra
 predicted_peak   the predicted peak of a call or training step by category; whether it fits
 batching         latency, throughput and memory by batch size; dynamic batching
 comparison       a baseline and its variants, timed in turn; metric against latency and size
-results          everything tried in a session: a row per recipe, two of them compared
+results          everything tried in a session, two rows compared; the runs of a parameter sweep
 candidates       what a search for a faster model tried, ranked, each with its reason
-sweep            the runs of a parameter sweep
 allocation       a format for each layer under a budget; latencies of single layers
 sensitivity      the error of each layer in each format; a score for each channel
 channels         which channels are pruned together, and what fewer of them cost
@@ -138,6 +137,9 @@ from .record import Record as Record
 from .results import ResultPair as ResultPair
 from .results import ResultRow as ResultRow
 from .results import Results as Results
+from .results import Sweep as Sweep
+from .results import SweepRun as SweepRun
+from .results import Value as Value
 from .saved_model import ImagePreprocessing as ImagePreprocessing
 from .saved_model import Manifest as Manifest
 from .saved_model import Origin as Origin
@@ -156,9 +158,6 @@ from .stream import SetAside as SetAside
 from .stream import StreamEvent as StreamEvent
 from .stream import StreamNode as StreamNode
 from .stream import StreamReport as StreamReport
-from .sweep import Sweep as Sweep
-from .sweep import SweepRun as SweepRun
-from .sweep import Value as Value
 from .text import counted as counted
 from .text import readable_bytes as readable_bytes
 from .text import readable_count as readable_count

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import Any, ClassVar
 
 from ..memory.reuse import Reused, reuse, run_in_place
-from ..memory.sums import BlockSums
+from ..memory.sole_readers import BlockSums
 from ..records import counted, readable_bytes
 from .step import Draft, Step
 

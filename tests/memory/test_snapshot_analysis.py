@@ -16,8 +16,8 @@ from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError
 from paifuser_lab.memory.snapshots import analysis, memory_snapshot, moments, read_snapshot, replay
 from paifuser_lab.memory.snapshots.lifetimes import lifetimes_of
-from paifuser_lab.memory.snapshots.segments import reserved_bytes, segments_at
 from paifuser_lab.memory.snapshots.settings import Settings
+from paifuser_lab.memory.snapshots.snapshot import reserved_bytes, segments_at
 from paifuser_lab.memory.snapshots.stacks import UNKNOWN_SITE
 from paifuser_lab.records import MemorySnapshot, SnapshotMap
 from paifuser_lab.views.page import snapshot_report

@@ -30,9 +30,8 @@ from ...workload import Derived, Inputs, Workload, outside_inference, workload_o
 from ...workload.batching import example_batch
 from ...workload.seeding import preserve_rng
 from .convolutions import backward_bytes, forward_bytes
-from .examples import example_of
 from .ledger import OPTIMIZER, Ledger, Peak
-from .step import BACKWARD, FORWARD, Observer, Subject, run
+from .step import BACKWARD, FORWARD, Observer, Subject, example_of, run
 
 aten = torch.ops.aten
 Formula = Callable[[tuple[Any, ...], Any], int]

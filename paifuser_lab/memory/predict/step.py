@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from torch.utils import _pytree as pytree
 
 from ...errors import MeasureError
 from ...records import StepOptions
-from ...workload import Inputs
+from ...workload import Inputs, Workload
+from ...workload.batching import example_batch, repeated
+from ...workload.data import first_batches
 from .blocks import checkpoint_layers
 from .ledger import OPTIMIZER
 
@@ -159,3 +162,25 @@ def _convert(model: nn.Module) -> None:
 
 def _to_bf16(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+
+
+def example_of(work: Workload, options: StepOptions) -> tuple[Inputs, Any, int]:
+    """The inputs, the target and their batch: a batch of the train data for a step of training with
+    a loss, else the example inputs.
+    """
+    example_batch(work)
+    if not options.train or work.loss is None or work.train is None:
+        return work.inputs, None, example_batch(work)
+    batches = islice(first_batches(work.train, work.device, "train data"), 1)
+    inputs, target = next(batches, (work.inputs, None))
+    sizes = [tensor.shape[0] for tensor in inputs.tensors if tensor.ndim]
+    return inputs, target, sizes[0] if sizes else 1
+
+
+def real_subject(work: Workload, options: StepOptions, batch: int) -> Subject:
+    """A copy of the model with inputs and target of this batch, on real tensors."""
+    inputs, target, example = example_of(work, options)
+    both = repeated(Inputs((inputs.args, inputs.kwargs, target)), example, batch)
+    args, kwargs, target = both.args
+    model = work.copied().model
+    return Subject(model, Inputs(args, kwargs), work.loss, target, options).prepare()

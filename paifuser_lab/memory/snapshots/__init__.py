@@ -5,17 +5,15 @@ analysed, replayed.
 unpickler reads it with the opcodes of plain data alone, and those that import or call are refused.
 
 reading      a file, its events and call stacks as columns, each value checked
-snapshot     what a file holds: segments, blocks, events, call stacks
+snapshot     what a file holds: segments, blocks, events; the segments of a moment
 live         one call or training step of a workload, recorded as a snapshot
 stacks       call stacks, each once; the call site, the layer and the category of each
 lifetimes    each block from its allocation to its release
-segments     the reserved address ranges at a moment
 moments      the blocks and segments of one moment, and how fragmented they are
-analysis     a snapshot as a record
+analysis     a snapshot as a record; why memory ran out, and what would have fitted
 settings     the allocator's settings, as torch documents them
 allocator    a simulated caching allocator: split, coalesce, streams, pools
 replay       the recorded requests under other settings
-post_mortem  why memory ran out, and what would have fitted
 """
 
 from __future__ import annotations

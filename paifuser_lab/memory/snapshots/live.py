@@ -37,9 +37,8 @@ from ...records import StepOptions
 from ...workload import QUIET, Derived, Workload, outside_inference, running, workload_of
 from ...workload.batching import example_batch
 from ...workload.seeding import preserve_rng
-from ..predict.examples import real_subject
 from ..predict.ledger import OPTIMIZER
-from ..predict.step import Observer, run
+from ..predict.step import Observer, real_subject, run
 from .reading import read_snapshot
 from .snapshot import ALLOC, FREE_COMPLETED, Snapshot, Trace
 from .stacks import Frame, Stacks

@@ -8,8 +8,7 @@ import numpy
 
 from ...records import SnapshotMap
 from .lifetimes import Lifetimes
-from .segments import segments_at
-from .snapshot import Segment, Trace
+from .snapshot import Segment, Trace, segments_at
 from .stacks import CATEGORIES, Stacks
 
 MAX_BLOCKS = 6000

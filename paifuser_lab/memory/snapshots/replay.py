@@ -16,9 +16,18 @@ from ...progress import Progress, progress
 from ...records import Replay, ReplayRow
 from .allocator import Allocator, Block
 from .lifetimes import BEFORE, lifetimes_of
-from .segments import SHRINKS, reserved_at_end, reserved_bytes
 from .settings import Settings
-from .snapshot import ALLOC, FREE_COMPLETED, OOM, Segment, Snapshot, Trace
+from .snapshot import (
+    ALLOC,
+    FREE_COMPLETED,
+    OOM,
+    SHRINKS,
+    Segment,
+    Snapshot,
+    Trace,
+    reserved_at_end,
+    reserved_bytes,
+)
 
 Request = tuple[int, int, int, int]  # what, address, size, stream
 TRIM = FREE_COMPLETED + 1

@@ -27,8 +27,7 @@ from ...machine import machine_label
 from ...measure import peak_bytes, ratio_of_rounds
 from ...memory import Predictor
 from ...memory.predict.blocks import repeated_blocks
-from ...memory.predict.examples import example_of
-from ...memory.predict.step import Observer, Subject, run
+from ...memory.predict.step import Observer, Subject, example_of, run
 from ...model.watch import watching
 from ...records import CheckpointedBlock, CheckpointPlan, StepOptions
 from ...training import TrainPlan

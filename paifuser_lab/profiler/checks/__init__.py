@@ -3,7 +3,6 @@
 findings    the subject, and all measurements of it: watched, timed, evaluated
 watch       watch a loop while it runs: its models, their modes, their gradients
 trace       the operators that ran, as time spans, and their arithmetic
-judge       compare a value with its limit, as a line of the checklist
 loops       checks of loops: data loading, waiting, gradient exchange
 gradients   checks of gradients: finite, alive, fp16
 inference   checks of inference: eval mode, no graph, the metric

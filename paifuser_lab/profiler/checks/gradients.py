@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...records import Check, counted, readable_count
-from .findings import Findings
-from .judge import LOOP_HINT, listed, pass_or_fail, percent, unmeasurable
+from .findings import LOOP_HINT, Findings, listed, pass_or_fail, percent, unmeasurable
 from .watch import GradientCounts
 
 MAX_VANISHING = 0.05

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...records import Check, counted
-from .findings import Findings
-from .judge import LOOP_HINT, listed, pass_or_fail, percent, unmeasurable
+from .findings import LOOP_HINT, Findings, listed, pass_or_fail, percent, unmeasurable
 
 MAX_DROP = 0.01
 

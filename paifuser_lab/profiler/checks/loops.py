@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...records import Check
-from .findings import Findings
-from .judge import LOOP_HINT, pass_or_fail, percent, unmeasurable
+from .findings import LOOP_HINT, Findings, pass_or_fail, percent, unmeasurable
 from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Span, Trace, without
 
 MAX_DATA = 0.10

@@ -10,8 +10,15 @@ import torch
 from ...measure import ratio_of_rounds
 from ...records import Check, counted, readable_bytes, readable_count
 from ...records.quality import readable_interval
-from .findings import AS_IT_IS, CHANNELS_LAST, Findings
-from .judge import WORKLOAD_HINT, pass_or_fail, percent, unmeasurable
+from .findings import (
+    AS_IT_IS,
+    CHANNELS_LAST,
+    WORKLOAD_HINT,
+    Findings,
+    pass_or_fail,
+    percent,
+    unmeasurable,
+)
 
 MIN_SPEEDUP = 1.10
 MAX_DENORMAL = 0.001
