@@ -27,7 +27,7 @@ from tests.support import skipped
 from tests.support.bench import TIMEOUT_S, opened
 from tests.support.durations import SECONDS
 from tests.support.models import Small, images
-from tests.support.processor import Processor, start_openvino_unmasked
+from tests.support.processor import Processor, emulate_fp8, start_openvino_unmasked
 
 # CI draws the same examples each time; a manual run draws new ones.
 if os.environ.get("PAIFUSER_REQUIRE"):
@@ -36,9 +36,13 @@ if os.environ.get("PAIFUSER_REQUIRE"):
 
 
 def pytest_configure() -> None:
-    """A shell's background job ignores Ctrl-C, which tests send to themselves."""
+    """A shell's background job ignores Ctrl-C, which tests send to themselves; fp8 does not follow
+    the mask of an older processor.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.get("PAIFUSER_CPU") == "avx2":
+        emulate_fp8()  # before modules of tests ask for it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import numpy
 import pytest
@@ -54,3 +55,19 @@ def start_openvino_unmasked() -> None:
         patch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
         given = opset13.parameter([1, 8], numpy.float32)
         Core().compile_model(Model([opset13.matmul(given, given, False, True)], [given]), "CPU")
+
+
+def emulate_fp8() -> None:
+    """torch asks the processor itself whether oneDNN multiplies fp8, which it does with AMX: under
+    the mask of an older one it is to do so without oneDNN, as it does there.
+    """
+    product = torch._scaled_mm
+
+    def without_onednn(*args: Any, **options: Any) -> torch.Tensor:
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            return product(*args, **options)
+        finally:
+            torch._C._set_mkldnn_enabled(True)
+
+    torch._scaled_mm = without_onednn
