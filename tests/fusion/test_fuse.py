@@ -446,15 +446,6 @@ def test_other_steps_precede_fuse_and_are_inserted_there() -> None:
     assert variant.fusions is not None and len(variant.fusions.fused) == 21
 
 
-def test_integer_layers_stay_unfused() -> None:
-    work = Workload(Small(), images())
-    variant = lab.apply(work, Recipe([{"precision": {"layers": {"conv": "int8"}}}, "fuse"]))
-    assert variant.fusions is not None
-    assert {site.place: (site.standing, site.reason) for site in variant.fusions.fusions} == {
-        "conv": ("apart", "it computes in int8"), "head": ("fused", ""),
-    }  # fmt: skip
-
-
 def test_sites_unfused_for_one_reason_are_reported_in_one_note() -> None:
     variant = lab.apply(
         lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"])
@@ -518,28 +509,6 @@ def test_packed_weights_are_counted_in_memory() -> None:
         for name in ("fold batch-norm", "fuse")
     )
     assert apart is not None and fused is not None and fused - apart > 0.99 * 256 * 256 * 4
-
-
-def test_a_session_queries_the_fusions_and_switches_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
-    session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-    try:
-        session.wait(120)
-        session.query("fusion")
-        state = session.wait(120)
-        assert state.fusions is not None and {fusion.place for fusion in state.fusions.fused} == {
-            "conv",
-            "head",
-        }
-        session.choose({"fuse": {"off": ["head"]}})
-        state = session.wait(120)
-        assert (
-            state.error is None
-            and state.variant is not None
-            and set(patterns(state.variant)) == {"conv"}
-        )
-    finally:
-        session.close()
 
 
 @pytest.mark.parametrize(
@@ -618,3 +587,25 @@ def test_hooks_are_not_copied_to_time_their_layer() -> None:
     once = Seer.copies
     lab.fusions(work)
     assert Seer.copies == 2 * once > 0
+
+
+def test_a_session_queries_the_fusions_and_switches_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
+    session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+    try:
+        session.wait(120)
+        session.query("fusion")
+        state = session.wait(120)
+        assert state.fusions is not None and {fusion.place for fusion in state.fusions.fused} == {
+            "conv",
+            "head",
+        }
+        session.choose({"fuse": {"off": ["head"]}})
+        state = session.wait(120)
+        assert (
+            state.error is None
+            and state.variant is not None
+            and set(patterns(state.variant)) == {"conv"}
+        )
+    finally:
+        session.close()

@@ -19,7 +19,6 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.fusion.product_call import product_backends, run_product
-from paifuser_lab.records import FusionMap
 from paifuser_lab.widgets.tabs.fusion import packed_fusions
 from tests.support.fusing_models import fused, patterns
 
@@ -254,29 +253,6 @@ def test_a_product_stays_unfused_if_it_is_slower_or_wrong(monkeypatch: pytest.Mo
     ] and "differs by" in fusions.fusions[0].reason
 
 
-def test_layers_and_products_of_one_block_are_both_fused() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.one, self.weight, self.act = (
-                nn.Linear(8, 8),
-                nn.Parameter(torch.randn(8, 8)),
-                nn.ReLU(),
-            )
-
-        def forward(self, x: Tensor) -> Tensor:
-            hidden = self.act(self.one(x) + torch.relu(x @ self.weight + 0.5))
-            return torch.tanh(F.linear(hidden, self.weight))
-
-    variant = fused(Mixed(), torch.randn(3, 8))
-    assert patterns(variant) == {
-        "one": "linear + residual",
-        "matmul()": "matrix product + sum + relu",
-        "linear()": "matrix product + tanh",
-    }
-
-
 def test_a_note_reports_functional_convolutions_and_the_alternative() -> None:
     fusions = lab.fusions(
         Workload(
@@ -312,18 +288,32 @@ def test_a_map_without_sites_gives_the_reason_and_is_printed_drawn_and_shown(run
     assert fusions.at("x") is None and fusions.summary.startswith("0 of 0 places")
 
 
-def test_a_frame_has_a_row_for_each_site() -> None:
-    fusions = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
-    assert (
-        isinstance(fusions, FusionMap)
-        and fusions.frame.loc["matmul()", "speedup"] == 2.0
-        and not fusions.notes
-    )
-
-
 def test_on_cuda_a_sum_and_relu_are_cublaslt_s() -> None:
     device = type("Device", (), {"type": "cuda"})()
     x = type("Given", (), {"device": device, "dtype": torch.float16})()
     assert list(product_backends(x, has_bias=True, activation="relu")) == ["cuBLASLt", "addmm"]
     assert list(product_backends(x, has_bias=False, activation="relu")) == ["addmm"]
     assert list(product_backends(x, has_bias=True, activation="silu")) == ["addmm"]
+
+
+def test_layers_and_products_of_one_block_are_both_fused() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.one, self.weight, self.act = (
+                nn.Linear(8, 8),
+                nn.Parameter(torch.randn(8, 8)),
+                nn.ReLU(),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.act(self.one(x) + torch.relu(x @ self.weight + 0.5))
+            return torch.tanh(F.linear(hidden, self.weight))
+
+    variant = fused(Mixed(), torch.randn(3, 8))
+    assert patterns(variant) == {
+        "one": "linear + residual",
+        "matmul()": "matrix product + sum + relu",
+        "linear()": "matrix product + tanh",
+    }

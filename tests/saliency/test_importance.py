@@ -128,7 +128,7 @@ def test_the_second_order_of_few_channels_is_that_of_torch_func():
 
 def test_the_second_order_of_many_channels_is_right_on_average_over_signs():
     work = classes(batches=1)
-    row = lab.importance(work, "taylor2", batches=work.train * 300)["second"]
+    row = lab.importance(work, "taylor2", batches=work.train * 100)["second"]
     for channel in range(6):
         expected = abs(change_of(work, work.train[0], "second", channel))
         assert row.values[channel] == pytest.approx(expected, abs=5 * row.errors[channel] + 1e-6)
@@ -426,7 +426,7 @@ def test_the_record_is_saved_loaded_and_displayed(tmp_path):
     assert "<b>" not in seen._repr_html_()
 
 
-@pytest.mark.parametrize("method", CHANNEL_ESTIMATORS)
+@pytest.mark.parametrize("method", ["taylor", "magnitude"])
 def test_the_record_says_how_the_step_prune_cuts_by_it(method):
     work = classes()
     shown = lab.importance(work, method)
