@@ -26,15 +26,15 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from paifuser_lab import Recipe, Workload, apply
 from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
 from paifuser_lab.measure import Candidate, Samples, timing
-from paifuser_lab.model.watch import watching_outermost
 from paifuser_lab.profiler import checklist
-from paifuser_lab.profiler.checks import CHECKS, settings
+from paifuser_lab.profiler.checks import CHECKS
 from paifuser_lab.profiler.checks import trace as spans
 from paifuser_lab.profiler.checks.findings import (
     AS_IT_IS,
     CHANNELS_LAST,
     Findings,
     Subject,
+    line_of,
     with_threads,
 )
 from paifuser_lab.profiler.checks.trace import BATCH, LOOP, MODEL, WATCHING, Trace
@@ -97,6 +97,10 @@ def outcome_of(name: str, loop: Any, **options: Any) -> tuple[str, Check]:
     return line.outcome, line
 
 
+def line(name: str, measured: Findings) -> Check:
+    return line_of(name, CHECKS[name](measured))
+
+
 @pytest.fixture
 def traceless() -> Iterator[None]:
     """Whatever happens inside, nothing that was put in place to watch it may stay."""
@@ -132,7 +136,7 @@ def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
     measured = findings(
         Trace((0, 1000 * ms), {LOOP: [(0, 1000 * ms)], name: waits, MODEL: [(505 * ms, 1000 * ms)]})
     )
-    lines = {line.name: line for line in (check(measured) for check in CHECKS[:2])}
+    lines = {name: line(name, measured) for name in ("data loading", "beside the model")}
     assert lines["data loading"].value == pytest.approx(10 / 500)
     assert lines["beside the model"].value == pytest.approx(15 / 500)
 
@@ -214,12 +218,8 @@ def test_waits_of_the_host_are_checked_on_a_gpu(waits: int, outcome: str) -> Non
         {LOOP: [(0, 1000)], "cudaStreamSynchronize": spans_of_waits},
         {"gemm": [(0, 100)]},
     )
-    line = next(
-        line
-        for check in CHECKS
-        if (line := check(findings(trace, optimizer_steps=2))).name == "host synchronisations"
-    )
-    assert (line.outcome, line.value) == (outcome, waits / 2)
+    seen = line("host synchronisations", findings(trace, optimizer_steps=2))
+    assert (seen.outcome, seen.value) == (outcome, waits / 2)
 
 
 def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
@@ -309,21 +309,6 @@ def test_without_an_optimizer_gradients_are_not_measurable() -> None:
     assert {
         lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")
     } == {"not measurable"}
-
-
-def test_sparse_gradients_and_closures_are_counted_too() -> None:
-    table = nn.Embedding(9, 3, sparse=True)
-    sparse, dense = (
-        torch.optim.SparseAdam(table.parameters()),
-        torch.optim.LBFGS(nn.Linear(2, 1).parameters()),
-    )
-
-    def loop() -> None:
-        table(torch.tensor([1, 1, 2])).sum().backward()
-        sparse.step()
-        dense.step(lambda: torch.zeros(()))
-
-    assert watch(loop).gradients["weight"].values == 6
 
 
 # Modes
@@ -435,17 +420,6 @@ def test_a_variant_is_compared_with_what_it_was_made_from() -> None:
     assert checklist(variant, seconds=QUICK)["accuracy"].outcome == "failed"
 
 
-def test_accuracy_says_what_to_give_where_there_is_nothing_to_compare() -> None:
-    assert (
-        "metric=…" in outcome_of("accuracy", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[1].figure
-    )
-    assert "baseline_metric=…" in outcome_of("accuracy", metric_work())[1].figure
-    assert (
-        "a variant"
-        in outcome_of("accuracy", training(nn.Linear(4, 1)), baseline_metric=0.5)[1].figure
-    )
-
-
 @pytest.mark.parametrize(
     ("memory", "outcome"),
     [
@@ -456,7 +430,7 @@ def test_accuracy_says_what_to_give_where_there_is_nothing_to_compare() -> None:
 )
 def test_split_memory_is_checked_on_a_gpu(memory: Memory, outcome: str) -> None:
     measured = findings(Trace((0, 10), {LOOP: [(0, 10)]}, {"gemm": [(0, 5)]}), memory=memory)
-    assert settings.check_fragmentation(measured).outcome == outcome
+    assert line("memory fragmentation", measured).outcome == outcome
 
 
 # Settings, timed
@@ -558,8 +532,8 @@ def test_timings_are_compared_by_their_ratio_and_its_interval(
         with_threads(7): timed(other_ms),
         CHANNELS_LAST: timed(other_ms),
     }
-    assert settings.check_threads(measured).outcome == outcome
-    assert settings.check_memory_layout(measured).outcome == outcome
+    assert line("threads", measured).outcome == outcome
+    assert line("memory layout", measured).outcome == outcome
 
 
 def findings(trace: Trace, work: Workload | None = None, **seen: Any) -> Findings:
@@ -592,27 +566,6 @@ def test_an_interrupt_keeps_the_observations_so_far(traceless: None) -> None:
     lines = checklist(training(nn.Linear(4, 1), after_step=stop))
     assert lines.is_interrupted and "stopped early" in str(lines)
     assert lines["finite gradients"].figure == "all 10 gradient values of 2 steps are finite"
-
-
-def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_measured_lines(
-    traceless: None,
-) -> None:
-    class Stopping(nn.Linear):
-        calls = 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.calls += 1
-            if self.calls == 3:
-                raise KeyboardInterrupt
-            return super().forward(x)
-
-    model = Stopping(4, 1).train()
-    lines = checklist(Workload(model, torch.ones(2, 4)), seconds=QUICK)
-    assert lines.is_interrupted and model.training
-    assert (
-        lines["threads"].figure == "stopped before it was timed"
-        and lines["denormals"].outcome == "passed"
-    )
 
 
 def test_an_interrupt_while_timing_keeps_what_was_watched(
@@ -737,41 +690,6 @@ def test_checkpointed_layers_are_not_counted_as_calls_of_the_loop() -> None:
 
 
 # Watching outermost calls
-
-
-def test_another_thread_is_not_watched_and_may_outlive_the_watch(traceless: None) -> None:
-    model, seen = nn.Linear(4, 4), []
-    begun, go_on = threading.Event(), threading.Event()
-
-    def elsewhere() -> None:
-        with watching_outermost(lambda module: seen.append("theirs"), lambda module, output: None):
-            begun.set()
-            go_on.wait(30)
-            model(torch.ones(4))
-
-    thread = threading.Thread(target=elsewhere)
-    with watching_outermost(lambda module: seen.append("mine"), lambda module, output: None):
-        thread.start()
-        begun.wait(30)
-        model(torch.ones(4))
-    model(torch.ones(4))
-    go_on.set()
-    thread.join()
-    assert seen == ["mine", "theirs"]
-
-
-def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
-    graphs: list[Any] = []
-
-    def backend(graph: Any, examples: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    compiled, seen = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend=backend), []
-    with watching_outermost(seen.append, lambda module, output: None):
-        compiled(torch.ones(2, 4))
-    compiled(torch.ones(2, 4))
-    assert len(graphs) == 1 and seen == [compiled]
 
 
 # Stretches of time

@@ -8,7 +8,8 @@ gradients   checks of gradients: finite, alive, fp16
 inference   checks of inference: eval mode, no graph, the metric
 settings    checks of settings: layout, threads, denormals, allocator
 
-A new check is one function of the findings and one line in CHECKS.
+A new check is one function of the findings, which judges a value or says why there is none, and
+one line in CHECKS.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...arguments import check_seconds
-from ...records import Check, Checklist
+from ...records import Checklist
 from ...workload import Derived, Workload
-from .findings import Findings, measure_subject, subject_of
+from .findings import Findings, Judged, line_of, measure_subject, subject_of
 from .gradients import check_finite_gradients, check_gradients_in_fp16, check_live_gradients
 from .inference import check_accuracy, check_eval_mode, check_graph_in_inference
 from .loops import (
@@ -36,22 +37,22 @@ SECONDS = 20.0
 
 # In the order of the checklist; steps that remedy come in an order that a recipe accepts (a backend
 # is last).
-CHECKS: tuple[Callable[[Findings], Check], ...] = (
-    check_data_loading,
-    check_beside_the_model,
-    check_host_waits,
-    check_gradient_exchange,
-    check_finite_gradients,
-    check_live_gradients,
-    check_gradients_in_fp16,
-    check_eval_mode,
-    check_graph_in_inference,
-    check_accuracy,
-    check_denormals,
-    check_fragmentation,
-    check_memory_layout,
-    check_threads,
-)
+CHECKS: dict[str, Callable[[Findings], Judged | str]] = {
+    "data loading": check_data_loading,
+    "beside the model": check_beside_the_model,
+    "host synchronisations": check_host_waits,
+    "gradient synchronisation": check_gradient_exchange,
+    "finite gradients": check_finite_gradients,
+    "live gradients": check_live_gradients,
+    "gradients in fp16": check_gradients_in_fp16,
+    "eval mode": check_eval_mode,
+    "gradients in inference": check_graph_in_inference,
+    "accuracy": check_accuracy,
+    "denormals": check_denormals,
+    "memory fragmentation": check_fragmentation,
+    "memory layout": check_memory_layout,
+    "threads": check_threads,
+}
 
 
 def checklist(
@@ -72,6 +73,6 @@ def checklist(
     findings = measure_subject(subject, seconds=seconds)
     return Checklist(
         subject=subject.name,
-        lines=tuple(check(findings) for check in CHECKS),
+        lines=tuple(line_of(name, check(findings)) for name, check in CHECKS.items()),
         is_interrupted=findings.is_interrupted,
     )

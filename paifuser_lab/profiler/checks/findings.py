@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -233,32 +233,24 @@ LOOP_HINT = "hand in your own loop: profiler.checklist(lambda: …)"
 WORKLOAD_HINT = "hand in profiler.checklist(lab.Workload(model, inputs))"
 
 
-def pass_or_fail(
-    name: str,
-    value: float,
-    limit: float,
-    figure: str,
-    remedy: str = "",
-    *,
-    step: dict[str, Any] | None = None,
-) -> Check:
-    """A line that passed up to the limit or failed above it; only a failed one has the remedy."""
-    if value <= limit:
-        return Check(name=name, outcome="passed", figure=figure, value=value, limit=limit)
-    return Check(
-        name=name,
-        outcome="failed",
-        figure=figure,
-        remedy=remedy,
-        step=step,
-        value=value,
-        limit=limit,
-    )
+class Judged(NamedTuple):
+    """A check's value, which passes up to the limit; only a failed one needs the remedy."""
+
+    value: float
+    limit: float
+    figure: str
+    remedy: str | None = None
+    step: dict[str, Any] | None = None
 
 
-def unmeasurable(name: str, reason: str) -> Check:
-    """A line that cannot be measured here, with the reason."""
-    return Check(name=name, outcome="not measurable", figure=reason)
+def line_of(name: str, outcome: Judged | str) -> Check:
+    """The line of a check: what it judged, or why it cannot be measured here."""
+    if isinstance(outcome, str):
+        return Check(name=name, outcome="not measurable", figure=outcome)
+    if outcome.value <= outcome.limit:
+        outcome = outcome._replace(remedy=None, step=None)
+        return Check(name=name, outcome="passed", **outcome._asdict())
+    return Check(name=name, outcome="failed", **outcome._asdict())
 
 
 def percent(share: float) -> str:

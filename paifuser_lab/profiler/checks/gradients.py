@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from ...records import Check, counted, readable_count
-from .findings import LOOP_HINT, Findings, listed, pass_or_fail, percent, unmeasurable
+from ...records import counted, readable_count
+from .findings import LOOP_HINT, Findings, Judged, listed, percent
 from .watch import GradientCounts
 
 MAX_VANISHING = 0.05
 
 
-def check_finite_gradients(findings: Findings) -> Check:
+def check_finite_gradients(findings: Findings) -> Judged | str:
     """Gradients hold no inf and no NaN."""
-    name, gradients = "finite gradients", findings.run.gradients
+    gradients = findings.run.gradients
     if not gradients:
-        return unmeasurable(name, _why_none(findings))
+        return _why_none(findings)
     total = sum(counts.values for counts in gradients.values())
     broken = [key for key, counts in gradients.items() if counts.broken]
     share = sum(gradients[key].broken for key in broken) / max(total, 1)
     if not broken:
-        return pass_or_fail(name, share, 0.0, f"all {_amount(total, findings)} are finite")
+        return Judged(share, 0.0, f"all {_amount(total, findings)} are finite")
     figure = f"{percent(share)} of {_amount(total, findings)} are inf or NaN: {listed(broken)}"
     remedy = (
         "clip them (torch.nn.utils.clip_grad_norm_), lower the learning rate; in fp16 let "
         "torch.amp.GradScaler skip such steps"
     )
-    return pass_or_fail(name, share, 0.0, figure, remedy)
+    return Judged(share, 0.0, figure, remedy)
 
 
-def check_live_gradients(findings: Findings) -> Check:
+def check_live_gradients(findings: Findings) -> Judged | str:
     """No parameter's gradient is zero at every step."""
-    name, gradients = "live gradients", findings.run.gradients
+    gradients = findings.run.gradients
     if not gradients:
-        return unmeasurable(name, _why_none(findings))
+        return _why_none(findings)
     dead = [
         key for key, counts in gradients.items() if counts.values and counts.zeros == counts.values
     ]
     share = len(dead) / len(gradients)
     if not dead:
-        return pass_or_fail(
-            name,
+        return Judged(
             share,
             0.0,
             f"each of {counted(len(gradients), 'parameter')} had a gradient other than zero",
@@ -51,14 +50,14 @@ def check_live_gradients(findings: Findings) -> Check:
         "look for a ReLU that never opens, a product with zero, or fp16 without loss scaling; "
         "freeze what is not meant to learn"
     )
-    return pass_or_fail(name, share, 0.0, figure, remedy)
+    return Judged(share, 0.0, figure, remedy)
 
 
-def check_gradients_in_fp16(findings: Findings) -> Check:
+def check_gradients_in_fp16(findings: Findings) -> Judged | str:
     """Gradients would neither vanish nor overflow in fp16."""
-    name, gradients = "gradients in fp16", findings.run.gradients
+    gradients = findings.run.gradients
     if not gradients:
-        return unmeasurable(name, _why_none(findings))
+        return _why_none(findings)
     values = [counts for counts in gradients.values() if _nonzero(counts)]
     total = sum(map(_nonzero, values))
     vanishing = sum(counts.vanishing for counts in values)
@@ -71,10 +70,10 @@ def check_gradients_in_fp16(findings: Findings) -> Check:
     remedy = "stay in fp32 or bf16; for fp16 scale the loss (torch.amp.GradScaler)"
     if exceeding:
         figure = f"{figure} and {percent(exceeding / max(total, 1))} would overflow (> 65504)"
-        return pass_or_fail(
-            name, 1.0, MAX_VANISHING, figure, f"{remedy} and clip (torch.nn.utils.clip_grad_norm_)"
+        return Judged(
+            1.0, MAX_VANISHING, figure, f"{remedy} and clip (torch.nn.utils.clip_grad_norm_)"
         )
-    return pass_or_fail(name, share, MAX_VANISHING, figure, remedy)
+    return Judged(share, MAX_VANISHING, figure, remedy)
 
 
 def _nonzero(counts: GradientCounts) -> int:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ...records import Check, counted
-from .findings import LOOP_HINT, Findings, listed, pass_or_fail, percent, unmeasurable
+from ...records import counted
+from .findings import LOOP_HINT, Findings, Judged, listed, percent
 
 MAX_DROP = 0.01
 
 
-def check_eval_mode(findings: Findings) -> Check:
+def check_eval_mode(findings: Findings) -> Judged | str:
     """No dropout or batch-norm is in training mode during inference."""
-    name, training = "eval mode", findings.run.training
+    training = findings.run.training
     if findings.is_loop and findings.run.is_training:
-        return unmeasurable(name, "the loop trains, which wants training mode")
+        return "the loop trains, which wants training mode"
     if findings.is_loop and not findings.run.calls:
-        return unmeasurable(name, "no model was called in this thread")
+        return "no model was called in this thread"
     kinds = listed([f"{layer} ({kind})" for layer, kind in training.items()])
     origin = (
         ""
@@ -22,31 +22,30 @@ def check_eval_mode(findings: Findings) -> Check:
         else "; measured in eval mode here, which the profiler sets and puts back"
     )
     if not training:
-        return pass_or_fail(name, 0, 0, "no dropout or batch-norm is in training mode")
+        return Judged(0, 0, "no dropout or batch-norm is in training mode")
     figure = (
         f"{counted(len(training), 'layer')} in training mode, where answers change from call to "
         f"call: {kinds}{origin}"
     )
-    return pass_or_fail(name, len(training), 0, figure, "call model.eval() before inference")
+    return Judged(len(training), 0, figure, "call model.eval() before inference")
 
 
-def check_graph_in_inference(findings: Findings) -> Check:
+def check_graph_in_inference(findings: Findings) -> Judged | str:
     """No autograd graph is built without a backward pass."""
-    name, run = "gradients in inference", findings.run
+    run = findings.run
     if not findings.is_loop:
-        return unmeasurable(name, f"a workload runs without gradients here; {LOOP_HINT}")
+        return f"a workload runs without gradients here; {LOOP_HINT}"
     if run.is_training:
-        return unmeasurable(name, "the loop trains, which wants gradients")
+        return "the loop trains, which wants gradients"
     if not run.calls:
-        return unmeasurable(name, "no model was called in this thread")
+        return "no model was called in this thread"
     figure = (
         f"{run.grown} of {counted(run.calls, 'call')} built a graph for gradients, and none was "
         "taken"
     )
     if not run.grown:
         figure = f"none of {counted(run.calls, 'call')} built a graph for gradients"
-    return pass_or_fail(
-        name,
+    return Judged(
         run.grown,
         0,
         figure,
@@ -54,24 +53,19 @@ def check_graph_in_inference(findings: Findings) -> Check:
     )
 
 
-def check_accuracy(findings: Findings) -> Check:
+def check_accuracy(findings: Findings) -> Judged | str:
     """The metric has not dropped against the baseline's, relative to it."""
-    name, work = "accuracy", findings.subject.work
+    work = findings.subject.work
     if work is None:
-        return unmeasurable(
-            name, "a loop has no metric; hand in a workload that has one, or a variant"
-        )
+        return "a loop has no metric; hand in a workload that has one, or a variant"
     if work.metric is None or work.test is None:
-        return unmeasurable(
-            name,
+        return (
             "the workload has no metric or no test data; give both: lab.Workload(…, test=…, "
-            "metric=…)",
+            "metric=…)"
         )
     if findings.metrics is None:
         reason = "nothing to compare with; hand in a variant, or give baseline_metric=…"
-        return unmeasurable(
-            name, "stopped before it was taken" if findings.is_interrupted else reason
-        )
+        return "stopped before it was taken" if findings.is_interrupted else reason
     baseline, now = findings.metrics
     drop = (baseline - now) / abs(baseline) if baseline else baseline - now
     figure = (
@@ -83,4 +77,4 @@ def check_accuracy(findings: Findings) -> Check:
         "undo the last step, choose a wider format for the most sensitive layers, or train "
         "the variant a little"
     )
-    return pass_or_fail(name, drop, MAX_DROP, figure, remedy)
+    return Judged(drop, MAX_DROP, figure, remedy)

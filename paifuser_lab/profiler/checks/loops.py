@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import Check
-from .findings import LOOP_HINT, Findings, pass_or_fail, percent, unmeasurable
+from .findings import LOOP_HINT, Findings, Judged, percent
 from .trace import BACKWARD, BATCH, COMPILED, MODEL, STEP, Span, Trace, without
 
 MAX_DATA = 0.10
@@ -20,17 +19,16 @@ DEVICE_WAITS = (
 COLLECTIVES = ("gloo:", "nccl:", "c10d::")
 
 
-def check_data_loading(findings: Findings) -> Check:
+def check_data_loading(findings: Findings) -> Judged | str:
     """The loop hardly waits for batches."""
-    name, trace = "data loading", findings.run.trace
+    trace = findings.run.trace
     if not findings.is_loop:
-        return unmeasurable(name, f"a workload loads no data; {LOOP_HINT}")
+        return f"a workload loads no data; {LOOP_HINT}"
     batches = trace.named(BATCH)
     if not batches:
-        return unmeasurable(
-            name,
+        return (
             "no DataLoader ran; batches from a list or a generator cannot be distinguished from "
-            "the rest of the loop",
+            "the rest of the loop"
         )
     has_workers = bool(trace.named(f"{BATCH}_MultiProcessing"))
     share = _share(trace.ms(without(batches, _workers_start(trace))), _running_ms(trace))
@@ -44,33 +42,31 @@ def check_data_loading(findings: Findings) -> Check:
     )
     pinned = "; with pin_memory=True copies to the GPU overlap" if findings.run.is_on_device else ""
     figure = f"{percent(share)} of the loop waits for the DataLoader"
-    return pass_or_fail(name, share, MAX_DATA, figure, (workers if has_workers else alone) + pinned)
+    return Judged(share, MAX_DATA, figure, (workers if has_workers else alone) + pinned)
 
 
-def check_beside_the_model(findings: Findings) -> Check:
+def check_beside_the_model(findings: Findings) -> Judged | str:
     """The loop takes hardly longer than its model."""
-    name, trace = "beside the model", findings.run.trace
+    trace = findings.run.trace
     if not findings.is_loop:
-        return unmeasurable(name, f"a workload is its model alone; {LOOP_HINT}")
+        return f"a workload is its model alone; {LOOP_HINT}"
     model = model_time(trace)
     if not model:
-        return unmeasurable(name, "no model, backward pass or optimizer ran in this thread")
+        return "no model, backward pass or optimizer ran in this thread"
     wall, inside = _running_ms(trace), trace.ms(model)
     share = _share(wall - inside, wall)
     figure = (
         f"{wall:.3g} ms end to end, {inside:.3g} ms of it in models, backward passes and "
         f"optimizers: {percent(share)} lies beside them"
     )
-    return pass_or_fail(name, share, MAX_BESIDE, figure, _parts_beside(trace, model))
+    return Judged(share, MAX_BESIDE, figure, _parts_beside(trace, model))
 
 
-def check_host_waits(findings: Findings) -> Check:
+def check_host_waits(findings: Findings) -> Judged | str:
     """The host rarely waits for the device to read a value."""
-    name, trace, steps = "host synchronisations", findings.run.trace, findings.run.steps
+    trace, steps = findings.run.trace, findings.run.steps
     if not steps:
-        return unmeasurable(
-            name, "no step was seen: neither an optimizer nor a model ran in this thread"
-        )
+        return "no step was seen: neither an optimizer nor a model ran in this thread"
     excluded = (BATCH, STEP)  # these read values that are on the host anyway
     is_on_device = findings.run.is_on_device
     count = (
@@ -84,24 +80,22 @@ def check_host_waits(findings: Findings) -> Check:
             "keep losses and metrics on the GPU and read them every hundred steps: each .item(), "
             ".cpu(), nonzero and `if tensor:` waits"
         )
-        return pass_or_fail(
-            name, each, MAX_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
+        return Judged(
+            each, MAX_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
         )
     figure = f"{each:.3g} a step (.item(), nonzero, `if tensor:`)"
     if each > MAX_WAITS:
-        return unmeasurable(
-            name, f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
-        )
-    return pass_or_fail(name, each, MAX_WAITS, figure)
+        return f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
+    return Judged(each, MAX_WAITS, figure)
 
 
-def check_gradient_exchange(findings: Findings) -> Check:
+def check_gradient_exchange(findings: Findings) -> Judged | str:
     """The loop hardly waits for processes to exchange gradients."""
-    name, trace = "gradient synchronisation", findings.run.trace
+    trace = findings.run.trace
     on_device = trace.kernels("nccl")
     exchange = on_device or trace.named(*COLLECTIVES)
     if not exchange:
-        return unmeasurable(name, "one process: no collective of torch.distributed ran")
+        return "one process: no collective of torch.distributed ran"
     computing = without(trace.kernels(), on_device) if on_device else trace.named("aten::")
     share = _share(trace.ms(without(exchange, computing)), trace.wall_ms)
     figure = (
@@ -113,7 +107,7 @@ def check_gradient_exchange(findings: Findings) -> Check:
         "such as PowerSGD or bf16) or in larger "
         "pieces (bucket_cap_mb)"
     )
-    return pass_or_fail(name, share, MAX_EXCHANGE, figure, remedy)
+    return Judged(share, MAX_EXCHANGE, figure, remedy)
 
 
 def model_time(trace: Trace) -> list[Span]:

@@ -8,16 +8,15 @@ from typing import Any
 import torch
 
 from ...measure import ratio_of_rounds
-from ...records import Check, counted, readable_bytes, readable_count
+from ...records import counted, readable_bytes, readable_count
 from ...records.quality import readable_interval
 from .findings import (
     AS_IT_IS,
     CHANNELS_LAST,
     WORKLOAD_HINT,
     Findings,
-    pass_or_fail,
+    Judged,
     percent,
-    unmeasurable,
 )
 
 MIN_SPEEDUP = 1.10
@@ -26,14 +25,14 @@ MAX_SPLIT = 0.20
 MIN_RESERVED = 256_000_000  # below it the allocator's smallest blocks make a large share
 
 
-def check_memory_layout(findings: Findings) -> Check:
+def check_memory_layout(findings: Findings) -> Judged | str:
     """Channels-last would not be faster."""
     return _not_timed(findings, "memory layout") or _compared(
-        findings, "memory layout", CHANNELS_LAST, "channels last", {"layout": {}}
+        findings, CHANNELS_LAST, "channels last", {"layout": {}}
     )
 
 
-def check_threads(findings: Findings) -> Check:
+def check_threads(findings: Findings) -> Judged | str:
     """Another number of threads would not be faster."""
     if (line := _not_timed(findings, "threads")) is not None:
         return line
@@ -45,7 +44,6 @@ def check_threads(findings: Findings) -> Check:
     step = {"backend": {"name": "eager", "threads": count}}
     return _compared(
         findings,
-        "threads",
         best,
         counted(count, "thread"),
         step,
@@ -53,18 +51,16 @@ def check_threads(findings: Findings) -> Check:
     )
 
 
-def check_denormals(findings: Findings) -> Check:
+def check_denormals(findings: Findings) -> Judged | str:
     """Neither weights nor values between layers are denormal, which slows a CPU down."""
-    name, weights, outputs = "denormals", findings.run.weights, findings.run.outputs
+    weights, outputs = findings.run.weights, findings.run.outputs
     if not weights.values + outputs.values:
         reason = (
             "the models run on a GPU, which computes with denormals at full speed"
             if findings.run.is_on_device
             else ""
         )
-        return unmeasurable(
-            name, reason or "no model with floating-point values was called in this thread"
-        )
+        return reason or "no model with floating-point values was called in this thread"
     worse = max(weights, outputs, key=lambda denormals: denormals.share)
     figure = (
         f"{percent(weights.share)} of {readable_count(weights.values)} weights, "
@@ -80,29 +76,25 @@ def check_denormals(findings: Findings) -> Check:
         "torch.set_flush_denormal(True) takes them for zero; a CPU computes with them many times "
         "slower"
     )
-    return pass_or_fail(name, worse.share, MAX_DENORMAL, figure + where, remedy)
+    return Judged(worse.share, MAX_DENORMAL, figure + where, remedy)
 
 
-def check_fragmentation(findings: Findings) -> Check:
+def check_fragmentation(findings: Findings) -> Judged | str:
     """The GPU's memory is not split into pieces that are too small to use."""
-    name, memory = "memory fragmentation", findings.run.memory
+    memory = findings.run.memory
     if memory is None or not findings.run.is_on_device:
-        return unmeasurable(
-            name,
-            "nothing ran on a GPU, and the C library that hands out a CPU's memory does not tell",
-        )
+        return "nothing ran on a GPU, and the C library that hands out a CPU's memory does not tell"
     figure = (
         f"of {readable_bytes(memory.reserved)} reserved {readable_bytes(memory.allocated)} were in "
         "use at the fullest moment"
     )
     if memory.reserved < MIN_RESERVED:
-        return pass_or_fail(name, 0.0, MAX_SPLIT, f"{figure}: too little to matter")
+        return Judged(0.0, MAX_SPLIT, f"{figure}: too little to matter")
     share = memory.split / memory.reserved
     figure = (
         f"{figure}, and {readable_bytes(memory.split)} ({percent(share)}) lay split between them"
     )
-    return pass_or_fail(
-        name,
+    return Judged(
         share,
         MAX_SPLIT,
         figure,
@@ -110,25 +102,24 @@ def check_fragmentation(findings: Findings) -> Check:
     )
 
 
-def _not_timed(findings: Findings, name: str) -> Check | None:
+def _not_timed(findings: Findings, name: str) -> Judged | str | None:
     if findings.is_loop:
-        return unmeasurable(name, f"timed on a model, not on a loop: {WORKLOAD_HINT}")
+        return f"timed on a model, not on a loop: {WORKLOAD_HINT}"
     if name in findings.settled:
-        return pass_or_fail(name, 1.0, MIN_SPEEDUP, findings.settled[name])
+        return Judged(1.0, MIN_SPEEDUP, findings.settled[name])
     if name in findings.reasons or not findings.timed:
-        return unmeasurable(name, findings.reasons.get(name, "stopped before it was timed"))
+        return findings.reasons.get(name, "stopped before it was timed")
     return None
 
 
 def _compared(
     findings: Findings,
-    name: str,
     other: str,
     label: str,
     step: dict[str, Any],
     *,
     now: str = "as it is",
-) -> Check:
+) -> Judged | str:
     ratio, interval = ratio_of_rounds(findings.timed[AS_IT_IS], findings.timed[other])
     before, after = findings.timed[AS_IT_IS].median_ms, findings.timed[other].median_ms
     figure = (
@@ -136,7 +127,7 @@ def _compared(
         f"({readable_interval(interval)})"
     )
     if interval[0] <= 1 and ratio > MIN_SPEEDUP:
-        return unmeasurable(name, f"{figure}; the machine was too busy to tell, measure again")
-    return pass_or_fail(
-        name, ratio, MIN_SPEEDUP, figure, f"take {label}: recipe step {json.dumps(step)}", step=step
+        return f"{figure}; the machine was too busy to tell, measure again"
+    return Judged(
+        ratio, MIN_SPEEDUP, figure, f"take {label}: recipe step {json.dumps(step)}", step=step
     )
