@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
 
-from paifuser_lab.errors import FileError
 from paifuser_lab.memory.snapshots.allocator import Allocator
 from paifuser_lab.memory.snapshots.settings import Settings
 
@@ -167,25 +166,6 @@ def test_a_large_block_keeps_a_rest_of_up_to_a_mebibyte():
     split = Allocator()
     split.free(split.allocate(14 * MIB))
     assert split.allocate(12 * MIB).size == 12 * MIB
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"max_split_size_mb": 19}, "max_split_size_mb is 19; torch takes only sizes from 20"),
-        (
-            {"large_segment_size_mb": 8},
-            "large_segment_size_mb is 8; torch takes only sizes from 11",
-        ),
-        ({"garbage_collection_threshold": 1.0}, "give a share between 0 and 1"),
-        ({"roundup_power2_divisions": 3}, "divisions is 3; torch takes only powers of two"),
-        ({"roundup_power2_divisions": ((1, 5),)}, "divisions is 5"),
-        ({"roundup_power2_divisions": ((3, 2),)}, "class of 3 MB is none; torch takes powers"),
-    ],
-)
-def test_settings_that_torch_refuses_are_refused(wrong, message):
-    with pytest.raises(FileError, match=message):
-        Settings(**wrong)
 
 
 def test_settings_are_read_from_a_snapshot_and_written_as_torch_takes_them():

@@ -9,16 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.memory import fit as fitting
 from paifuser_lab.memory import predicted_peak
 from paifuser_lab.memory.fit import largest_batch
-from paifuser_lab.memory.predict import Predictor
 from paifuser_lab.memory.predict.blocks import checkpoint_layers, repeated_blocks
-from paifuser_lab.memory.predict.predictor import options_of
 from paifuser_lab.records import Fit
 from tests.support.models import Perceptron
 
@@ -65,37 +62,6 @@ def test_the_largest_batch_is_found_in_few_predictions(base, slope, bend, limit,
 def test_batches_that_the_model_refuses_do_not_fit(refused, start, expected):
     found = largest_batch(lambda batch: None if batch in refused else batch, 10, start, 40)
     assert found == expected
-
-
-class Quadratic(nn.Module):
-    """Every example against every other, so that memory does not grow by the same bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.line = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.line(x)
-        return y @ y.t()
-
-
-@pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("model", [None, Quadratic()], ids=["linear", "quadratic"])
-def test_two_predictions_and_a_third_find_the_largest_batch(model, train, monkeypatch):
-    asked: list[int] = []
-    predicted = Predictor._predicted
-
-    def counted(self: Predictor, batch: int):
-        asked.append(batch)
-        return predicted(self, batch)
-
-    monkeypatch.setattr(Predictor, "_predicted", counted)
-    predictor = Predictor(workload(model), options_of(train=train))
-    limit = 3_000_000
-    found = fitting.largest_of(predictor, limit, 2)
-    assert found is not None and (len(asked) == 3 or model is not None)
-    for size, within in ((found, True), (found + 1, False)):
-        assert (predictor.peak(size).peak_bytes <= limit) is within
 
 
 # Answers.

@@ -18,7 +18,6 @@ from benchmarks.memory_peak import measured_bytes
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.memory import Predictor, predicted_peak
 from paifuser_lab.memory.predict import predictor as predicting
-from paifuser_lab.memory.predict.blocks import repeated_blocks
 from paifuser_lab.memory.predict.predictor import fake_inputs, fake_model
 from paifuser_lab.records import StepOptions
 from tests.support.models import Counting, Mapped, Perceptron, Small, images
@@ -175,14 +174,6 @@ def test_the_optimizers_temporaries_are_workspace_and_a_fused_one_has_none():
     assert by_loop.moment == "the optimizer's step"
     assert by_loop.held.workspace_bytes >= wide.weight.nbytes
     assert predicted_peak(work, train=True, implementation="fused").held.workspace_bytes == 0
-
-
-def test_checkpointing_lowers_the_activations_and_nothing_else_grows():
-    plain = predicted_peak(workload(), train=True, batch=512)
-    layers = repeated_blocks(Stack())
-    saved = predicted_peak(workload(), train=True, batch=512, checkpoint=layers)
-    assert saved.held.activations_bytes < 0.6 * plain.held.activations_bytes
-    assert saved.held.weights_bytes == plain.held.weights_bytes
 
 
 # Invariants.

@@ -287,14 +287,6 @@ def test_an_out_of_memory_by_fragmentation_would_have_fitted_in_expandable_segme
     assert ended.free_in_segments_bytes > 0 and str(record).count(ended.sentence) == 1
 
 
-def test_free_segments_that_were_kept_would_have_made_room(folder):
-    recorder = Recorder()
-    recorder.release(recorder.request(100 * MIB, STACKS[1]))
-    recorder.log("oom", 10 * MIB, 80 * MIB, 7, frames=list(STACKS[2]))
-    remedy = memory_snapshot(read(folder, recorder)).out_of_memory.remedies[0]
-    assert remedy.fits and "115 MB would have been left" in remedy.outcome
-
-
 # what is shown
 
 SCRIPT = "<script>alert(1)</script>"

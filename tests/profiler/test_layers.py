@@ -191,25 +191,6 @@ def test_a_scripted_part_is_seen_and_left_as_it_was() -> None:
     assert weights_hash(model) == before and model.training
 
 
-def test_a_layer_with_a_call_of_its_own_is_seen_where_it_calls_what_it_is() -> None:
-    class Doubling(nn.Linear):
-        def __call__(self, x: Tensor) -> Tensor:
-            return super().__call__(x) * 2
-
-    class Passing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = line()
-
-        def __call__(self, x: Tensor) -> Tensor:
-            return self.inner(x)
-
-    profile = look(nn.Sequential(Doubling(4, 4), Passing()), x())
-    assert layers(profile) == ["", "0", "1", "1.inner"]
-    assert profile["0"].macs == profile["1.inner"].macs == 32 and profile["1"].calls == 0
-    assert "mul" in profile.operators.loc[""].index
-
-
 def test_an_encoder_keeps_its_fast_path_while_it_is_watched() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
     profile = look(model, torch.randn(2, 5, 8))
@@ -279,25 +260,6 @@ def test_profiling_leaves_the_random_state_unchanged() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_layer_that_does_not_run_alone_is_left_out_of_the_trials() -> None:
-    class Enlarging(nn.Module):
-        def forward(self, x: Tensor, factor: int) -> Tensor:
-            return nn.functional.interpolate(x, scale_factor=factor)
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.large = Enlarging()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.large(x, 2)
-
-    assert look(Model(), images())["large"].alternatives == ()
-    assert look(nn.Sequential(nn.MaxPool2d(2)), images())["0"].alternatives[0].step == {
-        "layout": {}
-    }
-
-
 @pytest.mark.parametrize(
     "layer", [nn.Linear(64, 64), nn.Conv2d(16, 16, 3)], ids=["linear", "convolution"]
 )
@@ -334,17 +296,6 @@ def test_a_row_uses_the_rate_of_its_own_format(
     )
     row = lab.profile(work, runs=2, threads=1)["0"]
     assert row.flops > 0 and row.roof_ms == pytest.approx(row.flops / rate / 1e6, rel=1e-6)
-
-
-def test_nothing_is_tried_on_a_layer_whose_format_was_chosen() -> None:
-    ceiling = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=400, int8_gops=400, bandwidth_gbs=10)
-    machine = paper(ceiling)
-    work = lab.apply(
-        Workload(nn.Sequential(line(4)), x()), lab.Recipe([{"precision": {"default": "int8"}}])
-    ).workload
-    with torch.no_grad():
-        seen = watch_operators(work.model, lambda: lambda: work.model(x()), runs=1)
-    assert seen.input_shapes and try_alternatives(work.model, seen, {"0": 1.0}, machine) == {}
 
 
 def test_channels_last_is_reported_only_where_it_is_distinct() -> None:

@@ -4,10 +4,6 @@ by hand and from a real run.
 
 from __future__ import annotations
 
-import pytest
-import torch
-from torch import nn
-
 from paifuser_lab.profiler.recording import (  # fmt: skip
     BACKWARD,
     MARK,
@@ -16,7 +12,6 @@ from paifuser_lab.profiler.recording import (  # fmt: skip
     backward_by_layer,
     bytes_held,
     kernels_by_layer,
-    record_run,
 )
 
 
@@ -138,20 +133,3 @@ def test_on_a_device_gradients_take_what_their_kernels_take() -> None:
         kernel("gemm", 9 * ms, 10 * ms, link=12),
     ]
     assert backward_by_layer(events) == {"b": 5.0, "a": 1.0}
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError(), KeyboardInterrupt()], ids=["error", "interruption"]
-)
-def test_marks_are_closed_when_a_run_fails(error: BaseException) -> None:
-    class Raising(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise error
-
-    model, before = nn.Sequential(Raising()), nn.Module.__call__
-    with pytest.raises(type(error)):
-        record_run(model, lambda: model(torch.ones(1)), torch.device("cpu"))
-    assert nn.Module.__call__ is before
-    assert record_run(nn.ReLU(), lambda: torch.ones(1).relu(), torch.device("cpu")), (
-        "the profiler can be started again"
-    )

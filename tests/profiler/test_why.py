@@ -87,21 +87,23 @@ def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
     )
 
 
+ADD = row(
+    "add",
+    "Add",
+    verdict="overhead",
+    overhead_ms=0.8,
+    roof_ms=0.001,
+    macs=0,
+    operators=(operator("add", 0.2, 7),),
+)
+
+
 def test_work_too_small_for_its_calls_says_so_and_advises_an_engine() -> None:
-    small = row(
-        "add",
-        "Add",
-        verdict="overhead",
-        overhead_ms=0.8,
-        roof_ms=0.001,
-        macs=0,
-        operators=(operator("add", 0.2, 7),),
-    )
-    reason = only(explain(profile(small), "add"), "overhead")
+    reason = only(explain(profile(ADD), "add"), "overhead")
     assert "0.8 of 1 ms are spent around its 7 operator calls" in reason.sentence
     assert (reason.step, reason.basis) == (BACKEND, "estimated")
     assert reason.saves_ms == pytest.approx(0.8), "never more than the overhead itself"
-    on_device = only(explain(profile(small, device="cuda:0"), "add"), "overhead")
+    on_device = only(explain(profile(ADD, device="cuda:0"), "add"), "overhead")
     assert on_device.step == {"backend": {"name": "inductor"}} and on_device.saves_ms == 0.8
 
 
@@ -193,14 +195,6 @@ def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
     reason = explanation.advising("backend")
     assert reason.topic == "fusion" and "Fusion: 1 layer ('block' 0.4 ms)" in reason.sentence
     assert reason.saves_ms == pytest.approx(0.8 * 0.5 + (1 - 0.5)), "the roof of its product"
-
-
-def test_two_sources_or_real_work_are_not_advised_to_be_fused() -> None:
-    two = activation().model_copy(update={"reads_from": ("conv", "skip")})
-    assert "fusion" not in topics(explain(profile(row("conv"), two), "relu"))
-    assert "fusion" not in topics(
-        explain(profile(row("conv"), row("next", reads_from=("conv",))), "next")
-    )
 
 
 def test_copies_in_and_around_a_layer_are_reported() -> None:
@@ -467,16 +461,7 @@ def test_facts_that_kept_a_layer_from_getting_faster_are_reported(
 def test_no_engine_is_advised_where_one_runs(
     applied: tuple[dict[str, dict[str, Any]], ...], is_advised: bool
 ) -> None:
-    small = row(
-        "add",
-        "Add",
-        verdict="overhead",
-        overhead_ms=0.8,
-        roof_ms=0.001,
-        macs=0,
-        operators=(operator("add", 0.2, 7),),
-    )
-    reason = only(explain(profile(small, applied=applied), "add"), "overhead")
+    reason = only(explain(profile(ADD, applied=applied), "add"), "overhead")
     assert (reason.step == BACKEND, reason.saves_ms == 0.8, bool(reason.advice)) == (
         is_advised,
     ) * 3

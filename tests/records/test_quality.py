@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paifuser_lab.records import BusyProcess, Quality, verdict
-from paifuser_lab.records.quality import MARGIN, readable_interval
-from paifuser_lab.records.text import readable_ms, readable_ratio
+from paifuser_lab.records.quality import MARGIN
+from paifuser_lab.records.text import readable_ratio
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,6 @@ def test_an_unusable_machine_tells_nothing():
     assert verdict(4.5, 0.9, 4.9, (4.3, 5.4), Quality(clock_share=0.5)).word == "not told"
 
 
-@pytest.mark.parametrize(
-    ("interval", "text"),
-    [
-        ((4.3, 5.4), "4.30–5.40"),
-        ((0.0, 99550383697.31), "unusable"),
-        ((0.05, 1.1), "unusable"),
-        ((1.33, 49.0), "over 1.33"),
-        ((0.01, 0.8), "under 0.80"),
-    ],
-)
-def test_an_unusable_interval_is_a_word(interval, text):
-    assert readable_interval(interval) == text
-
-
 def test_calls_that_slept_are_named_only_beside_a_second_pool():
     assert Quality(sleeps=1.6).reasons == ()
     assert Quality(sleeps=36.4).disturbances == ("each call slept 36 times",)
@@ -124,13 +110,6 @@ def test_a_verdict_needs_an_interval_without_1_and_on_a_busy_machine_a_margin(lo
         assert (low > margin) if word == "faster" else (low + width < 1 / margin)
     if margin > 1:
         assert word != "no difference"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.04567, "0.0457"), (4.5, "4.50"), (150.62, "151"), (1234.5, "1234")]
-)
-def test_milliseconds_have_three_digits_and_no_exponent(value, text):
-    assert readable_ms(value) == text
 
 
 def test_a_speed_up_has_as_many_decimals_as_it_deserves():

@@ -83,17 +83,12 @@ VALID = {
 }
 BAD = {
     "cut short": ('{"record": "Meas', "is not JSON .*was it cut short"),
-    "empty": ("", "is not JSON"),
-    "a list": ("[1, 2]", "is not a record; .*Comparison"),
     "foreign": ('{"version": 3}', "is not a record"),
     "of an unknown kind": ('{"record": "Novel", "format": 1, "data": {}}', "is not a record"),
-    "a kind that is a list": ('{"record": ["StepReport"], "format": 1}', "is not a record"),
     "of the future": (
         json.dumps(VALID | {"format": 2}),
         "has format 2; this version reads format 1",
     ),
-    "without a format": (json.dumps({"record": "StepReport", "data": {}}), "has format None"),
-    "without data": (json.dumps(VALID | {"data": None}), "not a valid StepReport"),
     "with a field missing": (
         json.dumps(VALID | {"data": {"step": "fold"}}),
         "not a valid StepReport: seconds: Field required",
@@ -107,7 +102,6 @@ BAD = {
         "seconds: Input should be",
     ),  # type: ignore[operator]
     "nested without end": ("[" * 100_000, "is not JSON"),
-    "with a number of ten thousand digits": (f'{{"record": {"9" * 10_000}}}', "is not JSON"),
     "a comparison of nothing": (
         json.dumps(
             {"record": "Comparison", "format": 1, "data": COMPARISON.model_dump() | {"rows": []}}
@@ -284,8 +278,6 @@ def test_hardware_reads_as_a_table_of_its_ceilings() -> None:
     ("isa", "units"),
     [
         (("avx2", "fma"), "AVX2"),
-        (("avx2", "avx_vnni"), "AVX2 VNNI"),
-        (("avx2", "avx512f", "avx512_vnni", "avx512_bf16"), "AVX-512 VNNI bf16"),
         (("avx512f", "avx512_vnni", "amx_tile", "amx_bf16"), "AVX-512 AMX VNNI bf16"),
         (("neon", "fp16", "dotprod", "bf16", "i8mm"), "NEON i8mm bf16"),
         ((), ""),
