@@ -186,7 +186,7 @@ def test_an_activation_whose_input_others_may_read_keeps_it(kind):
     places = {"an input of the model, passed on": "inner.0", "given twice": "pair.act"}
     layer = places.get(kind, "act")
     assert in_place(variant) == ["flat"]
-    assert variant.notes[0].startswith(("no activation", "0 of 4 activations and 1 of 1 sum"))
+    assert variant.notes[0].startswith(("no activation", "0 of 3 activations and 1 of 1 sum"))
     assert REASONS[kind] in reason(variant, layer)
     for batch in (1, 4, 5):
         x = torch.randn(batch, 6)
