@@ -141,16 +141,12 @@ def _packed(
     keys, values = (_in_order(tensor, order) for tensor in (key, value))
     own = _in_order(query, order) if is_self else query  # nearness is that of the tokens
     # Padding must not influence the selection.
-    visible_queries = own.masked_fill(~_in_front(lengths, own), 0.0) if is_self else own
+    positions = torch.arange(own.shape[2], device=own.device)[:, None]
+    is_padding = positions >= lengths[:, None, None, None]
+    visible_queries = own.masked_fill(is_padding, 0.0) if is_self else own
     kept = listed(visible_queries, keys, sparsity, fixed, lengths=lengths)
     output = _attended(own, keys, values, kept, lengths, False, scale, None, dropout)
     return _in_order(output, torch.argsort(order, dim=-1)) if is_self else output
-
-
-def _in_front(lengths: Tensor, tokens: Tensor) -> Tensor:
-    return (
-        torch.arange(tokens.shape[2], device=tokens.device)[:, None] < lengths[:, None, None, None]
-    )
 
 
 def _in_order(tokens: Tensor, order: Tensor) -> Tensor:

@@ -51,8 +51,12 @@ def attention_cost(
     shares = _checked(keeps)
     seen = find_attention(work.model, work.inputs, kind)
     if not seen.able:
+        reason = next(
+            (f": '{layer}': {reason}" for layer, reason in seen.reasons.items()),
+            "; none calls torch's attention",
+        )
         raise MeasureError(
-            f"{work.name} has no layer that can attend to a part of its keys{_first_reason(seen)}."
+            f"{work.name} has no layer that can attend to a part of its keys{reason}."
         )
     measurement = _Measurement(
         work, seen, kind, shares, time.perf_counter() + seconds, should_stop or (lambda: False)
@@ -87,13 +91,6 @@ def _least_ms(samples: Mapping[str, Samples], name: str) -> float:
     """The latency with the fastest number of threads."""
     return min(
         timing.median_ms for label, timing in samples.items() if label.startswith(f"{name} · ")
-    )
-
-
-def _first_reason(seen: Attending) -> str:
-    return next(
-        (f": '{layer}': {reason}" for layer, reason in seen.reasons.items()),
-        "; none calls torch's attention",
     )
 
 

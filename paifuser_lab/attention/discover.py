@@ -188,12 +188,12 @@ def lists_from_data(
         calls_of(model, work.inputs),
         calls_of(model, samples_of(work, MOST_EXAMPLES).inputs),
     )
-    return {
-        layer: lists_for(
-            [*_same_lengths(data.get(layer, []), examples[layer]), *examples[layer]], sparsity
-        )
-        for layer in names
-    }
+    lists: dict[str, Tensor | None] = {}
+    for layer in names:
+        lengths = examples[layer][0].lengths
+        fitting = [call for call in data.get(layer, []) if call.lengths == lengths]
+        lists[layer] = lists_for([*fitting, *examples[layer]], sparsity)
+    return lists
 
 
 def lists_for(calls: Sequence[Call], sparsity: Sparsity) -> Tensor:
@@ -204,8 +204,3 @@ def lists_for(calls: Sequence[Call], sparsity: Sparsity) -> Tensor:
         for call in calls
     ]
     return fixed_lists(pairs, count, is_causal=calls[0].is_causal)
-
-
-def _same_lengths(calls: Sequence[Call], examples: Sequence[Call]) -> list[Call]:
-    """The calls with as many queries and keys as the example inputs have."""
-    return [call for call in calls if call.lengths == examples[0].lengths]

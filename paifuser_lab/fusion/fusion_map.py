@@ -103,9 +103,11 @@ def fuse(
         own = [site.layer for site in sites.sites if site.can_be and site.product is None]
         for layer in own:
             make_fused(model.get_submodule(layer))
+        is_half = any(parameter.dtype in HALVES for parameter in model.parameters())
+        tolerance = TOLERANCE_OF_HALVES if is_half else TOLERANCE
         with progress("fusing", len(layers)) as shown:
             evaluator = Evaluator(
-                model, sites, _tolerance(model), shown, _times_of(work), should_stop
+                model, sites, tolerance, shown, _times.setdefault(work, {}), should_stop
             )
             evaluator.rewrite(layers)
             evaluations = evaluator.run(call)
@@ -233,19 +235,5 @@ def _standing(
     return ("slower" if is_slower and site.layer not in on else "fused"), site.reason
 
 
+# by workload: the times of its sites, so that the map stays the same when a site is switched
 _times: WeakKeyDictionary[Workload, Times] = WeakKeyDictionary()
-
-
-def _times_of(work: Workload) -> Times:
-    """The times of a workload's sites, kept so that the map stays the same when a site is
-    switched.
-    """
-    return _times.setdefault(work, {})
-
-
-def _tolerance(model: nn.Module) -> float:
-    return (
-        TOLERANCE_OF_HALVES
-        if any(parameter.dtype in HALVES for parameter in model.parameters())
-        else TOLERANCE
-    )

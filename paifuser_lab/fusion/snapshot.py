@@ -64,7 +64,12 @@ def take_snapshot(
             is_fused=name in fused,
             is_close=name in fused or name in swallowed,
             values=_values(module) if own else (),
-            tensors=_tensors(module) if own else (),
+            tensors=tuple(
+                (name, tensor is not None)
+                for name, tensor in (*module._parameters.items(), *module._buffers.items())
+            )
+            if own
+            else (),
             parts=tuple(children) if is_open else None,
         )
 
@@ -128,11 +133,4 @@ def _values(module: nn.Module) -> tuple[tuple[str, Any], ...]:
 def _is_kept(value: Any) -> bool:
     return type(value) in KEPT or (
         type(value) is tuple and all(type(item) in PLAIN for item in value)
-    )
-
-
-def _tensors(module: nn.Module) -> tuple[tuple[str, bool], ...]:
-    return tuple(
-        (name, tensor is not None)
-        for name, tensor in (*module._parameters.items(), *module._buffers.items())
     )

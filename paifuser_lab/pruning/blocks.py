@@ -158,7 +158,11 @@ class PassThrough(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return each part of the output: one of the arguments, or a constant."""
         parts = [
-            _argument(part, args, kwargs) if "name" in part else part["value"]
+            part["value"]
+            if "name" not in part
+            else kwargs[part["name"]]  # by name where it was passed so, else by position
+            if part["name"] in kwargs
+            else args[part["place"]]
             for part in self.description["parts"]
         ]
         match self.description["form"]:
@@ -237,11 +241,6 @@ def _is_same(left: Any, right: Any) -> bool:
     return (
         left.shape == right.shape and left.dtype == right.dtype and bool(torch.equal(left, right))
     )
-
-
-def _argument(part: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An argument by name where it was passed so, else by position."""
-    return kwargs[part["name"]] if part["name"] in kwargs else args[part["place"]]
 
 
 def obstacle(

@@ -93,7 +93,7 @@ class ChannelRun:
         began = time.perf_counter()
         count = len(self.subject.batches) if self.estimator.needs != "nothing" else 1
         with (
-            keep_when_stopped(self._has_means) as ending,
+            keep_when_stopped(lambda: any(mean.count for mean in self.means.values())) as ending,
             progress(self.estimator.name, count) as shown,
         ):
             for index in range(count):
@@ -104,9 +104,6 @@ class ChannelRun:
                     break
         self.is_interrupted = ending.is_stopped
         self.seconds = time.perf_counter() - began
-
-    def _has_means(self) -> bool:
-        return any(mean.count for mean in self.means.values())
 
     def _add(self, batch: Batch) -> None:
         for name, values in self.estimator.values(batch).items():

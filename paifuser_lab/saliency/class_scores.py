@@ -20,7 +20,8 @@ def log_probabilities(subject: Subject, batch: Batch, *, needed_for: str) -> Ten
     output = subject.output(batch)
     scores = _logits(output)
     if scores is None or scores.ndim < 2:
-        raise _no_scores(subject, needed_for, f"its output is {_described(output)}")
+        shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
+        raise _no_scores(subject, needed_for, f"its output is a {type(output).__name__}{shape}")
     target = batch.target
     if isinstance(target, Tensor) and (
         target.is_floating_point() or target.ndim != scores.ndim - 1
@@ -50,14 +51,6 @@ def _logits(output: Any) -> Tensor | None:
         if isinstance(leaf, Tensor) and leaf.is_floating_point()
     )
     return next(tensors, None)
-
-
-def _described(output: Any) -> str:
-    return (
-        f"a tensor of shape {tuple(output.shape)}"
-        if isinstance(output, Tensor)
-        else f"a {type(output).__name__}"
-    )
 
 
 def _no_scores(subject: Subject, needed_for: str, why: str) -> MeasureError:

@@ -152,7 +152,8 @@ class _Run:
             for method in (resume.methods if resume else ())
             if method.name not in method_names
         ] + methods
-        default = _default(names)
+        # the first method that predicts; the measured one where none does
+        default = next((name for name in names if name != REFERENCE), names[0])
         used = max((method.samples for method in methods), default=0)
         return Sensitivity(
             workload=work.name,
@@ -185,11 +186,6 @@ def _joined(earlier: Curvature | None, new: Curvature | None) -> Curvature | Non
         return new or earlier
     updates = {name: getattr(new, name) for name in Curvature.model_fields if getattr(new, name)}
     return earlier.model_copy(update=updates)
-
-
-def _default(names: Sequence[str]) -> str:
-    """The first method that predicts; the measured one where none does."""
-    return next((name for name in names if name != REFERENCE), names[0])
 
 
 def _notes(estimation: Estimation) -> list[str]:

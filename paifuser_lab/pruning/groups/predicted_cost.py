@@ -74,7 +74,9 @@ class _CostPrediction:
         counted: Counter[tuple[int, ...]] = Counter()
         for name, weight in self.parameters.items():
             if varying := self._varying(name):
-                counted[self._places(varying.values())] += _beside(weight, varying)
+                counted[self._places(varying.values())] += prod(
+                    size for dimension, size in enumerate(weight.shape) if dimension not in varying
+                )
         return tuple(CutWeights(times=times, lengths=lengths) for lengths, times in counted.items())
 
     def layers(self, row: LayerProfile) -> list[CutLayer]:
@@ -213,11 +215,6 @@ def _length(size: int, owned: Numbers, groups: Sequence[ChannelGroup]) -> Length
     counts = Counter(owned[owned != NO_GROUP].tolist())
     terms = tuple((group, count // groups[group].width) for group, count in sorted(counts.items()))
     return Length(fixed=size - sum(counts.values()), terms=terms)
-
-
-def _beside(weight: Tensor, varying: Dimensions) -> int:
-    """The number of elements of a weight per position of the dimensions that vary."""
-    return prod(size for dimension, size in enumerate(weight.shape) if dimension not in varying)
 
 
 def _together(lengths: Sequence[Length]) -> Length:

@@ -134,7 +134,7 @@ def _attributes(model: nn.Module) -> Attributes:
     """The integer attributes, and lists of integers, of each layer."""
     return {
         name: {
-            key: _plain(value)
+            key: list(value) if isinstance(value, tuple) else value
             for key, value in vars(module).items()
             if key != "training" and _is_number(value)
         }
@@ -146,10 +146,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return type(value) in (list, tuple) and all(type(item) is int for item in value)
     return type(value) in (int, bool)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _as_text(positions: list[int]) -> str:

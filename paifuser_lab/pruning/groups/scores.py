@@ -64,7 +64,8 @@ def unit_scores(problem: CutProblem, method: str, seed: int) -> UnitScores:
         total = numpy.zeros(len(units))
         for name, layer in layers.get(index, {}).items():
             if name in source.values:
-                span = ids[_weight_of(layer), layer.channel]
+                weight = f"{layer.name}.{layer.parameter}" if layer.name else layer.parameter
+                span = ids[weight, layer.channel]
                 values = _by_position(layer, numpy.asarray(source.values[name]))
                 total += _sum_by_unit(units, structure.classes[span.start : span.stop], values)
         scores.append(_normalised(total))
@@ -146,10 +147,6 @@ def _layers_of(model: nn.Module, group: ChannelGroup) -> dict[str, Layer]:
 def _layer(model: nn.Module, member: Member) -> Layer:
     module = model.get_submodule(member.layer)
     return Layer(member.layer, module, member.dimension, member.parameter)
-
-
-def _weight_of(layer: Layer) -> str:
-    return f"{layer.name}.{layer.parameter}" if layer.name else layer.parameter
 
 
 def _is_output(model: nn.Module, member: Member) -> bool:

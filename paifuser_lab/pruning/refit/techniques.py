@@ -27,7 +27,9 @@ def reestimate_statistics(context: RefitContext) -> RefitResult:
     there, and store those.
     """
     norms: dict[str, Any] = {
-        name: module for name, module in context.model.named_modules() if _keeps_statistics(module)
+        name: module
+        for name, module in context.model.named_modules()
+        if isinstance(module, NORMS) and module.running_mean is not None
     }
     statistics: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -52,10 +54,6 @@ def reestimate_statistics(context: RefitContext) -> RefitResult:
         len(statistics),
         f"measured the statistics of {counted(len(statistics), 'batch-norm')} again",
     )
-
-
-def _keeps_statistics(module: nn.Module) -> bool:
-    return isinstance(module, NORMS) and module.running_mean is not None
 
 
 Repair = Literal["least-squares", "batch-norm"]
@@ -93,7 +91,9 @@ def refit_model(
             error = new_error
             notes.append(f"{result.note}: {change}")
         else:
-            _restore(model, saved)
+            with torch.no_grad():
+                for name, value in _values(model).items():
+                    value.copy_(saved[name])
             notes.append(f"{result.note}, and took that back: {change}")
     return notes
 
@@ -121,9 +121,3 @@ def _outputs(model: nn.Module, samples: Samples) -> list[Tensor]:
 
 def _values(model: nn.Module) -> dict[str, Tensor]:
     return dict((*model.named_parameters(), *model.named_buffers()))
-
-
-def _restore(model: nn.Module, saved: dict[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in _values(model).items():
-            value.copy_(saved[name])

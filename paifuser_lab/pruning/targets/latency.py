@@ -21,11 +21,10 @@ REST = -1  # instead of a staircase's index: the part that is not timed by itsel
 
 @dataclass(frozen=True)
 class Latency:
-    """The latency in ms as a cost, and the share of the layers and of the rest at full width."""
+    """The latency in ms as a cost, and what the layers take of it at full width."""
 
     cost: Cost
     layers_ms: float
-    rest_ms: float
 
 
 def families_of(structure: Structure) -> list[Family]:
@@ -64,9 +63,7 @@ def latency_cost(
             rest_ms, max(0.0, rest_ms - rest_narrow_ms) * values / (values - narrow_values)
         )
     terms = _scaled(layers, scale) + _scaled(outputs, width_ms / values if values else 0.0)
-    return Latency(
-        _cost(sizes.widths, terms, all_stairs, rest_ms - width_ms), scale * alone_ms, rest_ms
-    )
+    return Latency(_cost(sizes.widths, terms, all_stairs, rest_ms - width_ms), scale * alone_ms)
 
 
 _Timed = tuple[int, Term]  # the staircase's index or REST; the term's `times` counts the calls
@@ -76,10 +73,9 @@ def _layers(structure: Structure, sizes: Sizes, keys: Sequence[Key]) -> list[_Ti
     indices = {key: number for number, key in enumerate(keys)}
     counted: Counter[tuple[int, tuple[Size, ...]]] = Counter()
     for family in families_of(structure):
-        beside = sizes.of(family.beside)
-        share = Size(
-            beside.stays / full_width(family.beside), _divided(beside, full_width(family.beside))
-        )
+        beside, full = sizes.of(family.beside), full_width(family.beside)
+        per_unit = tuple((group, rows / full) for group, rows in beside.per_unit)
+        share = Size(beside.stays / full, per_unit)
         reads = Size(1.0) if family.reads is None else sizes.of(family.reads)
         counted[indices[key_of(family)], (reads, sizes.of(family.makes), share)] += 1
     return [(number, Term(times, lengths)) for (number, lengths), times in counted.items()]
@@ -90,10 +86,6 @@ def _outputs(structure: Structure, sizes: Sizes) -> list[_Timed]:
     for product in structure.space.products:
         counted[tuple(map(sizes.of, product.output_sizes))] += product.output_times
     return [(REST, Term(times, lengths)) for lengths, times in counted.items() if times]
-
-
-def _divided(size: Size, by: float) -> tuple[tuple[int, float], ...]:
-    return tuple((group, share / by) for group, share in size.per_unit)
 
 
 def _scaled(timed: list[_Timed], scale: float) -> list[_Timed]:

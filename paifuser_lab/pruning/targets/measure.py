@@ -87,9 +87,8 @@ def staircase(
             f"{describe(work.model, layer)} has no staircase: it runs no convolution or matrix "
             "product that can be timed by itself."
         )
-    (measured,) = staircases(
-        [family], count=threads or _own_threads(subject), seconds=seconds
-    ).values()
+    count = threads or getattr(subject, "own_threads", None) or torch.get_num_threads()
+    (measured,) = staircases([family], count=count, seconds=seconds).values()
     return measured
 
 
@@ -110,11 +109,6 @@ def stairs(
         layer: [(float(makes), ms) for makes, ms in zip(row.makes, row.by_made, strict=True)]
         for layer, row in known.items()
     }
-
-
-def _own_threads(subject: Workload | Derived) -> int:
-    """The number of threads that the subject runs with."""
-    return getattr(subject, "own_threads", None) or torch.get_num_threads()
 
 
 def kept_table(count: int) -> StaircaseTable:

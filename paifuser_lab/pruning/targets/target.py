@@ -111,22 +111,18 @@ def choose_widths(
         if narrowest.total <= limit:
             solve_widths(budget.cost, limit, losses, allowed)
             share = budget.cost.total / budget.original
-            return ChosenWidths(
-                target, _narrowed(problem, budget.cost), share, budget.original, budget.notes
-            )
+            narrowed = {
+                index: kept
+                for index, kept in enumerate(budget.cost.kept)
+                if kept < problem.groups[index].width
+            }
+            return ChosenWidths(target, narrowed, share, budget.original, budget.notes)
+    reachable = ceil(1e4 * narrowest.total / budget.original) / 1e4  # rounded up, to be accepted
     raise StepError(
         f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest "
-        "reachable "
-        "share is "
-        f"{_ceiled(narrowest.total / budget.original)}; ask for that or more, or give `limits`, "
-        "`protect` and `round_to` more room."
+        f"reachable share is {reachable:g}; ask for that or more, or give `limits`, `protect` and "
+        "`round_to` more room."
     )
-
-
-def _narrowed(problem: CutProblem, cost: Cost) -> Widths:
-    return {
-        group: kept for group, kept in enumerate(cost.kept) if kept < problem.groups[group].width
-    }
 
 
 def _check_is_less(budget: _Budget, target: Target) -> None:
@@ -210,11 +206,6 @@ def fewest_units(problem: CutProblem, shares: Mapping[int, float]) -> Widths:
         )
         fewest[index] = max(1, ceil(share * widened * group.width - 1e-9))
     return fewest
-
-
-def _ceiled(share: float) -> str:
-    """The share rounded up, so that it is accepted as a target."""
-    return f"{ceil(share * 1e4) / 1e4:g}"
 
 
 def target_notes(problem: CutProblem, removed: set[int], chosen: ChosenWidths) -> list[str]:

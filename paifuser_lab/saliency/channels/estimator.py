@@ -7,6 +7,7 @@ from __future__ import annotations
 import zlib
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from ..subject import Batch, Subject
@@ -35,6 +36,7 @@ class ChannelEstimator:
         raise NotImplementedError(f"'{self.name}' computes no values; define values(batch)")
 
 
-def layer_seed(subject: Subject, layer: str) -> int:
-    """A random seed for one layer, independent of which other layers are estimated."""
-    return zlib.crc32(layer.encode()) ^ (subject.seed & 0xFFFFFFFF)
+def generator_of(subject: Subject, layer: str) -> torch.Generator:
+    """Random numbers for one layer, independent of which other layers are estimated."""
+    seed = zlib.crc32(layer.encode()) ^ (subject.seed & 0xFFFFFFFF)
+    return torch.Generator().manual_seed(seed)

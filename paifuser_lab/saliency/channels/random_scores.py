@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..subject import Batch
-from .estimator import ChannelEstimator, layer_seed
+from .estimator import ChannelEstimator, generator_of
 from .output_channels import channel_count
 
 
@@ -18,9 +18,6 @@ class RandomScores(ChannelEstimator):
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         return {
-            name: torch.rand(channel_count(layer), generator=self._generator(name))
+            name: torch.rand(channel_count(layer), generator=generator_of(self.subject, name))
             for name, layer in self.subject.layers.items()
         }
-
-    def _generator(self, layer: str) -> torch.Generator:
-        return torch.Generator().manual_seed(layer_seed(self.subject, layer))

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..curvature import Slope, slope
 from ..probes import signs
 from ..subject import Batch, Layer, Subject
-from .estimator import ChannelEstimator, layer_seed
+from .estimator import ChannelEstimator, generator_of
 from .output_channels import channel_count, like_rows, rows_of
 
 MAX_EXACT = 4  # channels, each with a product of its own
@@ -33,10 +33,7 @@ class Taylor2(ChannelEstimator):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
-        self.generators = {
-            name: torch.Generator().manual_seed(layer_seed(subject, name))
-            for name in subject.layers
-        }
+        self.generators = {name: generator_of(subject, name) for name in subject.layers}
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         loss_slope = slope(self.subject, batch, self.subject.layers)

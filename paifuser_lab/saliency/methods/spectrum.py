@@ -110,7 +110,8 @@ def ritz(product: Product, start: Tensor, steps: int) -> Iterator[tuple[Any, Any
             vectors_so_far = torch.stack(basis)
             vector = vector - vectors_so_far.T @ (vectors_so_far @ vector)
         length = float(vector.norm())
-        values, vectors = numpy.linalg.eigh(_tridiagonal(diagonal, off_diagonal))
+        beside = numpy.diag(off_diagonal, 1)
+        values, vectors = numpy.linalg.eigh(numpy.diag(diagonal) + beside + beside.T)
         is_exhausted = (
             length <= TINY * max(map(abs, diagonal + off_diagonal), default=0.0)
             or len(basis) == start.numel()
@@ -157,7 +158,3 @@ def density(
             for value, weight in zip(values, weights, strict=True)
         ]
     return tuple(sorted(nodes))
-
-
-def _tridiagonal(diagonal: list[float], off_diagonal: list[float]) -> Any:
-    return numpy.diag(diagonal) + numpy.diag(off_diagonal, 1) + numpy.diag(off_diagonal, -1)

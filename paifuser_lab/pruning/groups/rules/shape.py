@@ -145,7 +145,9 @@ def slice_(call: Call) -> list[Labels]:
     if length != size or step != 1:
         is_part = step == 1 and length > 0 and size % length == 0 and (start % size) % length == 0
         labels = tuple(
-            _parted(call, label, dim, size // length) if is_part else _kept_whole(call, label, dim)
+            _parted(call, label, dim, size // length)
+            if is_part
+            else call.space.keep_whole(label, [dim], call.why)
             for label in labels
         )
     return [_recorded(call, moved) for moved in call.all_moved(labels)]
@@ -155,10 +157,6 @@ def _parted(call: Call, label: Label, dim: int, count: int) -> Label:
     if label.stride(dim) != 0:
         call.space.tie_blocks(label, dim, count)
     return label
-
-
-def _kept_whole(call: Call, label: Label, dim: int) -> Label:
-    return call.space.keep_whole(label, [dim], call.why)
 
 
 @rule("cat", "concatenate", "stack", "_cat")
