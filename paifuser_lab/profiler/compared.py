@@ -7,17 +7,12 @@ from __future__ import annotations
 from ..errors import MeasureError
 from ..measure import Samples, ratio_of_rounds
 from ..records import ENGINE_ROW, LayerPair, LayerProfile, Profile, Reason, SideBySide
+from ..records.hardware import rate_field
 from ..workload import Derived, Workload
 from .layers import RUNS, SECONDS, profile_in_turn
 
 NOISE = 0.05  # smaller changes, or ones within the spread of either, count as none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
-FORMATS = {
-    "bfloat16": "bf16_gflops",
-    "float16": "fp16_gflops",
-    "float32": "fp32_gflops",
-    "int8": "int8_gops",
-}
 Subject = Profile | Workload | Derived
 
 
@@ -84,11 +79,11 @@ def _why_not(
 ) -> list[str]:
     """Facts that keep a changed layer from getting faster."""
     facts = []
-    if row.dtype != before.dtype and row.dtype in FORMATS and before.dtype in FORMATS:
-        now = getattr(profile.ceiling, FORMATS[row.dtype]) or 0.0
-        then = getattr(against.ceiling, FORMATS[before.dtype]) or 0.0
+    now, then = profile.ceiling.rate(row.dtype), against.ceiling.rate(before.dtype)
+    is_known = rate_field(row.dtype) and rate_field(before.dtype)
+    if row.dtype != before.dtype and is_known:
         facts.append(
-            f"This machine computes {now:.3g} GFLOP/s in {row.dtype} and {then:.3g} in "
+            f"This machine computes {now or 0:.3g} GFLOP/s in {row.dtype} and {then or 0:.3g} in "
             f"{before.dtype}."
         )
     copies, copied = _copies_ms(row), _copies_ms(before)

@@ -23,7 +23,6 @@ from .observation import (
     Observation,
     detail_of,
     in_tree_order,
-    peak_rate,
     rolled_up,
     sums_of,
     weight_shape,
@@ -189,8 +188,10 @@ def _limits(
     here = {row["layer"], *(layer for layer, into in joined.items() if into == row["layer"])}
     costs = observation.operators.costs
     flops = sum(cost.flops for (layer, _), cost in costs.items() if layer in here)
-    computing = flops / peak_rate(observation.ceiling, row["dtype"]) / 1e6
-    moving = (row["read_bytes"] + row["written_bytes"]) / observation.ceiling.bandwidth_gbs / 1e6
+    ceiling = observation.ceiling
+    rate = ceiling.rate(row["dtype"]) or ceiling.fp32_gflops
+    computing = flops / rate / 1e6
+    moving = (row["read_bytes"] + row["written_bytes"]) / ceiling.bandwidth_gbs / 1e6
     smallest = min([ms for node in observation.nodes if (ms := median(node.ms)) > 0] or [0.0])
     overhead = min(row["self_ms"], len(led) * min(smallest, operator_cost_ms()))
     limits = {"compute": computing, "memory": moving, "overhead": overhead}

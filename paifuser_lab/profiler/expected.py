@@ -195,7 +195,7 @@ def _can_be_placed(profile: Profile, rows: Rows, kind: Kind) -> bool:
 
 def _can_be_rounded(profile: Profile, rows: Rows, kind: Kind) -> bool:
     """Products in fp32, on a machine with a rate for the format or timed in it alone."""
-    has_rate = rate_in(profile.ceiling, kind.step["precision"]["default"]) is not None
+    has_rate = profile.ceiling.rate(kind.step["precision"]["default"]) is not None
     is_fp32 = any(row.macs and row.dtype in ("", "float32") for row in rows)
     return is_fp32 and (has_rate or _is_tried(rows, kind))
 
@@ -279,16 +279,6 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def rate_in(ceiling: Ceiling, form: str) -> float | None:
-    """The machine's rate in a format; None if it was not measured."""
-    return {
-        "fp32": ceiling.fp32_gflops,
-        "bf16": ceiling.bf16_gflops,
-        "fp16": ceiling.fp16_gflops,
-        "int8": ceiling.int8_gops,
-    }[form]
-
-
 def is_foldable(profile: Profile, row: LayerProfile) -> bool:
     """Whether it is a batch-norm that can be folded into the layer before it."""
     if not row.kind.startswith("BatchNorm") or len(row.reads_from) != 1:
@@ -349,7 +339,7 @@ def _arithmetic(form: str, size: float, profile: Profile, rows: Rows, step: Step
 
 
 def _roof_ms(ceiling: Ceiling, row: LayerProfile, form: str, size: float) -> float:
-    gflops = rate_in(ceiling, form) or ceiling.fp32_gflops
+    gflops = ceiling.rate(form) or ceiling.fp32_gflops
     return max(row.flops / gflops, size * row.moved_bytes / ceiling.bandwidth_gbs) / 1e6
 
 
@@ -379,7 +369,7 @@ def _tried(profile: Profile, row: LayerProfile, step: Step) -> float | None:
     form = step.get("precision", {}).get("default")
     if form is None or not row.macs or row.verdict != "compute" or row.alternatives:
         return None
-    rate = rate_in(profile.ceiling, form)
+    rate = profile.ceiling.rate(form)
     return profile.ceiling.fp32_gflops / rate if rate else None
 
 

@@ -110,16 +110,6 @@ class Observation:
         return lambda: inputs(model)
 
 
-def peak_rate(ceiling: Ceiling, dtype: str) -> float:
-    """The peak rate of the device in a dtype; that of fp32 if the dtype's was not measured."""
-    rates = {
-        "bfloat16": ceiling.bf16_gflops,
-        "float16": ceiling.fp16_gflops,
-        "int8": ceiling.int8_gops,
-    }
-    return rates.get(dtype) or ceiling.fp32_gflops
-
-
 def in_tree_order(layers: Iterable[str]) -> list[str]:
     """The layers in the order of their first run, each after its containers."""
     names: dict[str, None] = {"": None}

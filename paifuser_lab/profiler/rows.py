@@ -16,6 +16,7 @@ from torch import Tensor, backends
 from ..machine import keep_faster
 from ..quantization import Int8Layer, QuantizedLayer
 from ..records import ENGINE_ROW, Kernel, LayerProfile, OperatorProfile, Profile
+from ..records.hardware import rate_field
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
 from .engine_rows import engine_rows, opaque_row
@@ -23,7 +24,6 @@ from .observation import (
     Observation,
     detail_of,
     in_tree_order,
-    peak_rate,
     rolled_up,
     sums_of,
     weight_shape,
@@ -33,12 +33,6 @@ from .observation import (
 MAX_WATCHING_RATIO = 3.0  # of the cost of watching a call here to that in an idle model
 # of a layer's time: its operators were timed in other runs, so a smaller difference is no overhead
 NOISE = 0.3
-RATES = {
-    "float32": "fp32_gflops",
-    "bfloat16": "bf16_gflops",
-    "float16": "fp16_gflops",
-    "int8": "int8_gops",
-}
 MIN_RATIO = 1.03  # to the ceiling
 MAX_RATIO = 4.0  # above it, the operator does less than was counted
 MIN_MS = 0.2  # of a layer; below it the clock's own cost dominates
@@ -258,8 +252,10 @@ def limits_of(
 ) -> dict[str, Any]:
     """The layer's time at each limit of this machine, its operators, and the binding limit."""
     call_ms, _ = call_costs_ms()
-    computing = row["flops"] / peak_rate(observation.ceiling, row["dtype"]) / 1e6
-    moving = row["bytes"] / observation.ceiling.bandwidth_gbs / 1e6
+    ceiling = observation.ceiling
+    rate = ceiling.rate(row["dtype"]) or ceiling.fp32_gflops
+    computing = row["flops"] / rate / 1e6
+    moving = row["bytes"] / ceiling.bandwidth_gbs / 1e6
     calling = sum(op.calls for op in ran) * operator_cost_ms() + row["calls"] * call_ms
     overhead = min(
         row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0)
@@ -309,8 +305,7 @@ def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]
     for row in profile:
         if row.layer == ENGINE_ROW:
             continue
-        name = RATES.get(row.dtype, "")
-        known = getattr(ceiling, name, None)
+        name, known = rate_field(row.dtype), ceiling.rate(row.dtype)
         if (
             known
             and row.gflops

@@ -17,7 +17,15 @@ UNITS = (
     (("avx512_vnni", "VNNI"), ("avx_vnni", "VNNI"), ("i8mm", "i8mm"), ("dotprod", "dotprod")),
     (("avx512_bf16", "bf16"), ("amx_bf16", "bf16"), ("bf16", "bf16")),
 )
-RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gbs")
+# the rate of each format, which torch may name in another way
+RATE_OF = {"fp32": "fp32_gflops", "bf16": "bf16_gflops", "fp16": "fp16_gflops", "int8": "int8_gops"}
+TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+RATES = (*RATE_OF.values(), "bandwidth_gbs")
+
+
+def rate_field(form: str) -> str:
+    """The field with the rate of a format or of torch's dtype; '' for one that has none."""
+    return RATE_OF.get(TORCH_NAMES.get(form, form), "")
 
 
 class Ceiling(Record):
@@ -38,9 +46,12 @@ class Ceiling(Record):
     @property
     def rates(self) -> dict[str, float]:
         """The known rates of computing by format, in billions of operations a second."""
-        rates = (self.fp32_gflops, self.bf16_gflops, self.fp16_gflops, self.int8_gops)
-        formats = ("fp32", "bf16", "fp16", "int8")
-        return {name: rate for name, rate in zip(formats, rates, strict=True) if rate}
+        return {name: rate for name in RATE_OF if (rate := self.rate(name))}
+
+    def rate(self, form: str) -> float | None:
+        """The rate of computing in a format or in torch's dtype; None if it is not known."""
+        field = rate_field(form)
+        return getattr(self, field) if field else None
 
     @property
     def caution(self) -> str:

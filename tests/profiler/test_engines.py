@@ -14,7 +14,6 @@ from paifuser_lab.converter import Part
 from paifuser_lab.engines import Engine, EngineNode, NodeRecorder
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import explain, side_by_side
-from paifuser_lab.profiler.observation import peak_rate
 from paifuser_lab.records import ENGINE_ROW
 from paifuser_lab.widgets.tabs.layers import packed_profile
 from tests.support.engines import EXPORTED, Block
@@ -170,7 +169,7 @@ def test_a_row_is_bound_by_its_arithmetic_or_by_the_bytes_that_the_engine_tells(
     assert profile["conv"].overhead_ms < 0.1, "far below the 5 ms of the node"
     flops = [profile[name].flops for name in ("conv", "norm", "relu")]
     assert sum(flops) > max(flops), "arithmetic of the layers that run in its row counts"
-    rate = peak_rate(profile.ceiling, profile["conv"].dtype)
+    rate = profile.ceiling.rate(profile["conv"].dtype)
     assert profile["conv"].roof_ms == pytest.approx(sum(flops) / rate / 1e6)
     assert (profile["conv"].peak_bytes, profile.root.peak_bytes) == (1000, 3000)
 
