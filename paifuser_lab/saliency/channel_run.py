@@ -9,54 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..errors import StoppedError
 from ..progress import progress
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Workload
 from ..workload.data import SampledBatches, example_inputs, sampled_batches
 from .channels import CHANNEL_ESTIMATORS, ChannelEstimator
+from .estimation import RunningMean
 from .subject import Batch, Layer, Subject, twice_differentiable
 
 BATCHES = 16
-
-
-class ChannelMeans:
-    """The mean of each channel's values, batch by batch, in double precision."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = torch.zeros(0)
-        self.squares = torch.zeros(0)  # squared distances from the mean, added up
-
-    def add(self, values: Tensor) -> None:
-        """Add the values of one batch."""
-        values = values.detach().double().cpu()
-        if not self.count:
-            self.mean, self.squares = torch.zeros_like(values), torch.zeros_like(values)
-        self.count += 1
-        before = values - self.mean
-        self.mean = self.mean + before / self.count
-        self.squares = self.squares + before * (values - self.mean)
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether no mean is infinite or NaN."""
-        return bool(self.mean.isfinite().all())
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The absolute values of the means."""
-        return tuple(self.mean.abs().tolist())
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """The standard errors of the means; none from a single batch."""
-        if self.count < 2:
-            return ()
-        return tuple((self.squares / (self.count * (self.count - 1))).sqrt().tolist())
 
 
 @dataclass
@@ -64,7 +26,7 @@ class ChannelRun:
     """An estimator and the means of its values so far."""
 
     estimator: ChannelEstimator
-    means: dict[str, ChannelMeans]
+    means: dict[str, RunningMean]
     examples: int = 0
     seconds: float = 0.0
     is_interrupted: bool = False
@@ -80,7 +42,7 @@ class ChannelRun:
     ) -> ChannelRun:
         """A run of the named method that has not started."""
         subject = Subject(work, dict(layers), (), data, seed)
-        means = {name: ChannelMeans() for name in layers}
+        means = {name: RunningMean() for name in layers}
         return cls(CHANNEL_ESTIMATORS[method](subject), means)
 
     @property
@@ -107,7 +69,7 @@ class ChannelRun:
 
     def _add(self, batch: Batch) -> None:
         for name, values in self.estimator.values(batch).items():
-            self.means[name].add(values)
+            self.means[name].add(values.detach().double().cpu())
         self.examples += batch.examples if self.estimator.needs != "nothing" else 0
 
 
@@ -136,7 +98,9 @@ def channel_values(
         run.run(None, should_stop)
     if run.is_interrupted:
         raise StoppedError(f"importance '{method}' was stopped before its end.")
-    values = {name: mean.values for name, mean in run.means.items() if mean.count}
+    values = {
+        name: tuple(mean.mean.abs().tolist()) for name, mean in run.means.items() if mean.count
+    }
     return ChannelValues(values, run.estimator.notes, notes)
 
 

@@ -89,15 +89,16 @@ def _row(run: ChannelRun, name: str, reason: str | None, *, is_output: bool) -> 
     """A layer's values; for one without, the reason as its note."""
     module, means = run.subject.work.model.get_submodule(name), run.means.get(name)
     reason = reason or run.estimator.notes.get(name) or (OUTPUT if is_output else None)
-    has_values = means is not None and means.count and means.is_finite
-    if means is not None and means.count and not has_values:
-        reason = NOT_FINITE
+    estimated = means is not None and means.count > 0
+    values, errors = (means.mean, means.error) if means is not None and estimated else (None, None)
+    if means is not None and estimated and not means.is_finite:
+        values, reason = None, NOT_FINITE
     return LayerImportance(
         layer=name,
         kind=type(module).__name__,
-        channels=len(means.mean) if means is not None and has_values else _width(name, module),
-        values=means.values if means is not None and has_values else (),
-        errors=means.errors if means is not None and has_values else (),
+        channels=_width(name, module) if values is None else len(values),
+        values=() if values is None else tuple(values.abs().tolist()),
+        errors=() if errors is None else tuple(errors.tolist()),
         is_answer=is_output,
         note=reason,
     )

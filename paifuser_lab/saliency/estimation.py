@@ -8,6 +8,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from ..progress import Progress, progress
 from ..records import Estimate, Method, Sensitivity
@@ -19,11 +22,13 @@ MIN_SAMPLES = 4  # samples before their standard error is trusted
 
 @dataclass
 class RunningMean:
-    """Samples seen so far: how many, their mean, and the sum of their squared distances from it."""
+    """The mean of samples, which are numbers or tensors, and the sum of their squared distances
+    from it.
+    """
 
     count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
+    mean: Any = 0.0
+    squares: Any = 0.0
 
     @classmethod
     def of(cls, estimate: Estimate) -> RunningMean:
@@ -32,37 +37,39 @@ class RunningMean:
         squares = 0.0 if estimate.error is None else estimate.error**2 * count * (count - 1)
         return cls(count, estimate.value, squares)
 
-    def add(self, value: float) -> None:
-        """Add a sample; an infinite or NaN sample makes the mean infinite."""
+    def add(self, value: Any) -> None:
+        """Add a sample."""
         self.count += 1
-        if not math.isfinite(value) or not math.isfinite(self.mean):
-            self.mean, self.squares = math.inf, 0.0
-            return
         difference = value - self.mean
-        self.mean += difference / self.count
-        self.squares += difference * (value - self.mean)
+        self.mean = self.mean + difference / self.count
+        self.squares = self.squares + difference * (value - self.mean)
 
     @property
-    def error(self) -> float | None:
-        """The standard error of the mean; None for a single sample."""
-        if self.count < 2 or not math.isfinite(self.mean):
+    def is_finite(self) -> bool:
+        """Whether no sample was infinite or NaN."""
+        return bool(torch.as_tensor(self.mean).isfinite().all())
+
+    @property
+    def error(self) -> Any:
+        """The standard error of the mean; None for a single sample, or one that is not finite."""
+        if self.count < 2 or not self.is_finite:
             return None
-        return math.sqrt(self.squares / (self.count * (self.count - 1)))
+        return (self.squares / (self.count * (self.count - 1))) ** 0.5
 
     def is_within(self, relative_error: float) -> bool:
-        """Whether the mean has the requested relative standard error."""
-        if not math.isfinite(self.mean):
+        """Whether the mean has the requested relative standard error; one that is not finite cannot
+        become more precise.
+        """
+        if not self.is_finite:
             return True
-        return (
-            self.count >= MIN_SAMPLES
-            and self.error is not None
-            and self.error <= relative_error * abs(self.mean)
-        )
+        error = self.error
+        return self.count >= MIN_SAMPLES and bool(error <= relative_error * abs(self.mean))
 
     @property
     def estimate(self) -> Estimate:
         """The mean and its error as stored in a record."""
-        return Estimate(value=self.mean, error=self.error, samples=self.count)
+        value = self.mean if self.is_finite else math.inf
+        return Estimate(value=value, error=self.error, samples=self.count)
 
 
 @dataclass

@@ -320,28 +320,6 @@ def test_arguments_that_torch_broadcasts_are_broadcast(name):
     )  # and to a part it is
 
 
-@pytest.mark.parametrize("scale", [-1.0, 0.0])
-def test_a_scale_that_is_not_positive_attends_to_all_keys(scale):
-    query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
-    output = attention.attend(query, key, value, scale=scale, sparsity=Sparsity("topk", 2))
-    torch.testing.assert_close(
-        output, F.scaled_dot_product_attention(query, key, value, scale=scale), rtol=0, atol=0
-    )
-    assert (
-        attention.why_dense(query, key, value, scale=scale) == f"its scale is {scale}, not above 0"
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_output_of_an_empty_batch_is_empty(kind):
-    empty = torch.randn(0, 2, 200, 16)
-    fixed = torch.zeros(2, 4, 2).int()
-    assert (
-        attention.attend(empty, empty, empty, sparsity=Sparsity(kind, 2), fixed=fixed).shape
-        == empty.shape
-    )
-
-
 def test_dropout_drops_and_the_rest_is_scaled():
     query = torch.randn(1, 2, 200, 16)
     kept = torch.arange(4, dtype=torch.int32).expand(1, 2, 4, 4)

@@ -562,33 +562,6 @@ def test_a_layer_with_its_own_format_stays_unfused():
     assert variant.fusions.at("3").reason.startswith("a hook changes its input")
 
 
-def test_a_user_class_may_have_an_attribute_named_apart() -> None:
-    class Own(nn.Sequential):
-        apart = nn.Linear
-
-    variant = fused(Own(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8))
-    assert patterns(variant) == {"0": "linear + relu"}
-
-
-def test_hooks_are_not_copied_to_time_their_layer() -> None:
-    class Seer:
-        copies = 0
-
-        def __call__(self, *args: Any) -> None: ...
-
-        def __deepcopy__(self, memo: Any) -> Any:
-            Seer.copies += 1
-            return Seer()
-
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
-    model[1].register_forward_hook(Seer())
-    work = Workload(model, torch.randn(2, 64))
-    work.copied()
-    once = Seer.copies
-    lab.fusions(work)
-    assert Seer.copies == 2 * once > 0
-
-
 def test_a_session_queries_the_fusions_and_switches_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "PROFILE_S", 0.05)
     session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)

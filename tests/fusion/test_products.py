@@ -19,7 +19,6 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.fusion.product_call import product_backends, run_product
-from paifuser_lab.widgets.tabs.fusion import packed_fusions
 from tests.support.fusing_models import fused, patterns
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
@@ -279,12 +278,6 @@ def test_a_map_without_sites_gives_the_reason_and_is_printed_drawn_and_shown(run
     assert not fusions.fusions and fusions.notes
     for text in (str(fusions), fusions._repr_html_(), lab.apply(work, Recipe(["fuse"])).notes[-1]):
         assert "no layer and no matrix product of this model" in text and "inductor" in text
-    assert len(fusions.frame) == 0 and "speedup" in fusions.frame.columns
-    assert lab.figure(fusions) is not None and lab.show(fusions) is not None
-    assert (
-        packed_fusions(fusions)["notes"] == list(fusions.notes)
-        and packed_fusions(fusions)["layers"] == []
-    )
     assert fusions.at("x") is None and fusions.summary.startswith("0 of 0 places")
 
 

@@ -21,7 +21,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab._files import asset
 from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
-from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member, Record
+from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.coupling import packed_cut_cost
 from tests.support.models import Small, images
@@ -149,11 +149,6 @@ def test_measured_stairs_replace_the_proportion():
     assert by_hand().with_stairs({"b": stairs}) == by_hand()
 
 
-def test_a_cost_is_saved_loaded_and_printed(cost, tmp_path):
-    assert Record.load(cost.save(tmp_path / "cost.json")) == cost
-    assert "parameters" in repr(cost) and "groups of channels" in cost.title
-
-
 # The page.
 
 
@@ -240,21 +235,6 @@ def test_the_page_predicts_what_python_predicts(cost, tmp_path, has_stairs):
         assert predicted == pytest.approx(list(cost.predict(widths)), rel=1e-12)
 
 
-def test_channel_groups_are_shown_in_a_panel(monkeypatch):
-    coupling = channel_groups(lab.Workload(Small(), images(), name="small"))
-    panel = lab.show(coupling)
-    assert panel.view == "coupling" and panel.data["name"] == [
-        group.name for group in coupling.groups
-    ]
-    members = [member for group in coupling.groups for member in group.members]
-    assert [
-        panel.data["layer"]["names"][code]
-        for code in memoryview(panel.data["layer"]["codes"]).cast("H")
-    ] == [member_.layer for member_ in members]
-    assert "<table>" in panel.twin() and coupling.title in panel.twin()
-    assert repr(coupling).startswith("Coupling(small: ")
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_cost_of_torch_s_fused_encoder_layer_is_predicted(count):
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -277,3 +257,18 @@ def test_the_cost_of_torch_s_fused_encoder_layer_is_predicted(count):
             and predicted.flops < 0.9 * cost.predict(cost.full).flops
         )
         assert predicted.parameters == sum(weight.numel() for weight in variant.module.parameters())
+
+
+def test_channel_groups_are_shown_in_a_panel(monkeypatch):
+    coupling = channel_groups(lab.Workload(Small(), images(), name="small"))
+    panel = lab.show(coupling)
+    assert panel.view == "coupling" and panel.data["name"] == [
+        group.name for group in coupling.groups
+    ]
+    members = [member for group in coupling.groups for member in group.members]
+    assert [
+        panel.data["layer"]["names"][code]
+        for code in memoryview(panel.data["layer"]["codes"]).cast("H")
+    ] == [member_.layer for member_ in members]
+    assert "<table>" in panel.twin() and coupling.title in panel.twin()
+    assert repr(coupling).startswith("Coupling(small: ")

@@ -16,7 +16,7 @@ from paifuser_lab.measure import FEWEST, WARM, in_turn, own_ms
 from paifuser_lab.pruning.groups import couple
 from paifuser_lab.pruning.targets import measure, whole_model
 from paifuser_lab.pruning.targets.latency import families_of, latency_cost
-from paifuser_lab.pruning.targets.layer_families import MOST_WIDTHS, full_width, spaced
+from paifuser_lab.pruning.targets.layer_families import full_width
 from paifuser_lab.pruning.targets.measure import kept_table, key_of, staircases
 from paifuser_lab.records import Staircase, WholeLatency
 from tests.support.masking import gap, masked
@@ -241,17 +241,6 @@ def test_a_family_describes_the_layer_and_computes_the_same(layer, likeness):
             own().is_contiguous(memory_format=torch.channels_last)
             or "channels last" not in likeness
         )
-
-
-def test_a_grid_has_few_widths_and_ends_with_the_full_one():
-    assert spaced(16, MOST_WIDTHS) == (2, 4, 6, 8, 10, 12, 14, 16)
-    assert spaced(64, MOST_WIDTHS) == (8, 16, 24, 32, 40, 48, 56, 64)
-    assert spaced(100, 4) == (32, 64, 96, 100)
-    assert spaced(12, 4, 3) == (3, 6, 9, 12)
-    for full in range(1, 400):
-        widths = spaced(full, MOST_WIDTHS)
-        assert len(widths) <= MOST_WIDTHS and widths[-1] == full
-        assert list(widths) == sorted(set(widths))
 
 
 def test_a_staircase_says_which_widths_are_worth_keeping(tmp_path):

@@ -302,8 +302,6 @@ def test_a_share_of_nothing_is_refused():
         ({"ratio": 0.5, "to": {"flops": 0.5}}, "give a ratio or a target with `to`, not both"),
         ({"to": {"flops": 0.5}, "scope": "global"}, "scope is for a ratio"),
         ({"to": {"flops": 1.5}}, "to.flops"),
-        ({"to": {"memory": 0.5}}, "to.memory"),
-        ({"to": {}}, "to"),
         ({"to": {"flops": 0.5, "parameters": 0.5}}, "to"),
         ({"ratio": 0.5, "limits": {"a": 0}}, "limits.a"),
     ],

@@ -18,9 +18,8 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.formats import rounded
-from paifuser_lab.records import Estimate, Sensitivity
+from paifuser_lab.records import Sensitivity
 from paifuser_lab.saliency import estimation
-from paifuser_lab.saliency.estimation import RunningMean
 from paifuser_lab.saliency.methods import ESTIMATORS
 from paifuser_lab.saliency.methods.fisher import one_by_one
 from paifuser_lab.saliency.subject import Batch
@@ -197,22 +196,6 @@ def test_a_batch_is_cut_into_its_examples_keyword_arguments_and_targets_alike():
     assert [example.target["of"].tolist() for example in cut] == [[0], [1], [2]]
     assert cut[1].inputs.kwargs["ids"].tolist() == batch.inputs.kwargs["ids"][1:2].tolist()
     assert cut[1].inputs.kwargs["scale"] == 2 and cut[1].target["names"] == "abc"
-
-
-def test_a_running_mean_and_its_error_match_torch_and_can_be_resumed():
-    values = torch.randn(9).double()
-    running_mean = RunningMean()
-    for value in values[:5]:
-        running_mean.add(float(value))
-    again = RunningMean.of(running_mean.estimate)
-    for value in values[5:]:
-        again.add(float(value))
-    assert again.mean == pytest.approx(float(values.mean()))
-    assert again.error == pytest.approx(float(values.std()) / 3)
-    again.add(float("nan"))
-    assert again.estimate == Estimate(
-        value=float("inf"), error=None, samples=10
-    ) and again.is_within(0.1)
 
 
 class Awkward(nn.Module):
@@ -437,36 +420,19 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"methods": ("quadratc",)}, r"'quadratc' is no method; .*did you mean quadratic\?"),
     ({}, {"formats": ("int9",)}, r"'int9' is no format; .*did you mean int8"),
     ({}, {"formats": "int8"}, "are lists; write"),
-    ({}, {"formats": ()}, "nothing to estimate"),
     ({}, {"layers": "layer9.*"}, "pattern 'layer9.*' matches no layer"),
     ({}, {"batches": 0}, "0 batches are nothing to judge on"),
-    ({}, {"batches": []}, "the batches given of classes hold no batch"),
     ({"train": []}, {}, "the train data of classes hold no batch"),
     ({"train": [torch.ones(2, 4)]}, {}, r"is a Tensor; let it be \(inputs, target\)"),
     ({"train": [(torch.ones(2, 5), torch.zeros(2).long())]}, {}, "fails on batch 0 of its data"),
     ({}, {"error": 0}, "never reached; set one above 0"),
     ({}, {"seconds": 0}, "leave no time"),
     ({"loss": detached}, {}, "has no gradient in its weights"),
-    (
-        {"loss": lambda answer, target: float(answer.argmax(1).float().mean())},
-        {},
-        "has no gradient in its weights",
-    ),
     ({"loss": lambda answer, target: answer.mean() * float("nan")}, {}, "is nan on batch"),
-    (
-        {"loss": lambda answer, target: answer.mean() * float("nan")},
-        {"methods": ("ablation",)},
-        "is nan on batch",
-    ),
     (
         {"model": nn.Sequential(nn.Linear(4, 3), Broken())},
         {"methods": ("output",)},
         "outputs NaN on batch .*layer '1' .Broken",
-    ),
-    (
-        {"model": nn.Sequential(nn.Linear(4, 3), Broken())},
-        {"methods": ("divergence",)},
-        "outputs NaN on batch",
     ),
     ({"loss": lambda answer, target: answer}, {}, r"has shape \(6, 3\); let it return one number"),
     ({"loss": lambda answer: answer}, {}, "it is called as loss"),
@@ -476,11 +442,6 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "has no layer with a weight that can be rounded",
     ),
     ({"model": nn.Sequential(Narrow(), nn.Linear(4, 3).bfloat16())}, {}, "in bfloat16 already"),
-    (
-        {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
-        {"methods": ("fisher-sampled",)},
-        "not classes",
-    ),
     (
         {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
         {"methods": ("divergence",)},
