@@ -46,16 +46,13 @@ QUICK = 0.0  # five rounds, and no more
 
 
 class Sleepy(Dataset[tuple[Tensor, Tensor]]):
-    """Examples that take their time, far more than a tiny model's call."""
-
-    def __init__(self, seconds: float = 0.05, count: int = 4) -> None:
-        self.seconds, self.count = seconds, count
+    """Four examples that take their time, far more than a tiny model's call."""
 
     def __len__(self) -> int:
-        return self.count
+        return 4
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        time.sleep(self.seconds)
+        time.sleep(0.05)
         return torch.full((4,), float(index)), torch.ones(1)
 
 
@@ -115,18 +112,111 @@ def traceless() -> Iterator[None]:
     assert state() == before and not set(threading.enumerate()) - threads
 
 
-# Data, the model, and what lies beside it
+# What each check says of a loop or a workload: its outcome, and a part of its figure or remedy.
 
 
-def test_a_sleepy_dataset_fails_data_loading_and_the_remedy_is_workers() -> None:
-    outcome, line = outcome_of("data loading", training(nn.Linear(4, 1), Sleepy()))
-    assert outcome == "failed", line
-    assert line.remedy is not None and "num_workers" in line.remedy
+def line_layer() -> nn.Linear:
+    return nn.Linear(4, 1)
 
 
-def test_a_slow_model_passes_data_loading() -> None:
-    outcome, line = outcome_of("data loading", training(Slow()))
-    assert outcome == "passed" and line.remedy is None, line
+def on_loss(change: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+    return training(line_layer(), on_loss=change)
+
+
+def read_often(loss: Tensor) -> None:
+    for _ in range(5):
+        loss.item()
+    (torch.ones(3) > 0).nonzero()
+
+
+def dead_relu() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
+    with torch.no_grad():
+        model[0].bias.fill_(-1e6)
+    return model
+
+
+def called(*layers: nn.Module, value: float = 1.0, train: bool = False) -> Callable[[], Tensor]:
+    model = nn.Sequential(*layers).train(train)
+    return lambda: model(torch.full((3, 4), value))
+
+
+def denormal() -> nn.Linear:
+    layer = nn.Linear(4, 4)
+    nn.init.constant_(layer.weight, 1e-41)
+    return layer
+
+
+def one_thread() -> Any:
+    recipe = Recipe([{"backend": {"name": "eager", "threads": 1}}])
+    return apply(Workload(Small(), images()), recipe)
+
+
+def no_optimizer() -> Any:
+    return lambda: line_layer()(torch.ones(4)).sum().backward()
+
+
+NOT = "not measurable"
+OUTCOMES: list[tuple[str, Callable[[], Any], str, str]] = [
+    ("data loading", lambda: training(line_layer(), Sleepy()), "failed", "num_workers"),
+    ("data loading", lambda: training(Slow()), "passed", ""),
+    ("data loading", lambda: called(nn.Linear(4, 1)), NOT, "no DataLoader ran"),
+    (
+        "beside the model",
+        lambda: training(line_layer(), after_step=lambda loss: time.sleep(0.05)),
+        "failed",
+        "in plain Python",
+    ),
+    ("beside the model", lambda: training(line_layer(), Sleepy()), "failed", "for data (see data"),
+    ("beside the model", lambda: training(Slow()), "passed", ""),
+    ("beside the model", lambda: lambda: time.sleep(0.001), NOT, "no model"),
+    (
+        "host synchronisations",
+        lambda: training(line_layer(), after_step=read_often),
+        NOT,
+        "6.25 a step",
+    ),
+    ("gradient synchronisation", lambda: training(line_layer()), NOT, "one process"),
+    ("finite gradients", lambda: on_loss(lambda x: x * float("nan")), "failed", "weight, bias"),
+    ("finite gradients", no_optimizer, NOT, ""),
+    ("live gradients", lambda: training(dead_relu()), "failed", "3 of 4 parameters: 0.weight, 0."),
+    ("live gradients", no_optimizer, NOT, ""),
+    ("gradients in fp16", lambda: on_loss(lambda x: x * 1e-9), "failed", "100% would vanish"),
+    ("gradients in fp16", lambda: on_loss(lambda x: x * 1e9), "failed", "100% would overflow"),
+    ("gradients in fp16", no_optimizer, NOT, ""),
+    ("eval mode", lambda: called(nn.Dropout(0.5), train=True), "failed", "1 layer"),
+    ("eval mode", lambda: called(nn.BatchNorm1d(4), train=True), "failed", "1 layer"),
+    ("eval mode", lambda: called(nn.Dropout(0.5)), "passed", ""),
+    ("eval mode", lambda: called(nn.Dropout(0.0), train=True), "passed", ""),
+    ("eval mode", lambda: training(nn.Sequential(nn.Linear(4, 1), nn.Dropout())), NOT, ""),
+    ("gradients in inference", lambda: called(nn.Linear(4, 1)), "failed", "1 of 1 call"),
+    ("gradients in inference", lambda: torch.no_grad()(called(nn.Linear(4, 1))), "passed", ""),
+    ("gradients in inference", lambda: training(line_layer()), NOT, "the loop trains"),
+    ("gradients in inference", lambda: Workload(line_layer(), torch.ones(4)), NOT, ""),
+    ("denormals", lambda: called(nn.Linear(4, 4)), "passed", ""),
+    ("denormals", lambda: called(nn.Linear(4, 4), denormal()), "failed", "most in 1.weight"),
+    ("denormals", lambda: called(nn.Identity(), value=1e-41), "failed", "most in 0"),
+    ("denormals", lambda: lambda: torch.ones(3).sum(), NOT, ""),
+    (
+        "memory layout",
+        lambda: Workload(Small().to(memory_format=torch.channels_last), images()),
+        "passed",
+        "",
+    ),
+    ("memory layout", lambda: Workload(line_layer(), torch.ones(2, 4)), NOT, ""),
+    ("memory layout", lambda: training(line_layer()), NOT, ""),
+    ("threads", one_thread, NOT, "fixed the number of threads"),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "outcome", "words"), OUTCOMES)
+def test_a_check_tells_what_a_loop_does(
+    name: str, make: Callable[[], Any], outcome: str, words: str
+) -> None:
+    seen = checklist(make(), seconds=QUICK)[name]
+    assert seen.outcome == outcome, seen
+    assert words in f"{seen.figure} {seen.remedy}"
+    assert (seen.remedy is not None) is (outcome == "failed")
 
 
 def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
@@ -139,32 +229,6 @@ def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
     lines = {name: line(name, measured) for name in ("data loading", "beside the model")}
     assert lines["data loading"].value == pytest.approx(10 / 500)
     assert lines["beside the model"].value == pytest.approx(15 / 500)
-
-
-def test_without_a_data_loader_data_loading_is_not_measurable() -> None:
-    outcome, line = outcome_of(
-        "data loading", lambda: [nn.Linear(4, 1)(x) for x in torch.randn(3, 2, 4)]
-    )
-    assert outcome == "not measurable" and "no DataLoader ran" in line.figure
-
-
-def test_a_loop_that_sleeps_outside_its_model_fails_and_its_largest_part_is_reported() -> None:
-    loop = training(nn.Linear(4, 1), after_step=lambda loss: time.sleep(0.05))
-    outcome, line = outcome_of("beside the model", loop)
-    assert outcome == "failed" and line.remedy is not None
-    assert line.remedy.split(",")[1].endswith("in plain Python"), line.remedy
-    outcome, line = outcome_of("beside the model", training(nn.Linear(4, 1), Sleepy()))
-    assert (
-        outcome == "failed"
-        and line.remedy is not None
-        and line.remedy.split(",")[1].endswith("for data (see data loading)")
-    )
-
-
-def test_a_loop_that_is_its_model_passes_and_one_without_a_model_is_not_measurable() -> None:
-    assert outcome_of("beside the model", training(Slow()))[0] == "passed"
-    outcome, line = outcome_of("beside the model", lambda: time.sleep(0.001))
-    assert outcome == "not measurable" and "no model" in line.figure
 
 
 def test_a_compiled_function_without_a_module_is_model_time_too() -> None:
@@ -193,20 +257,6 @@ def test_reads_are_counted_a_step_without_those_of_the_loader_the_optimizer_and_
     outcome, line = outcome_of("host synchronisations", loop)
     assert outcome == "passed" and line.value == pytest.approx(1.25), (
         "one a step, and one of the loader's beginning"
-    )
-
-
-def test_many_reads_a_step_are_reported_and_not_measurable_on_a_cpu() -> None:
-    def read(loss: Tensor) -> None:
-        for _ in range(5):
-            loss.item()
-        (torch.ones(3) > 0).nonzero()
-
-    outcome, line = outcome_of("host synchronisations", training(nn.Linear(4, 1), after_step=read))
-    assert (
-        outcome == "not measurable"
-        and line.figure.startswith("6.25 a step")
-        and "on a GPU" in line.figure
     )
 
 
@@ -278,58 +328,7 @@ def test_gradients_of_a_plain_loop_pass_all_three_lines() -> None:
     assert lines["finite gradients"].figure == "all 20 gradient values of 4 steps are finite"
 
 
-def test_a_nan_gradient_fails_and_names_the_parameter() -> None:
-    outcome, line = outcome_of(
-        "finite gradients", training(nn.Linear(4, 1), on_loss=lambda loss: loss * float("nan"))
-    )
-    assert outcome == "failed" and line.value == 1.0 and "weight, bias" in line.figure
-
-
-def test_a_parameter_whose_gradient_stays_zero_is_named() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
-    with torch.no_grad():
-        model[0].bias.fill_(-1e6)
-    outcome, line = outcome_of("live gradients", training(model))
-    assert outcome == "failed" and "3 of 4 parameters: 0.weight, 0.bias, 2.weight" in line.figure
-
-
-@pytest.mark.parametrize(
-    ("scale", "figure"), [(1e-9, "100% would vanish"), (1e9, "100% would overflow")]
-)
-def test_gradients_that_fp16_cannot_hold_fail(scale: float, figure: str) -> None:
-    outcome, line = outcome_of(
-        "gradients in fp16", training(nn.Linear(4, 1), on_loss=lambda loss: loss * scale)
-    )
-    assert outcome == "failed" and figure in line.figure
-    assert line.remedy is not None and "GradScaler" in line.remedy
-
-
-def test_without_an_optimizer_gradients_are_not_measurable() -> None:
-    lines = checklist(lambda: nn.Linear(4, 1)(torch.ones(4)).sum().backward(), seconds=QUICK)
-    assert {
-        lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")
-    } == {"not measurable"}
-
-
 # Modes
-
-
-@pytest.mark.parametrize(
-    ("make", "outcome"),
-    [
-        (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).train(), "failed"),
-        (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).train(), "failed"),
-        (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval(), "passed"),
-        (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)).train(), "passed"),
-    ],
-)
-def test_training_mode_fails_in_inference_if_a_layer_depends_on_it(
-    make: Callable[[], nn.Module], outcome: str
-) -> None:
-    model = make()
-    line = checklist(lambda: model(torch.randn(3, 4)), seconds=QUICK)["eval mode"]
-    assert line.outcome == outcome
-    assert outcome == "passed" or "1 (" in line.figure
 
 
 def test_a_workload_in_training_mode_fails_and_stays_in_it() -> None:
@@ -341,49 +340,7 @@ def test_a_workload_in_training_mode_fails_and_stays_in_it() -> None:
     assert all(module.training for module in work.model.modules())
 
 
-def test_a_training_loop_is_not_checked_for_eval_mode() -> None:
-    lines = checklist(training(nn.Sequential(nn.Linear(4, 1), nn.Dropout())), seconds=QUICK)
-    assert {lines[name].outcome for name in ("eval mode", "gradients in inference")} == {
-        "not measurable"
-    }
-
-
-def test_an_unused_autograd_graph_fails_and_no_grad_passes() -> None:
-    model = nn.Linear(4, 1)
-    outcome, line = outcome_of(
-        "gradients in inference", lambda: [model(torch.ones(4)) for _ in range(3)]
-    )
-    assert outcome == "failed" and line.value == 3 and "3 of 3 calls" in line.figure
-    assert (
-        outcome_of("gradients in inference", torch.no_grad()(lambda: model(torch.ones(4))))[0]
-        == "passed"
-    )
-    assert (
-        outcome_of("gradients in inference", Workload(model, torch.ones(4)))[0] == "not measurable"
-    )
-
-
 # Numbers, accuracy and memory
-
-
-def test_denormal_weights_fail_and_name_their_place() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    assert outcome_of("denormals", lambda: model(torch.randn(2, 4)))[0] == "passed"
-    with torch.no_grad():
-        model[1].weight.fill_(1e-41)
-    outcome, line = outcome_of("denormals", lambda: model(torch.randn(2, 4)))
-    assert (
-        outcome == "failed"
-        and line.value == pytest.approx(16 / 40)
-        and "most in 1.weight" in line.figure
-    )
-
-
-def test_denormal_outputs_fail_too_and_a_loop_without_a_model_is_not_measurable() -> None:
-    model = nn.Sequential(nn.Identity(), nn.Linear(4, 4))
-    outcome, line = outcome_of("denormals", lambda: model(torch.full((2, 4), 1e-41)))
-    assert outcome == "failed" and "most in 0" in line.figure
-    assert outcome_of("denormals", lambda: torch.ones(3).sum())[0] == "not measurable"
 
 
 def share_of_ones(predict: Callable[..., Any], batches: Any) -> float:
@@ -491,24 +448,6 @@ def test_channels_last_that_is_faster_fails_and_the_model_itself_is_left_as_it_i
         and line.step == {"layout": {}}
         and work.model.conv.weight.is_contiguous()
     )
-
-
-def test_channels_last_already_passes_and_a_model_without_images_cannot_tell() -> None:
-    turned = Workload(Small().to(memory_format=torch.channels_last), images())
-    assert outcome_of("memory layout", turned)[0] == "passed"
-    assert (
-        outcome_of("memory layout", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[0]
-        == "not measurable"
-    )
-    assert outcome_of("memory layout", training(nn.Linear(4, 1)))[0] == "not measurable"
-
-
-def test_a_backend_that_fixed_its_threads_is_not_asked_for_others() -> None:
-    variant = apply(
-        Workload(Small(), images()), Recipe([{"backend": {"name": "eager", "threads": 1}}])
-    )
-    outcome, line = outcome_of("threads", variant)
-    assert outcome == "not measurable" and "fixed the number of threads" in line.figure
 
 
 @pytest.mark.parametrize(
@@ -687,9 +626,6 @@ def test_checkpointed_layers_are_not_counted_as_calls_of_the_loop() -> None:
 
     outer = Outer()
     assert watch(lambda: outer(torch.ones(2, 4, requires_grad=True)).sum().backward()).calls == 1
-
-
-# Watching outermost calls
 
 
 # Stretches of time
