@@ -53,13 +53,124 @@ def topics(explanation: Explanation) -> list[str]:
     return [reason.topic for reason in explanation.reasons]
 
 
-def test_a_layer_bound_by_computing_says_how_far_it_is_from_the_roof() -> None:
-    explanation = explain(profile(row("conv")), "conv")
-    assert topics(explanation) == [
-        "roof"
-    ] and "Limited by arithmetic: 50 GFLOP/s, 50% of what 1 thread can do here" in text(explanation)
-    assert (explanation.ms, explanation.share, explanation.steps) == (1.0, 0.1, ())
+# Each reason: the rows, of which the last is explained, its topic, words, step and saving.
+
+FAST_BF16 = Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=400.0, bandwidth_gbs=10.0)
+ADD = row(
+    "add",
+    "Add",
+    verdict="overhead",
+    overhead_ms=0.8,
+    roof_ms=0.001,
+    macs=0,
+    operators=(operator("add", 0.2, 7),),
+)
+SLOW = row(
+    "pool",
+    "MaxPool2d",
+    8.0,
+    verdict="memory",
+    roof_ms=0.4,
+    overhead_ms=0.01,
+    operators=(operator("max_pool2d", 8.0),),
+)
+NORM = row("norm", "LayerNorm", verdict="memory", macs=0, flops=1000)
+TINY = row(
+    "experts",
+    "Experts",
+    0.1,
+    verdict="overhead",
+    roof_ms=0.001,
+    overhead_ms=0.03,
+    operators=(operator("index", 0.1, 20),),
+)
+
+
+def tried(step: dict[str, dict[str, Any]], there_ms: float, ms: float = 4.0) -> LayerProfile:
+    return row(
+        "conv", ms=ms, alternatives=(Alternative(step=step, here_ms=1.0, there_ms=there_ms),)
+    )
+
+
+def wide(kind: str, shape: tuple[int, ...], *output: int) -> LayerProfile:
+    return row("layer", kind, weight_shape=shape, output_shapes=(output,))
+
+
+def norm(**facts: Any) -> LayerProfile:
+    return normalised()[1].model_copy(update=facts)
+
+
+Rows = tuple[LayerProfile, ...]
+NONE: dict[str, dict[str, Any]] | None = None
+REASONS: list[tuple[Rows, str, str, dict[str, dict[str, Any]] | None, float | None]] = [
+    ((row("conv"),), "roof", "arithmetic: 50 GFLOP/s, 50% of what 1 thread can do", NONE, None),
+    ((NORM,), "roof", "memory: it reads and writes 200 kB at 0.2 GB/s, 50% of what", NONE, None),
+    ((NORM.model_copy(update={"roof_ms": 2.0}),), "roof", "more than memory delivers", NONE, None),
+    ((ADD,), "overhead", "0.8 of 1 ms are spent around its 7 operator calls", BACKEND, 0.8),
+    ((TINY,), "overhead", "its 20 operator calls", BACKEND, None),
+    ((row("conv", ms=2.0), SLOW), "slow path", "4.0 times the model's median conv", NONE, None),
+    ((tried(LAYOUT, 0.5),), "layout", "2.0 × faster", LAYOUT, 2.0),
+    ((tried(LAYOUT, 1.0),), "layout", "no faster", NONE, None),
+    ((tried(LAYOUT, 2.0),), "layout", "slower", NONE, None),
+    (normalised(), "folding", "'conv'", {"fold": {}}, 1.0),
+    ((row("conv"), activation()), "fusion", "fused with 'conv'", {"fuse": {}}, 1.0),
+    (
+        (row("one", is_channels_last=True), row("two", reads_from=("one",))),
+        "conversion",
+        "differ in memory layout",
+        LAYOUT,
+        None,
+    ),
+    ((wide("Conv2d", (24, 8, 3, 3), 1, 24, 8, 8),), "width", "16, the hardware's", NONE, None),
+    ((wide("Linear", (10, 8), 1, 10),), "width", "10 output channels", NONE, None),
+    ((wide("ConvTranspose2d", (32, 12, 2, 2), 1, 12, 8, 8),), "width", "12 output", NONE, None),
+    ((row("linear", "Linear"),), "precision", "4.0 × faster in bf16", BF16, 0.75),
+    ((tried(BF16, 1.0, ms=1.0),), "precision", "no faster", NONE, None),
+]
+
+
+@pytest.mark.parametrize(("rows", "topic", "words", "step", "saves_ms"), REASONS)
+def test_a_reason_says_what_binds_a_layer_and_which_step_would_help(
+    rows: Rows, topic: str, words: str, step: Any, saves_ms: float | None
+) -> None:
+    ceiling = {"ceiling": FAST_BF16} if topic == "precision" else {}
+    reason = only(explain(profile(*rows, **ceiling), rows[-1].layer), topic)
+    assert words in reason.sentence and reason.step == step
+    assert saves_ms is None or reason.saves_ms == pytest.approx(saves_ms)
+
+
+NO_REASON: list[tuple[Rows, str]] = [
+    ((row("conv"), row("other", reads_from=("conv",)), norm()), "folding"),
+    ((row("conv", calls=2), normalised(calls=2)[1]), "folding"),
+    ((row("conv", "ReLU"), norm()), "folding"),
+    ((row("conv"), norm(reads_from=("conv", "other"))), "folding"),
+    ((row("conv"), norm(kind="LayerNorm")), "folding"),
+    ((row("conv"), activation().model_copy(update={"reads_from": ("conv", "skip")})), "fusion"),
+    ((TINY,), "slow path"),
+    ((row("conv", ms=2.0), SLOW), "roof"),
+    (
+        (
+            row("one", is_channels_last=True),
+            row("two", reads_from=("one",), output_shapes=((1, 16, 1, 1),)),
+        ),
+        "conversion",
+    ),
+    ((wide("ConvTranspose2d", (12, 32, 2, 2), 1, 32, 8, 8),), "width"),
+    ((wide("Conv2d", (32, 8, 3, 3), 1, 32, 8, 8),), "width"),
+    ((row("linear", "Linear", dtype="bfloat16"),), "precision"),
+]
+
+
+@pytest.mark.parametrize(("rows", "topic"), NO_REASON)
+def test_a_reason_is_not_given_where_it_does_not_hold(rows: Rows, topic: str) -> None:
+    ceiling = {"ceiling": FAST_BF16} if topic == "precision" else {}
+    assert topic not in topics(explain(profile(*rows, **ceiling), rows[-1].layer))
+
+
+def test_on_a_device_its_own_ceilings_and_engine_count() -> None:
     assert "the device" in text(explain(profile(row("conv"), device="cuda:0"), "conv"))
+    on_device = only(explain(profile(ADD, device="cuda:0"), "add"), "overhead")
+    assert on_device.step == {"backend": {"name": "inductor"}} and on_device.saves_ms == 0.8
 
 
 def test_reasons_based_on_ceilings_of_a_busy_machine_say_so() -> None:
@@ -74,116 +185,6 @@ def test_reasons_based_on_ceilings_of_a_busy_machine_say_so() -> None:
     assert f"what 1 thread can do here ({note})" in text(explain(seen, "conv"))
     assert note in seen.accuracy and note in str(seen) and note in seen._repr_html_()
     assert note not in text(explain(profile(row("conv")), "conv")) + profile(row("conv")).accuracy
-
-
-def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
-    near = row("norm", "LayerNorm", verdict="memory", macs=0, flops=1000)
-    assert "Limited by memory: it reads and writes 200 kB at 0.2 GB/s, 50% of what" in text(
-        explain(profile(near), "norm")
-    )
-    cached = near.model_copy(update={"roof_ms": 2.0})
-    assert "200% of what 1 thread can do here; more than memory delivers" in text(
-        explain(profile(cached), "norm")
-    )
-
-
-ADD = row(
-    "add",
-    "Add",
-    verdict="overhead",
-    overhead_ms=0.8,
-    roof_ms=0.001,
-    macs=0,
-    operators=(operator("add", 0.2, 7),),
-)
-
-
-def test_work_too_small_for_its_calls_says_so_and_advises_an_engine() -> None:
-    reason = only(explain(profile(ADD), "add"), "overhead")
-    assert "0.8 of 1 ms are spent around its 7 operator calls" in reason.sentence
-    assert (reason.step, reason.basis) == (BACKEND, "estimated")
-    assert reason.saves_ms == pytest.approx(0.8), "never more than the overhead itself"
-    on_device = only(explain(profile(ADD, device="cuda:0"), "add"), "overhead")
-    assert on_device.step == {"backend": {"name": "inductor"}} and on_device.saves_ms == 0.8
-
-
-SLOW = row(
-    "pool",
-    "MaxPool2d",
-    8.0,
-    verdict="memory",
-    roof_ms=0.4,
-    overhead_ms=0.01,
-    operators=(operator("max_pool2d", 8.0),),
-)
-
-
-def test_a_slow_path_is_named_with_what_it_costs_beside_the_convolutions() -> None:
-    explanation = explain(profile(row("conv", ms=2.0), SLOW), "pool")
-    reason = only(explanation, "slow path")
-    assert "max_pool2d" in reason.sentence and "5.0% of what" in reason.sentence
-    assert "4.0 times the model's median convolution" in reason.sentence
-    assert "roof" not in topics(explanation), "it is bound by neither"
-
-
-def test_a_handful_of_tiny_operators_is_no_slow_path() -> None:
-    tiny = row(
-        "experts",
-        "Experts",
-        0.1,
-        verdict="overhead",
-        roof_ms=0.001,
-        overhead_ms=0.03,
-        operators=(operator("index", 0.1, 20),),
-    )
-    explanation = explain(profile(tiny), "experts")
-    assert topics(explanation) == ["overhead"], (
-        "what its operators need to set themselves up is the cost of calling them"
-    )
-
-
-@pytest.mark.parametrize(
-    ("there", "words"), [(0.5, "2.0 × faster"), (1.0, "no faster"), (2.0, "slower")]
-)
-def test_alternatives_measured_on_a_layer_are_reported(there: float, words: str) -> None:
-    tried = row(
-        "conv", ms=4.0, alternatives=(Alternative(step=LAYOUT, here_ms=1.0, there_ms=there),)
-    )
-    reason = only(explain(profile(tried), "conv"), "layout")
-    assert words in reason.sentence
-    assert (reason.step, reason.saves_ms, reason.basis) == (
-        (LAYOUT, 2.0, "measured") if there == 0.5 else (None, None, None)
-    )
-
-
-def test_a_batch_norm_behind_a_convolution_can_be_folded() -> None:
-    reason = only(explain(profile(*normalised()), "norm"), "folding")
-    assert (reason.step, reason.saves_ms, reason.basis) == (
-        {"fold": {}},
-        1.0,
-        "estimated",
-    ) and "'conv'" in reason.sentence
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        (*normalised(), row("other", reads_from=("conv",))),
-        (row("conv", calls=2), normalised(calls=2)[1]),
-        (row("conv", "ReLU"), normalised()[1]),
-        (row("conv"), normalised()[1].model_copy(update={"reads_from": ("conv", "other")})),
-        (row("conv"), normalised()[1].model_copy(update={"kind": "LayerNorm"})),
-    ],
-    ids=["read elsewhere", "called twice", "behind a relu", "reads two", "no batch-norm"],
-)
-def test_a_norm_that_cannot_be_folded_is_not_advised_to_be(rows: tuple[LayerProfile, ...]) -> None:
-    assert "folding" not in topics(explain(profile(*rows), "norm"))
-
-
-def test_pointwise_work_could_be_fused_with_what_it_reads() -> None:
-    reason = only(explain(profile(row("conv"), activation()), "relu"), "fusion")
-    assert "reads and writes 200 kB" in reason.sentence and "fused with 'conv'" in reason.sentence
-    assert (reason.step, reason.saves_ms, reason.basis) == ({"fuse": {}}, 1.0, "estimated")
 
 
 def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
@@ -213,63 +214,6 @@ def test_copies_in_and_around_a_layer_are_reported() -> None:
         len(sentences) == 2
         and "copies in it (_to_copy)" in sentences[0]
         and "copies around it (clone)" in sentences[1]
-    )
-
-
-def test_a_change_of_layout_between_two_layers_is_reported_where_it_is_distinct() -> None:
-    before, after = row("one", is_channels_last=True), row("two", reads_from=("one",))
-    assert only(explain(profile(before, after), "two"), "conversion").step == LAYOUT
-    pixel = after.model_copy(update={"output_shapes": ((1, 16, 1, 1),)})
-    assert "conversion" not in topics(explain(profile(before, pixel), "two"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "output", "words"),
-    [
-        (
-            "Conv2d",
-            (24, 8, 3, 3),
-            (1, 24, 8, 8),
-            "24 output channels are no multiple of 16, the hardware's vector width: 25.0% of",
-        ),
-        ("Linear", (10, 8), (1, 10), "10 output channels"),
-        ("ConvTranspose2d", (32, 12, 2, 2), (1, 12, 8, 8), "12 output channels"),
-        ("ConvTranspose2d", (12, 32, 2, 2), (1, 32, 8, 8), None),
-        ("Conv2d", (32, 8, 3, 3), (1, 32, 8, 8), None),
-    ],
-)
-def test_channels_that_do_not_fill_the_vector_width_are_reported(
-    kind: str, shape: tuple[int, ...], output: tuple[int, ...], words: str | None
-) -> None:
-    explanation = explain(
-        profile(row("layer", kind, weight_shape=shape, output_shapes=(output,))), "layer"
-    )
-    assert ("width" in topics(explanation)) == (words is not None)
-    assert words is None or words in only(explanation, "width").sentence
-
-
-FAST_BF16 = Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=400.0, bandwidth_gbs=10.0)
-
-
-def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
-    reason = only(
-        explain(profile(row("linear", "Linear"), ceiling=FAST_BF16), "linear"), "precision"
-    )
-    assert (reason.step, reason.saves_ms, reason.basis) == (
-        BF16,
-        0.75,
-        "estimated",
-    ) and "4.0 × faster in bf16" in reason.sentence
-    assert "precision" not in topics(explain(profile(row("linear", "Linear")), "linear"))
-    halved = row("linear", "Linear", dtype="bfloat16")
-    assert "precision" not in topics(explain(profile(halved, ceiling=FAST_BF16), "linear"))
-
-
-def test_what_was_tried_is_not_estimated_too() -> None:
-    tried = row("conv", alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=1.0),))
-    assert (
-        "no faster"
-        in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "precision").sentence
     )
 
 
