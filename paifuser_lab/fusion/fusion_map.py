@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -45,6 +45,15 @@ class Choice:
     wanted: Picked = set
     off: Picked = lambda sites: set()
     on: Picked = lambda sites: set()
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The names of the sites that are selected, switched off, and fused even if that is slower."""
+
+    selected: set[str]
+    off: set[str]
+    on: set[str]
 
 
 @dataclass
@@ -95,11 +104,8 @@ def fuse(
         fold(model, folded)
         sites = find_sites(model, trace_calls(model, call))
         layers = [site.layer for site in sites.sites if site.can_be]
-        selected, off, on = (
-            choice.wanted(layers),
-            choice.off(layers),
-            choice.on(layers) | already_fused,
-        )
+        on = choice.on(layers) | already_fused
+        switches = Switches(choice.wanted(layers) | on, choice.off(layers), on)
         own = [site.layer for site in sites.sites if site.can_be and site.product is None]
         for layer in own:
             make_fused(model.get_submodule(layer))
@@ -112,10 +118,7 @@ def fuse(
             evaluator.rewrite(layers)
             evaluations = evaluator.run(call)
     norms = dict(folded)
-    notes = [
-        _record_of(site, evaluations.get(site.layer), norms, selected, off, on)
-        for site in sites.sites
-    ]
+    notes = [_record_of(site, evaluations.get(site.layer), norms, switches) for site in sites.sites]
     fused = {fusion.place: fusion.runs for fusion in notes if fusion.standing == "fused"}
     for layer in set(own) - set(fused):
         unfuse_layer(model.get_submodule(layer))
@@ -181,11 +184,10 @@ def _sum_in_place(model: nn.Module, in_place: dict[str, Rewriting]) -> None:
 
 
 def _record_of(
-    site: Site, evaluation: Evaluation | None, norms: dict[str, str],
-    selected: Collection[str], off: Collection[str], on: Collection[str],
-) -> Fusion:  # fmt: skip
+    site: Site, evaluation: Evaluation | None, norms: dict[str, str], switches: Switches
+) -> Fusion:
     """The record of a site."""
-    standing, reason = _standing(site, evaluation, selected, off, on)
+    standing, reason = _standing(site, evaluation, switches)
     parts = [
         site.kind,
         *(["batch-norm"] if site.layer in norms else []),
@@ -211,11 +213,7 @@ def _record_of(
 
 
 def _standing(
-    site: Site,
-    evaluation: Evaluation | None,
-    selected: Collection[str],
-    off: Collection[str],
-    on: Collection[str],
+    site: Site, evaluation: Evaluation | None, switches: Switches
 ) -> tuple[Standing, str]:
     if not site.can_be:
         return "apart", site.reason
@@ -223,16 +221,16 @@ def _standing(
         return "apart", "it could not be run alone on the example inputs"
     if evaluation.reason:
         return "apart", evaluation.reason
-    if site.layer in off:
+    if site.layer in switches.off:
         return "off", site.reason
-    if site.layer not in selected and site.layer not in on:
+    if site.layer not in switches.selected:
         return "off", "it is not among the selected layers"
     is_slower = (
         evaluation.apart_ms is not None
         and evaluation.fused_ms is not None
         and evaluation.fused_ms > evaluation.apart_ms
     )
-    return ("slower" if is_slower and site.layer not in on else "fused"), site.reason
+    return ("slower" if is_slower and site.layer not in switches.on else "fused"), site.reason
 
 
 # by workload: the times of its sites, so that the map stays the same when a site is switched
