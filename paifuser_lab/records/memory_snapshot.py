@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .record import Record, TableRecord, frame_of
-from .text import counted, html_table, readable_bytes, readable_ratio, readable_share, text_table
+from .record import Record, Section, TableRecord, frame_of
+from .text import counted, readable_bytes, readable_ratio, readable_share
 
 if TYPE_CHECKING:
     import pandas
@@ -231,11 +231,13 @@ class SnapshotMap(Record):
         )
 
 
-class MemorySnapshot(Record):
+class MemorySnapshot(TableRecord):
     """What a snapshot tells of one device. Columns of `time_ms`, thinned where there are many
     events, keep the peaks; `held_bytes` has a column for each category. On a CPU nothing is
     reserved, and there are no segments.
     """
+
+    text_columns = _WORDS
 
     name: str
     device: int
@@ -320,20 +322,9 @@ class MemorySnapshot(Record):
             "share": readable_share(row.held_bytes / max(1, self.peak_bytes)),
         }
 
-    def __str__(self) -> str:
-        parts = [*self.captions, *text_table(self.table(), _WORDS)]
-        if self.layers:
-            parts += ["", *text_table(self.layer_table(), _LAYER_WORDS)]
-        for other in (self.out_of_memory, self.replay):
-            if other is not None:
-                parts += ["", str(other)]
-        return "\n".join(parts)
-
-    def _repr_html_(self) -> str:
-        tables = [html_table(self.captions, self.table(), _WORDS)]
-        if self.layers:
-            tables.append(html_table((BY_LAYER,), self.layer_table(), _LAYER_WORDS))
-        tables += [
-            other._repr_html_() for other in (self.out_of_memory, self.replay) if other is not None
-        ]
-        return "".join(tables)
+    @property
+    def sections(self) -> list[Section | TableRecord]:
+        """The layers, why memory ran out, and the replay."""
+        layers = [Section(BY_LAYER, self.layer_table(), _LAYER_WORDS)] if self.layers else []
+        others = [other for other in (self.out_of_memory, self.replay) if other is not None]
+        return [*layers, *others]

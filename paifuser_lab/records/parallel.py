@@ -171,13 +171,6 @@ class ParallelReport(TableRecord):
         )
 
     @property
-    def line(self) -> str:
-        """What this rank did, in a few words."""
-        waited = "" if self.wait_share is None else f" · waited {readable_share(self.wait_share)}"
-        computed = f" · {_middle(self.computed_ms)} ms a step" if self.computed_ms else ""
-        return f"rank {self.rank}: {readable_bytes(self.total_bytes)} sent{computed}{waited}"
-
-    @property
     def frame(self) -> pandas.DataFrame:
         """A row per step."""
         import pandas

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .memory import Held
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, html_table, readable_bytes, readable_share, text_table
+from .record import AboutWorkload, Record, Section, TableRecord
+from .text import counted, readable_bytes, readable_share
 
 if TYPE_CHECKING:
     import pandas
@@ -176,13 +176,15 @@ class FitRemedy(Record):
     more_flops: float | None = None
 
 
-class Fit(Record):
+class Fit(TableRecord):
     """Whether what torch allocates for a call or a training step fits into a memory limit, and what
     would make more fit. A process takes more than that: `is_process_within`.
 
     `largest_batch` is the largest that fits; None if not even the smallest that the model takes
     does. `is_open` means that larger ones than those tried fit as well.
     """
+
+    text_columns = _WORDS
 
     predicted: PredictedPeak
     limit_bytes: int = Field(ge=1)
@@ -270,25 +272,21 @@ class Fit(Record):
             for remedy in self.remedies
         ]
 
-    def __str__(self) -> str:
-        parts = [self.title, *text_table(self.table(), _WORDS), self.predicted.sentence]
-        parts += [line for line in (self.sentence, self.process_sentence) if line]
-        if self.remedies:
-            parts += ["", "What would make more fit:"]
-            parts += text_table(self.remedy_table(), _WORDS)
-        return "\n".join([*parts, self.predicted.note] if self.predicted.note else parts)
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """When the peak is, and what a process may take."""
+        lines = (self.predicted.sentence, self.process_sentence, self.predicted.note)
+        return tuple(filter(None, lines))
 
-    def _repr_html_(self) -> str:
-        captions = (self.title, self.predicted.sentence, self.sentence, self.process_sentence)
-        first = html_table(tuple(filter(None, captions)), self.table(), _WORDS)
+    @property
+    def sections(self) -> list[Section]:
+        """What would make more fit."""
         if not self.remedies:
-            return first
-        return first + html_table(
-            ("What would make more fit",),
-            self.remedy_table(),
-            _WORDS,
-            lambda row: row["fits"] == "yes",
-        )
+            return []
+        rows = self.remedy_table()
+        return [
+            Section("What would make more fit:", rows, _WORDS, lambda row: row["fits"] == "yes")
+        ]
 
 
 def _batch(batch: int | None, *, is_open: bool) -> str:

@@ -5,9 +5,9 @@ read as a table. Built on pydantic.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 from pydantic import (
@@ -139,8 +139,23 @@ def frame_of(
     return frame.set_index(index) if index else frame
 
 
+class Section(NamedTuple):
+    """A table below that of a record, with a heading."""
+
+    heading: str
+    rows: list[dict[str, str]]
+    words: tuple[str, ...] = ()  # the columns of text
+    is_bold: Callable[[dict[str, str]], bool] = lambda row: False
+
+    def __str__(self) -> str:
+        return "\n".join([self.heading, *text_table(self.rows, self.words)])
+
+    def _repr_html_(self) -> str:
+        return html_table((self.heading,), self.rows, self.words, self.is_bold)
+
+
 class TableRecord(Record):
-    """A record with a title and a table, and lines above or below it."""
+    """A record with a title and a table, lines above or below it, and further tables."""
 
     text_columns: ClassVar[tuple[str, ...]] = ()  # those of words, not figures
 
@@ -168,14 +183,21 @@ class TableRecord(Record):
         """The record's rows, as text."""
         raise NotImplementedError
 
+    @property
+    def sections(self) -> Sequence[Section | TableRecord]:
+        """The tables below the record's own."""
+        return ()
+
     def is_bold(self, row: dict[str, str]) -> bool:
         """Whether a notebook shows this row of the table in bold."""
         return False
 
     def __str__(self) -> str:
         table = text_table(self.table(), self.text_columns)
-        return "\n".join([*self.captions, *table, *self.remarks])
+        own = "\n".join([*self.captions, *table, *self.remarks])
+        return "\n\n".join([own, *map(str, self.sections)])
 
     def _repr_html_(self) -> str:
         lines = (*self.captions, *self.remarks)
-        return html_table(lines, self.table(), self.text_columns, self.is_bold)
+        own = html_table(lines, self.table(), self.text_columns, self.is_bold)
+        return "".join([own, *(section._repr_html_() for section in self.sections)])

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from .parallel import ParallelReport
 from .quality import readable_interval
-from .record import AboutWorkload, Record, TableRecord
-from .text import counted, html_table, known, or_dash, readable_bytes, readable_rate, readable_share
+from .record import AboutWorkload, Record, Section, TableRecord
+from .text import counted, known, or_dash, readable_bytes, readable_rate, readable_share
 
 if TYPE_CHECKING:
     import pandas
@@ -353,11 +353,7 @@ class TrainingRun(TableRecord):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The figures, the notes, and a line for each rank."""
-        return (*self._remarks, *(rank.line for rank in self.ranks))
-
-    @property
-    def _remarks(self) -> tuple[str, ...]:
+        """The figures and the notes."""
         facts = " · ".join(f"{name} {value}" for name, value in self.facts.items())
         return (*([facts] if facts else []), *self.notes)
 
@@ -405,11 +401,10 @@ class TrainingRun(TableRecord):
             ),
         }
 
-    def _repr_html_(self) -> str:
-        epochs = html_table((self.title, *self._remarks), self.table(), self.text_columns)
-        if not self.ranks:
-            return epochs
-        return epochs + html_table((self.ranks_title,), [rank.row for rank in self.ranks], ())
+    @property
+    def sections(self) -> list[Section]:
+        """The ranks."""
+        return [Section(self.ranks_title, [rank.row for rank in self.ranks])] if self.ranks else []
 
 
 def _precision(lower: Sequence[bool], name: str) -> str:

@@ -92,7 +92,7 @@ def test_every_rank_has_a_row_live_and_static(monkeypatch):
     monitor = lab.TrainingMonitor(known)
     twin = monitor.twin()
     assert "2 ranks · &lt;i&gt;averaged" in twin and twin.count("4 kB") == 2
-    assert "rank 1: 4 kB sent" in str(known)
+    assert "2 ranks" in str(known)
     labels = [text.get_text() for axes in lab.figure(known).axes for text in axes.texts]
     assert labels.count("4 kB sent, waited 25%") == 2
     many = lab.figure(run(ranks=ranks(20))).axes[-1]
