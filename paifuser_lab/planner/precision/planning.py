@@ -51,6 +51,7 @@ def plan_precision(
     that and for timing. Apply the result with `recipe_of(allocation)`. A plan that is stopped once
     all layers are timed has the points found until then.
     """
+    work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
     costs = _Costs.of(work, sensitivity, formats, seconds, should_stop)
     return _allocation(costs, limits, FRONTIER_SHARE * seconds, should_stop)
@@ -70,6 +71,7 @@ def plan_shares(
     `of="latency_ms"`; the layers are estimated and timed once for all. The rest as in
     `plan_precision`.
     """
+    work = workload_of(work)
     if of not in get_args(Axis):
         raise WorkloadError(f"there is no share of {of!r}; give {' or '.join(get_args(Axis))}.")
     budgets = [_limits(**{of: share}) for share in shares]
@@ -100,7 +102,6 @@ class _Costs:
         should_stop: Stop,
     ) -> Self:
         """Estimate the sensitivity where none is given, and time the layers."""
-        work = workload_of(work)
         names = _checked(formats)
         _check_belongs(work, sensitivity)
         share = seconds * SENSITIVITY_SHARE if sensitivity is None else 0.0
