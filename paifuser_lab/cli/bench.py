@@ -138,7 +138,6 @@ def tune_kernels(
 def _tune(chosen: Sequence[Any], budget: int, seconds: float) -> None:
     """Tune case by case; a failed case does not stop the others, an interrupt does."""
     from ..bench.kernels.tuning import tune
-    from ..kernels.tuning.search import INTERRUPTED
 
     failed = False
     for case in chosen:
@@ -149,7 +148,7 @@ def _tune(chosen: Sequence[Any], budget: int, seconds: float) -> None:
             failed = True
             continue
         typer.echo(f"{case.kernel.name}, {case.name}: {result}.")
-        if result.search.ended_by == INTERRUPTED:
+        if result.search.is_interrupted:
             break
     if failed:
         raise typer.Exit(1)

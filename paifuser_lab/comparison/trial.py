@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from ..engines.threads import faster_threads
 from ..errors import MeasureError, PaifuserError, first_line
 from ..fusion import packed_bytes
 from ..machine import machine_label, thread_choices, threads
@@ -18,7 +19,6 @@ from ..measure import (
     Candidate,
     MachineWatch,
     Samples,
-    faster_threads,
     flops,
     output_error,
     peak_bytes,

@@ -1,4 +1,7 @@
-"""Engines that run a model in place of eager torch. A new engine is one file and one line here."""
+"""Engines that run a model in place of eager torch. A new engine is one file and one line here.
+
+`threads` chooses the number of threads that a workload is measured with.
+"""
 
 from __future__ import annotations
 

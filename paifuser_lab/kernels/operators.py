@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import register_flop_formula
 
 from ..errors import KernelError
-from ..measure.flops import counter
+from ..model.flops import counter
 from .kernel import Kernel
 from .runners import runner_of
 

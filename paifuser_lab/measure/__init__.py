@@ -2,17 +2,14 @@
 
 timing      latency in turn, peak memory
 difference  how far two outputs differ
-flops       FLOPs of a call
 pages       page faults and resident bytes of this process
 watch       how quiet the machine was meanwhile
-threads     the number of threads that a workload is measured with
 """
 
 from __future__ import annotations
 
 from .difference import output_error
 from .pages import page_faults, peak_resident_bytes, resident_bytes, restart_peak
-from .threads import choose_threads, faster_threads
 from .timing import (
     FEWEST,
     WARM,
@@ -36,8 +33,6 @@ __all__ = [
     "Clock",
     "MachineWatch",
     "Samples",
-    "choose_threads",
-    "faster_threads",
     "flops",
     "in_turn",
     "output_error",

@@ -24,7 +24,7 @@ from ..errors import MeasureError
 from ..machine import threads
 from ..machine.openmp import sleeps
 from ..machine.turns import QUIET
-from .flops import counter
+from ..model.flops import counter
 from .pages import page_faults
 
 TURN_S = 0.03

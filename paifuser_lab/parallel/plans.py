@@ -19,8 +19,8 @@ from ..arguments import check_count
 from ..errors import ParallelError, StepError
 from ..machine import machine_label
 from ..machine import threads as with_threads
-from ..measure.flops import counter
 from ..model.copying import copied
+from ..model.flops import counter
 from ..records import Link, ParallelOption, ParallelPlan, TensorPlan, readable_bytes
 from ..workload import Inputs, Workload
 from .chain import Chain

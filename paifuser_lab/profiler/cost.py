@@ -17,7 +17,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from ..measure.flops import MACS_FORMULAS
+from ..model.flops import MACS_FORMULAS
 from ..model.tensors import tensors_in
 from ..quantization import Int8Tensor
 

@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..arguments import check_count, check_seconds, check_threads
+from ..engines.threads import faster_threads
 from ..errors import ForwardError, MeasureError, first_line
 from ..machine import hardware, thread_choices
 from ..machine import threads as with_threads
-from ..measure import MachineWatch, faster_threads, spread, timed_ms
+from ..measure import MachineWatch, spread, timed_ms
 from ..progress import Progress, progress
 from ..records import Hardware, Profile
 from ..stopping import keep_when_stopped

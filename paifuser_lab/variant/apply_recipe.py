@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..engines.threads import faster_threads
 from ..errors import MeasureError, PaifuserError, StepError, StoppedError, first_line
 from ..machine import threads
-from ..measure import faster_threads, output_error
+from ..measure import output_error
 from ..model.watch import not_finite
 from ..progress import progress
 from ..quantization import QuantizedLayer

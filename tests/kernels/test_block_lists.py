@@ -12,7 +12,7 @@ from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import attend_to_blocks, choose_blocks, errors_by_density
 from paifuser_lab.kernels.block_gather import BLOCK, blocks_of
 from paifuser_lab.kernels.compile import shipped
-from paifuser_lab.measure.flops import counter
+from paifuser_lab.model.flops import counter
 from tests.support.kernel_checks import arithmetic, built, emulator_for_cpu, needs_compiler
 from tests.support.kernel_table import BLOCK_SPARSE, draw_lists, lists, masked
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import Range
-from paifuser_lab.measure.flops import counter
+from paifuser_lab.model.flops import counter
 from paifuser_lab.quantization import Requantization, quantized_layer
 from paifuser_lab.quantization.layers.int8 import Int8Layer
 from tests.support.processor import Processor

@@ -8,8 +8,11 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.cli import program
+from paifuser_lab.engines import threads
+from paifuser_lab.engines.threads import choose_threads, faster_threads
 from paifuser_lab.machine import thread_choices
-from paifuser_lab.measure import choose_threads, faster_threads, timing
+from paifuser_lab.measure import MachineWatch, Samples, timing
+from paifuser_lab.records import Quality
 from paifuser_lab.session import Session
 from paifuser_lab.widgets.presenter import story
 
@@ -76,7 +79,6 @@ def row_of(state):
 
 
 def test_the_number_of_threads_is_chosen_once_for_a_workload_and_its_copies(monkeypatch):
-    from paifuser_lab.measure import threads
 
     work = lab.load("resnet18-tiny")
     monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
@@ -87,8 +89,6 @@ def test_the_number_of_threads_is_chosen_once_for_a_workload_and_its_copies(monk
 
 
 def test_a_choice_made_on_a_busy_machine_is_made_again(monkeypatch):
-    from paifuser_lab.measure import MachineWatch, threads
-    from paifuser_lab.records import Quality
 
     work = lab.load("resnet18-tiny")
     monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
@@ -103,8 +103,6 @@ def test_a_choice_made_on_a_busy_machine_is_made_again(monkeypatch):
 
 
 def test_a_choice_that_comes_out_on_a_busy_machine_again_stays_as_it_was(monkeypatch):
-    from paifuser_lab.measure import MachineWatch, threads
-    from paifuser_lab.records import Quality
 
     work = lab.load("resnet18-tiny")
     monkeypatch.setattr(threads, "thread_choices", lambda: (1, 2))
@@ -125,7 +123,6 @@ def test_a_variant_is_measured_with_the_threads_of_its_workload():
 
 
 def test_of_two_counts_the_faster_is_chosen_and_a_slow_model_is_timed_twice(monkeypatch):
-    from paifuser_lab.measure import Samples, threads
 
     def timed(candidates, **_):
         ms = times[-1]

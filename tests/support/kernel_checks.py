@@ -18,7 +18,7 @@ from paifuser_lab.kernels.compile import shipped
 from paifuser_lab.kernels.disassembly import disassembler
 from paifuser_lab.kernels.kernel import Kernel, Launch
 from paifuser_lab.kernels.runners import run_by
-from paifuser_lab.measure.flops import counter
+from paifuser_lab.model.flops import counter
 from tests.support.cuda_on_cpu.emulator import Emulator, compiler
 
 REQUIRED = os.environ.get("PAIFUSER_REQUIRE", "").split(",")

@@ -49,6 +49,11 @@ class Search(Record):
     ended_by: str
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether the user stopped it."""
+        return self.ended_by == INTERRUPTED
+
+    @property
     def ranked(self) -> tuple[Attempt, ...]:
         """The successful attempts, fastest first."""
         measured = (attempt for attempt in self.attempts if attempt.ms is not None)

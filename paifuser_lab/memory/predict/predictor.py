@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from ...arguments import check_count, checked_options
 from ...errors import MeasureError, PaifuserError, first_line
 from ...machine.host import threads
-from ...measure.flops import counter
+from ...model.flops import counter
 from ...model.watch import watching
 from ...records import Held, PeakBytes, PredictedPeak, StepOptions
 from ...records.predicted_peak import MAX_LAYERS

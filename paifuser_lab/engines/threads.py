@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..machine import thread_choices
+from ..measure import Candidate, MachineWatch, rounds_in_turn
 from ..records.quality import MAX_OTHERS
 from ..records.record import workload_key
 from ..workload import Workload, running
-from .timing import Candidate, rounds_in_turn
-from .watch import MachineWatch
 
 ROUNDS, SECONDS = 9, 1.5  # to choose: at most nine rounds, five within the seconds
 SLOW_MS = 500.0  # a slower model is timed in two rounds
