@@ -65,21 +65,17 @@ def test_tiny_models_run_forward_and_backward(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_the_batch_is_honoured(name: str) -> None:
-    with torch.no_grad():
-        assert {output.shape[0] for output in run(zoo.build(name, batch=3))} == {3}
-
-
-@pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_outputs_are_finite_and_of_reasonable_scale(name: str, precision: torch.dtype) -> None:
+def test_outputs_are_of_the_batch_finite_and_of_reasonable_scale(
+    name: str, precision: torch.dtype
+) -> None:
     parts = zoo.build(name, batch=2)
     parts.model.to(precision)
     args, kwargs = arguments(parts)
     with torch.no_grad():
         outputs = leaves(parts.model(*(value.to(precision) for value in args), **kwargs))
     for output in outputs:
-        assert output.isfinite().all()
+        assert len(output) == 2 and output.isfinite().all()
         assert 0.01 < output.float().std() < 100
 
 
@@ -181,23 +177,6 @@ def test_tiny_models_export(name: str) -> None:
         program = torch.export.export(parts.model, args, kwargs, strict=False)
         for ours, theirs in zip(run(parts), leaves(program.module()(*args, **kwargs)), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-5)
-
-
-# deprecations inside torch's exporter
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_swin_goes_through_onnx() -> None:
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
-    parts = zoo.build("swin-t-tiny", batch=2)
-    args, _ = arguments(parts)
-    program = torch.onnx.export(parts.model, args, dynamo=True, verbose=False)
-    assert program is not None
-    session = runtime.InferenceSession(
-        program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    (output,) = session.run(None, {session.get_inputs()[0].name: args[0].numpy()})
-    with torch.no_grad():
-        assert torch.allclose(run(parts)[0], torch.from_numpy(output), atol=1e-4)
 
 
 def test_a_shifted_window_does_not_see_across_the_edge() -> None:
