@@ -52,7 +52,7 @@ DRAWERS = {
     "Hardware": ".roofline:draw_hardware",
     "Importance": ".channels:draw",
     "MemoryPlan": ".memory_plan:picture",
-    "MemorySnapshot": ".memory_snapshot:draw",
+    "MemorySnapshot": ".memory_snapshot:picture",
     "MemoryTimeline": ".memory:draw",
     "ParallelPlan": ".parallel:draw",
     "PipelineSchedule": ".parallel:draw_pipeline",

@@ -31,10 +31,11 @@ def picture(sweep: BatchSweep) -> Picture:
     memory = _cost(sweep, "memory", "bytes", [row.peak_bytes or math.nan for row in ran])
     return Picture(
         title=sweep.title,
+        label="batch size",
         sentence=sweep.reason,
         rows=((_throughput(sweep),), (latency, memory)) if ran else (),
         items=tuple((f"batch {row.batch}", row.failure) for row in sweep.rows if row.failure),
-        cursor=Cursor("batch size", batches, _tips(sweep), batches.index(sweep.knee)),
+        cursor=Cursor(batches, _tips(sweep), batches.index(sweep.knee)),
     )
 
 

@@ -10,7 +10,20 @@ from typing import Any
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from .picture import Axis, Boxes, Column, Dots, Labels, Line, Mark, Panel, Picture, Rules, Style
+from .picture import (
+    Area,
+    Axis,
+    Boxes,
+    Column,
+    Dots,
+    Labels,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Rules,
+    Style,
+)
 from .style import Drawing, Plot, blank, visible, without_middle
 
 PIXELS_PER_INCH = 85
@@ -25,10 +38,11 @@ SHAPES = {
 
 def draw(picture: Picture, *, dark: bool = False) -> Drawing:
     """The panels row by row, a legend beside the first."""
-    heights = [max(panel.height for panel in row) / PIXELS_PER_INCH for row in picture.rows]
+    rows = [row for one in (picture, *picture.below) for row in one.rows]
+    heights = [max(panel.height for panel in row) / PIXELS_PER_INCH for row in rows]
     first = blank(picture.title, height=0.5 + sum(heights), dark=dark)
-    grid = first.drawing.add_gridspec(len(picture.rows), 1, height_ratios=heights)
-    for row, panels in enumerate(picture.rows):
+    grid = first.drawing.add_gridspec(len(rows), 1, height_ratios=heights)
+    for row, panels in enumerate(rows):
         cells = grid[row].subgridspec(1, len(panels))
         for column, panel in enumerate(panels):
             if row == column == 0:
@@ -96,7 +110,10 @@ def _(mark: Boxes, axes: Plot) -> None:
     for (x, x2, y, y2), tone, tooltip in zip(
         rows, _tones(mark, axes, len(rows)), _tooltips(mark, sizes), strict=True
     ):
-        axes.box((x, y), (x2 - x, y2 - y), tooltip=tooltip, facecolor=tone, **look)
+        if mark.is_hollow:
+            look |= {"edgecolor": tone, "linewidth": 0.7}
+        face = "none" if mark.is_hollow else tone
+        axes.box((x, y), (x2 - x, y2 - y), tooltip=tooltip, facecolor=face, **look)
 
 
 @draw_mark.register
@@ -105,6 +122,12 @@ def _(mark: Line, axes: Plot) -> None:
     if mark.is_stepped:
         look["drawstyle"] = "steps-post"
     axes.plot(mark.x, mark.y, color=_tones(mark, axes, 1)[0], **look)
+
+
+@draw_mark.register
+def _(mark: Area, axes: Plot) -> None:
+    tone = _tones(mark, axes, 1)[0]
+    axes.fill_between(mark.x, mark.low, mark.high, step="post", color=tone, alpha=0.78, linewidth=0)
 
 
 @draw_mark.register
@@ -128,7 +151,11 @@ def _(mark: Rules, axes: Plot) -> None:
         if not mark.names:
             continue
         if mark.axis == "x":
-            place, system, by = (at, 1.0), ("data", "axes fraction"), (5, -3)
+            place, system, by = (
+                (at, 1.0),
+                ("data", "axes fraction"),
+                (5, -15 if mark.is_below else -3),
+            )
             look: dict[str, Any] = {"va": "top"}
         else:
             place = (1.0 if is_right else 0.0, at)

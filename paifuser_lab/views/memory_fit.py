@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..records import Fit, PoolCalls, readable_bytes
-from .memory_snapshot import COLOURS
-from .style import Drawing, Plot, Theme, blank, visible, without_middle
+from .style import CATEGORIES, Drawing, Plot, Theme, blank, visible, without_middle
 
 HEIGHT = 0.62  # of a bar, of the distance between two
 WIDEST_NAME = 36  # characters
@@ -50,7 +49,6 @@ def draw_bar_rows(axes: Plot, rows: Sequence[BarRow]) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
 
 
-CATEGORY_COLOURS = COLOURS | {"workspace": "#d55e00"}
 NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther one is named
 
 
@@ -72,7 +70,7 @@ def _rows(fit: Fit, theme: Theme) -> list[BarRow]:
         return f"{readable_bytes(count)}, {'fits' if count <= fit.limit_bytes else 'too much'}"
 
     parts = tuple(
-        Part(count, CATEGORY_COLOURS[name], f"{name}: {readable_bytes(count)}", name)
+        Part(count, theme.tone(CATEGORIES[name]), f"{name}: {readable_bytes(count)}", name)
         for name, count in fit.predicted.held.by_category.items()
         if count
     )

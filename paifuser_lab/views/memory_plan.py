@@ -19,6 +19,7 @@ def picture(plan: MemoryPlan) -> Picture:
     legend = [(f"group-{group}", names[group] or "the model itself") for group in set(group_of)]
     return Picture(
         title=plan.title,
+        label="buffers by operator and address",
         sentence=plan.sentence,
         note=plan.note,
         rows=((panel,),),

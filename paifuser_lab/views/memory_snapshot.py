@@ -1,162 +1,199 @@
-"""A snapshot of memory: by category over time, and the segments with their blocks."""
+"""A snapshot of memory: by category over time, segments with their blocks, who held the peak."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from matplotlib.collections import PolyCollection
+import math
+from collections.abc import Iterable
 
 from ..records import MemorySnapshot, SnapshotMap, readable_bytes
-from .style import Drawing, Plot, blank, visible, without_middle
+from .picture import (
+    Area,
+    Axis,
+    Boxes,
+    Cursor,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Rules,
+    Sheet,
+    Side,
+    Tips,
+    Values,
+)
+from .style import CATEGORIES
 
-COLOURS = {
-    "weights": "#0072b2",
-    "optimizer state": "#e69f00",
-    "gradients": "#cc79a7",
-    "activations": "#009e73",
-    "inputs": "#56b4e9",
-    "communication": "#d55e00",
-    "other": "#8a8f94",
-    "unknown": "#b9bdc1",
-    "workspace": "#f0e442",
-}
-MAX_SEGMENTS = 40  # rows of the map; more would be thinner than a line of text
-MAX_TOOLTIPS = 400
-
-
-def draw(snapshot: MemorySnapshot, *, dark: bool = False) -> Drawing:
-    """Allocated and reserved memory over time above, the segments at the peak below."""
-    axes = blank(snapshot.title, height=6.2, dark=dark)
-    grid = axes.drawing.add_gridspec(2, 1, height_ratios=(3, 3))
-    axes.set_subplotspec(grid[0])
-    below = axes.drawing.add_plot(grid[1])
-    _draw_time(axes, snapshot)
-    if snapshot.maps:
-        _draw_map(below, snapshot.maps[0])
-    else:
-        below.set_axis_off()
-    return axes.drawing
+MOST_MOMENTS = 1500  # more would be thinner than a line
+MOST_SEGMENTS = 40  # rows of a map
+MOST_BLOCKS = 2000  # the largest; smaller ones are thinner than a pixel
+WORDS = ("layer", "call site", "category", "what", "outcome", "settings")
 
 
-def _draw_time(axes: Plot, snapshot: MemorySnapshot) -> None:
-    times = list(snapshot.time_ms)
-    lower = [0.0] * len(times)
+def picture(snapshot: MemorySnapshot) -> Picture:
+    """Allocated and reserved memory over time above, the segments of each moment below."""
+    at = _moments(snapshot)
+    has_reserved = snapshot.device_type != "cpu"
+    legend = [(_tone(name), name) for name in snapshot.categories]
+    return Picture(
+        title=snapshot.title,
+        sentence=snapshot.sentence,
+        label="moment of the snapshot",
+        rows=((_time(snapshot, at),),) if at else (),
+        legend=(*legend, ("ink", "reserved")) if has_reserved else tuple(legend),
+        tables=_tables(snapshot),
+        cursor=_cursor(snapshot, at) if at else None,
+        below=tuple(map(_segments, snapshot.maps)),
+    )
+
+
+def _moments(snapshot: MemorySnapshot) -> list[int]:
+    """The moments to draw: all, or if there are many the fullest of each interval."""
+    whole = [sum(column) for column in zip(*snapshot.held_bytes, strict=True)]
+    end = snapshot.time_ms[-1] if snapshot.time_ms else 0.0
+    fullest: dict[int, int] = {}
+    for index, time in enumerate(snapshot.time_ms):
+        interval = int(time / (end or 1.0) * MOST_MOMENTS)
+        if interval not in fullest or whole[index] > whole[fullest[interval]]:
+            fullest[interval] = index
+    return list(fullest.values())
+
+
+def _time(snapshot: MemorySnapshot, at: list[int]) -> Panel:
+    times = [snapshot.time_ms[index] for index in at]
+    lower = [0.0] * len(at)
+    marks: list[Mark] = []
     for name, column in zip(snapshot.categories, snapshot.held_bytes, strict=True):
-        upper = [under + held for under, held in zip(lower, column, strict=True)]
-        axes.fill_between(
-            times,
-            lower,
-            upper,
-            step="post",
-            color=COLOURS.get(name, COLOURS["other"]),
-            alpha=0.8,
-            linewidth=0,
-            label=visible(name),
-        )
+        upper = [under + column[index] for under, index in zip(lower, at, strict=True)]
+        if upper != lower:
+            marks.append(Area(times, lower, upper, tone=_tone(name)))
         lower = upper
     if snapshot.device_type != "cpu":
-        axes.plot(
-            times,
-            snapshot.reserved_bytes,
-            drawstyle="steps-post",
-            color=axes.theme.ink,
-            linewidth=1.1,
-            linestyle=(0, (4, 2)),
-            label="reserved",
-        )
-    axes.set_ylim(0, 1.3 * max(snapshot.peak_reserved_bytes, snapshot.peak_bytes, 1))
-    axes.in_bytes(axes.yaxis)
-    axes.label(x="ms after the first event" if snapshot.is_timed else "events", y="allocated")
-    _mark_events(axes, snapshot)
-    axes.legend_beside()
+        reserved = [snapshot.reserved_bytes[index] for index in at]
+        marks.append(Line(times, reserved, True, 1.1, tone="ink", style="dashed"))
+    end = times[-1] or 1.0
+    marks += _events(snapshot, end)
+    most = 1.3 * max(snapshot.peak_reserved_bytes, snapshot.peak_bytes, 1)
+    label = "ms after the first event" if snapshot.is_timed else "events"
+    return Panel(
+        Axis.linear(0, end, label), Axis.linear(0, most, "allocated", "bytes"), tuple(marks), 260
+    )
 
 
-def _mark_events(axes: Plot, snapshot: MemorySnapshot) -> None:
-    """Mark the peak, and where memory ran out."""
-    theme = axes.theme
-    marks = [(snapshot.peak_ms, f"peak {readable_bytes(snapshot.peak_bytes)}", theme.ink)]
+def _events(snapshot: MemorySnapshot, end: float) -> list[Mark]:
+    """The peak, and where memory ran out."""
+    peak = f"peak {readable_bytes(snapshot.peak_bytes)}"
+    events = [(snapshot.peak_ms, peak, "ink")]
     if snapshot.out_of_memory is not None:
         asked = readable_bytes(snapshot.out_of_memory.requested_bytes)
-        marks.append((snapshot.out_of_memory.time_ms, f"{asked} refused", theme.bad))
-    last = snapshot.time_ms[-1] if snapshot.time_ms else 0.0
-    for row, (time, text, colour) in enumerate(marks):
-        axes.axvline(time, color=colour, linewidth=1, linestyle=(0, (2, 3)))
-        is_late = time > last / 2
-        axes.note(
-            text,
-            (time, 1.0 - 0.09 * row),
-            (4, -2),
-            xycoords=("data", "axes fraction"),
-            to_left=is_late,
-            va="top",
-            color=colour,
-            size=9,
-        )
+        events.append((snapshot.out_of_memory.time_ms, f"{asked} refused", "bad"))
+    marks: list[Mark] = []
+    for index, (time, text, tone) in enumerate(events):
+        side: Side = "right" if time > end / 2 else "left"
+        marks.append(Rules("x", [time], [text], side, bool(index), tone=tone, style="dotted"))
+    return marks
 
 
-def _draw_map(axes: Plot, moment: SnapshotMap) -> None:
-    """Draw a row per segment, the largest above, with blocks in the colours of their categories."""
+def _cursor(snapshot: MemorySnapshot, at: list[int]) -> Cursor:
+    """What is held at each moment; the peak until another is pointed at."""
+    times = [snapshot.time_ms[index] for index in at]
+    whole = [sum(column[index] for column in snapshot.held_bytes) for index in at]
+    headings = [
+        f"{readable_bytes(held)} allocated at {time:.3g} {snapshot.unit}"
+        for held, time in zip(whole, times, strict=True)
+    ]
+    reserved = (
+        [f"{readable_bytes(snapshot.reserved_bytes[index])} reserved" for index in at]
+        if snapshot.device_type != "cpu"
+        else ()
+    )
+    figures = tuple(
+        Values(name, [column[index] or math.nan for index in at], "bytes")
+        for name, column in zip(snapshot.categories, snapshot.held_bytes, strict=True)
+        if any(column)
+    )
+    before_peak = [place for place, time in enumerate(times) if time <= snapshot.peak_ms]
+    return Cursor(times, Tips(headings, reserved, figures), max(before_peak, default=0))
+
+
+def _segments(moment: SnapshotMap) -> Picture:
+    """A row a segment, the largest above, with blocks in the colours of their categories."""
     sizes = moment.segment_bytes
-    shown = sorted(range(len(sizes)), key=lambda index: -sizes[index])[:MAX_SEGMENTS]
+    shown = sorted(range(len(sizes)), key=lambda index: -sizes[index])[:MOST_SEGMENTS]
     row_of = {segment: row for row, segment in enumerate(shown)}
-    widest = max((sizes[segment] for segment in shown), default=1)
-    for segment, row in row_of.items():
-        look: dict[str, Any] = {
-            "facecolor": "none",
-            "edgecolor": axes.theme.faint,
-            "linewidth": 0.7,
-        }
-        text = _segment_text(moment, segment)
-        axes.box((0, row - 0.4), (sizes[segment], 0.8), tooltip=text, **look)
-    _draw_blocks(axes, moment, row_of)
-    axes.set_xlim(0, 1.02 * widest)
-    axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.in_bytes(axes.xaxis)
-    left = f", the {len(shown)} largest" if len(shown) < len(sizes) else ""
-    axes.label(
-        title=visible(f"segments {moment.moment}: {len(sizes)}{left}; what is empty is free")
+    widest = 1.02 * max((sizes[segment] for segment in shown), default=1)
+    left = f" The {len(shown)} largest are drawn." if len(shown) < len(sizes) else ""
+    names = [
+        f"{readable_bytes(sizes[segment])}, "
+        f"{readable_bytes(sizes[segment] - moment.segment_allocated_bytes[segment])} free"
+        for segment in shown
+    ]
+    outlines = _boxes([(0, sizes[segment], row_of[segment]) for segment in shown])
+    panel = Panel(
+        Axis.linear(0, widest, "from the start of a segment", "bytes"),
+        Axis.band(names),
+        (Boxes(*outlines, tone="faint", is_hollow=True), _blocks(moment, row_of)),
+        height=50 + 15 * len(shown),
+    )
+    return Picture(
+        title=f"Segments {moment.sentence}{left} What is empty is free.",
+        label=f"blocks in segments {moment.moment}",
+        rows=((panel,),),
     )
 
 
-def _draw_blocks(axes: Plot, moment: SnapshotMap, row_of: dict[int, int]) -> None:
-    """Draw the largest blocks with their call sites as tooltips, the others without."""
+Edges = tuple[list[float], list[float], list[float], list[float]]
+
+
+def _boxes(rows: Iterable[tuple[float, float, float]]) -> Edges:
+    """Start, end and row of boxes as columns: left, right, top, bottom."""
+    listed = list(rows)
+    starts, ends = [row[0] for row in listed], [row[1] for row in listed]
+    return starts, ends, [row[2] - 0.4 for row in listed], [row[2] + 0.4 for row in listed]
+
+
+def _blocks(moment: SnapshotMap, row_of: dict[int, int]) -> Boxes:
+    """The largest blocks, in the order of the rows, with their call sites."""
     inside = [index for index, segment in enumerate(moment.block_segment) if segment in row_of]
-    inside.sort(key=lambda index: -moment.block_bytes[index])
-    for index in inside[:MAX_TOOLTIPS]:
-        left, size = moment.block_offset_bytes[index], moment.block_bytes[index]
-        category = moment.categories[moment.block_category[index]]
-        site = without_middle(visible(moment.sites[moment.block_site[index]]), 80)
-        axes.box(
-            (left, row_of[moment.block_segment[index]] - 0.4),
-            (size, 0.8),
-            tooltip=f"{site}\n{category}: {readable_bytes(size)}",
-            facecolor=COLOURS.get(category, COLOURS["other"]),
-            alpha=0.8,
-            linewidth=0,
-        )
-    for category, colour in COLOURS.items():
-        corners = [
-            _corners(moment, index, row_of)
-            for index in inside[MAX_TOOLTIPS:]
-            if moment.categories[moment.block_category[index]] == category
-        ]
-        if corners:
-            axes.add_collection(PolyCollection(corners, facecolors=colour, alpha=0.8, linewidths=0))
-
-
-def _corners(moment: SnapshotMap, index: int, row_of: dict[int, int]) -> list[tuple[float, float]]:
-    left, row = moment.block_offset_bytes[index], row_of[moment.block_segment[index]]
-    right = left + moment.block_bytes[index]
-    return [(left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4)]
-
-
-def _segment_text(moment: SnapshotMap, segment: int) -> str:
-    size, used = moment.segment_bytes[segment], moment.segment_allocated_bytes[segment]
-    kind = "expandable" if moment.segment_is_expandable[segment] else (
-        "large" if moment.segment_is_large[segment] else "small"
-    )  # fmt: skip
-    return (
-        f"{kind} segment of stream {moment.segment_stream[segment]}\n"
-        f"{readable_bytes(size)}, {readable_bytes(size - used)} free"
+    inside = sorted(inside, key=lambda index: -moment.block_bytes[index])[:MOST_BLOCKS]
+    places = {
+        index: (row_of[moment.block_segment[index]], moment.block_offset_bytes[index])
+        for index in inside
+    }
+    inside.sort(key=lambda index: places[index])
+    sizes = [moment.block_bytes[index] for index in inside]
+    offsets = [places[index][1] for index in inside]
+    rows = [places[index][0] for index in inside]
+    ends = [offset + size for offset, size in zip(offsets, sizes, strict=True)]
+    categories = [moment.categories[moment.block_category[index]] for index in inside]
+    figures = (
+        Values("allocated here", sizes, "bytes"),
+        Values("from the start of its segment", offsets, "bytes"),
+        Values("", [_segment(moment, moment.block_segment[index]) for index in inside]),
     )
+    sites = [moment.sites[moment.block_site[index]] for index in inside]
+    tones = [_tone(name) for name in categories]
+    columns = _boxes(zip(offsets, ends, rows, strict=True))
+    return Boxes(*columns, tone=tones, tips=Tips(sites, categories, figures))
+
+
+def _segment(moment: SnapshotMap, segment: int) -> str:
+    if moment.segment_is_expandable[segment]:
+        kind = "an expandable"
+    else:
+        kind = "a large" if moment.segment_is_large[segment] else "a small"
+    return f"in {kind} segment of stream {moment.segment_stream[segment]}"
+
+
+def _tables(snapshot: MemorySnapshot) -> tuple[Sheet, ...]:
+    ended, replayed = snapshot.out_of_memory, snapshot.replay
+    sheets = [
+        Sheet("layers that hold most at the peak", snapshot.layer_table(), WORDS),
+        Sheet("call sites that hold most at the peak", snapshot.table(), WORDS),
+    ]
+    sheets += [Sheet(ended.sentence, ended.table(), WORDS)] if ended is not None else []
+    sheets += [Sheet(replayed.sentence, replayed.table(), WORDS)] if replayed is not None else []
+    return tuple(sheet for sheet in sheets if sheet.rows)
+
+
+def _tone(category: str) -> str:
+    return CATEGORIES.get(category, CATEGORIES["other"])

@@ -14,7 +14,8 @@ from ..records import (
 )
 from ..records.profile import profile_tree
 from ..records.text import readable_range, view
-from . import memory_snapshot as snapshot_figure
+from . import canvas
+from . import memory_snapshot as snapshot_view
 from . import profile as profile_figure
 from . import roofline as roofline_figure
 from .style import DARK, LIGHT
@@ -108,6 +109,6 @@ def snapshot_report(snapshot: MemorySnapshot) -> str:
     if is_cpu:
         line, facts = "one run on a CPU", [facts[0], facts[2]]
     peak = snapshot.model_copy(update={"out_of_memory": None, "replay": None})._repr_html_()
-    figure = snapshot_figure.draw(snapshot).svg()
+    figure = canvas.draw(snapshot_view.picture(snapshot)).svg()
     body = view("snapshot_body", snapshot, line, facts, figure, peak)
     return offline_page(f"{snapshot.name} · memory", body)

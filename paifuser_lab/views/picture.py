@@ -114,6 +114,7 @@ class Boxes(Mark):
     x2: Column
     y: Column
     y2: Column
+    is_hollow: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,15 @@ class Line(Mark):
     y: Column
     is_stepped: bool = False
     width: float = 1.6
+
+
+@dataclass(frozen=True)
+class Area(Mark):
+    """What lies between two lines, in steps that begin at the points."""
+
+    x: Column
+    low: Column
+    high: Column
 
 
 @dataclass(frozen=True)
@@ -144,7 +154,7 @@ class Rules(Mark):
     at: Column
     names: Texts = ()
     side: Side = "left"
-    is_below: bool = False  # the name, of its line
+    is_below: bool = False  # the name: of its line, or a line lower beside it
 
 
 @dataclass(frozen=True)
@@ -173,10 +183,18 @@ class Panel:
 class Cursor:
     """A position that is moved along the x axes, and what is there."""
 
-    label: str
     at: Column
     tips: Tips
     start: int = 0  # what is described until another is pointed at
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of texts; `words` names its columns that are no figures."""
+
+    caption: str
+    rows: Sequence[dict[str, str]]
+    words: Texts = ()
 
 
 @dataclass(frozen=True)
@@ -184,17 +202,21 @@ class Picture:
     """Panels in rows, with the texts around them."""
 
     title: str
+    label: str  # what a pointer or keys go through
     rows: tuple[tuple[Panel, ...], ...]
     sentence: str = ""
     note: str = ""
     legend: tuple[tuple[str, str], ...] = ()  # tone and name
     items: tuple[tuple[str, str], ...] = ()  # a list below: what, and what about it
+    tables: tuple[Sheet, ...] = ()
     cursor: Cursor | None = None
+    below: tuple[Picture, ...] = ()  # each with keys of its own
 
     @property
     def panels(self) -> tuple[Panel, ...]:
         """All panels, row by row."""
-        return tuple(panel for row in self.rows for panel in row)
+        own = tuple(panel for row in self.rows for panel in row)
+        return own + tuple(panel for picture in self.below for panel in picture.panels)
 
 
 def linear_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:

@@ -56,7 +56,7 @@ class Theme(NamedTuple):
         return "".join(f"--pf-{name}:{colour};" for name, colour in self._asdict().items())
 
     def tone(self, name: str) -> str:
-        """A colour by its name: of a field, a group of layers or a category of memory."""
+        """A colour by its name: of a field, or of a group of layers."""
         return TONES.get(name) or str(getattr(self, name))
 
     def of(self, bound: str | None) -> str:
@@ -66,6 +66,12 @@ class Theme(NamedTuple):
 
 GROUPS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8f94")
 TONES = {f"group-{index}": colour for index, colour in enumerate(GROUPS)}
+# of memory → its tone
+CATEGORIES = {
+    "weights": "group-0", "optimizer state": "group-1", "activations": "group-2",
+    "gradients": "group-3", "inputs": "group-4", "communication": "group-5",
+    "workspace": "group-5", "other": "group-6", "unknown": "group-6",
+}  # fmt: skip
 LIGHT = Theme(
     "#ffffff",
     "#1a1a1a",

@@ -16,7 +16,7 @@ import pytest
 
 from paifuser_lab._files import asset
 from paifuser_lab.records import BatchRow, BatchSweep, MemoryPlan, PackedBuffer
-from paifuser_lab.views import batch_sweep, canvas, memory_plan
+from paifuser_lab.views import batch_sweep, canvas, memory_plan, memory_snapshot
 from paifuser_lab.views.picture import (
     FORMATS,
     Axis,
@@ -33,6 +33,7 @@ from paifuser_lab.views.picture import (
     log_ticks,
 )
 from paifuser_lab.widgets.wire import pictured
+from tests.support.drawn import RECORDS
 
 SWEEP = BatchSweep(
     workload="net",
@@ -69,6 +70,7 @@ PLAN = MemoryPlan(
 )
 EVERY_MARK = Picture(
     title="every mark",
+    label="marks",
     rows=(
         (
             Panel(
@@ -93,6 +95,7 @@ PICTURES = {
     "one batch": batch_sweep.picture(SWEEP.model_copy(update={"rows": SWEEP.rows[2:3]})),
     "plan": memory_plan.picture(PLAN),
     "no buffers": memory_plan.picture(PLAN.model_copy(update={"buffers": ()})),
+    "snapshot": memory_snapshot.picture(RECORDS["MemorySnapshot"]),
     "marks": EVERY_MARK,
 }
 HARNESS = """
@@ -107,7 +110,7 @@ const revived = (key, value) =>
 const pictures = JSON.parse(readFileSync(path, "utf8"), revived);
 console.log(JSON.stringify(Object.entries(pictures).map(([name, data]) => {
   const picture = page.unpackedPicture(data);
-  const { frames } = page.framesOf(1400, picture);
+  const frames = [picture, ...picture.below].flatMap((one) => page.framesOf(1400, one).frames);
   return [name, {
     ticks: frames.map(({ xTicks, yTicks }) => [xTicks, yTicks].map((all) =>
       all.map((tick) => tick.name))),
@@ -152,9 +155,8 @@ def test_matplotlib_and_the_page_draw_the_same_ticks_texts_and_tooltips(name, on
         text.get_text() for axes in drawing.axes for text in axes.texts
     )
     assert sorted(page["tips"]) == sorted(tip.replace("\n", " ") for tip in drawing.hover.values())
-    keys = [
-        key for panel in picture.panels for mark in panel.marks if mark.tips for key in mark.key
-    ]
+    marks = [mark for panel in picture.panels for mark in panel.marks if mark.tips]
+    keys = [key for mark in marks for key in mark.key or [""] * len(mark.x)]
     assert page["keys"] == keys and page["isInside"]
 
 

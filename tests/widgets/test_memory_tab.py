@@ -16,12 +16,15 @@ from paifuser_lab.errors import MeasureError, RecipeError
 from paifuser_lab.memory.planning import plan_memory
 from paifuser_lab.memory.pools import heap_obstacle
 from paifuser_lab.memory.snapshots import memory_snapshot
-from paifuser_lab.records import MemoryPoolUse, PoolCalls
+from paifuser_lab.records import MemoryPoolUse, PoolCalls, readable_bytes
 from paifuser_lab.session.state import State
+from paifuser_lab.views import memory_snapshot as memory_snapshot_view
+from paifuser_lab.views.picture import Sheet
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs import memory_pool as pool_tab
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
 from paifuser_lab.widgets.tabs.memory_pool import effects, packed_calls, with_switch
+from paifuser_lab.widgets.wire import pictured
 from tests.support.snapshots import dump, recorded
 
 TIMEOUT_S = 120.0
@@ -280,37 +283,40 @@ def test_a_snapshot_is_shown_with_its_timeline_its_segments_and_its_tables(tmp_p
     snapshot = memory_snapshot(path, replay=True)
     panel = lab.show(snapshot)
     assert panel.view == "memory_snapshot"
-    data, moment = panel.data, snapshot.maps[0]
-    held = [numpy.frombuffer(column, "<f8").tolist() for column in data["held_bytes"]]
-    assert held == [list(column) for column in snapshot.held_bytes]
-    assert numpy.frombuffer(data["time"], "<f8").tolist() == list(snapshot.time_ms)
-    assert numpy.frombuffer(data["reserved_bytes"], "<f8").tolist() == list(snapshot.reserved_bytes)
-    sent = data["maps"][0]
-    assert numpy.frombuffer(sent["block_bytes"], "<f8").tolist() == list(moment.block_bytes)
-    assert numpy.frombuffer(sent["block_offset"], "<f8").tolist() == list(moment.block_offset_bytes)
-    sites = numpy.frombuffer(sent["block_site"], "<i4")
-    assert [sent["sites"][site] for site in sites] == [
-        moment.sites[site] for site in moment.block_site
-    ]
-    assert set(sent["segment_kind"]) <= {"small", "large"} and data["settings"]
-    assert data["sites"] == snapshot.table() and data["refused_time"] is None
-    assert data["layers"] == snapshot.layer_table() and data["layers"]
+    shown, moment = memory_snapshot_view.picture(snapshot), snapshot.maps[0]
+    assert panel.data == pictured(shown)
+    *areas, reserved, _ = shown.panels[0].marks
+    at = [snapshot.time_ms.index(time) for time in shown.cursor.at]
+    whole = [sum(column[index] for column in snapshot.held_bytes) for index in at]
+    assert list(areas[-1].high) == whole, "the categories stand on each other"
+    assert list(reserved.y) == [snapshot.reserved_bytes[index] for index in at]
+    assert shown.cursor.at[shown.cursor.start] == snapshot.peak_ms
+    outlines, blocks = shown.below[0].panels[0].marks
+    sizes = [end - start for start, end in zip(blocks.x, blocks.x2, strict=True)]
+    assert sorted(sizes) == sorted(moment.block_bytes)
+    assert sorted(blocks.tips.heading) == sorted(moment.sites[site] for site in moment.block_site)
+    assert list(outlines.x2) == sorted(moment.segment_bytes, reverse=True)
+    tables = [table.rows for table in shown.tables]
+    assert tables == [snapshot.layer_table(), snapshot.table(), snapshot.replay.table()]
     assert "mark-0" in panel.twin(), "the figure is in it"
     panel.close()
 
 
 def test_a_snapshot_of_a_run_on_a_cpu_has_nothing_reserved():
-    data = packed(memory_snapshot(lab.Workload(nn.Linear(3, 3), torch.randn(2, 3))))
-    assert not len(data["reserved_bytes"]) and len(data["time"])
-    assert data["layers"] and data["layers"][0]["category"] == "weights"
+    snapshot = memory_snapshot(lab.Workload(nn.Linear(3, 3), torch.randn(2, 3)))
+    shown = memory_snapshot_view.picture(snapshot)
+    assert shown.cursor.at and not shown.cursor.tips.line
+    assert "reserved" not in [name for _, name in shown.legend]
+    assert shown.tables[0].rows[0]["category"] == "weights"
 
 
-def test_where_memory_ran_out_is_sent_with_what_would_have_helped(tmp_path):
+def test_where_memory_ran_out_is_marked_with_what_would_have_helped(tmp_path):
     recorder = recorded(1, steps=200, limit_bytes=60 << 20)
     snapshot = memory_snapshot(dump(recorder.snapshot(), tmp_path / "run.pickle"))
-    assert snapshot.out_of_memory is not None
-    data = packed(snapshot)
-    assert data["refused_time"] == snapshot.out_of_memory.time_ms
-    assert data["refused_bytes"] == snapshot.out_of_memory.requested_bytes
-    assert data["out_of_memory"] == snapshot.out_of_memory.sentence
-    assert data["remedies"] == snapshot.out_of_memory.table()
+    ended = snapshot.out_of_memory
+    assert ended is not None
+    shown = memory_snapshot_view.picture(snapshot)
+    refused = shown.panels[0].marks[-1]
+    assert (refused.at, refused.tone) == ([ended.time_ms], "bad")
+    assert refused.names == [f"{readable_bytes(ended.requested_bytes)} refused"]
+    assert shown.tables[-1] == Sheet(ended.sentence, ended.table(), memory_snapshot_view.WORDS)

@@ -18,9 +18,11 @@ import { float32s, spelledOut } from "./unpack.js";
  * @typedef {{ mark: string, tone: string | string[], style: string, key: string[],
  *   tips: Tips | null, [column: string]: any }} Mark
  * @typedef {{ x: Axis, y: Axis, marks: Mark[], height: number }} Panel
- * @typedef {{ label: string, at: Column, tips: Tips, start: number }} Cursor
- * @typedef {{ title: string, sentence: string, note: string, rows: Panel[][],
- *   legend: [string, string][], items: [string, string][], cursor: Cursor | null }} Picture
+ * @typedef {{ at: Column, tips: Tips, start: number }} Cursor
+ * @typedef {{ caption: string, rows: Record<string, string>[], words: string[] }} Sheet
+ * @typedef {{ title: string, label: string, sentence: string, note: string, rows: Panel[][],
+ *   legend: [string, string][], items: [string, string][], tables: Sheet[], below: Picture[],
+ *   cursor: Cursor | null }} Picture
  * @typedef {{ value: number, name: string }} Tick
  * @typedef {{ panel: Panel, left: number, right: number, top: number, bottom: number,
  *   x: import("./scale.js").Scale, y: import("./scale.js").Scale, xTicks: Tick[],
@@ -87,7 +89,7 @@ function frameOf(panel, start, above, width) {
   const y = isBand ? scaleOf(up, top, bottom) : scaleOf(up, bottom, top);
   const named = ticksOf(up).map(({ value, name }) => ({
     value,
-    name: isBand ? withoutMiddle(name, letters) : name,
+    name: isBand && textWidth(name, LETTERS) > margin ? withoutMiddle(name, letters) : name,
   }));
   const room = (/** @type {Tick} */ { name }) => textWidth(name, LETTERS) + 8;
   const xTicks = thinned(ticksOf(across), x, room);

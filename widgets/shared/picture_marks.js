@@ -49,7 +49,8 @@ const DRAWN = {
     Array.from(mark.x, (_, row) => {
       const { x, y, width, height } = boxOf(mark, row, frame);
       const least = { width: Math.max(0.5, width), height: Math.max(0.5, height) };
-      return s("rect", { x, y, ...least, class: `pf-pic-box ${toneOf(mark, row)}` });
+      const look = mark.is_hollow ? "pf-pic-hollow" : "pf-pic-box";
+      return s("rect", { x, y, ...least, class: `${look} ${toneOf(mark, row)}` });
     }),
   Line: (mark, frame) => [
     s("path", {
@@ -58,6 +59,14 @@ const DRAWN = {
       class: `pf-pic-line pf-pic-${mark.style} ${toneOf(mark, 0)}`,
     }),
   ],
+  Area: (mark, frame) => {
+    const side = (/** @type {string} */ column) =>
+      pathOf(/** @type {any} */ ({ x: mark.x, y: mark[column], is_stepped: true }), frame);
+    const [upper, lower] = [side("high"), side("low")];
+    if (!upper) return [];
+    const back = lower.slice(1).split("L").reverse().join("L");
+    return [s("path", { d: `${upper}L${back}Z`, class: `pf-pic-area ${toneOf(mark, 0)}` })];
+  },
   Dots: (mark, frame) =>
     Array.from(mark.x, (at, row) => {
       const [x, y] = [frame.x(/** @type {number} */ (at)), frame.y(mark.y[row])];
@@ -88,7 +97,7 @@ function rule(mark, row, at, { left, right, top, bottom, x, y }) {
     : { x1: left, x2: right, y1: y(at), y2: y(at) };
   const isRight = mark.side === "right";
   const place = isUp
-    ? { x: x(at) + 4, y: top + 9 }
+    ? { x: x(at) + (isRight ? -4 : 4), y: top + (mark.is_below ? 22 : 9) }
     : { x: isRight ? right - 4 : left + 4, y: y(at) + (mark.is_below ? 13 : -5) };
   const tone = toneOf(mark, row);
   const name = `pf-pic-name ${tone}${isRight ? " pf-end" : ""}`;

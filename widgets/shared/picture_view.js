@@ -1,14 +1,12 @@
-/** The view of a picture: its texts, its panels, what is pointed at, and the question before it. */
+/** The view of a picture: its texts, itself and those below it, tables, and the question before it. */
 
-import { freshId, indexAfterKey, onWidth } from "./chart.js";
-import { fresh, h, s, set } from "./dom.js";
-import { MarkList } from "./mark_list.js";
-import { framesOf, rowAt, spotAt, spotsOf, unpackedPicture, wordsOf } from "./picture.js";
-import { axisMarks, crossMarks, markRows } from "./picture_marks.js";
+import { fresh, h } from "./dom.js";
+import { unpackedPicture } from "./picture.js";
+import { PictureDrawing } from "./picture_drawing.js";
+import { plainTable } from "./plain_table.js";
 import { Question } from "./question.js";
 
 /** @typedef {import("./picture.js").Picture} Picture */
-/** @typedef {import("./picture.js").Spot} Spot */
 
 const FOLLOWED = ["state", "requests", "served"];
 
@@ -16,237 +14,59 @@ const FOLLOWED = ["state", "requests", "served"];
  * @param {{ label: string, question: import("./question.js").QuestionText | null }} facts
  * @returns {import("./host.js").MakeView}
  */
-export function pictureView(facts) {
-  return (root, host, model) => new PictureView(root, host, model, facts);
-}
+export function pictureView({ label, question: text }) {
+  return (root, host, model) => {
+    const question = text && new Question(model, host.ask, text);
+    const body = h("div", {});
+    /** @type {PictureDrawing[]} */
+    let drawings = [];
+    let isKnown = false;
+    const onChange = () => question?.show(isKnown);
+    for (const name of FOLLOWED) model.on(`change:${name}`, onChange);
+    const view = { class: "pf-view", "aria-label": label };
+    root.append(h("section", view, body, question?.element ?? null));
 
-class PictureView {
-  /**
-   * @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model
-   * @param {{ label: string, question: import("./question.js").QuestionText | null }} facts
-   */
-  constructor(root, host, model, { label, question }) {
-    this.host = host;
-    this.model = model;
-    this.label = label;
-    this.id = freshId("picture");
-    this.selected = host.selected();
-    /** @type {Picture | null} */
-    this.data = null;
-    /** @type {import("./picture.js").Frame[]} */
-    this.frames = [];
-    /** @type {Map<Spot, SVGElement>} */
-    this.options = new Map();
-    /** @type {number | null} */
-    this.pointed = null;
-    /** @type {number | null} */
-    this.pinned = null;
-    this.question = question && new Question(model, host.ask, question);
-    this.head = h("div", { class: "pf-view-head" });
-    this.sentence = h("p", { class: "pf-reason" });
-    this.figures = h("p", { class: "pf-readout", "aria-hidden": "true" });
-    this.plot = h("div", {});
-    this.cross = s("g", { class: "pf-overlay", "aria-hidden": "true" });
-    this.legend = h("div", { class: "pf-legend", "aria-hidden": "true" });
-    this.items = h("ul", { class: "pf-pic-items" });
-    this.note = h("p", { class: "pf-note" });
-    this.known = [this.head, this.sentence, this.figures, this.plot, this.legend, this.items];
-    this.known.push(this.note);
-    const parts = [...this.known, this.question?.element ?? null];
-    root.append(h("section", { class: "pf-view pf-picture", "aria-label": label }, ...parts));
-    this.onChange = () => this.question?.show(Boolean(this.data));
-    for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
-    this.release = onWidth(this.plot, (width) => this.draw(width));
-  }
-
-  /** @param {any} data */
-  show(data) {
-    this.data = unpackedPicture(data);
-    for (const part of this.known) part.hidden = !this.data;
-    this.onChange();
-    if (!this.data) return;
-    const { title, sentence, note, legend, items, cursor } = this.data;
-    fresh(this.head, h("h2", {}, title));
-    fresh(this.sentence, sentence);
-    fresh(this.note, note);
-    fresh(this.legend, ...legend.map(([tone, name]) => keyOf(tone, name)));
-    fresh(this.items, ...items.map(([what, about]) => h("li", {}, h("b", {}, what), ` ${about}`)));
-    this.figures.hidden = !cursor;
-    this.items.hidden = !items.length;
-    if (this.isSlider !== Boolean(cursor)) this.build(Boolean(cursor));
-    this.draw(this.plot.clientWidth);
-  }
-
-  /** The drawing: a slider over the rows of a cursor, or a list of marks. @param {boolean} isSlider */
-  build(isSlider) {
-    this.isSlider = isSlider;
-    /** @type {MarkList<Spot> | null} */
-    this.list = isSlider
-      ? null
-      : new MarkList(
-          {
-            order: () => [...this.options.keys()],
-            at: (x, y) => spotAt([...this.options.keys()], x, y),
-            mark: () => this.mark(),
-            choose: (spot) => spot.key && this.choose(spot.key),
-          },
-          this.label,
-        );
-    this.drawing = this.list?.drawing ?? this.slider();
-    fresh(this.plot, this.list?.plot ?? h("div", { class: "pf-plot" }, this.drawing));
-  }
-
-  /** @returns {SVGElement} */
-  slider() {
-    const svg = s("svg", { class: "pf-svg pf-pic-slider", role: "slider", tabindex: "0" });
-    return set(svg, {
-      onpointermove: (event) => this.point(this.under(/** @type {PointerEvent} */ (event))),
-      onpointerleave: () => this.point(null),
-      onclick: (event) => this.pin(this.under(/** @type {PointerEvent} */ (event))),
-      onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
-    });
-  }
-
-  /** @param {string} layer */
-  select(layer) {
-    this.selected = layer;
-    this.mark();
-  }
-
-  /** @param {string} layer */
-  choose(layer) {
-    this.select(layer);
-    this.host.select(layer);
-  }
-
-  destroy() {
-    this.release();
-    for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
-  }
-
-  /** @param {number} width */
-  draw(width) {
-    if (!this.data || !this.drawing || width <= 0) return;
-    const { frames, height } = framesOf(width, this.data);
-    this.frames = frames;
-    if (this.list) this.list.pointed = null;
-    const spots = spotsOf(frames);
-    this.options.clear();
-    const panels = frames.flatMap((frame) => [
-      axisMarks(frame),
-      ...frame.panel.marks.map((mark) => {
-        const rows = markRows(mark, frame);
-        if (!mark.tips) return s("g", { class: "pf-overlay", "aria-hidden": "true" }, ...rows);
-        rows.forEach((row, index) => this.option(row, spots[this.options.size], index));
-        return s("g", { role: "presentation" }, ...rows);
-      }),
-    ]);
-    set(this.drawing, { width, height, viewBox: `0 0 ${width} ${height}` });
-    fresh(this.drawing, ...panels, this.cross);
-    this.mark();
-  }
-
-  /** @param {SVGElement} element @param {Spot} spot @param {number} row */
-  option(element, spot, row) {
-    if (!spot.mark.tips) return;
-    const [heading, line, figures] = wordsOf(spot.mark.tips, row);
-    const words = [heading, line, ...figures.map((figure) => figure.join(" "))].filter(Boolean);
-    set(element, {
-      id: `${this.id}-${this.options.size}`,
-      role: "option",
-      "aria-selected": "false",
-      "aria-label": words.join(", "),
-    });
-    this.options.set(spot, element);
-  }
-
-  mark() {
-    if (this.list) this.markSpots(this.list);
-    else this.markRow();
-  }
-
-  /** @param {MarkList<Spot>} list */
-  markSpots({ pointed, card, ...list }) {
-    for (const [spot, element] of this.options) {
-      const isIts = spot.key === this.selected || spot.key.startsWith(`${this.selected}.`);
-      element.setAttribute("aria-selected", String(Boolean(this.selected) && isIts));
-      element.classList.toggle("pf-pic-pointed", spot === pointed);
+    /** As many drawings as pictures; they stay, and with them what is pointed at. @param {Picture} picture */
+    function build(picture) {
+      const all = [picture, ...picture.below];
+      for (const extra of drawings.splice(all.length)) extra.destroy();
+      while (drawings.length < all.length) drawings.push(new PictureDrawing(host));
+      const { title, sentence, note, items, tables } = picture;
+      fresh(
+        body,
+        h("div", { class: "pf-view-head" }, h("h2", {}, title)),
+        h("p", { class: "pf-reason" }, sentence),
+        ...drawings.flatMap(({ element }, index) => [
+          index > 0 && h("h3", { class: "pf-pic-heading" }, all[index].title),
+          element,
+        ]),
+        items.length > 0 && h("ul", { class: "pf-pic-items" }, ...items.map(item)),
+        ...tables.map(({ caption, rows, words }) => plainTable(caption, rows, words)),
+        h("p", { class: "pf-note" }, note),
+      );
+      drawings.forEach((drawing, index) => drawing.show(all[index]));
     }
-    set(list.drawing, {
-      "aria-activedescendant": (pointed && this.options.get(pointed)?.id) ?? false,
-    });
-    if (!pointed?.mark.tips) return card.hide();
-    const middle = { x: pointed.x + pointed.width / 2, y: pointed.y + pointed.height / 2 };
-    card.show(middle, ...wordsOf(pointed.mark.tips, pointed.row));
-  }
 
-  /** The row of the cursor that is described. */
-  get row() {
-    return this.pointed ?? this.pinned ?? this.data?.cursor?.start ?? 0;
-  }
-
-  markRow() {
-    const cursor = this.data?.cursor;
-    if (!cursor || !this.drawing) return;
-    const at = cursor.at[this.row];
-    const isChosen = this.pointed !== null || this.pinned !== null;
-    fresh(this.cross, ...(isChosen ? this.frames.flatMap((frame) => crossMarks(frame, at)) : []));
-    const [heading, line, figures] = wordsOf(cursor.tips, this.row);
-    /** @type {[string, string][]} */
-    const words = [[heading, line && `· ${line}`], ...figures];
-    fresh(
-      this.figures,
-      ...words.map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`)),
-    );
-    set(this.drawing, {
-      "aria-label": cursor.label,
-      "aria-valuemin": cursor.at[0],
-      "aria-valuemax": cursor.at[cursor.at.length - 1],
-      "aria-valuenow": at,
-      "aria-valuetext": words.map(([value, name]) => `${value} ${name}`.trim()).join(", "),
-    });
-  }
-
-  /** @param {number | null} row */
-  point(row) {
-    if (row === this.pointed) return;
-    this.pointed = row;
-    this.mark();
-  }
-
-  /** @param {number | null} row */
-  pin(row) {
-    this.pinned = row;
-    this.pointed = null;
-    this.mark();
-  }
-
-  /** A slider's keys, a hundredth of the rows at a time. @param {KeyboardEvent} event */
-  key(event) {
-    const count = this.data?.cursor?.at.length ?? 0;
-    const stride = Math.max(1, Math.floor(count / 100));
-    /** @type {Record<string, string>} */
-    const turned = { ArrowUp: "ArrowRight", ArrowDown: "ArrowLeft" };
-    const at = Math.floor(this.row / stride);
-    const key = turned[event.key] ?? event.key;
-    const next = indexAfterKey(key, at, Math.ceil(count / stride));
-    if (event.key === "Escape") this.pin(null);
-    else if (next !== at && next >= 0) this.pin(Math.min(count - 1, next * stride));
-    else return;
-    event.preventDefault();
-  }
-
-  /** @param {PointerEvent} event @returns {number | null} */
-  under(event) {
-    const box = /** @type {SVGElement} */ (this.drawing).getBoundingClientRect();
-    const cursor = this.data?.cursor;
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    return cursor ? rowAt(cursor, this.frames, x, y) : null;
-  }
+    return {
+      show(data) {
+        const picture = unpackedPicture(data);
+        isKnown = Boolean(picture);
+        body.hidden = !picture;
+        onChange();
+        if (picture) build(picture);
+      },
+      select(layer) {
+        for (const drawing of drawings) drawing.select(layer);
+      },
+      destroy() {
+        for (const drawing of drawings) drawing.destroy();
+        for (const name of FOLLOWED) model.off(`change:${name}`, onChange);
+      },
+    };
+  };
 }
 
-/** A line of the legend. @param {string} tone @param {string} name */
-function keyOf(tone, name) {
-  const class_ = `pf-pic-key pf-tone-${tone.replaceAll(" ", "-")}`;
-  return h("span", { class: "pf-group-key" }, h("i", { class: class_ }), name);
+/** @param {[string, string]} item */
+function item([what, about]) {
+  return h("li", {}, h("b", {}, what), ` ${about}`);
 }
