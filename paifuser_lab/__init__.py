@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .memory.snapshots import memory_snapshot
     from .parallel.train import train
     from .planner import plan
+    from .planner.searching import search
     from .profiler import profile
     from .pruning.targets import staircase
     from .recipe.recipe import gradually
@@ -121,6 +122,7 @@ __all__ = [
     "plan",
     "profile",
     "quantize_model",
+    "search",
     "sensitivity",
     "show",
     "staircase",
@@ -143,6 +145,7 @@ _LAZY = {
     "memory_pool": "memory.pools",
     "memory_snapshot": "memory.snapshots",
     "plan": "planner",
+    "search": "planner.searching",
     "profile": "profiler",
     "quantize_model": "variant.quantize",
     "sensitivity": "saliency",

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "paifuser_lab"
 TESTS = ROOT / "tests"
 
 # A change that needs more raises the number, and its commit says why.
-MOST_LINES = {"paifuser_lab": 96_500, "benchmarks": 8_700, "tests": 68_500, "widgets": 26_000}
+MOST_LINES = {"paifuser_lab": 97_000, "benchmarks": 8_700, "tests": 68_500, "widgets": 26_000}
 MOST_FILES, MOST_ROOMS, MOST_FLOORS = 660, 42, 19
 MOST_ROOMS_KNOWN = {"session": 6, "cli": 19}
 NEVER = {"views": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}

@@ -23,6 +23,7 @@ from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
 from .loading import Name, Shapes, Trust, load_model, model_of
 from .memory import memory
+from .search import search
 from .serve import serve, stream
 from .terminal import console, escaped, print_table
 from .train import train
@@ -328,6 +329,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "report": report,
         "profile": profile,
         "plan": plan,
+        "search": search,
         "compare": compare,
         "run": run,
     },

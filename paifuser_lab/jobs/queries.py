@@ -19,7 +19,7 @@ from ..comparison import compare_settings
 from ..converter import target_of
 from ..deployment import DeployOptions, deployments
 from ..errors import MeasureError, PaifuserError, StoppedError
-from ..planner import achieved, faster, plan_precision, plan_shares
+from ..planner import achieved, plan_precision, plan_shares, searches
 from ..planner.precision.planning import FORMATS, GUIDE
 from ..profiler import memory_timeline
 from ..pruning.groups import couple, cut_cost
@@ -226,7 +226,7 @@ def _memory(context: QueryContext) -> Iterator[Records]:
 @query("faster", "searching", "what makes it faster, in seconds", 60.0)
 def _faster(context: QueryContext) -> Iterator[Records]:
     """Candidates for the goal in `options`, ranked, as they are measured."""
-    for candidates in faster(
+    for candidates in searches(
         context.work,
         seconds=context.seconds,
         profile=context.known["baseline"],

@@ -1,8 +1,13 @@
 """Choose a recipe: by the hardware's speed in each format, and by measuring the candidates.
 
-candidates     what may make a model faster or smaller here
-search         `faster`: measures the candidates one by one and ranks them
+searching      `search`: the best recipe within limits; `searches` yields it as it goes
+space          what a search may change, axis by axis
+predict        what combinations are expected to reach, by their parts
+store          where the trials of searches are kept
+halves         test data to choose by, and test data that judge
 ranking        the options of a search, and the order of its candidates
+result         the record of a search, and its recipes
+candidates     what `plan` times against each other
 hardware_plan  `plan`: a recipe for this hardware
 precision/     `plan_precision`: a format for each layer within a budget, `plan_shares` within
                shares of fp32; `recipe_of` its recipe, `achieved` measures chosen points
@@ -13,14 +18,17 @@ from __future__ import annotations
 from .hardware_plan import plan
 from .precision import achieved, plan_precision, plan_shares, recipe_of
 from .ranking import Options as SearchOptions
-from .search import faster
+from .result import SearchResult
+from .searching import search, searches
 
 __all__ = [
     "SearchOptions",
+    "SearchResult",
     "achieved",
-    "faster",
     "plan",
     "plan_precision",
     "plan_shares",
     "recipe_of",
+    "search",
+    "searches",
 ]

@@ -1,23 +1,18 @@
-"""What may make a model faster or smaller here: each candidate is a few steps with their reason.
-
-`plan_candidates` lists what `plan` times against each other; `changes_for` what a search shows one
-by one.
+"""What may make a model faster here without changing its output, or within an allowed error:
+`plan_candidates` lists what `plan` times against each other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from ..machine import thread_choices
 from ..memory.pools import pool_gain
-from ..memory.sole_readers import ACTIVATIONS
 from ..model.fold import plan_fold
 from ..model.graph import observe
-from ..profiler.expected import KINDS
-from ..records import Hardware, Limit, counted
+from ..records import Hardware, Limit
 from ..workload import Workload, running
 from .ranking import EXACT
 
@@ -131,167 +126,3 @@ def has_images(work: Workload) -> bool:
     return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
         isinstance(module, nn.Conv2d) for module in work.model.modules()
     )
-
-
-@dataclass(frozen=True)
-class Change:
-    """A candidate of a search: its steps, what they are for, and what they may cost."""
-
-    label: str
-    steps: tuple[Choice, ...]
-    why: str
-    trains: bool = False
-    is_smaller: bool = False
-    """Whether it is meant to make the model smaller rather than faster."""
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it takes long to build: it trains, or compiles with a C++ compiler."""
-        return self.trains or any(
-            step.get("backend", {}).get("name") == "inductor" for step in self.steps
-        )
-
-
-def changes_for(
-    work: Workload, machine: Hardware, *, may_train: bool, engines: tuple[str, ...]
-) -> list[Change]:
-    """Everything that a search tries: engines, layouts, precision, pruning, threads."""
-    folding = tuple(folding_of(work))
-    folded = _plain(folding)
-    changes = [
-        *_engine_changes(work, machine, folded, engines),
-        *_layout_changes(work, folding, folded),
-        *_memory_changes(work),
-        *_precision_changes(work, machine, folded, engines),
-        *_pruned_changes(folded, may_train=may_train),
-        *_thread_changes(work),
-    ]
-    return list({repr(change.steps): change for change in changes}.values())
-
-
-def _plain(steps: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    """The steps without their reasons."""
-    return tuple(
-        {kind: {name: value for name, value in options.items() if name != "why"}}
-        for step in steps
-        for kind, options in step.items()
-    )
-
-
-# by the kind of step, whose effect advice predicts
-ENGINES = {
-    "openvino": ("Run on OpenVINO", "the whole graph as one call, layers joined where it can"),
-    "openvino in bf16": (
-        "Run on OpenVINO, in bf16",
-        "one call, and this processor computes faster in bf16",
-    ),
-    "onnxruntime": ("Run on ONNX Runtime", "the whole graph as one call, layers joined"),
-    "inductor": ("Compile with Inductor", "joins what lies between the large operators; compiles"),
-}
-
-
-def _engine_changes(
-    work: Workload, machine: Hardware, folded: tuple[Choice, ...], engines: tuple[str, ...]
-) -> list[Change]:
-    is_cpu = work.device.type == "cpu"
-    half = half_format(machine, 1.0)
-    left_out = {"openvino in bf16"} if half != "bf16" else set()
-    changes = []
-    for name, (label, why) in ENGINES.items():
-        engine = KINDS[name].engine
-        if engine not in engines or name in left_out or not (is_cpu or engine == "inductor"):
-            continue
-        step = KINDS[name].step if is_cpu else {"backend": {"name": engine}}
-        changes.append(Change(label, (*folded, step), why))
-    return changes
-
-
-def _layout_changes(
-    work: Workload, folding: tuple[Choice, ...], folded: tuple[Choice, ...]
-) -> list[Change]:
-    changes = []
-    if has_images(work):
-        changes.append(
-            Change("Channels last", (KINDS["layout"].step,), "convolutions read neighbouring bytes")
-        )
-        changes.append(
-            Change(
-                "Channels last, layers joined",
-                (*folded, KINDS["layout"].step, KINDS["fuse"].step),
-                "activations are computed where the convolution writes",
-            )
-        )
-    else:
-        why = "activations are computed where the layer before writes"
-        changes.append(Change("Join layers", (*folded, KINDS["fuse"].step), why))
-    if folding:
-        changes.append(Change("Fold batch-norm", folded, folding[0]["fold"]["why"]))
-    return changes
-
-
-def _memory_changes(work: Workload) -> list[Change]:
-    changes = []
-    gain = pool_gain(work)
-    if gain is not None and gain.pays:
-        changes.append(Change("Keep freed memory", ({"pool": {}},), gain.sentence))
-    if any(type(layer) in ACTIVATIONS and not layer.inplace for layer in work.model.modules()):
-        why = "activations write over their input where nobody else reads it"
-        changes.append(Change("Use memory again", ({"reuse": {}},), why, is_smaller=True))
-    return changes
-
-
-def _precision_changes(
-    work: Workload, machine: Hardware, folded: tuple[Choice, ...], engines: tuple[str, ...]
-) -> list[Change]:
-    changes = []
-    target = machine.target
-    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
-        if rate is None and name == "fp16":
-            continue
-        ratio = f"{rate / target.fp32_gflops:.1f} × the rate of fp32 here" if rate else ""
-        why = ", ".join(part for part in ("half the bytes", ratio) if part)
-        changes.append(_in_format(name, folded, why))
-    if target.int8_gops and not machine.accelerators:
-        ratio = f"{target.int8_gops / target.fp32_gflops:.1f} × the rate of fp32 here"
-        int8 = (*folded, KINDS["int8"].step)
-        why = f"a quarter of the bytes, {ratio}"
-        changes += [
-            Change(f"{label} in int8", (*int8, {"backend": {"name": engine}}), why, is_smaller=True)
-            for engine, label in (("openvino", "OpenVINO"), ("onnxruntime", "ONNX Runtime"))
-            if engine in engines and work.device.type == "cpu"
-        ]
-        changes.append(_in_format("int8", folded, why))
-    why = "weights take a quarter of the bytes; products stay in fp32"
-    changes.append(_in_format("int8-weights", folded, why))
-    return changes
-
-
-def _in_format(name: str, folded: tuple[Choice, ...], why: str) -> Change:
-    steps = (*folded, {"precision": {"default": name}})
-    return Change(f"{name} everywhere", steps, why, is_smaller=True)
-
-
-def _pruned_changes(folded: tuple[Choice, ...], *, may_train: bool) -> list[Change]:
-    changes = []
-    for kind in (KINDS["prune 25 %"], KINDS["prune 50 %"]):
-        label = f"Keep {1 - kind.step['prune']['ratio']:.0%} of the channels"
-        steps = (*folded, kind.step)
-        changes.append(Change(label, steps, "fewer channels: fewer products", is_smaller=True))
-        if may_train:
-            trained = (*steps, {"distill": {"epochs": 1}})
-            why = "fewer channels; trained by the original's outputs to make up for them"
-            changes.append(Change(f"{label}, trained", trained, why, trains=True, is_smaller=True))
-    return changes
-
-
-def _thread_changes(work: Workload) -> list[Change]:
-    if work.device.type != "cpu" or len(thread_choices()) == 1:
-        return []
-    return [
-        Change(
-            f"Run with {counted(count, 'thread')}",
-            ({"backend": {"name": "eager", "threads": count}},),
-            "the number of threads that the model runs with",
-        )
-        for count in thread_choices()
-    ]

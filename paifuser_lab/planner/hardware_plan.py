@@ -49,7 +49,7 @@ def plan(
     check_error(max_error)
     work = workload_of(work)
     machine = hardware()
-    allowed = _allowed(engines)
+    allowed = allowed_engines(engines)
     folding = folding_of(work)
     if seconds <= 0 or machine.source == "published":
         return Recipe(
@@ -70,7 +70,8 @@ def plan(
     return Recipe(steps, workload=work.loaded_as, evidence=measured)
 
 
-def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:
+def allowed_engines(engines: Iterable[str] | None) -> tuple[str, ...]:
+    """The engines that may be used: all that are available, or those named."""
     available = available_engines()
     names = available if engines is None else tuple(engines)
     for name in names:

@@ -5,8 +5,8 @@ equals the simplest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, get_args
 
@@ -18,6 +18,13 @@ from ..workload import Workload
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
 GOALS: tuple[str, ...] = get_args(SearchGoal)
+# a limit's name, and the field of a candidate that it bounds
+BOUNDED = {
+    "latency_ms": "latency_ms",
+    "size_bytes": "size_bytes",
+    "peak_bytes": "peak_bytes",
+    "output_error": "relative_error",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class Options:
     may_train: Any = False
     seconds: Any = 60.0
     can_train: bool = False  # the workload has data to train with
+    limits: Mapping[str, Any] = field(default_factory=dict)  # by the name of what they bound
 
     def check(self, work: Workload) -> None:
         """Raise unless a search of this workload can use them."""
@@ -44,6 +52,15 @@ class Options:
         if not isinstance(self.may_train, bool):
             raise MeasureError(f"may_train={self.may_train!r} is neither True nor False.")
         check_seconds(self.seconds, may_be_zero=False)
+        for name, limit in self.limits.items():
+            if name not in BOUNDED:
+                raise MeasureError(
+                    f"limits has no '{name}'; what can be bounded is {', '.join(BOUNDED)}."
+                )
+            if not isinstance(limit, Real) or isinstance(limit, bool) or not float(limit) > 0:
+                raise MeasureError(
+                    f"limits['{name}']={limit!r} is no limit; give a number above 0."
+                )
         if self.may_train and work.train is None:
             raise WorkloadError(
                 f"{work.name} has no train data, so nothing can be trained; make the workload with "
@@ -60,13 +77,16 @@ def with_status(row: Candidate, limits: Options, baseline: Measurement | None) -
     allowed = max(limits.metric_drop, 0 if row.metric_lost is not None else EXACT)
     if not (loss := _loss(row)) <= allowed:  # NaN is no loss that could be allowed
         return row.model_copy(update=_shut_out(row, loss, limits))
+    if past := _past(row, limits):
+        update = {"status": "outside the limits", "reason": past, "allow": None}
+        return row.model_copy(update=update)
     return row.model_copy(update={"status": "measured", "reason": "", "allow": None})
 
 
 def ranked(rows: Iterable[Candidate], goal: SearchGoal) -> tuple[Candidate, ...]:
     """The candidates within the limits, best first and numbered, then the others by status."""
     order = ("outside the limits", "lost", "refused")
-    rows = list(rows)
+    rows = _guarded(list(rows), goal)
     inside = _best_first([row for row in rows if row.status == "measured"], goal)
     others = sorted(
         (row for row in rows if row.status != "measured"),
@@ -76,6 +96,63 @@ def ranked(rows: Iterable[Candidate], goal: SearchGoal) -> tuple[Candidate, ...]
         *(row.model_copy(update={"rank": rank}) for rank, row in enumerate(inside, 1)),
         *(row.model_copy(update={"rank": None}) for row in others),
     )
+
+
+def _guarded(rows: list[Candidate], goal: SearchGoal) -> list[Candidate]:
+    """The rows with those lost that change the output and are not clearly better than the best one
+    that keeps it.
+    """
+    exact = [row for row in rows if row.status == "measured" and _loss(row) <= EXACT]
+    best = min(exact, key=lambda row: _value(row, goal), default=None)
+    if best is None:
+        return rows
+    reason = f"not clearly better than '{best.label}', which keeps the output"
+    return [
+        row.model_copy(update={"status": "lost", "reason": reason})
+        if row.status == "measured" and _loss(row) > EXACT and not _beats(row, best, goal)
+        else row
+        for row in rows
+    ]
+
+
+def _beats(row: Candidate, other: Candidate, goal: SearchGoal) -> bool:
+    """Whether it is better by more than its interval."""
+    if goal in ("latency", "throughput") and row.interval is not None:
+        return row.interval[0] > (other.speedup or 1.0)
+    return _value(row, goal) < _value(other, goal)
+
+
+def nearest(rows: Iterable[Candidate], options: Options) -> str:
+    """Why a search returns nothing: the candidate nearest to the limits, with its figures."""
+    rows = list(rows)
+    if any(row.rank is not None and is_better(row, options.goal) for row in rows):
+        return ""
+    bounded = [row for row in rows if row.status == "outside the limits" and _past(row, options)]
+    if not bounded:
+        return "Keep the model as it is: no candidate within the limits is clearly better."
+    closest = min(bounded, key=lambda row: _excess(row, options))
+    figures = _past(closest, options)
+    return f"No candidate meets the limits; the nearest is '{closest.label}': {figures}."
+
+
+def is_better(row: Candidate, goal: SearchGoal) -> bool:
+    """Whether a ranked candidate is clearly better than the unchanged model."""
+    return goal in ("size", "memory") or row.word == "faster"
+
+
+def _past(row: Candidate, options: Options) -> str:
+    """The limits that a candidate exceeds, with its figures; '' if it keeps all."""
+    return ", ".join(
+        f"{name} {value:,.6g} where {limit:,.6g} are allowed"
+        for name, limit in options.limits.items()
+        if (value := getattr(row, BOUNDED[name])) is not None and not value <= limit
+    )
+
+
+def _excess(row: Candidate, options: Options) -> float:
+    """The largest factor by which a limit is exceeded."""
+    known = [(getattr(row, BOUNDED[name]), limit) for name, limit in options.limits.items()]
+    return max((value / limit for value, limit in known if value is not None), default=0.0)
 
 
 def _best_first(rows: list[Candidate], goal: SearchGoal) -> list[Candidate]:
@@ -101,8 +178,7 @@ def _complexity(row: Candidate) -> tuple[bool, bool, int]:
 
 
 def _loss(row: Candidate) -> float:
-    """The loss of the metric; without labelled data, the relative error of the output."""
-    return row.metric_lost if row.metric_lost is not None else row.relative_error or 0.0
+    return row.loss or 0.0
 
 
 def _why_lost(row: Candidate, goal: SearchGoal, baseline: Measurement | None) -> str | None:

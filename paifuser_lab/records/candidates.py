@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .quality import Quality, times
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
@@ -39,6 +39,12 @@ class Candidate(Record):
     size_bytes: int | None = None
     peak_bytes: int | None = None
     rounds: int = 0
+    predicted: float | None = None  # the speed-up that was expected before it was measured
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the metric; without labelled data, the relative error of the output."""
+        return self.metric_lost if self.metric_lost is not None else self.relative_error
 
     def with_baseline(self, latency_ms: float) -> Candidate:
         """The candidate with this latency of the unchanged model, its own by its speed-up."""
@@ -98,11 +104,11 @@ class Candidates(TableRecord):
         return tuple(row for row in self.rows if row.rank is not None)
 
     @property
-    def best(self) -> Candidate | None:
+    def first(self) -> Candidate | None:
         """The first of the ranked; None while nothing is ranked."""
         return self.ranked[0] if self.ranked else None
 
-    def with_baseline(self, latency_ms: float) -> Candidates:
+    def with_baseline(self, latency_ms: float) -> Self:
         """The candidates with one latency of the unchanged model: each was timed in turn with it,
         so that its speed-up is known, and the machine drifts between them. Itself if that is so
         already.

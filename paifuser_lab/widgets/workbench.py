@@ -20,12 +20,12 @@ from ipywidgets.widgets import widget as registry
 
 from ..errors import PaifuserError, WorkloadError, first_line
 from ..machine.openmp import release_after_cells
+from ..planner import SearchResult
 from ..progress import is_static
 from ..recipe import Recipe
 from ..records import (
     Allocation,
     AttentionCost,
-    Candidates,
     Comparison,
     Coupling,
     CutCost,
@@ -114,7 +114,7 @@ class Workbench(Panel):
     allocation = SectionRecord[Allocation]("allocation")
     fusions = SectionRecord[FusionMap]("fusion")
     attention_cost = SectionRecord[AttentionCost]("attention")
-    candidates = SectionRecord[Candidates]("faster")
+    candidates = SectionRecord[SearchResult]("faster")
 
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
         work = workload_of(work)

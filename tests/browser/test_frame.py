@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 import paifuser_lab as lab
 from paifuser_lab.measure import MachineWatch
-from paifuser_lab.records import Candidate, Candidates
+from paifuser_lab.planner import SearchResult
+from paifuser_lab.records import Candidate
 from paifuser_lab.records.quality import BusyProcess, Quality
 from torch import nn
 
@@ -54,7 +55,7 @@ def candidate(label, status, speedup, low, high, word, tone, **more):
     )
 
 reason = "its output differs by 0.0123, more than the 0.01 that the search allows"
-bench.candidates = Candidates(
+bench.candidates = SearchResult(
     workload="a_network_with_a_long_name", goal="latency", metric_drop=0.01, may_train=False,
     seconds=60, took_s=59, machine="this one", planned=5, is_done=True, rows=(
         candidate("ONNX Runtime", "measured", 4.9, 4.3, 5.4, "faster", "good", rank=1),

@@ -22,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 import paifuser_lab as lab
-from paifuser_lab.records import Candidate, Candidates
+from paifuser_lab.planner import SearchResult
+from paifuser_lab.records import Candidate
 from paifuser_lab.jobs.queries import QUERIES
 from torch import nn
 
@@ -52,7 +53,7 @@ row = Candidate(
     reason="too much is lost", allow={"metric_drop": 0.05},
 )
 best = row.model_copy(update={"label": "Best", "status": "measured", "rank": 1, "allow": None})
-found = Candidates(
+found = SearchResult(
     workload="net", goal="latency", metric_drop=0.01, may_train=False, seconds=60, took_s=59,
     machine="this one", planned=2, is_done=True, rows=(best, row),
 )

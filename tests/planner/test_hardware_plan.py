@@ -17,7 +17,7 @@ from paifuser_lab.cli.program import plan as plan_command
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.machine.datasheets import DEVICES
 from paifuser_lab.memory.pools import PoolGain
-from paifuser_lab.planner import candidates, hardware_plan
+from paifuser_lab.planner import candidates, hardware_plan, space
 from paifuser_lab.planner.ranking import EXACT
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement, Origin
 from tests.support.models import Mapped, Small, ids, images
@@ -375,7 +375,8 @@ def test_int8_is_tried_without_vnni_too(plan: Any, processor: Processor) -> None
 def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What a memory pool would spare a call here."""
     facts: dict[str, Any] = {"gain": PoolGain(faults=45_000, fault_us=0.25, call_ms=100.0)}
-    monkeypatch.setattr(candidates, "pool_gain", lambda work: facts["gain"])
+    for module in (candidates, space):
+        monkeypatch.setattr(module, "pool_gain", lambda work: facts["gain"])
     return facts
 
 
@@ -385,7 +386,7 @@ def test_a_memory_pool_is_tried_in_eager_torch_where_page_faults_cost_much(
     _, stub = plan(small())
     pooled = [label for label in stub.labels if "memory pool" in label]
     assert len(pooled) == 2 and all("→ eager" in label for label in pooled)
-    (change,) = [change for change in changes() if change.label == "Keep freed memory"]
+    (change,) = [change for change in singles() if change.label == "Keep freed memory"]
     assert change.why == (
         "45,000 page faults a call at 0.25 µs each are 11.2 of 100 ms: at most 1.13 ×"
     )
@@ -402,11 +403,11 @@ def test_a_memory_pool_is_not_tried_where_it_cannot_help(
 ) -> None:
     held["gain"] = gain
     assert not any("memory pool" in label for label in plan(small())[1].labels)
-    assert not any(change.label == "Keep freed memory" for change in changes())
+    assert not any(change.label == "Keep freed memory" for change in singles())
 
 
-def changes() -> list[candidates.Change]:
-    return candidates.changes_for(small(), machine(), may_train=False, engines=("eager",))
+def singles() -> list[space.Change]:
+    return space.Space.of(small(), machine(), ("eager",)).singles()
 
 
 def test_the_reason_for_a_memory_pool_is_what_it_was_measured_to_change(

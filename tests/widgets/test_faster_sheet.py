@@ -14,32 +14,34 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError
-from paifuser_lab.planner import search
-from paifuser_lab.planner.candidates import Change
-from paifuser_lab.records import Candidate, Candidates, Limit, Origin
+from paifuser_lab.planner import SearchResult, searching
+from paifuser_lab.planner.result import recipe_of
+from paifuser_lab.planner.space import Point, Space
+from paifuser_lab.records import Candidate, Limit, Origin
 from paifuser_lab.widgets.details import offers
 from paifuser_lab.widgets.section import packed, sections
-from paifuser_lab.widgets.tabs.faster import recipe_of
 from tests.support.bench import TIMEOUT_S, opened, send
 
 FOLD: dict[str, Any] = {"fold": {}}
 LAYOUT: dict[str, Any] = {"layout": {}}
+CUT = "Keep 50% of the channels"
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    changes = [Change("Fold", (FOLD,), "exact"), Change("Attend less", ({"attention": {}},), "x")]
-    monkeypatch.setattr(search, "SCREEN_ROUNDS", 1)
-    monkeypatch.setattr(search, "LEADER_ROUNDS", 2)
-    monkeypatch.setattr(search, "changes_for", lambda *given, **named: changes)
+    points = [Point(), Point(keep=0.5)]  # the only layer with weights makes the output
+    monkeypatch.setattr(searching, "SCREEN_ROUNDS", 1)
+    monkeypatch.setattr(searching, "LEADER_ROUNDS", 2)
+    monkeypatch.setattr(Space, "points", lambda self: iter(points))
+    monkeypatch.setattr(Space, "singles", lambda self: [self.change(point) for point in points])
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
     with opened(work, tmp_path) as bench:
         yield bench
 
 
-def candidates(*rows: Candidate) -> Candidates:
-    return Candidates(
+def candidates(*rows: Candidate) -> SearchResult:
+    return SearchResult(
         workload="small",
         goal="latency",
         metric_drop=0.01,
@@ -63,8 +65,8 @@ def test_a_search_from_python_fills_the_candidates_and_the_sheet(bench):
     bench.faster(goal="latency", metric_drop=0.0, seconds=20)
     bench.wait(TIMEOUT_S)
     found = bench.candidates
-    assert found.is_done and {row.label for row in found.rows} == {"Fold", "Attend less"}
-    assert found["Attend less"].status == "refused"
+    assert found.is_done and {row.label for row in found.rows} == {"Fold batch-norm", CUT}
+    assert found[CUT].status == "refused"
     assert [row["label"] for row in bench.views["faster"]["rows"]] == [r.label for r in found.rows]
     assert bench.state["status"] == "idle" and bench.state["error"] is None
 
@@ -73,7 +75,7 @@ def test_two_requests_of_the_page_search_and_apply_in_one_undo_step(bench):
     ask = {"do": "faster", "goal": "latency", "metric_drop": 0.0, "may_train": False}
     bench.requests = [ask | {"seconds": 20, "id": 1}]
     bench.wait(TIMEOUT_S)
-    bench.requests = [{"do": "apply_candidate", "label": "Fold", "id": 2}]
+    bench.requests = [{"do": "apply_candidate", "label": "Fold batch-norm", "id": 2}]
     bench.wait(TIMEOUT_S)
     assert [step.kind for step in bench.recipe] == ["fold"]
     assert bench.comparison is not None and bench.state["error"] is None
@@ -97,7 +99,7 @@ def test_options_that_cannot_be_used_start_nothing(bench):
 
 
 def test_a_search_returns_at_once_and_can_be_stopped(bench, monkeypatch):
-    begun, real = threading.Event(), search.compare
+    begun, real = threading.Event(), searching.compare
 
     def endless(*given, should_stop, **named):
         begun.set()
@@ -105,7 +107,7 @@ def test_a_search_returns_at_once_and_can_be_stopped(bench, monkeypatch):
             time.sleep(0.01)
         return real(*given, should_stop=should_stop, **named)
 
-    monkeypatch.setattr(search, "compare", endless)
+    monkeypatch.setattr(searching, "compare", endless)
     bench.faster(seconds=600)
     assert begun.wait(TIMEOUT_S) and bench.session.state.status == "searching"
     bench.requests = [{"do": "stop", "query": "faster", "id": 1}]

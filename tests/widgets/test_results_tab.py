@@ -8,7 +8,8 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.records import Candidate, Candidates, Limit, Origin, Quality, ResultRow, Results
+from paifuser_lab.planner import SearchResult
+from paifuser_lab.records import Candidate, Limit, Origin, Quality, ResultRow, Results
 from paifuser_lab.views import figure
 from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
@@ -184,7 +185,7 @@ def test_what_the_search_measured_is_beside_what_was_tried_and_in_the_report(tri
     best = Candidate(
         label=NAME, steps=({"fold": {}},), why="less", status="measured", rank=1, latency_ms=1.25
     )
-    tried.candidates = Candidates(
+    tried.candidates = SearchResult(
         workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
         machine="this one", planned=1, is_done=True, rows=(best,),
     )  # fmt: skip

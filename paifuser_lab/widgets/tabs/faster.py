@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import RecipeError
-from ...planner import SearchOptions
-from ...recipe import Recipe
-from ...records import Candidate, Candidates, Limit
+from ...planner import SearchOptions, SearchResult
+from ...planner.result import recipe_of
+from ...records import Candidate
 from ...session.state import State
 from ..section import Bench, Context, Request, Section
 
@@ -24,7 +23,7 @@ def search(bench: Bench, goal: Any, metric_drop: Any, may_train: Any, seconds: A
     )
 
 
-def packed_candidates(candidates: Candidates) -> dict[str, Any]:
+def packed_candidates(candidates: SearchResult) -> dict[str, Any]:
     """The options of the search and a row per candidate, with what its change is called."""
     fields = {"rows", "quality", "workload", "machine"}
     return {
@@ -39,37 +38,6 @@ def _packed_row(row: Candidate) -> dict[str, Any]:
     low, high = row.interval or (None, None)
     dumped = row.model_dump(mode="json", exclude={"steps", "interval"})
     return dumped | {"low": low, "high": high}
-
-
-def recipe_of(candidates: Candidates | None, label: str, work_name: str) -> Recipe:
-    """The recipe of a candidate, with its reasons and the limit of the search."""
-    if candidates is None:
-        raise RecipeError("Nothing was searched yet; press Search first.")
-    row = next((row for row in candidates.rows if row.label == label), None)
-    if row is None or row.status == "refused":
-        known = ", ".join(row.label for row in candidates.rows if row.status != "refused")
-        raise RecipeError(f"There is no candidate '{label}' to apply; there are {known or 'none'}.")
-    steps = [
-        {kind: options if "why" in options else options | {"why": _why(row)}}
-        for step in row.steps
-        for kind, options in step.items()
-    ]
-    return Recipe(steps, workload=work_name, limit=_limit(candidates.metric_drop, row))
-
-
-def _limit(allowed: float, row: Candidate) -> Limit:
-    """The limit of the search, widened to what this candidate loses: the person has seen it.
-
-    Without labelled data the search's limit is one of the output error.
-    """
-    if row.metric_lost is not None:
-        return Limit(metric_drop=min(1.0, max(allowed, row.metric_lost)))
-    error = max(Limit().output_error, allowed, row.relative_error or 0.0)
-    return Limit(metric_drop=allowed, output_error=error)
-
-
-def _why(row: Candidate) -> str:
-    return f"{row.why}; {row.effect}" if row.effect else row.why
 
 
 def _search(bench: Bench, request: Request) -> None:
@@ -99,7 +67,7 @@ def _state(state: State, context: Context) -> dict[str, Any]:
 
 SECTION = Section(
     "faster",
-    record=Candidates,
+    record=SearchResult,
     record_name="candidates",
     pack=packed_candidates,
     title="Make it faster",

@@ -1,0 +1,104 @@
+"""What a search found: its candidates, with the recipe of the best and what was asked of each."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import RecipeError
+from ..recipe import Recipe
+from ..records import Candidate, Candidates, Limit, Record
+from .ranking import is_better
+
+
+class Target(Record):
+    """A speed-up that was asked for, and the candidate with the least loss that reached it."""
+
+    asked: float
+    label: str | None = None  # None where no candidate within the limits reached it
+    speedup: float | None = None
+    loss: float | None = None
+
+
+class SearchResult(Candidates):
+    """The candidates of a search, and what follows from them."""
+
+    targets: tuple[Target, ...] = ()
+    skipped: int = 0  # combinations whose prediction is sure to lose
+    study: str = ""  # where its trials are kept
+    reason: str = ""  # why nothing is returned
+
+    @property
+    def best(self) -> Recipe:
+        """The recipe of the best candidate; without steps where nothing is better."""
+        first = self.first
+        if first is None or not is_better(first, self.goal):
+            return Recipe(workload=self.workload)
+        return recipe_of(self, first.label)
+
+    @property
+    def frontier(self) -> tuple[Candidate, ...]:
+        """The measured candidates that no other beats in the goal and in the loss, best first."""
+        known = [(row.value(self.goal), row.loss, row) for row in self.rows]
+        measured = [
+            (value, loss, row)
+            for value, loss, row in known
+            if value is not None and loss is not None
+        ]
+        frontier: list[Candidate] = []
+        least = math.inf
+        for _, loss, row in sorted(measured, key=lambda one: one[:2]):
+            if loss < least:
+                frontier.append(row)
+                least = loss
+        return tuple(frontier)
+
+    @property
+    def captions(self) -> list[str]:
+        """The title, why nothing is returned, notes, and whether the machine was quiet."""
+        return [line for line in (*super().captions, self.reason) if line]
+
+
+def recipe_of(search: Candidates | None, label: str, workload: str | None = None) -> Recipe:
+    """The recipe of a candidate, with its reasons and the limit of the search."""
+    if search is None:
+        raise RecipeError("Nothing was searched yet; press Search first.")
+    row = next((row for row in search.rows if row.label == label), None)
+    if row is None or row.status == "refused":
+        known = ", ".join(row.label for row in search.rows if row.status != "refused")
+        raise RecipeError(f"There is no candidate '{label}' to apply; there are {known or 'none'}.")
+    steps = [
+        {kind: options if "why" in options else options | {"why": _why(row)}}
+        for step in row.steps
+        for kind, options in step.items()
+    ]
+    return Recipe(steps, workload=workload or search.workload, limit=_limit(search, row))
+
+
+def _limit(search: Candidates, row: Candidate) -> Limit:
+    """The limit of the search, widened to what this candidate loses: the person has seen it.
+
+    Without labelled data the search's limit is one of the output error.
+    """
+    allowed = search.metric_drop
+    if row.metric_lost is not None:
+        return Limit(metric_drop=min(1.0, max(allowed, row.metric_lost)))
+    error = max(Limit().output_error, allowed, row.relative_error or 0.0)
+    return Limit(metric_drop=allowed, output_error=error)
+
+
+def _why(row: Candidate) -> str:
+    return f"{row.why}; {row.effect}" if row.effect else row.why
+
+
+def targets_of(search: SearchResult, asked: tuple[float, ...]) -> tuple[Target, ...]:
+    """For each speed-up the ranked candidate with the least loss that reaches it."""
+    targets = []
+    for speedup in asked:
+        reached = [row for row in search.ranked if (row.speedup or 0.0) >= speedup]
+        row = min(reached, key=lambda row: (row.loss or 0.0, -(row.speedup or 0.0)), default=None)
+        targets.append(
+            Target(asked=speedup, label=row.label, speedup=row.speedup, loss=row.loss)
+            if row is not None
+            else Target(asked=speedup)
+        )
+    return tuple(targets)

@@ -1,0 +1,488 @@
+"""The search for the best recipe within limits: tables first, then measured candidates.
+
+Each part that a recipe may consist of is measured alone, in turn with the unchanged model, in a few
+rounds. From these and the profile every combination is predicted; for a ladder of speed-ups the one
+of the least predicted loss is measured, then those that Optuna expects most from, and none whose
+prediction is sure to lose. The leaders are timed together in more rounds and judged on the half of
+the test data that the search has not seen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..comparison import compare
+from ..errors import MeasureError, PaifuserError, StoppedError, first_line
+from ..machine import hardware
+from ..model.weights import weights_hash
+from ..recipe import Recipe
+from ..records import (
+    Candidate,
+    Comparison,
+    Measurement,
+    Profile,
+    SearchGoal,
+    counted,
+)
+from ..stopping import ShouldStop, keep_when_stopped
+from ..variant import Variant, apply_as_timed
+from ..variant.cache import keep
+from ..workload import Workload, workload_of
+from ..workload.batching import example_batch, repeated
+from .candidates import WIDE_OPEN
+from .halves import halves_of, samples_in
+from .hardware_plan import allowed_engines
+from .predict import Predictor, expectations, in_order
+from .ranking import EXACT, Options, nearest, ranked, with_status
+from .result import SearchResult, targets_of
+from .space import Change, Point, Space
+from .store import QUEUED, Study
+
+SCREEN_ROUNDS, LEADER_ROUNDS = 5, 20
+SCREEN_SHARE = 0.75  # of the seconds; the leaders have the rest
+LEADERS = 3
+MOST_TRIALS = 100
+ASKED = (1.5, 2.0, 3.0, 4.0)  # the speed-ups whose predicted best is measured
+ATTEMPTS = 30  # at a suggestion that is neither measured yet nor sure to lose
+THROUGHPUT_BATCH = 8  # times the example's batch
+
+
+def search(
+    work: Workload,
+    *,
+    goal: SearchGoal = "latency",
+    metric_drop: float = 0.01,
+    limits: Mapping[str, float] | None = None,
+    seconds: float = 120.0,
+    may_train: bool = False,
+    engines: Iterable[str] | None = None,
+    study: str | None = None,
+    profile: Profile | None = None,
+    should_stop: ShouldStop | None = None,
+) -> SearchResult:
+    """Find the best recipe within the limits: engine, formats, width and memory together.
+
+    `goal` is what is made small (latency, size, memory) or large (throughput). `metric_drop` is the
+    loss of the metric that is allowed; without labelled data, the relative error of the output.
+    `limits` bounds what else a recipe may need: latency_ms, size_bytes, peak_bytes, output_error.
+    All of it ends after `seconds`, or when stopped, with what was measured. `study` is a database,
+    such as "sqlite:///searches.db": a search of the same workload and goal goes on from it.
+    `result.best` is the recipe; it has no steps where nothing is clearly better than the model.
+    """
+    *_, last = searches(
+        work,
+        goal=goal,
+        metric_drop=metric_drop,
+        limits=limits,
+        seconds=seconds,
+        may_train=may_train,
+        engines=engines,
+        study=study,
+        profile=profile,
+        should_stop=should_stop,
+    )
+    return last
+
+
+def searches(
+    work: Workload,
+    *,
+    goal: SearchGoal = "latency",
+    metric_drop: float = 0.01,
+    limits: Mapping[str, float] | None = None,
+    seconds: float = 60.0,
+    may_train: bool = False,
+    engines: Iterable[str] | None = None,
+    study: str | None = None,
+    profile: Profile | None = None,
+    should_stop: ShouldStop | None = None,
+) -> Iterator[SearchResult]:
+    """The search so far, after each measurement; the options are those of `search`."""
+    work = workload_of(work)
+    options = Options(
+        goal,
+        metric_drop,
+        may_train,
+        seconds,
+        can_train=work.train is not None,
+        limits=dict(limits or {}),
+    )
+    options.check(work)
+    space = Space.of(work, hardware(), allowed_engines(engines), may_train=may_train)
+    about = {
+        "workload": work.name,
+        "goal": goal,
+        "model": weights_hash(work.model),
+        "machine": hardware().label,
+    }
+    trials = Study.open(study, about, space.axes)
+    return _Search(work, options, space, trials, profile, should_stop).run()
+
+
+@dataclass
+class _Search:
+    work: Workload
+    options: Options
+    space: Space
+    study: Study
+    profile: Profile | None
+    asked: ShouldStop | None
+    began: float = field(default_factory=time.perf_counter)
+    rows: dict[Point, Candidate] = field(default_factory=dict)
+    variants: dict[Point, Variant] = field(default_factory=dict)
+    measured: Comparison | None = None
+    baseline_metric: dict[int, float | None] = field(default_factory=dict)
+    batch: int | None = None
+    skipped: int = 0
+    planned: int = 0
+    notes: list[str] = field(default_factory=list)
+    is_stopped: bool = False
+
+    @property
+    def took_s(self) -> float:
+        return time.perf_counter() - self.began
+
+    def run(self) -> Iterator[SearchResult]:
+        """Measure the parts, then combinations, then the leaders again."""
+        self.seen, self.unseen, note = halves_of(self.work.for_trials())
+        self.notes = [text for text in (note, self._blind_spot()) if text]
+        self.timed = self._timed_work()
+        self.predict = Predictor(expectations(self.space, self.profile))
+        for point, row in self.study.finished.items():
+            self._take(point, row)
+        parts = in_order(self.space.singles(), self.options.goal, self.predict.expected)
+        self.planned = len(parts)
+        yield self._record()
+        with keep_when_stopped() as ending:
+            yield from self._queued([part.point for part in parts])
+            yield from self._queued(self._ladder())
+            yield from self._suggested()
+            if not self.is_stopped:
+                yield from self._leaders()
+        self.is_stopped |= ending.is_stopped
+        self._hand_over()
+        yield self._record(is_done=True)
+
+    def _is_over(self, share: float = 1.0) -> bool:
+        self.is_stopped |= self.asked is not None and self.asked()
+        return self.is_stopped or self.took_s > share * self.options.seconds
+
+    def _is_screened(self) -> bool:
+        return self._is_over(SCREEN_SHARE) or len(self.rows) >= MOST_TRIALS
+
+    def _blind_spot(self) -> str:
+        """Where the test data are too few to see the loss that is allowed."""
+        count, drop = samples_in(self.seen), self.options.metric_drop
+        if self.work.metric is None or not count or not 0 < drop < 1 / count:
+            return ""
+        return (
+            f"each half of the test data has {counted(count, 'sample')}, of which one is "
+            f"{100 / count:.2g} points: a loss of {100 * drop:.2g} cannot be seen"
+        )
+
+    def _timed_work(self) -> Workload:
+        """The workload, for throughput with a larger batch where the model runs with one."""
+        if self.options.goal != "throughput":
+            return self.seen
+        try:
+            example = example_batch(self.work)
+            larger = self.work.copied()
+            larger.inputs = repeated(self.work.inputs, example, THROUGHPUT_BATCH * example)
+            larger.output()
+        except PaifuserError:  # a model of one batch size
+            return self.seen
+        self.batch = THROUGHPUT_BATCH * example
+        return larger
+
+    def _queued(self, points: Iterable[Point]) -> Iterator[SearchResult]:
+        """Measure these points, but those that were measured or that another process is at."""
+        for point in points:
+            if self._is_screened():
+                return
+            if point in self.rows or point in self.study.begun:
+                continue
+            self.study.queue(point)
+            yield from self._next()
+
+    def _ladder(self) -> list[Point]:
+        """For each speed-up of the ladder the point of least predicted loss that reaches it."""
+        predicted = {point: self.predict(point) for point in self._open()}
+        chosen = []
+        for asked in ASKED:
+            reaching = [point for point, each in predicted.items() if each.ratio <= 1 / asked]
+            least = min(
+                reaching,
+                key=lambda point: (predicted[point].loss, predicted[point].ratio),
+                default=None,
+            )
+            if least is not None:
+                chosen.append(least)
+        if self.options.goal == "latency":
+            inside = [p for p in predicted if predicted[p].loss <= self.options.metric_drop]
+            chosen += sorted(inside, key=lambda point: predicted[point].ratio)[:2]
+        return list(dict.fromkeys(chosen))
+
+    def _open(self) -> list[Point]:
+        """The points that are neither measured nor sure to lose; the others are counted."""
+        waiting = [point for point in self.space.points() if point not in self.rows]
+        hopeful = [point for point in waiting if not self._is_hopeless(point)]
+        self.skipped = len(waiting) - len(hopeful)
+        return hopeful
+
+    def _is_hopeless(self, point: Point) -> bool:
+        """Whether it is sure to be worse than what is measured, or to lose too much."""
+        predicted = self.predict(point)
+        loses = predicted.loss > 2 * max(self.options.metric_drop, EXACT) and not point.is_trained
+        is_refused = any(
+            self.rows[part].status == "refused"
+            for part in (Point(engine=point.engine, format=point.format), Point(keep=point.keep))
+            if part in self.rows
+        )
+        return loses or is_refused or predicted.best > self._best_ratio()
+
+    def _best_ratio(self) -> float:
+        values = [self._ratio(row) for row in self._ranked() if row.rank is not None]
+        return min((value for value in values if value is not None), default=1.0)
+
+    def _suggested(self) -> Iterator[SearchResult]:
+        """Measure what Optuna expects most from, until the time is over or nothing is left."""
+        while not self._is_screened():
+            if not self._open():
+                return
+            before = len(self.rows)
+            yield from self._next()
+            if len(self.rows) == before:
+                return
+
+    def _next(self) -> Iterator[SearchResult]:
+        """Measure the study's next point that is neither measured nor sure to lose."""
+        for _ in range(ATTEMPTS):
+            trial, point = self.study.ask()
+            is_queued = QUEUED in trial.user_attrs
+            is_new = point not in self.rows and self.space.is_possible(point)
+            if is_new and (is_queued or not self._is_hopeless(point)):
+                break
+            self.study.drop(trial)
+        else:
+            return
+        row = self._screened(self.space.change(point))
+        if row is None:
+            self.study.drop(trial)
+            return
+        values = self._values(row)
+        self.study.tell(trial, row, values, self.options.metric_drop)
+        self._take(point, row)
+        self.variants = {k: self.variants[k] for k in self._leading() if k in self.variants}
+        yield self._record()
+
+    def _take(self, point: Point, row: Candidate) -> None:
+        self.rows[point] = row
+        if (values := self._values(row)) is not None:
+            self.predict.learn(point, *values)
+
+    def _values(self, row: Candidate) -> tuple[float, float] | None:
+        """The ratio of the goal to that of the unchanged model, and the loss."""
+        ratio = self._ratio(row)
+        if row.status == "refused" or ratio is None or not math.isfinite(loss := row.loss or 0.0):
+            return None
+        return ratio, loss
+
+    def _ratio(self, row: Candidate) -> float | None:
+        value = row.value(self.options.goal)
+        if value is None or self.options.goal in ("latency", "throughput"):
+            return value
+        base = self.measured[self.measured.baseline] if self.measured else None
+        field_ = "size_bytes" if self.options.goal == "size" else "peak_bytes"
+        before = getattr(base, field_, None)
+        return value / before if before else None
+
+    def _screened(self, change: Change) -> Candidate | None:
+        """A change applied and timed in a few rounds; None if it was stopped before that."""
+        refused = Candidate(
+            label=change.label,
+            steps=change.steps,
+            why=change.why,
+            status="refused",
+            predicted=1 / self.predict(change.point).ratio,
+        )
+        try:
+            recipe = Recipe(change.steps, workload=self.work.name, limit=WIDE_OPEN)
+            variant = apply_as_timed(self.timed, recipe, should_stop=self._is_over)
+            row, compared = self._compared({change.label: variant}, SCREEN_ROUNDS)
+            if row.failure:
+                return refused.model_copy(update={"reason": row.failure})
+            candidate = self._candidate(refused, row, compared)
+            if (candidate.relative_error or 0.0) > EXACT:
+                candidate = self._with_metric(candidate, variant, self.seen)
+        except StoppedError:
+            return None
+        except PaifuserError as error:
+            return refused.model_copy(update={"reason": first_line(error)})
+        self.variants[change.point] = variant
+        self.measured = self.measured or compared
+        return candidate
+
+    def _leading(self) -> list[Point]:
+        """The best candidates, and the best that keeps the output: the others must beat that."""
+        by_label = {row.label: point for point, row in self.rows.items()}
+        points = [by_label[row.label] for row in self._ranked() if row.rank is not None]
+        exact = [point for point in points if (self.rows[point].loss or 0.0) <= EXACT]
+        return list(dict.fromkeys([*points[:LEADERS], *exact[:1]]))
+
+    def _compared(self, variants: dict[str, Any], rounds: int) -> tuple[Measurement, Comparison]:
+        """The first variant's row, and the comparison; quality and limits are decided here."""
+        left = max(0.5, self.options.seconds - self.took_s)
+        seconds = min(left, SCREEN_SHARE * self.options.seconds / max(self.planned, 1))
+        compared = compare(
+            self.timed,
+            rounds=rounds,
+            seconds=left if rounds > SCREEN_ROUNDS else seconds,
+            metric=False,
+            should_stop=self._is_over,
+            **variants,
+        )
+        return compared[next(iter(variants))], compared
+
+    def _candidate(self, row: Candidate, timed: Measurement, compared: Comparison) -> Candidate:
+        verdict = compared.verdict(timed)
+        batch = self.batch or _batch(self.work)
+        per_second = 1e3 * batch / timed.latency_ms if batch and timed.latency_ms else None
+        return row.model_copy(
+            update={
+                "status": "measured",
+                "latency_ms": timed.latency_ms,
+                "before_ms": compared[compared.baseline].latency_ms,
+                "speedup": timed.speedup,
+                "interval": timed.speedup_interval,
+                "word": verdict.word,
+                "tone": verdict.tone,
+                "sentence": verdict.sentence,
+                "per_second": per_second,
+                "relative_error": timed.relative_error,
+                "size_bytes": timed.size_bytes,
+                "peak_bytes": timed.peak_bytes,
+                "rounds": compared.rounds,
+            }
+        )
+
+    def _with_metric(self, row: Candidate, variant: Variant, work: Workload) -> Candidate:
+        """The row with its metric and the loss of it; unchanged without labelled data."""
+        if work.metric is None or work.test is None:
+            return row
+        key = id(work.test)
+        if key not in self.baseline_metric:
+            self.baseline_metric[key] = work.evaluate()
+        metric, before = work.evaluate(variant.model), self.baseline_metric[key]
+        if metric is None or before is None:
+            return row
+        return row.model_copy(update={"metric": metric, "metric_lost": before - metric})
+
+    def _leaders(self) -> Iterator[SearchResult]:
+        """Time the best candidates together in more rounds, and judge them on unseen data."""
+        points = [point for point in self._leading() if self._held(point)]
+        if not points or self._is_over():
+            return
+        labels = {self.rows[point].label: point for point in points}
+        _, compared = self._compared(
+            {label: self.variants[point] for label, point in labels.items()}, LEADER_ROUNDS
+        )
+        for label, point in labels.items():
+            if compared[label].failure is None:
+                self.rows[point] = self._candidate(self.rows[point], compared[label], compared)
+        self.measured = compared
+        yield self._record()
+        for point in points:
+            if self._is_over():
+                break
+            try:
+                self.rows[point] = self._with_metric(
+                    self.rows[point], self.variants[point], self.unseen
+                )
+            except PaifuserError as error:
+                refused = {"status": "refused", "reason": first_line(error)}
+                self.rows[point] = self.rows[point].model_copy(update=refused)
+
+    def _held(self, point: Point) -> bool:
+        """Whether its model is here; one of an earlier search is made again."""
+        if point in self.variants:
+            return True
+        recipe = Recipe(self.space.steps(point), workload=self.work.name, limit=WIDE_OPEN)
+        try:
+            self.variants[point] = apply_as_timed(self.timed, recipe, should_stop=self._is_over)
+        except PaifuserError:
+            return False
+        return True
+
+    def _hand_over(self) -> None:
+        """Give the leaders' models to the workload's cache, so that one is applied at once."""
+        leaders = {
+            self.variants[point].recipe.digest
+            for point in self._leading()
+            if point in self.variants
+        }
+        for key, variant in self.seen.variants.items():
+            if variant.recipe.digest in leaders:
+                keep(self.work.variants, key, replace(variant, work=self.work))
+
+    def _ranked(self) -> tuple[Candidate, ...]:
+        base = self.measured[self.measured.baseline] if self.measured else None
+        return ranked(
+            [with_status(row, self.options, base) for row in self.rows.values()], self.options.goal
+        )
+
+    def _record(self, *, is_done: bool = False) -> SearchResult:
+        base = self.measured[self.measured.baseline] if self.measured else None
+        options, rows = self.options, self._ranked()
+        record = SearchResult(
+            workload=self.work.name,
+            goal=options.goal,
+            metric_drop=options.metric_drop,
+            may_train=options.may_train,
+            seconds=options.seconds,
+            took_s=self.took_s,
+            machine=hardware().label,
+            batch=self.batch,
+            metric_name=self.work.metric_name if self.baseline_metric else None,
+            planned=max(self.planned, len(rows)),
+            is_done=is_done,
+            is_interrupted=is_done and self.is_stopped,
+            note=self._note() if is_done else "",
+            quality=self.measured.quality if self.measured else None,
+            baseline_ms=base.latency_ms if base else None,
+            baseline_size_bytes=base.size_bytes if base else None,
+            baseline_peak_bytes=base.peak_bytes if base else None,
+            rows=rows,
+            skipped=self.skipped,
+            study=self.study.study.study_name,
+            reason=nearest(rows, options) if is_done else "",
+        )
+        record = record.with_baseline(base.latency_ms) if base and base.latency_ms else record
+        return record.model_copy(update={"targets": targets_of(record, ASKED)})
+
+    def _note(self) -> str:
+        """What the seconds did not suffice for, and what was skipped."""
+        missing = self.planned - sum(change.point in self.rows for change in self.space.singles())
+        why = "the search was stopped" if self.is_stopped else "the seconds were over"
+        allowed, took = self.options.seconds, self.took_s
+        parts = [
+            *self.notes,
+            f"{counted(missing, 'candidate')} not measured: {why}" if missing else "",
+            f"{counted(self.skipped, 'combination')} skipped: by prediction they lose"
+            if self.skipped
+            else "",
+            f"it took {took:.0f} s instead of {allowed:g}, since the last candidate had begun"
+            if took > 1.1 * allowed + 1
+            else "",
+        ]
+        return "; ".join(part for part in parts if part)
+
+
+def _batch(work: Workload) -> int | None:
+    try:
+        return example_batch(work)
+    except MeasureError:
+        return None

@@ -1,0 +1,304 @@
+"""What a search may change, axis by axis: the engine, the format, the width, the memory.
+
+A `Point` has a value on each axis; a `Space` knows the values that are possible for a model on this
+machine, and makes of a point a `Change`: steps with a name and a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any
+
+from ..machine import thread_choices
+from ..memory.pools import pool_gain
+from ..memory.sole_readers import ACTIVATIONS
+from ..profiler.expected import KINDS
+from ..records import Hardware, counted
+from ..workload import Workload
+from .candidates import Choice, folding_of, half_format, has_images
+
+AS_IT_IS = "as it is"
+IN_FLOAT = ("fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value on each axis."""
+
+    engine: str = AS_IT_IS
+    format: str = "fp32"
+    keep: float = 1.0  # of the channels
+    is_trained: bool = False
+    memory: str = AS_IT_IS
+    threads: int = 0  # 0: as many as suit the unchanged model
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value on each axis, by its name."""
+        return {axis.name: getattr(self, axis.name) for axis in fields(self)}
+
+    @property
+    def run(self) -> tuple[str, str]:
+        """How the layers compute: engines differ in what a format brings."""
+        return self.engine, self.format
+
+
+@dataclass(frozen=True)
+class Change:
+    """A candidate of a search: its steps, what they are for, and what they may cost."""
+
+    label: str
+    steps: tuple[Choice, ...]
+    why: str
+    point: Point = Point()
+
+    @property
+    def trains(self) -> bool:
+        return self.point.is_trained
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether it is meant to make the model smaller rather than faster."""
+        point = self.point
+        return point.keep < 1 or point.format != "fp32" or point.memory == "reuse"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it takes long to build: it trains, or compiles with a C++ compiler."""
+        return self.trains or self.point.engine == "inductor"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to run the whole model: its steps, its names alone and beside others, its reason."""
+
+    steps: tuple[Choice, ...]
+    label: str
+    name: str
+    why: str
+
+
+FUSED = "activations are computed where the layer before writes"
+ENGINES = {
+    "channels last": Engine(
+        (KINDS["layout"].step,),
+        "Channels last",
+        "channels last",
+        "convolutions read neighbouring bytes",
+    ),
+    "channels last, joined": Engine(
+        (KINDS["layout"].step, KINDS["fuse"].step),
+        "Channels last, layers joined",
+        "channels last and layers joined",
+        FUSED,
+    ),
+    "joined": Engine((KINDS["fuse"].step,), "Join layers", "layers joined", FUSED),
+    "openvino": Engine(
+        (KINDS["openvino"].step,),
+        "Run on OpenVINO",
+        "OpenVINO",
+        "the whole graph as one call, layers joined where it can",
+    ),
+    "openvino in bf16": Engine(
+        (KINDS["openvino in bf16"].step,),
+        "Run on OpenVINO, in bf16",
+        "OpenVINO, sums in bf16",
+        "one call, and this processor computes faster in bf16",
+    ),
+    "onnxruntime": Engine(
+        (KINDS["onnxruntime"].step,),
+        "Run on ONNX Runtime",
+        "ONNX Runtime",
+        "the whole graph as one call, layers joined",
+    ),
+    "inductor": Engine(
+        (KINDS["inductor"].step,),
+        "Compile with Inductor",
+        "Inductor",
+        "joins what lies between the large operators; compiles",
+    ),
+}
+IN_TORCH = ("channels last", "channels last, joined", "joined")  # layers stay torch's
+
+
+@dataclass(frozen=True)
+class Space:
+    """The values of each axis that are possible for a model on this machine."""
+
+    axes: Mapping[str, tuple[Any, ...]]
+    folding: tuple[Choice, ...]
+    formats: Mapping[str, tuple[Choice, str]]  # its step, and why
+    pool_why: str = ""
+    is_cpu: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        work: Workload,
+        machine: Hardware,
+        engines: tuple[str, ...],
+        *,
+        may_train: bool = False,
+        is_exact: bool = False,
+    ) -> Space:
+        """Everything that could help; with `is_exact` only what keeps the output."""
+        is_cpu = work.device.type == "cpu"
+        formats = {} if is_exact else _formats(machine)
+        gain = pool_gain(work)
+        memory = [AS_IT_IS, *(["pool"] if gain is not None and gain.pays else [])]
+        layers = list(work.model.modules())
+        if any(type(layer) in ACTIVATIONS and not layer.inplace for layer in layers):
+            memory.append("reuse")
+        axes = {
+            "engine": (AS_IT_IS, *_engines(work, machine, engines, is_exact=is_exact)),
+            "format": ("fp32", *formats),
+            "keep": (1.0,) if is_exact else (1.0, 0.75, 0.5),
+            "is_trained": (False, True) if may_train else (False,),
+            "memory": tuple(memory),
+            "threads": (0, *thread_choices()) if is_cpu and len(thread_choices()) > 1 else (0,),
+        }
+        why = gain.sentence if gain is not None and gain.pays else ""
+        return cls(axes, tuple(folding_of(work)), formats, why, is_cpu)
+
+    def points(self) -> Iterator[Point]:
+        """All points whose recipes differ."""
+        for values in product(*self.axes.values()):
+            point = Point(**dict(zip(self.axes, values, strict=True)))
+            if point != Point() and self.is_possible(point):
+                yield point
+
+    def is_possible(self, point: Point) -> bool:
+        """Whether a recipe can do all of it at once, and no other point is the same recipe."""
+        if point.is_trained and point.keep == 1:
+            return False
+        if point.engine not in (AS_IT_IS, *IN_TORCH):
+            in_half = point.format in IN_FLOAT[1:]
+            has_half = point.engine in ("openvino", "inductor")
+            is_changed = point.memory != AS_IT_IS
+            return not is_changed and (not in_half or has_half)
+        # layers are joined in fp32; in other formats each has a kernel of its own
+        return "joined" not in point.engine or point.format == "fp32"
+
+    def singles(self) -> list[Change]:
+        """The changes of one axis, and each format in each engine: what the others are made of."""
+        folded = [Point()] if self.folding else []
+        points = [*folded, *(point for point in self.points() if _is_single(point))]
+        return [self.change(point) for point in points]
+
+    def change(self, point: Point) -> Change:
+        """The steps of a point, with a name and a reason."""
+        labels, reasons = self._named(point)
+        return Change(", ".join(labels), self.steps(point), "; ".join(reasons), point)
+
+    def steps(self, point: Point) -> tuple[Choice, ...]:
+        """The recipe's steps. Folding comes first wherever it is possible: it costs nothing."""
+        steps = list(_plain(self.folding))
+        if point.keep < 1:
+            steps.append({"prune": {"ratio": 1 - point.keep}})
+        if point.is_trained:
+            steps.append({"distill": {"epochs": 1}})
+        if point.format != "fp32":
+            steps.append(self.formats[point.format][0])
+        steps += self._engine_steps(point)
+        return tuple(steps)
+
+    def _engine_steps(self, point: Point) -> list[Choice]:
+        known = ENGINES.get(point.engine)
+        steps = list(known.steps) if known is not None else []
+        if known is None or point.engine in IN_TORCH:
+            # reusing memory follows what changes layers
+            steps += [{point.memory: {}}] if point.memory != AS_IT_IS else []
+            count = {"backend": {"name": "eager", "threads": point.threads}}
+            return [*steps, *([count] if point.threads else [])]
+        options = dict(steps[0]["backend"])
+        if not self.is_cpu:
+            options.pop("freeze", None)
+        return [{"backend": options | ({"threads": point.threads} if point.threads else {})}]
+
+    def _named(self, point: Point) -> tuple[list[str], list[str]]:
+        """What each axis that is changed is called, and why it is tried."""
+        labels, reasons = [], []
+        if point.keep < 1:
+            trained = ", trained" if point.is_trained else ""
+            labels.append(f"Keep {point.keep:.0%} of the channels{trained}")
+            made_up = "; trained by the original's outputs to make up for them"
+            reasons.append("fewer channels: fewer products" + (made_up if point.is_trained else ""))
+        if point.memory == "pool":
+            labels.append("Keep freed memory")
+            reasons.append(self.pool_why)
+        if point.memory == "reuse":
+            labels.append("Use memory again")
+            reasons.append("activations write over their input where nobody else reads it")
+        engine = ENGINES.get(point.engine)
+        if point.format != "fp32":
+            labels.append(
+                f"{engine.name} in {point.format}" if engine else f"{point.format} everywhere"
+            )
+            reasons.append(self.formats[point.format][1])
+        elif engine is not None:
+            labels.append(engine.label)
+        if engine is not None:
+            reasons.append(engine.why)
+        if point.threads:
+            count = counted(point.threads, "thread")
+            labels.append(f"with {count}" if labels else f"Run with {count}")
+            reasons.append("the number of threads that the model runs with")
+        if not labels:
+            return ["Fold batch-norm"], [self.folding[0]["fold"]["why"]]
+        return labels, reasons
+
+
+def _plain(steps: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """The steps without their reasons."""
+    return tuple(
+        {kind: {name: value for name, value in options.items() if name != "why"}}
+        for step in steps
+        for kind, options in step.items()
+    )
+
+
+def _is_single(point: Point) -> bool:
+    """Whether it changes one axis, or the engine and the format, or prunes and trains."""
+    changed = {axis for axis, value in point.values.items() if value != getattr(Point(), axis)}
+    return len(changed) == 1 or changed in ({"engine", "format"}, {"keep", "is_trained"})
+
+
+def _engines(
+    work: Workload, machine: Hardware, engines: tuple[str, ...], *, is_exact: bool
+) -> list[str]:
+    is_cpu = work.device.type == "cpu"
+    left_out = {"channels last", "channels last, joined"} if not has_images(work) else {"joined"}
+    if is_exact or half_format(machine, 1.0) != "bf16":
+        left_out.add("openvino in bf16")
+    if not is_cpu:
+        left_out |= {"openvino", "openvino in bf16", "onnxruntime"}
+    possible = [name for name in ENGINES if name not in left_out]
+    return [name for name in possible if name in IN_TORCH or KINDS[name].engine in engines]
+
+
+def _formats(machine: Hardware) -> dict[str, tuple[Choice, str]]:
+    """The formats that this machine computes in, and that of weights alone."""
+    target = machine.target
+    rates = {"bf16": target.bf16_gflops, "fp16": target.fp16_gflops}
+    if not machine.accelerators:
+        rates["int8"] = target.int8_gops
+    bytes_of = {
+        "bf16": "half the bytes",
+        "fp16": "half the bytes",
+        "int8": "a quarter of the bytes",
+    }
+    formats = {}
+    for name, rate in rates.items():
+        if rate is None and name != "bf16":
+            continue
+        ratio = f", {rate / target.fp32_gflops:.1f} × the rate of fp32 here" if rate else ""
+        formats[name] = _in_format(name), bytes_of[name] + ratio
+    why = "weights take a quarter of the bytes; products stay in fp32"
+    formats["int8-weights"] = _in_format("int8-weights"), why
+    return formats
+
+
+def _in_format(name: str) -> Choice:
+    return {"precision": {"default": name}}

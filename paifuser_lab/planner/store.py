@@ -1,0 +1,210 @@
+"""Where the trials of searches are kept: studies of Optuna in a database, SQLite by default.
+
+A trial holds its candidate as it was measured: steps and figures, never a weight or a datum. A
+search that goes on reads them back, and what a killed process had begun is begun again. The same
+rows are the history of a workload.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import platformdirs
+import psutil
+
+from .._files import APP, cache_folder
+from ..errors import FileError, first_line
+from ..records import Candidate
+from .space import Point
+
+if TYPE_CHECKING:
+    import optuna
+
+SCHEMA = 1
+OFF = "PAIFUSER_HISTORY"  # 0: searches are kept in memory alone
+ROW, VALUES, OWNER, QUEUED = "candidate", "values", "owner", "queued"
+
+
+def default_url() -> str | None:
+    """The database in the user's data folder; None where history is switched off."""
+    if os.environ.get(OFF, "1") == "0":
+        return None
+    is_moved = "PAIFUSER_CACHE" in os.environ  # all that is kept goes there
+    folder = cache_folder() if is_moved else platformdirs.user_data_path(APP, ensure_exists=True)
+    return f"sqlite:///{folder / 'searches.db'}"
+
+
+@dataclass
+class Study:
+    """One search's trials: those that are finished, and those that Optuna suggests next."""
+
+    study: optuna.Study
+    axes: Mapping[str, tuple[Any, ...]]
+
+    @classmethod
+    def open(
+        cls, url: str | None, about: Mapping[str, Any], axes: Mapping[str, tuple[Any, ...]]
+    ) -> Study:
+        """A new study in the user's database; with a `url`, the one there that is about the same,
+        which goes on.
+        """
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        where = url or default_url()
+        name = f"{about['workload']} · {about['goal']}"
+        if url is None:
+            name = f"{name} · {uuid4().hex[:12]}"
+        with _named_errors(where):
+            study = optuna.create_study(
+                study_name=name,
+                storage=where,
+                directions=["minimize", "minimize"],
+                sampler=_sampler(),
+                load_if_exists=url is not None,
+            )
+            kept = study.user_attrs.get("about")
+            if kept is None:
+                study.set_user_attr("about", {**about, "schema": SCHEMA, "began": _now()})
+            else:
+                _check_same(where, kept, about)
+            opened = cls(study, axes)
+            opened._begin_again()
+        return opened
+
+    def _begin_again(self) -> None:
+        """Queue what a process that is gone had begun and not finished."""
+        from optuna.trial import TrialState
+
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if _is_alive(trial.user_attrs.get(OWNER)):
+                continue
+            if ROW in trial.user_attrs:  # it was measured, and not yet told
+                self._finish(trial.number, trial.user_attrs[VALUES])
+                continue
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            self.study.enqueue_trial(trial.params, user_attrs={QUEUED: True})
+
+    @property
+    def finished(self) -> dict[Point, Candidate]:
+        """The candidates that were measured or refused, by their points."""
+        rows = {}
+        for trial in self.study.get_trials(deepcopy=False):
+            if ROW in trial.user_attrs and trial.state.is_finished():
+                point = Point(**trial.params)
+                rows[point] = Candidate.model_validate(trial.user_attrs[ROW])
+        return rows
+
+    @property
+    def begun(self) -> set[Point]:
+        """The points that a living process works at."""
+        from optuna.trial import TrialState
+
+        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return {Point(**trial.params) for trial in running if trial.params}
+
+    def queue(self, point: Point) -> None:
+        """Have a point asked for before those that Optuna chooses."""
+        self.study.enqueue_trial(point.values, user_attrs={QUEUED: True})
+
+    def ask(self) -> tuple[optuna.trial.Trial, Point]:
+        """The next point, from the queue before what Optuna expects most from."""
+        from optuna.distributions import CategoricalDistribution
+
+        trial = self.study.ask(
+            {axis: CategoricalDistribution(values) for axis, values in self.axes.items()}
+        )
+        trial.set_user_attr(OWNER, [os.uname().nodename, os.getpid(), _started(os.getpid())])
+        return trial, Point(**trial.params)
+
+    def tell(
+        self,
+        trial: optuna.trial.Trial,
+        row: Candidate,
+        values: tuple[float, float] | None,
+        allowed: float,
+    ) -> None:
+        """Keep what a trial gave: its value and its loss, or none where it was refused."""
+        trial.set_user_attr(VALUES, values)
+        if values is not None:
+            trial.set_constraint("loss", values[1] - allowed)
+        trial.set_user_attr(ROW, json.loads(row.model_dump_json()))
+        self._finish(trial.number, values)
+
+    def _finish(self, number: int, values: Sequence[float] | None) -> None:
+        from optuna.trial import TrialState
+
+        if values is None:
+            self.study.tell(number, state=TrialState.FAIL)
+        else:
+            self.study.tell(number, list(values))
+
+    def drop(self, trial: optuna.trial.Trial) -> None:
+        """Give a trial back that was not measured."""
+        from optuna.trial import TrialState
+
+        self.study.tell(trial, state=TrialState.FAIL)
+
+
+def _sampler() -> optuna.samplers.BaseSampler:
+    import optuna
+
+    return optuna.samplers.TPESampler(seed=0, multivariate=True, n_startup_trials=8)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _check_same(where: str | None, kept: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Raise unless a study is about the same model, machine and version as this search."""
+    if kept.get("schema") != SCHEMA:
+        raise FileError(
+            f"the study in {where} has schema {kept.get('schema')}, and this version writes "
+            f"{SCHEMA}; give another study=."
+        )
+    for name, value in about.items():
+        if kept.get(name) != value:
+            raise FileError(
+                f"the study in {where} is of another {name}: {kept.get(name)}, where this search "
+                f"has {value}; give another study=."
+            )
+
+
+@contextmanager
+def _named_errors(where: str | None) -> Iterator[None]:
+    """Errors of the database, as a sentence that names it."""
+    import optuna
+    import sqlalchemy
+
+    kinds = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
+    try:
+        yield
+    except kinds as error:
+        cause = getattr(error, "orig", None) or error.__cause__ or error
+        reason = first_line(getattr(cause, "orig", None) or cause)
+        raise FileError(
+            f"the study in {where} cannot be used ({reason}); give another study=, or set {OFF}=0."
+        ) from error
+
+
+def _is_alive(owner: Any) -> bool:
+    """Whether the process that began a trial still runs, here or on another machine."""
+    if not isinstance(owner, list) or len(owner) != 3:
+        return False
+    node, pid, started = owner
+    return node != os.uname().nodename or (started is not None and _started(pid) == started)
+
+
+def _started(pid: int) -> float | None:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None

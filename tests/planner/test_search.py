@@ -1,0 +1,625 @@
+"""The search for the best recipe: what it tries, predicts and skips, what its limits shut out, what
+it keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload, apply, compare
+from paifuser_lab.engines import available_engines
+from paifuser_lab.engines.threads import choose_threads
+from paifuser_lab.errors import FileError, MeasureError, WorkloadError
+from paifuser_lab.machine import hardware, threads
+from paifuser_lab.planner import SearchOptions, SearchResult, searches, searching, store
+from paifuser_lab.planner.halves import halves_of
+from paifuser_lab.planner.predict import Predictor, expectations, in_order, parts_of
+from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, nearest, ranked, with_status
+from paifuser_lab.planner.result import recipe_of, targets_of
+from paifuser_lab.planner.space import Point, Space
+from paifuser_lab.profiler.expected import KINDS
+from paifuser_lab.records import Candidate, Measurement, Record
+from tests.support.models import Small, images
+
+FOLD, LAYOUT, BF16 = Point(), Point(engine="channels last"), Point(format="bf16")
+LABELS = {FOLD: "Fold batch-norm", LAYOUT: "Channels last", BF16: "bf16 everywhere"}
+
+
+def row(label: str = "a", **changes: Any) -> Candidate:
+    speedup = changes.pop("speedup", 2.0)
+    values: dict[str, Any] = {
+        "steps": ({"fold": {}},),
+        "why": "",
+        "status": "measured",
+        "speedup": speedup,
+        "latency_ms": 10 / speedup,
+        "relative_error": 0.0,
+        "word": "faster",
+        "sentence": "10 → 5 ms · 2.0 × faster",
+    }
+    return Candidate(label=label, **(values | changes))
+
+
+@pytest.fixture
+def work() -> Workload:
+    torch.manual_seed(0)
+    return Workload(Small().eval(), images(), name="small")
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Searches among a few points, with two rounds each."""
+
+    def run(work: Workload, *points: Point, **options: Any) -> list[SearchResult]:
+        of = Space.of
+
+        def few(*given: Any, **named: Any) -> Space:
+            space = of(*given, **named)
+            monkeypatch.setattr(Space, "points", lambda self: iter(points))
+            monkeypatch.setattr(Space, "singles", lambda self: [self.change(p) for p in points])
+            return space
+
+        monkeypatch.setattr(Space, "of", few)
+        monkeypatch.setattr(searching, "SCREEN_ROUNDS", 2)
+        monkeypatch.setattr(searching, "LEADER_ROUNDS", 3)
+        found = list(searches(work, **({"seconds": 30.0} | options)))
+        monkeypatch.setattr(Space, "of", of)
+        return found
+
+    return run
+
+
+def test_candidates_appear_as_they_are_measured_and_the_leaders_are_measured_longer(work, tried):
+    records = tried(work, FOLD, LAYOUT)
+    counts = [len(record.rows) for record in records]
+    assert counts[0] == 0 and counts[-1] == 2 and counts == sorted(counts)
+    assert [record.is_done for record in records] == [False] * (len(records) - 1) + [True]
+    last = records[-1]
+    assert {candidate.label for candidate in last.rows} == {LABELS[FOLD], LABELS[LAYOUT]}
+    leaders = [candidate for candidate in last.rows if candidate.rank]
+    assert all(candidate.rounds == 3 for candidate in leaders)
+    assert last.planned == 2 and last.note == "" and not last.is_interrupted
+    for candidate in last.rows:
+        assert candidate.latency_ms and candidate.before_ms and candidate.size_bytes
+        assert candidate.interval[0] <= candidate.speedup <= candidate.interval[1]
+
+
+def test_a_change_that_cannot_be_applied_is_refused_with_the_reason(tried):
+    work = Workload(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)).eval(), images(), name="w")
+    cut = Point(keep=0.5)  # its only layer makes the output
+    last = tried(work, cut, BF16, metric_drop=1.0)[-1]
+    refused = last["Keep 50% of the channels"]
+    assert refused.status == "refused" and refused.reason
+    assert last.rows[-1].label == refused.label and last[LABELS[BF16]].status != "refused"
+
+
+def test_a_stopped_search_keeps_what_it_measured_and_names_what_it_did_not(work, tried):
+    measured: list[Any] = []
+    real = searching.compare
+
+    def counting(*given: Any, **named: Any) -> Any:
+        measured.append(given)
+        return real(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "compare", counting)
+        last = tried(work, FOLD, LAYOUT, BF16, should_stop=lambda: len(measured) >= 1)[-1]
+    assert last.is_interrupted and last.is_done and len(last.rows) == 1
+    assert "not measured: the search was stopped" in last.note
+
+
+def test_a_search_whose_seconds_end_says_what_it_did_not_measure(work, tried):
+    last = tried(work, FOLD, LAYOUT, seconds=1e-6)[-1]
+    assert last.rows == () and last.first is None and last.best.steps == ()
+    assert "2 candidates not measured: the seconds were over" in last.note
+
+
+def test_without_labelled_data_the_output_error_is_the_limit(work, tried):
+    strict = tried(work, BF16, metric_drop=0.0)[-1][LABELS[BF16]]
+    assert strict.status in ("outside the limits", "lost")
+    if strict.status == "outside the limits":
+        assert "you allow none" in strict.reason and strict.allow["metric_drop"] > 0
+    loose = tried(work, BF16, metric_drop=1.0)[-1][LABELS[BF16]]
+    assert loose.status in ("measured", "lost")
+
+
+def test_with_labelled_data_the_loss_of_the_metric_is_the_limit(tried):
+    torch.manual_seed(0)
+    batch, model = images(), Small().eval()
+    with torch.no_grad():
+        answer = model(batch)
+
+    def exactness(predict: Any, test: Any) -> float:
+        return 1.0 if torch.equal(predict(test[0]), answer) else 0.5
+
+    work = Workload(model, batch, name="small", test=[batch], metric=exactness)
+    candidate = tried(work, BF16, metric_drop=0.4)[-1][LABELS[BF16]]
+    assert (candidate.metric, candidate.metric_lost) == (0.5, 0.5)
+    assert candidate.status in ("outside the limits", "lost")
+    assert tried(work, BF16, metric_drop=0.5)[-1][LABELS[BF16]].status in ("measured", "lost")
+
+
+def test_for_throughput_a_larger_batch_is_timed(work, tried):
+    last = tried(work, FOLD, goal="throughput")[-1]
+    assert last.batch == 8 * images().shape[0]
+    candidate = last[LABELS[FOLD]]
+    assert candidate.per_second == pytest.approx(1e3 * last.batch / candidate.latency_ms)
+
+
+def test_for_size_only_what_is_smaller_is_ranked(work, tried):
+    last = tried(work, LAYOUT, BF16, goal="size", metric_drop=1.0)[-1]
+    base = Measurement(name="baseline", threads=1, size_bytes=10)
+    assert with_status(row(size_bytes=10), SearchOptions("size"), base).reason == "no smaller"
+    assert last.first.label == LABELS[BF16] and last.first.size_bytes < last.baseline_size_bytes
+
+
+def test_a_record_of_a_search_is_saved_and_read_back(work, tried, tmp_path):
+    last = tried(work, FOLD)[-1]
+    assert Record.load(last.save(tmp_path / "candidates.json")) == last
+    assert LABELS[FOLD] in str(last) and LABELS[FOLD] in last._repr_html_()
+    assert list(last.frame["label"]) == [LABELS[FOLD]]
+    with pytest.raises(KeyError, match="no candidate 'x'"):
+        last["x"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_ranking_is_a_permutation_whose_head_is_within_a_tie_of_the_best(seed):
+    draw = random.Random(seed)
+    rows = [
+        row(
+            str(index),
+            speedup=draw.uniform(0.5, 6),
+            steps=tuple({"fold": {}} for _ in range(draw.randint(1, 4))),
+        )
+        for index in range(draw.randint(1, 12))
+    ]
+    found = ranked(rows, "latency")
+    assert sorted(candidate.label for candidate in found) == sorted(r.label for r in rows)
+    assert [candidate.rank for candidate in found] == list(range(1, len(rows) + 1))
+    values = [candidate.value("latency") for candidate in found]
+    for place, value in enumerate(values):
+        assert min(values[place:]) >= TIE_RATIO * value
+
+
+def test_of_equal_candidates_the_simplest_is_first():
+    engine = row("engine", speedup=2.02, steps=({"backend": {"name": "onnxruntime"}},))
+    long = row("long", speedup=2.01, steps=({"fold": {}}, {"layout": {}}))
+    lossy = row("lossy", speedup=2.03, relative_error=0.01)
+    simple = row("simple", speedup=2.0)
+    found = ranked([lossy, engine, long, simple], "latency")
+    assert [candidate.label for candidate in found] == ["simple", "long", "engine", "lossy"]
+
+
+def test_what_is_outside_stays_listed_after_the_ranked_with_what_would_allow_it():
+    options = SearchOptions(metric_drop=0.0)
+    outside = with_status(row(metric_lost=0.0041), options, None)
+    assert outside.status == "outside the limits" and outside.allow == {"metric_drop": 0.0041}
+    assert outside.reason == "loses 0.41 points: you allow none"
+    inside = with_status(outside, SearchOptions(**outside.allow), None)
+    assert inside.status == "measured" and inside.reason == "" and inside.allow is None
+    options = SearchOptions(metric_drop=0.0, can_train=True)
+    cut = with_status(row(metric_lost=0.016, steps=({"prune": {"ratio": 0.5}},)), options, None)
+    assert cut.allow == {"may_train": True} and "training is off" in cut.reason
+    found = ranked([row("refused", status="refused"), outside, row("in")], "latency")
+    assert [candidate.label for candidate in found] == ["in", "a", "refused"]
+    assert [candidate.rank for candidate in found] == [1, None, None]
+
+
+@pytest.mark.parametrize("loss", [1.01e-3, 0.0123, 0.0999, 0.5, 0.991])
+def test_what_a_search_is_told_to_allow_lets_the_candidate_in(loss):
+    shut_out = with_status(row(relative_error=loss), SearchOptions(metric_drop=0.0), None)
+    assert shut_out.status == "outside the limits"
+    assert with_status(shut_out, SearchOptions(**shut_out.allow), None).status == "measured"
+
+
+def test_rounding_of_the_output_is_no_loss():
+    options = SearchOptions(metric_drop=0.0)
+    assert with_status(row(relative_error=EXACT / 2), options, None).status == "measured"
+
+
+def test_a_slower_candidate_lost_and_one_that_cannot_be_told_did_not():
+    slower = with_status(row(word="slower", speedup=0.5), SearchOptions(), None)
+    assert slower.status == "lost" and "slower" in slower.reason
+    untold = with_status(row(word="not told"), SearchOptions(), None)
+    assert untold.status == "measured"
+
+
+def test_an_engine_that_does_not_report_its_memory_loses_a_search_for_memory():
+    base = Measurement(name="baseline", threads=1, peak_bytes=10)
+    lost = with_status(row(peak_bytes=None), SearchOptions("memory"), base)
+    assert lost.status == "lost" and "does not report" in lost.reason
+    assert with_status(row(peak_bytes=9), SearchOptions("memory"), base).status == "measured"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"goal": "speed"}, MeasureError, "goal='speed' is no goal; choose one of latency"),
+        ({"metric_drop": -0.1}, MeasureError, "metric_drop=-0.1 is not a loss"),
+        ({"metric_drop": float("nan")}, MeasureError, "is not a loss"),
+        ({"metric_drop": True}, MeasureError, "is not a loss"),
+        ({"may_train": "yes"}, MeasureError, "may_train='yes' is neither True nor False"),
+        ({"seconds": 0}, MeasureError, "leaves no time to measure"),
+        ({"may_train": True}, WorkloadError, "small has no train data"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_in_a_sentence(work, options, error, message):
+    with pytest.raises(error, match=message):
+        searches(work, **options)
+
+
+ENGINES = ("eager", "inductor", "onnxruntime", "openvino")
+
+
+@pytest.fixture
+def fast() -> Any:
+    """A machine that computes faster in each format."""
+    machine = hardware()
+    ceilings = tuple(
+        ceiling.model_copy(
+            update={"bf16_gflops": 3 * ceiling.fp32_gflops, "fp16_gflops": 50.0, "int8_gops": 99.0}
+        )
+        for ceiling in machine.ceilings
+    )
+    return machine.model_copy(update={"ceilings": ceilings})
+
+
+def test_every_point_of_the_space_is_a_valid_recipe_with_a_name_of_its_own(work, fast):
+    space = Space.of(work, fast, ENGINES, may_train=True)
+    changes = [space.change(point) for point in space.points()]
+    assert len({change.label for change in changes}) == len(changes) > 200
+    assert len({repr(change.steps) for change in changes}) == len(changes)
+    for change in changes:
+        assert change.why and len(Recipe(change.steps)) == len(change.steps)
+    singles = space.singles()
+    assert {change.point for change in singles} <= {change.point for change in changes} | {Point()}
+    assert {len(parts_of(change.point)) for change in singles} == {0, 1}
+
+
+def test_without_training_and_other_engines_none_is_in_the_space(work):
+    space = Space.of(work, hardware(), ("eager",))
+    changes = [space.change(point) for point in space.points()]
+    assert not any(change.trains for change in changes)
+    names = {step["backend"]["name"] for c in changes for step in c.steps if "backend" in step}
+    assert names <= {"eager"}
+    exact = Space.of(work, hardware(), ENGINES, is_exact=True)
+    assert {(point.format, point.keep, point.is_trained) for point in exact.points()} == {
+        ("fp32", 1.0, False)
+    }
+
+
+def test_a_search_tries_every_step_whose_effect_advice_predicts(work, fast):
+    tried = [step for change in Space.of(work, fast, ENGINES).singles() for step in change.steps]
+    assert [name for name, kind in KINDS.items() if kind.step not in tried] == []
+
+
+def test_what_combinations_reach_is_the_product_of_their_parts_and_their_losses_the_sum():
+    predict = Predictor()
+    predict.learn(Point(), 0.9, 0.0)
+    predict.learn(Point(engine="openvino"), 0.45, 0.0)
+    predict.learn(Point(keep=0.5), 0.6, 0.02)
+    both = predict(Point(engine="openvino", keep=0.5))
+    assert both.ratio == pytest.approx(0.9 * 0.5 * (0.6 / 0.9)) and both.loss == 0.02
+    unknown = predict(Point(engine="openvino", format="int8"))
+    assert unknown.error > both.error and unknown.best < unknown.ratio
+    predict.learn(Point(engine="openvino", keep=0.5), 0.5, 0.01)
+    assert predict(Point(engine="openvino", keep=0.5)).ratio == 0.5
+
+
+def test_the_error_of_predictions_is_that_of_the_combinations_measured():
+    predict = Predictor()
+    for engine, ratio in (("openvino", 0.5), ("inductor", 0.7)):
+        predict.learn(Point(engine=engine), ratio, 0.0)
+        for count in (1, 2):
+            predict.learn(Point(threads=count), 1.0, 0.0)
+            predict.learn(Point(engine=engine, threads=count), ratio * 1.1, 0.0)
+    assert predict.error == pytest.approx(math.log(1.1))
+
+
+def test_a_model_that_runs_only_with_its_own_batch_is_timed_with_that(tried):
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.line(x).reshape(2, 4)
+
+    work = Workload(Fixed().eval(), torch.randn(2, 4), name="fixed")
+    assert tried(work, BF16, goal="throughput", metric_drop=1.0)[-1].batch is None
+
+
+def test_a_search_leaves_the_session_s_models_and_hands_over_its_leaders_alone(work, tried):
+    kept = apply(work, Recipe(["layout", "fold"]))
+    before = list(work.variants)
+    last = tried(work, FOLD, BF16, LAYOUT, goal="size", metric_drop=1.0)[-1]
+    added = [variant for key, variant in work.variants.items() if key not in before]
+    ranked_labels = {candidate.label for candidate in last.rows if candidate.rank}
+    assert len(before) + len(added) == len(work.variants) <= len(before) + len(ranked_labels)
+    assert apply(work, kept.recipe).module is kept.module
+    assert all(variant.work is work for variant in added)
+    compare(work, apply(work, recipe_of(last, last.first.label)), rounds=1, seconds=0.1)
+
+
+def test_only_the_leaders_models_are_held(work, tried, monkeypatch):
+    monkeypatch.setattr(searching, "LEADERS", 1)
+    held: list[int] = []
+    real = searching._Search._record
+
+    def counting(self: Any, **named: Any) -> Any:
+        held.append(len(self.variants))
+        return real(self, **named)
+
+    monkeypatch.setattr(searching._Search, "_record", counting)
+    last = tried(work, FOLD, BF16, LAYOUT, metric_drop=1.0)[-1]
+    assert len(last.rows) == 3 and max(held) <= 2  # the best, and the best exact
+
+
+def test_every_candidate_has_the_baseline_s_threads(work, tried, monkeypatch):
+    choose_threads(work, 1)
+    compared: list[Any] = []
+    real = searching.compare
+
+    def keeping(*given: Any, **named: Any) -> Any:
+        compared.append(real(*given, **named))
+        return compared[-1]
+
+    monkeypatch.setattr(searching, "compare", keeping)
+    with threads(2):
+        tried(work, Point(engine="onnxruntime"), FOLD)
+    assert {row.threads for one in compared for row in one.rows} == {1}
+
+
+def test_what_a_profile_predicts_most_of_is_tried_first_and_what_builds_slowly_last(work):
+    profile = lab.profile(work, seconds=0.1)
+    space = Space.of(work, hardware(), available_engines())
+    changes, expected = space.singles(), expectations(space, profile)
+    ordered = in_order(changes, "latency", expected)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, changes))
+    slow = [change.is_slow for change in ordered]
+    assert slow == sorted(slow) and any(slow)
+    left = [expected[c.point][0] for c in ordered if not c.is_slow and c.point in expected]
+    assert len(left) > 2 and left == sorted(left)
+    small = in_order(changes, "size", expected)
+    assert [not change.is_smaller for change in small] == sorted(
+        not change.is_smaller for change in small
+    )
+
+
+def test_an_error_of_a_leader_s_metric_refuses_it_and_the_search_ends_in_order(tried):
+    batch = images()
+
+    def metric(predict: Any, test: Any) -> float:
+        if asked.append(1) or len(asked) > 1:
+            raise ValueError("no such label")
+        return 1.0
+
+    asked: list[int] = []
+    work = Workload(Small().eval(), batch, name="small", test=[batch], metric=metric)
+    last = tried(work, FOLD, goal="size")[-1]
+    assert last.is_done and last[LABELS[FOLD]].status == "refused"
+    assert "no such label" in last[LABELS[FOLD]].reason
+
+
+@pytest.mark.parametrize("loss", [math.inf, math.nan, 3.0])
+def test_a_loss_that_no_limit_allows_is_outside_without_an_offer(loss):
+    outside = with_status(row(relative_error=loss), SearchOptions(metric_drop=1.0), None)
+    assert outside.status == "outside the limits" and outside.allow is None
+
+
+def test_training_is_not_offered_where_there_is_nothing_to_train_with():
+    cut = row(metric_lost=0.016, steps=({"prune": {"ratio": 0.5}},))
+    for can_train, allow in ((True, {"may_train": True}), (False, {"metric_drop": 0.016})):
+        options = SearchOptions(metric_drop=0.0, can_train=can_train)
+        assert with_status(cut, options, None).allow == allow
+
+
+def test_what_changes_the_output_must_be_clearly_faster_than_what_keeps_it():
+    exact = row("exact", speedup=2.0, interval=(1.9, 2.1))
+    near = row("near", speedup=2.1, interval=(1.95, 2.3), relative_error=0.005)
+    clear = row("clear", speedup=2.5, interval=(2.2, 2.8), relative_error=0.005)
+    found = {candidate.label: candidate for candidate in ranked([exact, near, clear], "latency")}
+    assert found["clear"].rank == 1 and found["exact"].rank == 2
+    assert found["near"].status == "lost" and "'exact'" in found["near"].reason
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_ranked_past_a_limit_or_without_beating_the_best_exact_one(seed):
+    draw = random.Random(seed)
+    limits = {"size_bytes": draw.uniform(1, 100), "output_error": draw.uniform(1e-3, 0.1)}
+    options = SearchOptions(metric_drop=draw.uniform(0, 0.05), limits=limits)
+    rows = []
+    for index in range(30):
+        speedup = draw.uniform(0.5, 5)
+        error = draw.choice([0.0, draw.uniform(0, 0.2)])
+        spread = draw.uniform(1, 1.2)
+        rows.append(
+            row(
+                str(index),
+                speedup=speedup,
+                interval=(speedup / spread, speedup * spread),
+                relative_error=error,
+                metric_lost=draw.choice([None, error]),
+                size_bytes=draw.randint(1, 100),
+                word="faster" if speedup > 1 else "slower",
+            )
+        )
+    found = ranked([with_status(each, options, None) for each in rows], "latency")
+    inside = [candidate for candidate in found if candidate.rank is not None]
+    exact = max((c.speedup for c in inside if c.loss <= EXACT), default=1.0)
+    for candidate in inside:
+        assert candidate.size_bytes <= limits["size_bytes"]
+        assert candidate.relative_error <= limits["output_error"]
+        assert candidate.loss <= max(options.metric_drop, EXACT)
+        assert candidate.loss <= EXACT or candidate.interval[0] > exact
+
+
+def test_where_no_candidate_meets_a_limit_the_nearest_is_named_with_its_figures(work, tried):
+    last = tried(work, FOLD, BF16, metric_drop=1.0, limits={"size_bytes": 1.0})[-1]
+    assert last.best.steps == () and last.first is None
+    outside = [row for row in last.rows if row.status == "outside the limits"]
+    nearest_one = min(outside, key=lambda row: row.size_bytes)
+    assert f"the nearest is '{nearest_one.label}'" in last.reason
+    assert f"{nearest_one.size_bytes:,}" in last.reason and last.reason in str(last)
+
+
+def test_keeping_the_model_is_an_answer(work):
+    even = row("even", word="no difference", rank=1)
+    assert nearest([even], SearchOptions()).startswith("Keep the model as it is")
+    assert nearest([row("fast", rank=1)], SearchOptions()) == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [({"watts": 3}, "limits has no 'watts'"), ({"size_bytes": -1}, "=-1 is no limit")],
+)
+def test_a_limit_that_is_not_known_is_refused(work, limits, message):
+    with pytest.raises(MeasureError, match=message):
+        searches(work, limits=limits)
+
+
+def test_the_frontier_holds_what_no_other_beats_and_targets_the_least_loss():
+    rows = [
+        row("a", speedup=4.0, metric_lost=0.02, rank=1),
+        row("b", speedup=3.0, metric_lost=0.01, rank=2),
+        row("c", speedup=2.5, metric_lost=0.015, rank=3),
+        row("d", speedup=1.6, metric_lost=0.0, rank=4),
+    ]
+    found = SearchResult(
+        workload="w", goal="latency", metric_drop=0.02, may_train=False, seconds=1, took_s=1,
+        machine="m", planned=4, rows=tuple(rows),
+    )  # fmt: skip
+    assert [candidate.label for candidate in found.frontier] == ["a", "b", "d"]
+    targets = targets_of(found, (1.5, 2.0, 3.5, 5.0))
+    assert [target.label for target in targets] == ["d", "b", "a", None]
+
+
+def test_test_data_are_halved_by_batches_or_by_samples(work):
+    batches = [(torch.full((2, 1), float(i)), torch.zeros(2)) for i in range(5)]
+    work.metric, work.test = (lambda predict, test: 0.0), batches
+    seen, unseen, note = halves_of(work)
+    assert (len(seen.test), len(unseen.test), note) == (3, 2, "")
+    work.test = [(torch.arange(5.0)[:, None], torch.arange(5))]
+    seen, unseen, _ = halves_of(work)
+    assert seen.test[0][1].tolist() == [0, 2, 4] and unseen.test[0][0][:, 0].tolist() == [1, 3]
+    work.test = [(torch.zeros(1, 1), torch.zeros(1))]
+    assert halves_of(work)[2].startswith("the test data are one sample")
+
+
+def test_leaders_are_judged_on_data_that_chose_nothing(tried):
+    torch.manual_seed(0)
+    asked: list[int] = []
+
+    def metric(predict: Any, test: Any) -> float:
+        asked.append(id(test[0]))
+        return float(predict(test[0]).detach().abs().mean())
+
+    batches = [images(), images()]
+    work = Workload(Small().eval(), images(), name="small", test=batches, metric=metric)
+    last = tried(work, BF16, goal="size", metric_drop=1.0)[-1]
+    assert asked[0] == id(batches[0]) and asked[-1] == id(batches[1])
+    assert last[LABELS[BF16]].metric == pytest.approx(
+        float(
+            apply(work, Recipe([{"precision": {"default": "bf16"}}]))
+            .model(batches[1])
+            .detach()
+            .abs()
+            .mean()
+        ),
+        rel=0.05,
+    )
+
+
+def test_a_loss_that_the_test_data_cannot_show_is_noted(tried):
+    batch = (images(), torch.zeros(len(images())))
+    work = Workload(
+        Small().eval(), images(), name="small", test=[batch, batch],
+        metric=lambda predict, test: 1.0,
+    )  # fmt: skip
+    assert "a loss of 1 cannot be seen" in tried(work, FOLD)[-1].note
+
+
+def test_a_search_goes_on_from_its_study_and_measures_nothing_twice(work, tried, tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    applied: list[str] = []
+    real = searching._Search._screened
+
+    def counting(self: Any, change: Any) -> Any:
+        applied.append(change.label)
+        return real(self, change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching._Search, "_screened", counting)
+        options = {"study": url, "metric_drop": 1.0}
+        first = tried(work, *LABELS, should_stop=lambda: len(applied) >= 2, **options)[-1]
+        assert first.is_interrupted and 1 <= len(first.rows) <= 2
+        kept = [row.label for row in first.rows]
+        last = tried(work, *LABELS, **options)[-1]
+    assert {row.label for row in last.rows} == set(LABELS.values())
+    assert all(applied.count(label) == 1 for label in kept)
+
+
+def test_what_a_killed_process_had_begun_is_measured_and_what_it_measured_is_kept(work, tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    space = Space.of(work, hardware(), ("eager",))
+    about = {"workload": "small", "goal": "latency", "model": "m", "machine": "x"}
+    study = store.Study.open(url, about, space.axes)
+    for point in (BF16, LAYOUT):
+        study.queue(point)
+    trial, point = study.ask()
+    measured, other = study.ask()
+    for each in (trial, measured):
+        each.set_user_attr(store.OWNER, [os.uname().nodename, 1, -1.0])  # began before the machine
+    measured.set_user_attr(store.VALUES, [0.5, 0.0])
+    measured.set_user_attr(store.ROW, json.loads(row("kept").model_dump_json()))
+    again = store.Study.open(url, about, space.axes)
+    assert again.finished[other].label == "kept" and point not in again.finished
+    assert again.ask()[1] == point
+
+
+@pytest.mark.parametrize("change", ["model", "machine", "goal"])
+def test_a_study_of_something_else_is_refused(work, change, tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    about = {"workload": "small", "goal": "latency", "model": "m", "machine": "x"}
+    store.Study.open(url, about, {"keep": (1.0, 0.5)})
+    other = about | {change: "another"}
+    if change == "goal":  # another study in the same database
+        assert store.Study.open(url, other, {"keep": (1.0,)}).finished == {}
+        return
+    with pytest.raises(FileError, match=f"is of another {change}: {about[change]}"):
+        store.Study.open(url, other, {"keep": (1.0, 0.5)})
+
+
+def test_a_damaged_database_is_named(work, tmp_path):
+    path = tmp_path / "searches.db"
+    path.write_text("no database")
+    with pytest.raises(FileError, match=r"cannot be used .*not a database"):
+        searches(work, study=f"sqlite:///{path}")
+
+
+def test_the_default_study_is_kept_with_the_user_s_data(work, tried, monkeypatch, tmp_path):
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    tried(work, FOLD)
+    assert (tmp_path / "searches.db").is_file()
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "off"))
+    monkeypatch.setenv("PAIFUSER_HISTORY", "0")
+    assert tried(work, FOLD)[-1].is_done and not (tmp_path / "off" / "searches.db").exists()
+
+
+def test_the_best_recipe_of_a_real_search_is_one_that_it_measured():
+    work = lab.load("resnet18-tiny")
+    found = lab.search(work, seconds=10, engines=("eager", "onnxruntime"))
+    assert found.is_done and found.rows and found.skipped >= 0
+    assert not found.best.steps or found.first.word == "faster"
+    assert all(step.why for step in found.best.steps)
+    if found.best.steps:
+        assert lab.apply(work, found.best).recipe == found.best
