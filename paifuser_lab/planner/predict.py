@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..profiler.expected import expected_of
 from ..records import Profile
-from .space import Change, Point, Space
+from .space import IN_TORCH, Change, Point, Space
 
 USUAL_ERROR = 0.2  # of the logarithm of a ratio, until points of several parts were measured
 UNKNOWN_ERROR = 0.7  # of a part that neither was measured nor is expected
@@ -78,9 +78,14 @@ class Predictor:
 
 
 def parts_of(point: Point) -> list[Point]:
-    """The point's changes, each alone; engine and format are one, as are cutting and training."""
+    """The point's changes, each alone; cutting and training are one, and so are an engine and the
+    format in it, but where layers stay torch's.
+    """
+    runs = [Point(engine=point.engine, format=point.format)]
+    if point.engine in IN_TORCH:
+        runs = [Point(engine=point.engine), Point(format=point.format)]
     parts = [
-        Point(engine=point.engine, format=point.format),
+        *runs,
         Point(keep=point.keep, is_trained=point.is_trained),
         Point(memory=point.memory),
         Point(threads=point.threads),

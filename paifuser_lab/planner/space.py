@@ -85,16 +85,16 @@ ENGINES = {
     "channels last": Engine(
         (KINDS["layout"].step,),
         "Channels last",
-        "channels last",
+        "Channels last",
         "convolutions read neighbouring bytes",
     ),
     "channels last, joined": Engine(
         (KINDS["layout"].step, KINDS["fuse"].step),
         "Channels last, layers joined",
-        "channels last and layers joined",
+        "Channels last and layers joined",
         FUSED,
     ),
-    "joined": Engine((KINDS["fuse"].step,), "Join layers", "layers joined", FUSED),
+    "joined": Engine((KINDS["fuse"].step,), "Join layers", "Layers joined", FUSED),
     "openvino": Engine(
         (KINDS["openvino"].step,),
         "Run on OpenVINO",
@@ -182,7 +182,9 @@ class Space:
         return "joined" not in point.engine or point.format == "fp32"
 
     def singles(self) -> list[Change]:
-        """The changes of one axis, and each format in each engine: what the others are made of."""
+        """The changes of one axis, and each format in each engine of its own: what the others are
+        made of.
+        """
         folded = [Point()] if self.folding else []
         points = [*folded, *(point for point in self.points() if _is_single(point))]
         return [self.change(point) for point in points]
@@ -262,7 +264,8 @@ def _plain(steps: tuple[Choice, ...]) -> tuple[Choice, ...]:
 def _is_single(point: Point) -> bool:
     """Whether it changes one axis, or the engine and the format, or prunes and trains."""
     changed = {axis for axis, value in point.values.items() if value != getattr(Point(), axis)}
-    return len(changed) == 1 or changed in ({"engine", "format"}, {"keep", "is_trained"})
+    in_engine = changed == {"engine", "format"} and point.engine not in IN_TORCH
+    return len(changed) == 1 or in_engine or changed == {"keep", "is_trained"}
 
 
 def _engines(
