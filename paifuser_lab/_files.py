@@ -31,6 +31,7 @@ except ImportError:  # Windows: leftovers of a killed save are not removed
 
 PACKAGE = Path(__file__).parent
 APP = "paifuser-lab"
+HISTORY_OFF = "PAIFUSER_HISTORY"  # 0: nothing that was measured is kept in the data folder
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LEAST_SPACE = 1 << 16  # bytes: a disk with less is full
 EXCHANGE, AT_FDCWD = 2, -100  # of renameat2(2)
@@ -50,6 +51,15 @@ def cache_file(kind: str, *key: object) -> Path:
     """The cache file of a result by all that it depends on: machine, threads, versions …"""
     digest = hashlib.sha256("|".join(map(str, key)).encode()).hexdigest()
     return cache_folder() / f"{kind}-{digest[:16]}.json"
+
+
+def history_file() -> Path | None:
+    """The database of what was measured, in the user's data folder; None where it is off."""
+    if os.environ.get(HISTORY_OFF, "1") == "0":
+        return None
+    is_moved = "PAIFUSER_CACHE" in os.environ  # all that is kept goes there
+    folder = cache_folder() if is_moved else platformdirs.user_data_path(APP, ensure_exists=True)
+    return folder / "searches.db"
 
 
 @contextmanager

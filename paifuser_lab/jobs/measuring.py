@@ -14,14 +14,14 @@ from pathlib import Path
 import torch
 
 from .._files import cache_folder
-from ..comparison import compare
 from ..errors import FileError
 from ..machine import machine_label
 from ..profiler import profile
 from ..profiler.recording import wake_profiler
-from ..recipe import Recipe
 from ..records import Comparison, Profile
 from ..variant import Variant, apply_as_timed
+from ..variant.comparison import compare
+from ..variant.recipe import Recipe
 from ..workload import Workload
 
 QUICK_ROUNDS, QUICK_S = 5, 1.0  # for the first figure
@@ -89,7 +89,7 @@ def earlier_profile(work: Workload) -> Profile | None:
 
 def keep_profile(work: Workload, profile: Profile) -> None:
     """Keep a profile for the next session; a cache that cannot be written only costs that."""
-    if profile.latency_ms < MIN_KEPT_MS or profile.failure or profile.is_interrupted:
+    if profile.latency_ms < MIN_KEPT_MS or profile.is_interrupted:
         return
     try:
         profile.save(_path(work))

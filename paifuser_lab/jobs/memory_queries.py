@@ -11,15 +11,14 @@ from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ..errors import MeasureError, PaifuserError, StoppedError
+from ..errors import NO_RESULT, MeasureError, PaifuserError, StoppedError, stop_if_asked
 from ..memory import Predictor, fits
 from ..memory.fit import largest_of
 from ..memory.planning import plan_memory
 from ..memory.pools import pool_calls
-from ..recipe import Recipe
 from ..records import Fit, FitRemedy
-from ..stopping import NO_RESULT, stop_if_asked
 from ..variant import apply
+from ..variant.recipe import Recipe
 from .queries import QueryContext, Records, query, without_kinds
 
 REUSE, EAGER = "reuse", "eager"  # a step; the engine that is torch itself, a default

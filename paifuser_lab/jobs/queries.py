@@ -15,7 +15,6 @@ from typing import Any
 from .. import fusion as fusing
 from .. import saliency
 from ..attention import attention_cost
-from ..comparison import compare_settings
 from ..converter import target_of
 from ..deployment import DeployOptions, deployments
 from ..errors import MeasureError, PaifuserError, StoppedError
@@ -24,8 +23,9 @@ from ..planner.precision.planning import FORMATS, GUIDE
 from ..profiler import memory_timeline
 from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
-from ..recipe import Recipe
 from ..variant import Variant, apply, apply_as_timed
+from ..variant.comparison import compare_settings
+from ..variant.recipe import Recipe
 from ..workload import Workload, running
 
 SENSITIVITY_SHARE = 0.6  # of the seconds for a plan

@@ -23,6 +23,7 @@ from .timing import (
     ratio_of_rounds,
     rounds_in_turn,
     timed_ms,
+    wait_until_quiet,
 )
 from .watch import MachineWatch, spread, waited_share
 
@@ -46,5 +47,6 @@ __all__ = [
     "rounds_in_turn",
     "spread",
     "timed_ms",
+    "wait_until_quiet",
     "waited_share",
 ]

@@ -244,7 +244,7 @@ def _calls_per_turn(candidate: Candidate) -> int:
     return max(1, min(MAX_CALLS_PER_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
 
 
-def _wait_until_quiet() -> None:
+def wait_until_quiet() -> None:
     """Wait until the threads of the previous turn sleep: spinning thread pools would slow the next
     one.
     """
@@ -256,7 +256,7 @@ def _wait_until_quiet() -> None:
 
 
 def _take_turn(candidate: Candidate, calls: int, samples: Samples) -> None:
-    _wait_until_quiet()
+    wait_until_quiet()
     with candidate.around(), torch.no_grad(), threads(candidate.threads):
         _timed(candidate)
         faults, slept = page_faults(), sleeps()

@@ -9,8 +9,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from ..errors import PaifuserError
-from ..recipe import Recipe
 from ..records import Comparison, Limit, Measurement, Profile, ResultRow, Results
+from ..variant.recipe import Recipe
 from .baseline import Baseline
 
 MAX_PROFILES = 32
@@ -173,7 +173,8 @@ class Tried:
         before, limit = compared[compared.baseline].metric, recipe.limit
         drop, error = limit.metric_drop, limit.output_error
         if row.metric is not None and before is not None:
-            drop = min(1.0, max(drop, _rounded_up(before - row.metric)))
+            lost = row.metric - before if compared.smaller_is_better else before - row.metric
+            drop = min(1.0, max(drop, _rounded_up(lost)))
         else:
             error = max(error, _rounded_up(row.relative_error or 0.0))
         wider = Limit(metric_drop=drop, output_error=error)
@@ -191,6 +192,7 @@ class Tried:
                 workload=workload,
                 machine=known.machine,
                 metric_name=known.metric_name,
+                smaller_is_better=known.smaller_is_better,
                 current=chosen,
                 rows=tuple(
                     self._row(number, trial) for number, trial in enumerate(self._trials.values())

@@ -28,9 +28,9 @@ from ..jobs.worker import (
     error_message,
     wait_until_quiet,
 )
-from ..recipe import Recipe, checked_recipe
 from ..records import Comparison
 from ..variant import Variant, kept_variant
+from ..variant.recipe import Recipe, checked_recipe
 from ..workload import Workload, workload_of
 from .baseline import Baseline
 from .history import History, Tried, measured_row

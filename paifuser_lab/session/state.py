@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..recipe import Recipe
 from ..records import (
     Allocation,
     AttentionCost,
@@ -20,6 +19,7 @@ from ..records import (
     Sensitivity,
 )
 from ..variant import Variant
+from ..variant.recipe import Recipe
 
 RECORDS = (
     "sensitivity",

@@ -35,7 +35,10 @@ class Backend(Step):
     tolerance: ClassVar[float | None] = 1e-3
     is_last: ClassVar[bool] = True
     leaves_module: ClassVar[bool] = True
-    name: str = "eager"
+    name: str = Field(
+        default="eager",
+        description="the engine: eager, inductor, onnxruntime or openvino",
+    )
     threads: int | None = Field(
         default=None,
         ge=1,

@@ -61,12 +61,16 @@ class Distill(TrainingStep):
         default=[],
         description="patterns of layers trained to match the original's; auto: each stage's end",
     )
-    feature_weight: float = Field(default=1.0, gt=0)
+    feature_weight: float = Field(
+        default=1.0, gt=0, description="weight of the distance of `features` in the loss"
+    )
     attention: Layers = Field(
         default=[],
         description="patterns of layers whose outputs are large where the original's are",
     )
-    attention_weight: float = Field(default=1.0, gt=0)
+    attention_weight: float = Field(
+        default=1.0, gt=0, description="weight of the distance of `attention` in the loss"
+    )
     blend: bool = Field(
         default=False,
         description="train on examples blended with each other, on which the original runs anew",

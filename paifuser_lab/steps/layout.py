@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -18,7 +19,9 @@ class Layout(Step):
     is_single: ClassVar[bool] = True
     main_option: ClassVar[str] = "format"
     tolerance: ClassVar[float | None] = 1e-4
-    format: Literal["channels_last"] = "channels_last"
+    format: Literal["channels_last"] = Field(
+        default="channels_last", description="the channels of a place lie side by side"
+    )
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from ..errors import RecipeError, StepError
-from ..formats import AUTOCAST, FLOATS
+from ..model.formats import AUTOCAST, FLOATS
 from ..model.layers import owners_of_weights
 from ..quantization import (
     Calibration,
@@ -54,7 +54,9 @@ class Precision(Step):
 
     kind: ClassVar[str] = "precision"
     main_option: ClassVar[str] = "default"
-    default: Name | None = None
+    default: Name | None = Field(
+        default=None, description="the format of every layer that `layers` does not name"
+    )
     layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → format")
     calibration: How = Field(
         default="min-max",

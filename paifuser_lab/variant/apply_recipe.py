@@ -24,11 +24,11 @@ from ..progress import progress
 from ..quantization import QuantizedLayer
 from ..quantization.float_formats import computes_in_16_bits
 from ..quantization.quantize import UNREDUCED, range_notes
-from ..recipe import Recipe, checked_recipe
 from ..records import StepReport
 from ..steps import Draft, Step
 from ..workload import Workload, outside_inference, running, workload_of
 from .cache import keep, longest_cached, prefix_keys
+from .recipe import Recipe, checked_recipe
 from .variant import Variant, model_copy
 
 INT8_TOLERANCE = 0.05  # rounding to integers amplifies differences in the last bit before it

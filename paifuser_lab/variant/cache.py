@@ -19,8 +19,8 @@ from ..fusion import packed_bytes
 from ..measure.pages import return_free_memory
 from ..model.weights import answer_hash, weights_bytes, weights_hash
 from ..quantization import QuantizedLayer
-from ..recipe import Recipe
 from ..workload import Workload
+from .recipe import Recipe
 from .variant import Variant
 
 MOST_KEPT = 12

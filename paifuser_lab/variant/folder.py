@@ -38,16 +38,16 @@ from .._files import (
     staged,
 )
 from ..errors import FileError, PaifuserError, RecipeError, first_line
-from ..loading.load import load_named_in_file
-from ..loading.model_files import is_model_file
-from ..loading.trust import check_named_in_file, names_function
 from ..model.tensors import tensors_in
 from ..model.weights import answer_hash, load_weights, save_weights
 from ..quantization import QuantizedLayer, reduce_ranges
-from ..recipe import Recipe
 from ..records import Manifest, Measurement, Origin, Record, SavedModel, SavedStep, Sketch
 from ..steps import Draft, Step, step_names
 from ..workload import Workload, running
+from .load import load_named_in_file
+from .model_files import is_model_file
+from .recipe import Recipe
+from .trust import check_named_in_file, names_function
 
 VERSION = 1
 RECIPE, STRUCTURE, WEIGHTS, REPORT, MANIFEST = (

@@ -8,12 +8,12 @@ from typing import Any
 
 from .._files import folder_exists
 from ..errors import FileError, WorkloadError
-from ..loading.load import load as load_by_name
-from ..loading.load import models
-from ..loading.model_files import holds_weights, is_model_file, weights_alone
-from ..loading.python_names import is_python_file, named_in
 from ..workload import Workload, outside_inference
 from .folder import is_folder
+from .load import load as load_by_name
+from .load import models
+from .model_files import holds_weights, is_model_file, weights_alone
+from .python_names import is_python_file, named_in
 from .variant import Variant
 
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from ..errors import StepError, WorkloadError
 from ..model.copying import copied
 from ..model.layers import channel_of
-from ..recipe import Recipe
 from ..records import StepReport
 from ..steps import Draft
 from ..steps.precision import Precision
 from ..workload import UNSEEN, Inputs, Workload
 from .apply_recipe import apply
+from .recipe import Recipe
 from .variant import Variant
 
 WEIGHTS_ALONE = (

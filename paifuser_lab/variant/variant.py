@@ -20,7 +20,6 @@ from ..errors import FileError, StepError, WorkloadError, first_line
 from ..memory.pools import MemoryPool
 from ..model.copying import copied
 from ..model.weights import parameter_count, weights_bytes, weights_hash
-from ..recipe import Recipe
 from ..records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
 from ..records.record import WorkloadName, workload_key
 from ..workload import Workload, outside_inference, workload_of
@@ -32,6 +31,7 @@ from .folder import (
     sketch_of,
     write_folder,
 )
+from .recipe import Recipe
 
 logger = logging.getLogger(__name__)
 NAMELESS = (

@@ -336,7 +336,7 @@ def test_a_turn_waits_until_the_threads_of_the_previous_turn_sleep(
     naps: list[float] = []
     monkeypatch.setattr(timing.time, "process_time", lambda: next(busy))
     monkeypatch.setattr(timing.time, "sleep", naps.append)
-    timing._wait_until_quiet()
+    timing.wait_until_quiet()
     assert naps == [timing.SLEEP_S] * 3
 
 
@@ -346,7 +346,7 @@ def test_the_wait_for_a_busy_process_is_limited(
     naps: list[float] = []
     monkeypatch.setattr(timing.time, "process_time", lambda: float(len(naps)))
     monkeypatch.setattr(timing.time, "sleep", naps.append)
-    timing._wait_until_quiet()
+    timing.wait_until_quiet()
     assert len(naps) == timing.MAX_SLEEPS
 
 

@@ -64,11 +64,10 @@ def test_a_damaged_or_unwritable_cache_costs_only_the_early_view(tmp_path, monke
     assert earlier_profile(work) is None
 
 
-def test_profiles_of_fast_failed_or_interrupted_runs_are_not_kept(monkeypatch, tmp_path):
+def test_profiles_of_fast_or_interrupted_runs_are_not_kept(monkeypatch, tmp_path):
     work = small()
     profile = lab.profile(work, seconds=0.05)
     keep_profile(work, profile.model_copy(update={"is_interrupted": True}))
-    keep_profile(work, profile.model_copy(update={"failure": "it fails"}))
     monkeypatch.setattr(measuring, "MIN_KEPT_MS", 1e6)
     keep_profile(work, profile)
     assert not list(tmp_path.glob("profile-*"))

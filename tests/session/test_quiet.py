@@ -169,7 +169,7 @@ def test_who_waits_for_the_worker_has_no_pool(session, monkeypatch):
 
 
 def test_every_measurement_of_a_session_has_the_same_number_of_threads(session, monkeypatch):
-    monkeypatch.setattr("paifuser_lab.comparison.trial.faster_threads", lambda work: 1)
+    monkeypatch.setattr("paifuser_lab.variant.trial.faster_threads", lambda work: 1)
     counts = set()
     for recipe in (["fold"], ["layout"]):
         session.set_recipe(lab.Recipe(recipe))

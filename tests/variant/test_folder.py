@@ -19,13 +19,12 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload, steps
 from paifuser_lab.cli import program
-from paifuser_lab.comparison import trial
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import removal
 from paifuser_lab.records import Hardware
 from paifuser_lab.steps import Draft, Step
-from paifuser_lab.variant import folder
+from paifuser_lab.variant import folder, trial
 from paifuser_lab.workload import running
 from tests.support.models import Counting, Mapped, Small, Tied, ids, images
 

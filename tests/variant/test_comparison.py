@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload
-from paifuser_lab.comparison import comparison, trial
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.measure import Candidate, MachineWatch, Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement, Quality
 from paifuser_lab.records.quality import word_for
 from paifuser_lab.session.state import State
+from paifuser_lab.variant import building, comparison, trial
 from paifuser_lab.views.comparison import _label
 from paifuser_lab.widgets.presenter import figures, story
 from tests.support.models import Counting, Small, images
@@ -245,6 +245,43 @@ def test_a_failing_recipe_is_a_row_with_the_reason_and_the_others_stay() -> None
     assert measured.best.failure is None and "matches no layer" in measured._repr_html_()
 
 
+def test_a_whole_call_builds_only_what_its_seconds_suffice_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work, clock = small(), Clock()
+    monkeypatch.setattr(building, "time", clock)
+    monkeypatch.setattr(comparison, "time", clock)
+    real = trial.apply
+
+    def slow(work: Workload, recipe: Recipe) -> Any:
+        clock.now += 2.0 if "fold" in recipe.label else 0.1
+        return real(work, recipe)
+
+    monkeypatch.setattr(trial, "apply", slow)
+    recipes: dict[str, Any] = {name: Recipe([{"fold": {}}]) for name in "abcd"}
+    quick: dict[str, Any] = {"quick": Recipe([{"layout": {}}])}
+    result = lab.compare(work, rounds=2, seconds=10, is_whole=True, **recipes, **quick)
+    left_out = [row.name for row in result.rows if row.failure]
+    assert left_out == ["c", "d"], "two times 2 of 5 seconds; the third would end at 6"
+    assert result["c"].failure == "not built: the seconds do not suffice; give more"
+    assert not lab.compare(work, rounds=2, seconds=10, **recipes)["d"].failure
+
+
+def test_of_a_whole_call_one_recipe_is_built_in_any_case() -> None:
+    both: dict[str, Any] = {name: Recipe([{"fold": {}}]) for name in "ab"}
+    result = lab.compare(small(), rounds=2, seconds=0, is_whole=True, **both)
+    assert [bool(result[name].failure) for name in "ab"] == [False, True]
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
 def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -416,6 +453,8 @@ def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline
     ] and result.unit == "accuracy"
     assert [row.name for row in result.unbeaten("latency_ms")] == ["better"]
     assert [row.name for row in result.unbeaten("size_bytes")] == ["small", "better"]
+    turned = result.model_copy(update={"smaller_is_better": True})
+    assert "better" not in {row.name for row in turned.unbeaten("size_bytes")}
     assert [row["note"] for row in result.table()] == [
         "",
         "unbeaten for its size",

@@ -8,10 +8,10 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.comparison.limit import culprits, refusal
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.records import Measurement
 from paifuser_lab.steps import training_step
+from paifuser_lab.variant.limit import culprits, refusal
 
 
 class Outlier(nn.Sequential):
@@ -88,6 +88,32 @@ def test_a_metric_drop_of_exactly_the_limit_is_not_refused(lost, is_refused):
     variant = lab.apply(work(), Recipe(["layout"], limit={"metric_drop": 0.25}))
     row = Measurement(name="v", threads=1, metric=0.75 - lost, relative_error=9.0)
     assert (refusal(variant, row, 0.75) is not None) is is_refused
+
+
+@pytest.mark.parametrize(("now", "is_refused"), [(3.2, False), (3.4, True), (2.0, False)])
+def test_a_metric_that_is_better_when_smaller_is_refused_where_it_rises(now, is_refused):
+    def perplexity(predict, batches) -> float:
+        return 3.0
+
+    perplexity.smaller_is_better = True
+    data = [(torch.randn(8, 16), torch.zeros(8))]
+    variant = lab.apply(
+        work(metric=perplexity, test=data), Recipe(["layout"], limit={"metric_drop": 0.25})
+    )
+    found = refusal(variant, Measurement(name="v", threads=1, metric=now), 3.0)
+    assert (found is not None) is is_refused
+    if found:
+        assert found.startswith("perplexity rises by 0.4000, from 3.0000 to 3.4000")
+    compared = lab.compare(variant.work, variant, rounds=1, seconds=1)
+    assert compared.smaller_is_better and compared.trade_off.smaller_is_better
+
+
+def test_a_metric_that_is_nan_is_refused_and_so_is_a_baseline_s():
+    variant = lab.apply(work(), Recipe(["layout"], limit={"metric_drop": 1.0}))
+    nan = Measurement(name="v", threads=1, metric=float("nan"), relative_error=0.0)
+    assert refusal(variant, nan, 0.75).startswith("the metric falls by nan")
+    good = Measurement(name="v", threads=1, metric=0.5, relative_error=0.0)
+    assert "of the unchanged model is nan" in refusal(variant, good, float("nan"))
 
 
 @pytest.mark.parametrize(("error", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])

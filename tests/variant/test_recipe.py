@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab import Recipe, steps
 from paifuser_lab.errors import FileError, RecipeError
-from paifuser_lab.recipe.yaml_text import dump, parse
 from paifuser_lab.steps import step_class, step_names
+from paifuser_lab.variant.yaml_text import dump, parse
 
 FORMATS = st.sampled_from(["fp32", "bf16", "fp16"])
 SENTENCES = (

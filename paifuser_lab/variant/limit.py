@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import StepError
 from ..quantization import QuantizedLayer
-from ..recipe import Recipe
 from ..records import Measurement
 from ..steps import Step
-from ..variant import Variant, apply
 from ..workload import Workload
+from . import Variant, apply
+from .recipe import Recipe
 
 MAX_CULPRITS = 3
 MAX_ERROR_RATIO = 0.7  # a culprit left in fp32 brings the error below this part of it
@@ -33,11 +34,15 @@ def refusal(
     limit = variant.recipe.limit
     if row.metric is not None and baseline_metric is not None:
         name = variant.work.metric_name or "the metric"
-        if not (lost := baseline_metric - row.metric) > limit.metric_drop:
+        if math.isnan(baseline_metric):
+            return f"{name} of the unchanged model is nan, which judges nothing; correct it"
+        lost = variant.work.metric_lost(baseline_metric, row.metric)
+        if lost <= limit.metric_drop:  # not so of NaN
             return None
+        verb = "rises" if variant.work.smaller_is_better else "falls"
         excess = (
-            f"{name} falls by {lost:.4f}, from {baseline_metric:.4f} to {row.metric:.4f}, and "
-            f"{limit.metric_drop:g} is allowed"
+            f"{name} {verb} by {abs(lost):.4f}, from {baseline_metric:.4f} to {row.metric:.4f}, "
+            f"and {limit.metric_drop:g} is allowed"
         )
     else:
         if row.relative_error is None or row.relative_error <= limit.output_error:

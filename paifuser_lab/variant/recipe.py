@@ -13,7 +13,7 @@ from .._files import read_text, write_text
 from ..errors import RecipeError
 from ..records import Comparison, Limit
 from ..steps import Step
-from .checks import (
+from .recipe_checks import (
     VERSION,
     check_frame,
     check_order,

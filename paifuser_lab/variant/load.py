@@ -31,6 +31,7 @@ from ..importer.hugging_face import load_folder, plausible_inputs
 from ..model.weights import load_weights
 from ..records import Origin
 from ..workload import Workload, inputs_of_shapes
+from ..workload.generation import give_text
 from .model_files import (
     FOLDER,
     PARTS,
@@ -45,6 +46,8 @@ from .model_files import (
 from .python_names import CodeName, shapes_of
 from .trust import check_program, followed, imported, names_function
 
+TEXT = "text"  # the option of a language model: a plain file to learn from and to judge by
+
 
 def load(
     name: str,
@@ -58,14 +61,15 @@ def load(
     **options: Any,
 ) -> Workload:
     """Load a workload by name: a model of the zoo, an ONNX file, a `.pt2` program of torch.export,
-    `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint, or
-    `package.module:function` or `file.py:function`, also of a class.
+    a GGUF file, `hf:TYPE` from a transformers config, `hf:PATH` from a folder of a checkpoint,
+    or `package.module:function` or `file.py:function`, also of a class.
 
     Equal seeds give equal weights. A function chooses its batch size itself. `data` is a
     `package.module:function` that returns the train and test batches, in place of any that the
     model comes with. A program of torch.export is loaded with `trust`.
 
-    Options are passed to the function, or to the transformers config (`load("hf:bert",
+    `text` gives a language model a plain file: three quarters to learn from, the rest to judge by.
+    Other options are passed to the function, or to the transformers config (`load("hf:bert",
     num_hidden_layers=2)`).
     """
     check_count("batch", batch, error=WorkloadError)
@@ -156,14 +160,18 @@ def models() -> tuple[str, ...]:
 def _from_file(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
     check_options(name, options)
     own = {key: value for key, value in options.items() if key in PARTS}
-    read = {key: value for key, value in options.items() if key not in PARTS}
-    return _workload(read_model_file(name, batch=batch, seed=seed, **read), **own)
+    read = {key: value for key, value in options.items() if key not in (*PARTS, TEXT)}
+    imported = read_model_file(name, batch=batch, seed=seed, **read)
+    return _workload(imported, options.get(TEXT), **own)
 
 
-def _workload(imported: Imported, **parts: Any) -> Workload:
+def _workload(imported: Imported, text: str | Path | None = None, **parts: Any) -> Workload:
     known = {"name": imported.name, "preprocessing": imported.preprocessing}
     work = Workload(imported.model, imported.inputs, **(known | parts))
     work.notes, work.files = imported.notes, imported.files
+    work.make_tokenizer = imported.make_tokenizer
+    if text is not None:
+        give_text(work, text)
     return work
 
 
@@ -273,11 +281,10 @@ def _importable(folder: Path) -> Iterator[None]:
 def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
     path = name.removeprefix("hf:")
     if os.sep in path or path.startswith(".") or file_exists(Path(path) / "config.json"):
-        if options:
-            raise WorkloadError(
-                f"{name} has its own config; leave the option {min(options)!r} out."
-            )
-        return _workload(load_folder(path, batch=batch, seed=seed), name=name)
+        if others := options.keys() - {TEXT}:
+            raise WorkloadError(f"{name} has its own config; leave the option {min(others)!r} out.")
+        imported = load_folder(path, batch=batch, seed=seed)
+        return _workload(imported, options.get(TEXT), name=name)
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:

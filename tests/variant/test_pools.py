@@ -6,10 +6,10 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.comparison import comparison, trial
 from paifuser_lab.measure import MachineWatch, Samples
 from paifuser_lab.memory.pools import HeapPool, heap_obstacle
 from paifuser_lab.records import Quality
+from paifuser_lab.variant import comparison, trial
 from tests.support.models import Small, images
 
 pytestmark = [

@@ -19,7 +19,7 @@ FOLDER = "hf:"
 WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # of a workload, which a file does not have
 PARTS = ("name", "loss", "train", "test", "metric", "preprocessing")
-OPTIONS = ("inputs", "sizes", *PARTS)
+OPTIONS = ("inputs", "sizes", "text", *PARTS)
 
 
 def _load_onnx(*args: Any, **options: Any) -> Imported:
@@ -35,12 +35,20 @@ def _load_pt2(*args: Any, **options: Any) -> Imported:
         return load_pt2(*args, **options)
 
 
+def _load_gguf(*args: Any, **options: Any) -> Imported:
+    from ..importer.gguf import load_gguf
+
+    return load_gguf(*args, **options)
+
+
 PROGRAM = ".pt2"
-READERS: dict[str, Callable[..., Imported]] = {".onnx": _load_onnx, PROGRAM: _load_pt2}
+READERS: dict[str, Callable[..., Imported]] = {
+    ".onnx": _load_onnx, PROGRAM: _load_pt2, ".gguf": _load_gguf,
+}  # fmt: skip
 
 
 def is_model_file(name: str) -> bool:
-    """Whether a name is that of an ONNX file or of a program of torch.export."""
+    """Whether a name is that of a file that a model is read from."""
     return name.lower().endswith(tuple(READERS))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from torch import nn
 
 from ..engines.threads import faster_threads
-from ..errors import MeasureError, PaifuserError, first_line
+from ..errors import MeasureError, PaifuserError, first_line, keep_when_stopped
 from ..fusion import packed_bytes
 from ..machine import machine_label, thread_choices, threads
 from ..measure import (
@@ -28,12 +28,12 @@ from ..measure import (
 )
 from ..model.watch import not_finite
 from ..model.weights import parameter_count, weights_bytes, weights_hash
-from ..recipe import Recipe, checked_recipe
 from ..records import Comparison, Measurement, Quality, counted
 from ..records.quality import readable_interval, word_for
-from ..stopping import keep_when_stopped
-from ..variant import Variant, apply
 from ..workload import Workload, running
+from . import Variant, apply
+from .building import Building
+from .recipe import Recipe, checked_recipe
 
 NO_GAIN = {
     "slower": "slower than the baseline",
@@ -132,9 +132,13 @@ class Trial:
 
     @classmethod
     def of(
-        cls, work: Workload, requested: Iterable[tuple[str, Variant | Recipe]], asked: Threads
+        cls,
+        work: Workload,
+        requested: Iterable[tuple[str, Variant | Recipe]],
+        asked: Threads,
+        building: Building,
     ) -> Trial:
-        """The trial of these variants; recipes are applied."""
+        """The trial of these variants; recipes are applied while there is time for building."""
         requested = list(requested)
         for _, subject in requested:
             _check_kind(subject)
@@ -148,7 +152,7 @@ class Trial:
         contenders: list[Contender] = []
         failed: list[Measurement] = []
         for name, subject in requested:
-            variant = _variant(work, name, subject, counts[-1])
+            variant = _variant(work, name, subject, counts[-1], building)
             if isinstance(variant, Measurement):
                 failed.append(variant)
                 continue
@@ -206,6 +210,7 @@ class Trial:
             machine=machine_label(),
             baseline=timings.baseline.name,
             metric_name=metric_name,
+            smaller_is_better=self.work.smaller_is_better,
             rounds=timings.rounds,
             is_interrupted=timings.is_interrupted,
             quality=timings.quality,
@@ -272,12 +277,12 @@ def _failed(name: str, steps: tuple[str, ...], count: int, why: str) -> Measurem
 
 
 def _variant(
-    work: Workload, name: str, subject: Variant | Recipe, count: int
+    work: Workload, name: str, subject: Variant | Recipe, count: int, building: Building
 ) -> Variant | Measurement:
     """The variant of a recipe, by default with `count` threads; its row if it cannot be applied."""
     if isinstance(subject, Recipe):
         try:
-            with threads(count):
+            with threads(count), building.of(subject):
                 return apply(work, subject)
         except PaifuserError as error:
             return _failed(name, tuple(step.label for step in subject), count, str(error))

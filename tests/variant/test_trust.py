@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
+from paifuser_lab.cli import notebook as batch
 from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, UnknownModelError, WorkloadError
-from paifuser_lab.loading import trust
-from paifuser_lab.pipeline import notebook as batch
 from paifuser_lab.records import Comparison, Measurement, Origin
+from paifuser_lab.variant import trust
 
 EVIL = """
 from pathlib import Path
@@ -318,7 +318,7 @@ def test_the_current_folder_is_on_a_commands_path_only_for_a_trusted_name(
 def test_a_sweep_passes_trust_to_its_notebooks(
     here: Path, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from paifuser_lab.pipeline import sweep as sweeping
+    from paifuser_lab.cli import sweep as sweeping
 
     sweeps: list[dict[str, Any]] = []
     monkeypatch.setattr(

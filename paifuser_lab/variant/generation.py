@@ -1,0 +1,229 @@
+"""Compares the text that a language model and its variants generate, in torch and in the runtimes
+that read their file: prefill and decode timed in turn, perplexity and agreement on a text.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import check_count, check_seconds
+from ..converter.decoders import DECODERS
+from ..converter.gguf import write_gguf
+from ..errors import (
+    MeasureError,
+    PaifuserError,
+    ShouldStop,
+    keep_when_stopped,
+    stop_if_asked,
+)
+from ..machine import machine_label
+from ..measure import MachineWatch, Samples, ratio_of_rounds, wait_until_quiet
+from ..model.weights import weights_bytes
+from ..progress import progress
+from ..records import GenerationComparison, GenerationRow, Phase
+from ..workload import Workload, running_in_turns, workload_of
+from ..workload.generation import (
+    Decoder,
+    Generation,
+    TorchDecoder,
+    greedy,
+    judged_windows,
+    surprise,
+)
+from .variant import Variant
+
+ROUNDS, SECONDS = 10, 30.0
+WINDOWS = 32  # of the text at most
+TORCH = "torch"
+
+
+@dataclass
+class Contender:
+    """A model in a runtime, and how long it took in each round."""
+
+    name: str
+    engine: str
+    decoder: Decoder
+    size_bytes: int
+    prefill: Samples = field(default_factory=Samples)
+    decode: Samples = field(default_factory=Samples)
+
+    def take_turn(self, prompt: Sequence[int], following: Sequence[int]) -> None:
+        """Read the prompt and append the tokens, both timed."""
+        self.decoder.reset()
+        began = time.perf_counter()
+        self.decoder.feed(prompt)
+        read = time.perf_counter()
+        for token in following:
+            self.decoder.feed([token])
+        ended = time.perf_counter()
+        self.prefill.rounds_ms.append(1e3 * (read - began))
+        self.decode.rounds_ms.append(1e3 * (ended - read) / len(following))
+
+
+def compare_generation(
+    work: Workload,
+    *variants: Variant,
+    prompt_tokens: int = 128,
+    new_tokens: int = 32,
+    engines: Sequence[str] = (TORCH,),
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+    should_stop: ShouldStop | None = None,
+) -> GenerationComparison:
+    """Time prefill and decode of a language model and its variants in each of the engines, in turn:
+    "torch", "llama.cpp", "openvino". Where the workload was loaded with a text, also how well each
+    predicts the part to judge by, in the very file that the engine runs. All of them continue with
+    the baseline's tokens.
+    """
+    check_count("rounds", rounds)
+    check_seconds(seconds)
+    if unknown := set(engines) - {TORCH, *DECODERS}:
+        raise MeasureError(
+            f"There is no engine {min(unknown)!r}; there are {', '.join((TORCH, *DECODERS))}."
+        )
+    work = workload_of(work)
+    made = work.generation(prompt_tokens, new_tokens)
+    windows = (judged_windows(work) or [])[:WINDOWS]
+    subjects = [(work.name, work.model), *((one.recipe.label, one.model) for one in variants)]
+    with ExitStack() as stack:
+        for _, model in subjects:
+            stack.enter_context(running_in_turns(model))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paifuser-lab-")))
+        context = max(prompt_tokens + new_tokens, *map(len, windows))
+        contenders, failed = _contenders(work, subjects, engines, folder, context)
+        following = greedy(contenders[0].decoder, made.prompt, new_tokens)
+        watch = MachineWatch()
+        with keep_when_stopped(lambda: bool(contenders[0].decode.rounds_ms)) as ending:
+            for _ in _rounds(watch, contenders, made.prompt, following, rounds, seconds):
+                stop_if_asked(should_stop)
+        rows = _rows(made, contenders, following, [] if ending.is_stopped else windows)
+    first = contenders[0]
+    return GenerationComparison(
+        workload=work.name,
+        machine=machine_label(),
+        prompt_tokens=prompt_tokens,
+        new_tokens=new_tokens,
+        evaluated_tokens=sum(len(window) - 1 for window in windows),
+        bytes_per_token=made.bytes_per_token,
+        rounds=len(first.decode.rounds_ms),
+        is_interrupted=ending.is_stopped,
+        quality=watch.quality(
+            waited_share=None,
+            spread=None,
+            sleeps=None,
+            intervals=[ratio_of_rounds(first.decode, one.decode)[1] for one in contenders[1:]],
+            with_processes=True,
+        ),
+        rows=(*rows, *failed),
+    )
+
+
+def _contenders(
+    work: Workload,
+    subjects: Sequence[tuple[str, Any]],
+    engines: Sequence[str],
+    folder: Path,
+    context: int,
+) -> tuple[list[Contender], list[GenerationRow]]:
+    """Each model in each engine, the baseline in torch first; a row for each that is refused."""
+    made, failed, threads = [], list[GenerationRow](), torch.get_num_threads()
+    for place, (name, model) in enumerate(subjects):
+        for engine in dict.fromkeys([*([TORCH] if place == 0 else []), *engines]):
+            try:
+                if engine == TORCH:
+                    decoder: Decoder = TorchDecoder(model, context)
+                    made.append(Contender(name, engine, decoder, weights_bytes(model)))
+                    continue
+                file = folder / f"{place}-{engine}" / "model.gguf"
+                file.parent.mkdir()
+                kind = DECODERS[engine]
+                write_gguf(work, model, file, floats=kind.floats)
+                made.append(
+                    Contender(name, engine, kind(file, context, threads), file.stat().st_size)
+                )
+            except PaifuserError as error:
+                failed.append(
+                    GenerationRow(name=name, engine=engine, threads=threads, failure=str(error))
+                )
+    return made, failed
+
+
+def _rounds(
+    watch: MachineWatch,
+    contenders: Sequence[Contender],
+    prompt: Sequence[int],
+    following: Sequence[int],
+    rounds: int,
+    seconds: float,
+) -> Iterator[None]:
+    """Rounds in which each takes its turn in shuffled order; the first warms up and is dropped."""
+    order, shuffle = list(contenders), random.Random(0).shuffle
+    until = time.perf_counter() + seconds
+    with progress("generating", rounds) as shown:
+        for done in range(rounds + 1):
+            if done > 2 and time.perf_counter() > until:
+                return
+            shuffle(order)
+            with watch.turn():
+                for one in order:
+                    wait_until_quiet()  # engines' threads spin after a call
+                    one.take_turn(prompt, following)
+            if not done:
+                for one in order:
+                    one.prefill, one.decode = Samples(), Samples()
+                continue
+            shown.advance()
+            yield
+
+
+def _rows(
+    made: Generation,
+    contenders: Sequence[Contender],
+    following: Sequence[int],
+    windows: Sequence[Sequence[int]],
+) -> list[GenerationRow]:
+    """A row of each contender, evaluated on the text, with what it writes by itself."""
+    rows, first, likely = list[GenerationRow](), contenders[0], Tensor()
+    for one in contenders:
+        loss, own = surprise(one.decoder, windows) if windows else (None, None)
+        likely = own if one is first and own is not None else likely
+        written = greedy(one.decoder, made.prompt, len(following))
+        pairs = zip(written, following, strict=True)
+        rows.append(
+            GenerationRow(
+                name=one.name,
+                engine=one.engine,
+                threads=torch.get_num_threads(),
+                prefill=_phase(first.prefill, one.prefill, len(made.prompt)),
+                decode=_phase(first.decode, one.decode, 1),
+                size_bytes=one.size_bytes,
+                loss=loss,
+                agreement=None if own is None else float((own == likely).float().mean()),
+                text=made.readable(written),
+                same_tokens=next(
+                    (place for place, (a, b) in enumerate(pairs) if a != b), len(following)
+                ),
+            )
+        )
+    return rows
+
+
+def _phase(baseline: Samples, own: Samples, tokens: int) -> Phase:
+    speedup, interval = ratio_of_rounds(baseline, own)
+    return Phase(
+        ms=own.median_ms,
+        tokens_per_s=1e3 * tokens / own.median_ms,
+        speedup=speedup,
+        interval=interval,
+    )
