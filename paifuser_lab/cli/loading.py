@@ -14,9 +14,9 @@ import typer
 import paifuser_lab as lab
 
 from ..errors import PaifuserError
-from ..loading.python_names import CodeName, is_python_file, named_in
-from ..loading.trust import check_named_in_file, names_function
 from ..variant.folder import can_be_named, is_folder
+from ..variant.python_names import CodeName, is_python_file, named_in
+from ..variant.trust import check_named_in_file, names_function
 
 Trust = Annotated[
     bool,

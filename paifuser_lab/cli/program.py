@@ -14,10 +14,9 @@ import typer
 import paifuser_lab as lab
 
 from .._files import asset, notebook_file, write_text
-from ..errors import PaifuserError
+from ..errors import PaifuserError, terminated_like_ctrl_c
 from ..profiler import explain, read_trace, trace
 from ..records import counted
-from ..stopping import terminated_like_ctrl_c
 from .bench import bench, tune_kernels
 from .export import export, exporters
 from .jupyterlab import command, copy_notebooks, environment
@@ -148,8 +147,6 @@ def profile(
         _write_page(html, result, explained)
     if trace_to is not None:
         trace(work, trace_to)
-    if result.failure:
-        raise PaifuserError(result.failure)
 
 
 def plan(
@@ -157,10 +154,7 @@ def plan(
     save: Annotated[Path | None, typer.Option(help="Write the recipe to this file.")] = None,
     seconds: Annotated[
         float,
-        typer.Option(
-            help="Time for measuring, beside that for building; 0 decides from the hardware's "
-            "figures alone."
-        ),
+        typer.Option(help="Time for all of it; 0 decides from the hardware's figures alone."),
     ] = 40.0,
     max_error: Annotated[
         float,
@@ -177,10 +171,10 @@ def plan(
     took = time.perf_counter() - began
     if recipe.evidence is not None:
         print_table(recipe.evidence.title, recipe.evidence.table())
-        built = counted(sum(bool(row.steps) for row in recipe.evidence.rows), "recipe")
-        typer.echo(
-            f"{took:.0f} s in all: at most {seconds:g} s of measuring; the rest built {built}."
+        built = counted(
+            sum(bool(row.steps) and not row.failure for row in recipe.evidence.rows), "recipe"
         )
+        typer.echo(f"{took:.0f} s of {seconds:g} for building and measuring {built}.")
     typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
     if save is not None:
         recipe.save(save)
@@ -211,6 +205,33 @@ def compare(
             typer.echo(f"{row.name}: {row.failure or compared.verdict(row).sentence}")
     if save is not None:
         compared.save(save)
+
+
+def history(
+    model: Annotated[str, typer.Argument(help="Only models with this in their names.")] = "",
+    machine: Annotated[str, typer.Option(help="Only machines with this in their names.")] = "",
+    since: Annotated[str, typer.Option(help="From this day on, such as 2026-11-01.")] = "",
+    recipe: Annotated[
+        int | None, typer.Option(help="Print the recipe of the row with this number, as YAML.")
+    ] = None,
+    pair: Annotated[
+        tuple[int, int] | None, typer.Option(help="Compare the rows with these numbers.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
+    ] = None,
+) -> None:
+    """List what was measured in any session, the newest last; PAIFUSER_HISTORY=0 keeps nothing."""
+    past = lab.history().where(model, machine, since)
+    if save is not None:
+        past.save(save)
+    if recipe is not None:
+        typer.echo(past[recipe].recipe.to_text(), nl=False)
+    elif pair is not None:
+        compared = past.pair(*pair)
+        typer.echo(f"{compared.verdict.sentence}\n{compared.difference}")
+    else:
+        print_table(past.title, past.table())
 
 
 def trace_(
@@ -287,13 +308,13 @@ def sweep_(
     complete is not run again.
     """
     path = notebook_file(notebook)
-    from ..pipeline.grid import values_of
-    from ..pipeline.sweep import sweep
+    from .grid import values_of
+    from .sweep import sweep
 
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
     swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_print_run)
     print_table(swept.title, swept.table())
-    typer.echo(f"in {out}: sweep.json and sweep.md")
+    typer.echo(f"in {out}: sweep.json, sweep.md and sweep.html")
     raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
 
 
@@ -314,7 +335,7 @@ def _write_page(path: Path, profile: Any, explanations: list[Any]) -> None:
 
 def _run_notebook(name: str, out: Path, parameters: dict[str, Any], *, replace: bool) -> None:
     """Run one of our notebooks with a line a stage, then print its comparison."""
-    from ..pipeline.notebook import run_notebook
+    from .notebook import run_notebook
 
     run_notebook(asset(name), out, parameters, replace=replace, on_stage=typer.echo)
     comparison = lab.Comparison.load(out / "report.json")
@@ -332,6 +353,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "search": search,
         "compare": compare,
         "run": run,
+        "history": history,
     },
     "What there is": {"models": models, "hardware": hardware_, "exporters": exporters},
     "Use a model": {"train": train, "export": export, "stream": stream, "serve": serve},

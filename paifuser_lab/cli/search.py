@@ -9,6 +9,7 @@ import typer
 
 import paifuser_lab as lab
 
+from .._files import write_text
 from ..planner import SearchResult, searches
 from ..records import SearchGoal
 from .loading import Name, Shapes, Trust, load_model
@@ -71,8 +72,12 @@ def search(
 
 
 def _write(work: Any, found: SearchResult, out: Path) -> None:
+    from ..views.page import offline_page  # matplotlib takes a second
+
     out.mkdir(parents=True, exist_ok=True)
     found.save(out / "search.json")
+    picture = lab.figure(found).svg() if found.rows else ""
+    write_text(out / "search.html", offline_page(found.workload, found._repr_html_() + picture))
     found.best.save(out / "recipe.yaml")
     if found.best.steps:
         lab.apply(work, found.best).save(out / "model")

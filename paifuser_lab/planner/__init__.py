@@ -4,18 +4,18 @@ searching      `search`: the best recipe within limits; `searches` yields it as 
 space          what a search may change, axis by axis
 predict        what combinations are expected to reach, by their parts
 store          where the trials of searches are kept
+contributions  what each step of the best recipe contributes, left out in turn
 halves         test data to choose by, and test data that judge
 ranking        the options of a search, and the order of its candidates
 result         the record of a search, and its recipes
-candidates     what `plan` times against each other
-hardware_plan  `plan`: a recipe for this hardware
+plans          `plan`: the exact part of the space, timed in one comparison
 precision/     `plan_precision`: a format for each layer within a budget, `plan_shares` within
                shares of fp32; `recipe_of` its recipe, `achieved` measures chosen points
 """
 
 from __future__ import annotations
 
-from .hardware_plan import plan
+from .plans import plan
 from .precision import achieved, plan_precision, plan_shares, recipe_of
 from .ranking import Options as SearchOptions
 from .result import SearchResult

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..errors import MeasureError
+from ..records import Candidate
+from ..variant import Variant
+from ..variant.history import add_metric
 from ..workload import Workload
+
+
+@dataclass
+class Judge:
+    """Says what a candidate loses of the metric on one half of the test data."""
+
+    work: Workload
+
+    @cached_property
+    def before(self) -> float | None:
+        """The metric of the unchanged model; None without labelled data."""
+        metric = self.work.evaluate()
+        if metric is not None and math.isnan(metric):
+            raise MeasureError(
+                f"metric '{self.work.metric_name}' of {self.work.name} is nan for the unchanged "
+                "model, so no loss can be judged; correct it or its test data."
+            )
+        return metric
+
+    def judged(self, row: Candidate, variant: Variant) -> Candidate:
+        """The row with its metric and the loss of it; unchanged without labelled data."""
+        before, metric = self.before, self.work.evaluate(variant.model)
+        if metric is None or before is None:
+            return row
+        add_metric(self.work, variant.recipe, metric)
+        lost = self.work.metric_lost(before, metric)
+        return row.model_copy(update={"metric": metric, "metric_lost": lost})
 
 
 def halves_of(work: Workload) -> tuple[Workload, Workload, str]:

@@ -12,10 +12,11 @@ from typing import Any, get_args
 
 from ..arguments import check_seconds
 from ..errors import MeasureError, WorkloadError
-from ..records import Candidate, Measurement, SearchGoal
+from ..records import Candidate, Limit, Measurement, SearchGoal
 from ..workload import Workload
 
 EXACT = 1e-3  # a relative output error below this is rounding, and always allowed
+WIDE_OPEN = Limit(metric_drop=1.0, output_error=1e9)  # a search and `plan` have limits of their own
 TIE_RATIO = 0.97  # candidates within this ratio of the best are equal; the simplest is taken
 GOALS: tuple[str, ...] = get_args(SearchGoal)
 # a limit's name, and the field of a candidate that it bounds
@@ -125,6 +126,8 @@ def _beats(row: Candidate, other: Candidate, goal: SearchGoal) -> bool:
 def nearest(rows: Iterable[Candidate], options: Options) -> str:
     """Why a search returns nothing: the candidate nearest to the limits, with its figures."""
     rows = list(rows)
+    if not any(row.latency_ms for row in rows):
+        return "No candidate was measured; a search of this model needs more seconds."
     if any(row.rank is not None and is_better(row, options.goal) for row in rows):
         return ""
     bounded = [row for row in rows if row.status == "outside the limits" and _past(row, options)]

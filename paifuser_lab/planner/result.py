@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ..errors import RecipeError
-from ..recipe import Recipe
-from ..records import Candidate, Candidates, Limit, Record
+from ..records import Candidate, Candidates, Limit, Record, SearchGoal
+from ..variant.recipe import Recipe
 from .ranking import is_better
 
 
@@ -25,6 +25,7 @@ class SearchResult(Candidates):
     targets: tuple[Target, ...] = ()
     skipped: int = 0  # combinations whose prediction is sure to lose
     study: str = ""  # where its trials are kept
+    importance: dict[str, float] = {}  # of each choice, by Optuna's analysis of the trials
     reason: str = ""  # why nothing is returned
 
     @property
@@ -34,6 +35,16 @@ class SearchResult(Candidates):
         if first is None or not is_better(first, self.goal):
             return Recipe(workload=self.workload)
         return recipe_of(self, first.label)
+
+    @property
+    def parts(self) -> str:
+        """What each step of the best candidate contributes; '' where that was not measured."""
+        first = self.first
+        if first is None or not any(first.contributions):
+            return ""
+        steps = zip(Recipe(first.steps), first.contributions, strict=True)
+        known = [f"{step.label} {_without(factor, self.goal)}" for step, factor in steps if factor]
+        return f"Without a step of '{first.label}': {'; '.join(known)}."
 
     @property
     def frontier(self) -> tuple[Candidate, ...]:
@@ -54,8 +65,8 @@ class SearchResult(Candidates):
 
     @property
     def captions(self) -> list[str]:
-        """The title, why nothing is returned, notes, and whether the machine was quiet."""
-        return [line for line in (*super().captions, self.reason) if line]
+        """The title, notes, whether the machine was quiet, what steps contribute or why none is."""
+        return [line for line in (*super().captions, self.parts, self.reason) if line]
 
 
 def recipe_of(search: Candidates | None, label: str, workload: str | None = None) -> Recipe:
@@ -66,9 +77,10 @@ def recipe_of(search: Candidates | None, label: str, workload: str | None = None
     if row is None or row.status == "refused":
         known = ", ".join(row.label for row in search.rows if row.status != "refused")
         raise RecipeError(f"There is no candidate '{label}' to apply; there are {known or 'none'}.")
+    factors = row.contributions or (None,) * len(row.steps)
     steps = [
-        {kind: options if "why" in options else options | {"why": _why(row)}}
-        for step in row.steps
+        {kind: options if "why" in options else options | {"why": _why(row, factor, search.goal)}}
+        for step, factor in zip(row.steps, factors, strict=True)
         for kind, options in step.items()
     ]
     return Recipe(steps, workload=workload or search.workload, limit=_limit(search, row))
@@ -86,8 +98,14 @@ def _limit(search: Candidates, row: Candidate) -> Limit:
     return Limit(metric_drop=allowed, output_error=error)
 
 
-def _why(row: Candidate) -> str:
-    return f"{row.why}; {row.effect}" if row.effect else row.why
+def _why(row: Candidate, factor: float | None, goal: SearchGoal) -> str:
+    without = f"without this step {_without(factor, goal)}" if factor else ""
+    return "; ".join(part for part in (row.why, row.effect, without) if part)
+
+
+def _without(factor: float, goal: SearchGoal) -> str:
+    what = {"size": "size", "memory": "memory"}.get(goal, "time")
+    return f"{factor:.2f} × the {what}"
 
 
 def targets_of(search: SearchResult, asked: tuple[float, ...]) -> tuple[Target, ...]:

@@ -15,11 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..comparison import compare
-from ..errors import MeasureError, PaifuserError, StoppedError, first_line
+from ..errors import (
+    MeasureError,
+    PaifuserError,
+    ShouldStop,
+    StoppedError,
+    first_line,
+    keep_when_stopped,
+)
 from ..machine import hardware
 from ..model.weights import weights_hash
-from ..recipe import Recipe
 from ..records import (
     Candidate,
     Comparison,
@@ -28,22 +33,23 @@ from ..records import (
     SearchGoal,
     counted,
 )
-from ..stopping import ShouldStop, keep_when_stopped
 from ..variant import Variant, apply_as_timed
 from ..variant.cache import keep
+from ..variant.comparison import compare
+from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
 from ..workload.batching import example_batch, repeated
-from .candidates import WIDE_OPEN
-from .halves import halves_of, samples_in
-from .hardware_plan import allowed_engines
+from .contributions import contributions_of
+from .halves import Judge, halves_of, samples_in
 from .predict import Predictor, expectations, in_order
-from .ranking import EXACT, Options, nearest, ranked, with_status
+from .ranking import EXACT, WIDE_OPEN, Options, is_better, nearest, ranked, with_status
 from .result import SearchResult, targets_of
-from .space import Change, Point, Space
+from .space import Change, Point, Space, allowed_engines
 from .store import QUEUED, Study
 
 SCREEN_ROUNDS, LEADER_ROUNDS = 5, 20
 SCREEN_SHARE = 0.75  # of the seconds; the leaders have the rest
+LEADER_SHARE = 0.7  # of what is left then; what each step of the best contributes has the rest
 LEADERS = 3
 MOST_TRIALS = 100
 ASKED = (1.5, 2.0, 3.0, 4.0)  # the speed-ups whose predicted best is measured
@@ -102,15 +108,10 @@ def searches(
     should_stop: ShouldStop | None = None,
 ) -> Iterator[SearchResult]:
     """The search so far, after each measurement; the options are those of `search`."""
+    began = time.perf_counter()  # what is measured of the machine for the first time counts, too
     work = workload_of(work)
-    options = Options(
-        goal,
-        metric_drop,
-        may_train,
-        seconds,
-        can_train=work.train is not None,
-        limits=dict(limits or {}),
-    )
+    can_train = work.train is not None
+    options = Options(goal, metric_drop, may_train, seconds, can_train, dict(limits or {}))
     options.check(work)
     space = Space.of(work, hardware(), allowed_engines(engines), may_train=may_train)
     about = {
@@ -120,7 +121,7 @@ def searches(
         "machine": hardware().label,
     }
     trials = Study.open(study, about, space.axes)
-    return _Search(work, options, space, trials, profile, should_stop).run()
+    return _Search(work, options, space, trials, profile, should_stop, began).run()
 
 
 @dataclass
@@ -131,11 +132,10 @@ class _Search:
     study: Study
     profile: Profile | None
     asked: ShouldStop | None
-    began: float = field(default_factory=time.perf_counter)
+    began: float
     rows: dict[Point, Candidate] = field(default_factory=dict)
     variants: dict[Point, Variant] = field(default_factory=dict)
     measured: Comparison | None = None
-    baseline_metric: dict[int, float | None] = field(default_factory=dict)
     batch: int | None = None
     skipped: int = 0
     planned: int = 0
@@ -151,6 +151,9 @@ class _Search:
         self.seen, self.unseen, note = halves_of(self.work.for_trials())
         self.notes = [text for text in (note, self._blind_spot()) if text]
         self.timed = self._timed_work()
+        self.chooses = Judge(self.seen)
+        self.judges = Judge(self.unseen) if self.unseen is not self.seen else self.chooses
+        _ = self.chooses.before  # one that is NaN is refused before anything is timed
         self.predict = Predictor(expectations(self.space, self.profile))
         for point, row in self.study.finished.items():
             self._take(point, row)
@@ -163,13 +166,15 @@ class _Search:
             yield from self._suggested()
             if not self.is_stopped:
                 yield from self._leaders()
+                self._take_apart()
         self.is_stopped |= ending.is_stopped
         self._hand_over()
         yield self._record(is_done=True)
 
     def _is_over(self, share: float = 1.0) -> bool:
         self.is_stopped |= self.asked is not None and self.asked()
-        return self.is_stopped or self.took_s > share * self.options.seconds
+        # one candidate is measured however short the time
+        return self.is_stopped or (bool(self.rows) and self.took_s > share * self.options.seconds)
 
     def _is_screened(self) -> bool:
         return self._is_over(SCREEN_SHARE) or len(self.rows) >= MOST_TRIALS
@@ -273,6 +278,7 @@ class _Search:
         if row is None:
             self.study.drop(trial)
             return
+        row = row.model_copy(update={"at_s": self.took_s})
         values = self._values(row)
         self.study.tell(trial, row, values, self.options.metric_drop)
         self._take(point, row)
@@ -317,7 +323,7 @@ class _Search:
                 return refused.model_copy(update={"reason": row.failure})
             candidate = self._candidate(refused, row, compared)
             if (candidate.relative_error or 0.0) > EXACT:
-                candidate = self._with_metric(candidate, variant, self.seen)
+                candidate = self.chooses.judged(candidate, variant)
         except StoppedError:
             return None
         except PaifuserError as error:
@@ -340,7 +346,7 @@ class _Search:
         compared = compare(
             self.timed,
             rounds=rounds,
-            seconds=left if rounds > SCREEN_ROUNDS else seconds,
+            seconds=LEADER_SHARE * left if rounds > SCREEN_ROUNDS else seconds,
             metric=False,
             should_stop=self._is_over,
             **variants,
@@ -369,18 +375,6 @@ class _Search:
             }
         )
 
-    def _with_metric(self, row: Candidate, variant: Variant, work: Workload) -> Candidate:
-        """The row with its metric and the loss of it; unchanged without labelled data."""
-        if work.metric is None or work.test is None:
-            return row
-        key = id(work.test)
-        if key not in self.baseline_metric:
-            self.baseline_metric[key] = work.evaluate()
-        metric, before = work.evaluate(variant.model), self.baseline_metric[key]
-        if metric is None or before is None:
-            return row
-        return row.model_copy(update={"metric": metric, "metric_lost": before - metric})
-
     def _leaders(self) -> Iterator[SearchResult]:
         """Time the best candidates together in more rounds, and judge them on unseen data."""
         points = [point for point in self._leading() if self._held(point)]
@@ -399,12 +393,25 @@ class _Search:
             if self._is_over():
                 break
             try:
-                self.rows[point] = self._with_metric(
-                    self.rows[point], self.variants[point], self.unseen
-                )
+                self.rows[point] = self.judges.judged(self.rows[point], self.variants[point])
             except PaifuserError as error:
                 refused = {"status": "refused", "reason": first_line(error)}
                 self.rows[point] = self.rows[point].model_copy(update=refused)
+
+    def _take_apart(self) -> None:
+        """Measure what each step of the best contributes, in the seconds that are left."""
+        point, goal = next(iter(self._leading()), None), self.options.goal
+        if point not in self.variants or not is_better(self.rows[point], goal):
+            return
+        parts = contributions_of(
+            self.timed,
+            self.variants[point],
+            goal,
+            rounds=LEADER_ROUNDS,
+            seconds=self.options.seconds - self.took_s,
+            should_stop=self._is_over,
+        )
+        self.rows[point] = self.rows[point].model_copy(update={"contributions": parts})
 
     def _held(self, point: Point) -> bool:
         """Whether its model is here; one of an earlier search is made again."""
@@ -446,7 +453,7 @@ class _Search:
             took_s=self.took_s,
             machine=hardware().label,
             batch=self.batch,
-            metric_name=self.work.metric_name if self.baseline_metric else None,
+            metric_name=self.work.metric_name if self.work.test is not None else None,
             planned=max(self.planned, len(rows)),
             is_done=is_done,
             is_interrupted=is_done and self.is_stopped,
@@ -458,6 +465,7 @@ class _Search:
             rows=rows,
             skipped=self.skipped,
             study=self.study.study.study_name,
+            importance=self.study.importance if is_done else {},
             reason=nearest(rows, options) if is_done else "",
         )
         record = record.with_baseline(base.latency_ms) if base and base.latency_ms else record

@@ -6,19 +6,26 @@ machine, and makes of a point a `Change`: steps with a name and a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
+from torch import nn
+
+from ..engines import available_engines
+from ..errors import WorkloadError
 from ..machine import thread_choices
 from ..memory.pools import pool_gain
 from ..memory.sole_readers import ACTIVATIONS
+from ..model.fold import plan_fold
+from ..model.graph import observe
 from ..profiler.expected import KINDS
 from ..records import Hardware, counted
-from ..workload import Workload
-from .candidates import Choice, folding_of, half_format, has_images
+from ..workload import Workload, running
 
+Choice = dict[str, dict[str, Any]]
+MIN_SPEEDUP = 1.3  # a 16-bit format is tried when the hardware computes this much faster in it
 AS_IT_IS = "as it is"
 IN_FLOAT = ("fp32", "bf16", "fp16")
 
@@ -80,6 +87,7 @@ class Engine:
     why: str
 
 
+SPINNING = "onnxruntime spinning"
 FUSED = "activations are computed where the layer before writes"
 ENGINES = {
     "channels last": Engine(
@@ -112,6 +120,12 @@ ENGINES = {
         "Run on ONNX Runtime",
         "ONNX Runtime",
         "the whole graph as one call, layers joined",
+    ),
+    SPINNING: Engine(
+        ({"backend": {"name": "onnxruntime", "spin": True}},),
+        "Run on ONNX Runtime, spinning",
+        "ONNX Runtime, spinning",
+        "its threads wait for the next operator without sleeping",
     ),
     "inductor": Engine(
         (KINDS["inductor"].step,),
@@ -149,7 +163,8 @@ class Space:
         gain = pool_gain(work)
         memory = [AS_IT_IS, *(["pool"] if gain is not None and gain.pays else [])]
         layers = list(work.model.modules())
-        if any(type(layer) in ACTIVATIONS and not layer.inplace for layer in layers):
+        has_activations = any(type(layer) in ACTIVATIONS and not layer.inplace for layer in layers)
+        if has_activations and not is_exact:
             memory.append("reuse")
         axes = {
             "engine": (AS_IT_IS, *_engines(work, machine, engines, is_exact=is_exact)),
@@ -172,6 +187,8 @@ class Space:
     def is_possible(self, point: Point) -> bool:
         """Whether a recipe can do all of it at once, and no other point is the same recipe."""
         if point.is_trained and point.keep == 1:
+            return False
+        if point.engine == SPINNING and point.threads == 1:  # nobody to wait for
             return False
         if point.engine not in (AS_IT_IS, *IN_TORCH):
             in_half = point.format in IN_FLOAT[1:]
@@ -273,12 +290,16 @@ def _engines(
 ) -> list[str]:
     is_cpu = work.device.type == "cpu"
     left_out = {"channels last", "channels last, joined"} if not has_images(work) else {"joined"}
-    if is_exact or half_format(machine, 1.0) != "bf16":
+    if is_exact or half_format(machine) != "bf16":
         left_out.add("openvino in bf16")
     if not is_cpu:
-        left_out |= {"openvino", "openvino in bf16", "onnxruntime"}
-    possible = [name for name in ENGINES if name not in left_out]
-    return [name for name in possible if name in IN_TORCH or KINDS[name].engine in engines]
+        left_out |= {"openvino", "openvino in bf16", "onnxruntime", SPINNING}
+    return [
+        name
+        for name, engine in ENGINES.items()
+        if name not in left_out
+        and (name in IN_TORCH or engine.steps[0]["backend"]["name"] in engines)
+    ]
 
 
 def _formats(machine: Hardware) -> dict[str, tuple[Choice, str]]:
@@ -305,3 +326,50 @@ def _formats(machine: Hardware) -> dict[str, tuple[Choice, str]]:
 
 def _in_format(name: str) -> Choice:
     return {"precision": {"default": name}}
+
+
+def half_format(machine: Hardware) -> str | None:
+    """The 16-bit format that is much faster here than fp32, if there is one."""
+    target = machine.target
+    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
+        if rate is not None and rate > MIN_SPEEDUP * target.fp32_gflops:
+            return name
+    return None
+
+
+def has_images(work: Workload) -> bool:
+    return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
+        isinstance(module, nn.Conv2d) for module in work.model.modules()
+    )
+
+
+def folding_of(work: Workload) -> list[Choice]:
+    """Fold batch-norms wherever there are any: folding is exact and costs nothing at run time."""
+    with running(work.model):
+        pairs = plan_fold(
+            work.model, observe(work.model, lambda: work.inputs.clone()(work.model))
+        ).pairs
+    if not pairs:
+        return []
+    return [
+        {
+            "fold": {
+                "why": (
+                    f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, "
+                    "each costs nothing"
+                )
+            }
+        }
+    ]
+
+
+def allowed_engines(engines: Iterable[str] | None) -> tuple[str, ...]:
+    """The engines that may be used: all that are available, or those named."""
+    available = available_engines()
+    names = available if engines is None else tuple(engines)
+    for name in names:
+        if name not in available:
+            raise WorkloadError(
+                f"engine '{name}' is not available; choose from {', '.join(available)}."
+            )
+    return names

@@ -1,14 +1,15 @@
 """Where the trials of searches are kept: studies of Optuna in a database, SQLite by default.
 
 A trial holds its candidate as it was measured: steps and figures, never a weight or a datum. A
-search that goes on reads them back, and what a killed process had begun is begun again. The same
-rows are the history of a workload.
+search that goes on reads them back, and what a killed process had begun is begun again. The history
+of everything measured is a table of the same database (`variant/history.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import platformdirs
 import psutil
 
-from .._files import APP, cache_folder
+from .._files import HISTORY_OFF, history_file
 from ..errors import FileError, first_line
 from ..records import Candidate
 from .space import Point
@@ -27,18 +27,14 @@ from .space import Point
 if TYPE_CHECKING:
     import optuna
 
-SCHEMA = 1
-OFF = "PAIFUSER_HISTORY"  # 0: searches are kept in memory alone
+SCHEMA = 2  # 2: the choices of a study are kept, and ONNX Runtime may spin
 ROW, VALUES, OWNER, QUEUED = "candidate", "values", "owner", "queued"
 
 
 def default_url() -> str | None:
     """The database in the user's data folder; None where history is switched off."""
-    if os.environ.get(OFF, "1") == "0":
-        return None
-    is_moved = "PAIFUSER_CACHE" in os.environ  # all that is kept goes there
-    folder = cache_folder() if is_moved else platformdirs.user_data_path(APP, ensure_exists=True)
-    return f"sqlite:///{folder / 'searches.db'}"
+    file = history_file()
+    return None if file is None else f"sqlite:///{file}"
 
 
 @dataclass
@@ -62,6 +58,7 @@ class Study:
         name = f"{about['workload']} · {about['goal']}"
         if url is None:
             name = f"{name} · {uuid4().hex[:12]}"
+        choices = {axis: list(values) for axis, values in axes.items()}
         with _named_errors(where):
             study = optuna.create_study(
                 study_name=name,
@@ -72,9 +69,11 @@ class Study:
             )
             kept = study.user_attrs.get("about")
             if kept is None:
-                study.set_user_attr("about", {**about, "schema": SCHEMA, "began": _now()})
+                study.set_user_attr(
+                    "about", {**about, "schema": SCHEMA, "choices": choices, "began": _now()}
+                )
             else:
-                _check_same(where, kept, about)
+                _check_same(where, kept, about, choices)
             opened = cls(study, axes)
             opened._begin_again()
         return opened
@@ -101,6 +100,24 @@ class Study:
                 point = Point(**trial.params)
                 rows[point] = Candidate.model_validate(trial.user_attrs[ROW])
         return rows
+
+    @property
+    def importance(self) -> dict[str, float]:
+        """How much each choice explains which trials are in the better half; {} where too little
+        was measured to tell.
+        """
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is experimental, and says which direction it takes
+            try:
+                return get_param_importances(
+                    self.study,
+                    evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5),
+                    target=lambda trial: float(trial.values[0]),
+                )
+            except (ValueError, RuntimeError):  # fewer than two trials, or all alike
+                return {}
 
     @property
     def begun(self) -> set[Point]:
@@ -163,7 +180,12 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _check_same(where: str | None, kept: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+def _check_same(
+    where: str | None,
+    kept: Mapping[str, Any],
+    about: Mapping[str, Any],
+    choices: Mapping[str, Any],
+) -> None:
     """Raise unless a study is about the same model, machine and version as this search."""
     if kept.get("schema") != SCHEMA:
         raise FileError(
@@ -176,6 +198,12 @@ def _check_same(where: str | None, kept: Mapping[str, Any], about: Mapping[str, 
                 f"the study in {where} is of another {name}: {kept.get(name)}, where this search "
                 f"has {value}; give another study=."
             )
+    if kept["choices"] != choices:
+        others = ", ".join(axis for axis in choices if kept["choices"].get(axis) != choices[axis])
+        raise FileError(
+            f"the study in {where} chooses among others than this search ({others}); give the same "
+            "engines= and may_train=, or another study=."
+        )
 
 
 @contextmanager
@@ -191,7 +219,8 @@ def _named_errors(where: str | None) -> Iterator[None]:
         cause = getattr(error, "orig", None) or error.__cause__ or error
         reason = first_line(getattr(cause, "orig", None) or cause)
         raise FileError(
-            f"the study in {where} cannot be used ({reason}); give another study=, or set {OFF}=0."
+            f"the study in {where} cannot be used ({reason}); give another study=, or set "
+            f"{HISTORY_OFF}=0."
         ) from error
 
 

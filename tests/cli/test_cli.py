@@ -13,6 +13,8 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab._files import asset
 from paifuser_lab.cli import jupyterlab, program
+from paifuser_lab.planner import searching
+from paifuser_lab.planner.space import Space
 
 
 @pytest.fixture
@@ -70,6 +72,19 @@ def test_errors_are_one_sentence_without_a_traceback(command, tmp_path, argument
     assert sentence.format() in err
     assert "Traceback" not in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_search_leaves_recipe_record_page_and_model(command, tmp_path, monkeypatch):
+    singles = Space.singles
+    monkeypatch.setattr(Space, "singles", lambda self: singles(self)[:1])
+    monkeypatch.setattr(searching, "MOST_TRIALS", 1)
+    code, out, _ = command("search", "resnet18-tiny", "--seconds", 30, "--out", tmp_path / "best")
+    assert code == 0 and "in " in out.splitlines()[-1]
+    found = lab.Record.load(tmp_path / "best" / "search.json")
+    page = (tmp_path / "best" / "search.html").read_text()
+    assert found.rows and found.rows[0].label in page and "<svg" in page and "<script" not in page
+    assert lab.Recipe.load(tmp_path / "best" / "recipe.yaml") == found.best
+    assert (tmp_path / "best" / "model").exists() == bool(found.best.steps)
 
 
 def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
@@ -267,10 +282,10 @@ def test_the_version_is_printed(command):
     assert command("--version") == (0, f"paifuser-lab {lab.__version__}\n", "")
 
 
-def test_a_plan_says_how_long_it_took_beside_measuring(command):
-    code, out, _ = command("plan", "resnet18-tiny", "--seconds", "0.1", "--max-error", "0")
+def test_a_plan_says_how_long_it_took(command):
+    code, out, _ = command("plan", "resnet18-tiny", "--seconds", "5", "--max-error", "0")
     assert code == 0
-    assert re.search(r"\d+ s in all: at most 0\.1 s of measuring; the rest built \d+ recipes", out)
+    assert re.search(r"\d+ s of 5 for building and measuring \d+ recipe", out)
 
 
 def test_the_command_starts_without_what_only_some_commands_use():
@@ -278,3 +293,20 @@ def test_the_command_starts_without_what_only_some_commands_use():
     code = f"import sys, paifuser_lab.cli; print([name for name in {slow} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+def test_history_lists_what_was_measured_and_prints_a_recipe(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    work = lab.load("resnet18-tiny")
+    lab.compare(work, lab.Recipe(["fold"]), lab.Recipe(["layout"]), rounds=1, metric=False)
+    code, out, _ = command("history", "resnet18", "--save", tmp_path / "history.json")
+    assert code == 0 and "2 measured" in out and "channels" in out
+    assert len(lab.Record.load(tmp_path / "history.json").rows) == 2
+    code, out, _ = command("history", "--recipe", 1)
+    assert code == 0 and lab.Recipe.from_text(out) == lab.Recipe(["fold"])
+    code, out, _ = command("history", "--pair", 1, 2)
+    assert code == 0 and "Only A has" in out
+    code, out, _ = command("history", "other")
+    assert code == 0 and "nothing has been measured" in out
+    code, _, error = command("history", "--recipe", 7)
+    assert code == 2 and "There is no result 7" in error

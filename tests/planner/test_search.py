@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import time
 from typing import Any
 
 import pytest
@@ -18,16 +19,23 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, apply, compare
 from paifuser_lab.engines import available_engines
 from paifuser_lab.engines.threads import choose_threads
-from paifuser_lab.errors import FileError, MeasureError, WorkloadError
+from paifuser_lab.errors import FileError, MeasureError, StoppedError, WorkloadError
 from paifuser_lab.machine import hardware, threads
-from paifuser_lab.planner import SearchOptions, SearchResult, searches, searching, store
+from paifuser_lab.planner import (
+    SearchOptions,
+    SearchResult,
+    contributions,
+    searches,
+    searching,
+    store,
+)
 from paifuser_lab.planner.halves import halves_of
 from paifuser_lab.planner.predict import Predictor, expectations, in_order, parts_of
 from paifuser_lab.planner.ranking import EXACT, TIE_RATIO, nearest, ranked, with_status
 from paifuser_lab.planner.result import recipe_of, targets_of
 from paifuser_lab.planner.space import Point, Space
 from paifuser_lab.profiler.expected import KINDS
-from paifuser_lab.records import Candidate, Measurement, Record
+from paifuser_lab.records import Candidate, Comparison, Measurement, Record
 from tests.support.models import Small, images
 
 FOLD, LAYOUT, BF16 = Point(), Point(engine="channels last"), Point(format="bf16")
@@ -119,8 +127,15 @@ def test_a_stopped_search_keeps_what_it_measured_and_names_what_it_did_not(work,
 
 def test_a_search_whose_seconds_end_says_what_it_did_not_measure(work, tried):
     last = tried(work, FOLD, LAYOUT, seconds=1e-6)[-1]
-    assert last.rows == () and last.first is None and last.best.steps == ()
-    assert "2 candidates not measured: the seconds were over" in last.note
+    assert len(last.rows) == 1 and last.rows[0].latency_ms  # one is measured however short it is
+    assert "1 candidate not measured: the seconds were over" in last.note
+
+
+def test_what_is_measured_of_the_machine_takes_from_the_seconds(work, tried, monkeypatch):
+    known = hardware()
+    monkeypatch.setattr(searching, "hardware", lambda: time.sleep(0.6) or known)
+    last = tried(work, FOLD, LAYOUT, seconds=0.5)[-1]
+    assert "1 candidate not measured: the seconds were over" in last.note
 
 
 def test_without_labelled_data_the_output_error_is_the_limit(work, tried):
@@ -146,6 +161,34 @@ def test_with_labelled_data_the_loss_of_the_metric_is_the_limit(tried):
     assert (candidate.metric, candidate.metric_lost) == (0.5, 0.5)
     assert candidate.status in ("outside the limits", "lost")
     assert tried(work, BF16, metric_drop=0.5)[-1][LABELS[BF16]].status in ("measured", "lost")
+
+
+def test_a_metric_that_is_better_when_smaller_loses_where_it_rises(tried):
+    torch.manual_seed(0)
+    batch, model = images(), Small().eval()
+    with torch.no_grad():
+        answer = model(batch)
+
+    def distance(predict: Any, test: Any) -> float:
+        return 0.5 + 0.3 * (not torch.equal(predict(test[0]), answer))
+
+    distance.smaller_is_better = True  # type: ignore[attr-defined]
+    work = Workload(model, batch, name="small", test=[batch], metric=distance)
+    candidate = tried(work, BF16, metric_drop=0.2)[-1][LABELS[BF16]]
+    assert candidate.metric_lost == pytest.approx(0.3)
+    assert candidate.status in ("outside the limits", "lost")
+    rows = lab.history(work).rows
+    assert [row.metric for row in rows if row.label != "fold batch-norm"][-1] == 0.8
+    assert tried(work, BF16, metric_drop=0.2)[-1].metric_name == "distance"
+
+
+def test_a_metric_that_is_nan_for_the_unchanged_model_is_refused_in_a_sentence(tried):
+    batch = images()
+    work = Workload(
+        Small().eval(), batch, name="small", test=[batch], metric=lambda predict, test: math.nan
+    )
+    with pytest.raises(MeasureError, match="is nan for the unchanged model, so no loss"):
+        tried(work, BF16)
 
 
 def test_for_throughput_a_larger_batch_is_timed(work, tried):
@@ -295,6 +338,9 @@ def test_without_training_and_other_engines_none_is_in_the_space(work):
     assert {(point.format, point.keep, point.is_trained) for point in exact.points()} == {
         ("fp32", 1.0, False)
     }
+    assert not any(point.memory == "reuse" for point in exact.points())
+    waiting = [point.threads for point in exact.points() if "spinning" in point.engine]
+    assert waiting and 1 not in waiting
 
 
 def test_a_search_tries_every_step_whose_effect_advice_predicts(work, fast):
@@ -474,6 +520,7 @@ def test_where_no_candidate_meets_a_limit_the_nearest_is_named_with_its_figures(
 
 def test_keeping_the_model_is_an_answer(work):
     even = row("even", word="no difference", rank=1)
+    assert "needs more seconds" in nearest([], SearchOptions())
     assert nearest([even], SearchOptions()).startswith("Keep the model as it is")
     assert nearest([row("fast", rank=1)], SearchOptions()) == ""
 
@@ -599,6 +646,15 @@ def test_a_study_of_something_else_is_refused(work, change, tmp_path):
         store.Study.open(url, other, {"keep": (1.0, 0.5)})
 
 
+def test_a_study_of_other_choices_is_refused(tmp_path):
+    url = f"sqlite:///{tmp_path / 'searches.db'}"
+    about = {"workload": "small", "goal": "latency"}
+    store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)})
+    with pytest.raises(FileError, match=r"others than this search \(keep\); give the same"):
+        store.Study.open(url, about, {"keep": (1.0,), "threads": (0,)})
+    assert store.Study.open(url, about, {"keep": (1.0, 0.5), "threads": (0,)}).finished == {}
+
+
 def test_a_damaged_database_is_named(work, tmp_path):
     path = tmp_path / "searches.db"
     path.write_text("no database")
@@ -623,3 +679,67 @@ def test_the_best_recipe_of_a_real_search_is_one_that_it_measured():
     assert all(step.why for step in found.best.steps)
     if found.best.steps:
         assert lab.apply(work, found.best).recipe == found.best
+
+
+def compared_with(**speedups: float) -> Any:
+    """Replaces `compare`: a row for the recipe and for it without each step."""
+
+    def compare(work: Workload, **given: Any) -> Any:
+        names = [name for name in given if name == "whole" or name.startswith("without")]
+        rows = [
+            Measurement(name=name, threads=1, speedup=speedups[name.split()[-1]], size_bytes=100)
+            for name in names
+        ]
+        return Comparison(workload="w", machine="m", baseline="whole", rounds=1, rows=tuple(rows))
+
+    return compare
+
+
+def test_each_step_s_contribution_is_how_much_worse_the_recipe_is_without_it(work, monkeypatch):
+    best = apply(work, Recipe(["fold", "layout", {"backend": {"name": "eager", "threads": 1}}]))
+    options = {"rounds": 1, "seconds": 1e3, "should_stop": lambda: False}
+    fake = compared_with(whole=3.0, **{"0": 2.0, "1": 3.0, "2": 1.5})
+    monkeypatch.setattr(contributions, "compare", fake)
+    assert contributions.contributions_of(work, best, "latency", **options) == (1.5, 1.0, 2.0)
+    assert contributions.contributions_of(work, best, "size", **options) == (1.0, 1.0, 1.0)
+    one = apply(work, Recipe(["fold"]))
+    assert contributions.contributions_of(work, one, "latency", **options) == ()
+    none = options | {"seconds": 0.0}
+    assert contributions.contributions_of(work, best, "latency", **none) == ()
+
+    def stopped(*given: Any, **named: Any) -> Any:
+        raise StoppedError("stopped")
+
+    monkeypatch.setattr(contributions, "compare", stopped)
+    assert contributions.contributions_of(work, best, "latency", **options) == ()
+
+
+def test_the_best_recipe_says_what_each_of_its_steps_contributes(work, tried):
+    last = tried(work, BF16, goal="size", metric_drop=1.0)[-1]
+    first = last.first
+    assert len(first.contributions) == len(first.steps) == 2
+    assert first.contributions[1] == pytest.approx(2, rel=0.5), "without bf16 twice the bytes"
+    assert f"{first.contributions[1]:.2f} × the size" in last.best[1].why
+    for text in (str(last), last._repr_html_()):
+        assert f"{first.contributions[1]:.2f} × the size" in text and "Without a step" in text
+
+
+def test_a_search_says_which_choice_explains_the_differences_and_when_each_was_measured(
+    tried, work
+):
+    last = tried(work, FOLD, LAYOUT)[-1]
+    assert all(row.at_s is not None and 0 < row.at_s <= last.took_s for row in last.rows)
+    study = store.Study.open(
+        None, {"workload": "a", "goal": "latency"}, {"engine": ("a", "b"), "threads": (0, 1)}
+    )
+    assert study.importance == {}
+    for engine, threads_, value in [
+        ("a", 0, 1.0),
+        ("a", 1, 1.01),
+        ("b", 0, 5.0),
+        ("b", 1, 5.01),
+    ] * 3:
+        study.study.enqueue_trial({"engine": engine, "threads": threads_})
+        trial, _ = study.ask()
+        study.study.tell(trial, [value, 0.0])
+    assert study.importance["engine"] > 0.8

@@ -19,13 +19,13 @@ import torch
 from torch import nn
 
 from ...errors import MeasureError, WorkloadError
-from ...formats import FLOATS
 from ...measure import output_error
+from ...model.formats import FLOATS
 from ...model.graph import Graph
 from ...model.layers import channel_of
-from ...recipe import Recipe
 from ...records import LatencyTable, Sensitivity
 from ...variant import apply
+from ...variant.recipe import Recipe
 from ...workload import Inputs, Workload, running
 from ...workload.data import Batch, data_for_evaluation, first_batches
 from .latency import LayerFormat, ModelTimes, Stop, keep, latency_table, model_times

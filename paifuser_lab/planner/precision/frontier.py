@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from ...formats import FLOATS
+from ...model.formats import FLOATS
 from ...records import AllocationPoint
 from .costs import PlanningProblem
 from .latency import Stop

@@ -19,15 +19,15 @@ import torch
 
 from ..._files import cache_file
 from ...errors import FileError, StepError
-from ...formats import FLOATS, Range
 from ...machine import hardware, thread_choices, threads
 from ...measure import in_turn
+from ...model.formats import FLOATS, Range
 from ...model.weights import weights_bytes
 from ...progress import progress
 from ...quantization.conversion import dequantize_values, quantize_values
-from ...recipe import Recipe
 from ...records import ConversionLatency, LatencyTable, LayerLatency
 from ...variant import apply
+from ...variant.recipe import Recipe
 from ...workload import Workload, running
 from .layers import LAYER, PlannedLayer
 from .program import Cost

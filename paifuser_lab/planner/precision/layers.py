@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import WorkloadError
-from ...formats import FLOATS, Range
 from ...model.copying import copied
 from ...model.fold import fold, plan_fold
+from ...model.formats import FLOATS, Range
 from ...model.graph import Graph
 from ...model.layers import channel_of
 from ...model.watch import describe, watching

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Self, get_args
 
 from ...errors import WorkloadError
-from ...formats import NAMES
 from ...machine import hardware
+from ...model.formats import NAMES
 from ...model.weights import weights_hash
-from ...recipe import Recipe
 from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
 from ...records.allocation import Axis
 from ...saliency import sensitivity as estimate_sensitivity
+from ...variant.recipe import Recipe
 from ...workload import Workload, workload_of
 from .costs import Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices

@@ -1,33 +1,38 @@
 """A recipe for this hardware, with a reason for each step.
 
-The hardware's figures select the candidates; these are built and timed in turn, and the fastest one
-within the allowed error is taken. A device that is only named (PAIFUSER_HARDWARE) cannot be timed,
+The candidates are the points of a search's space that keep the output, and with an allowed error
+those in faster formats. All of them are built and timed in one comparison, and the fastest one
+within the error is taken. A device that is only named (PAIFUSER_HARDWARE) cannot be timed,
 so the recipe follows from its figures alone.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from typing import Any
 
 from ..arguments import check_error, check_seconds
-from ..comparison import compare
-from ..engines import available_engines
-from ..errors import WorkloadError
 from ..machine import hardware
 from ..machine.datasheets import inductor_obstacle
-from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
+from ..variant.comparison import compare
+from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
-from .candidates import (
-    WIDE_OPEN,
+from .ranking import EXACT, TIE_RATIO, WIDE_OPEN
+from .space import (
+    AS_IT_IS,
+    IN_TORCH,
+    MIN_SPEEDUP,
     Choice,
+    Point,
+    Space,
+    allowed_engines,
     folding_of,
     half_format,
     has_images,
-    plan_candidates,
 )
-from .ranking import EXACT, TIE_RATIO
+
+MIN_INT8_ERROR = 0.01  # int8 is not tried where the allowed error is smaller
 
 
 def plan(
@@ -42,44 +47,72 @@ def plan(
 
     `max_error` is the acceptable relative output error: by default that of rounding in fp32, so
     that only exact steps and engines are tried; with 0.02 also bf16, fp16 and int8. `seconds` is
-    the time for measuring (building comes on top; 0 decides from the hardware's figures alone),
-    `engines` are those that may be used (default: all available).
+    the time for all of it: what it does not suffice to build is a row of the evidence that says so
+    (0 decides from the hardware's figures alone). `engines` are those that may be used (default:
+    all available).
     """
     check_seconds(seconds)
     check_error(max_error)
+    began = time.perf_counter()
     work = workload_of(work)
     machine = hardware()
     allowed = allowed_engines(engines)
-    folding = folding_of(work)
     if seconds <= 0 or machine.source == "published":
         return Recipe(
-            [*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.loaded_as
+            [*folding_of(work), *_by_figures(work, machine, max_error, allowed)],
+            workload=work.loaded_as,
         )
+    space = Space.of(work, machine, allowed, is_exact=max_error <= EXACT)
+    formats = {"fp32", *_faster_formats(machine, max_error)}
+    points = [point for point in _without_losses(space, allowed) if point.format in formats]
     candidates = [
-        Recipe([*folding, *rest], limit=WIDE_OPEN)
-        for rest in plan_candidates(work, machine, max_error, allowed)
+        Recipe(space.steps(point), limit=WIDE_OPEN) for point in sorted(points, key=_when_built)
     ]
-    measured = compare(work, *candidates, seconds=seconds, metric=False)
+    left = max(0.0, seconds - (time.perf_counter() - began))
+    measured = compare(work, *candidates, seconds=left, metric=False, is_whole=True)
     by_label = {recipe.label: recipe for recipe in candidates}
     best = _best(measured, by_label, max_error)
     if best is None:
         return Recipe(workload=work.loaded_as, evidence=measured)
+    known = {
+        "fold": space.folding[0]["fold"]["why"] if space.folding else "",
+        "pool": space.pool_why,
+    }
     steps = [
-        _with_reason(step, reason) for step, reason in _reasons(by_label[best.name], best, measured)
+        step.model_copy(
+            update={"why": _reason(step.kind, known.get(step.kind, ""), best, measured)}
+        )
+        for step in by_label[best.name]
     ]
     return Recipe(steps, workload=work.loaded_as, evidence=measured)
 
 
-def allowed_engines(engines: Iterable[str] | None) -> tuple[str, ...]:
-    """The engines that may be used: all that are available, or those named."""
-    available = available_engines()
-    names = available if engines is None else tuple(engines)
-    for name in names:
-        if name not in available:
-            raise WorkloadError(
-                f"engine '{name}' is not available; choose from {', '.join(available)}."
-            )
-    return names
+def _without_losses(space: Space, engines: tuple[str, ...]) -> list[Point]:
+    """The points that keep every channel and fix the number of threads, in the engines allowed."""
+    has_counts = any(space.axes["threads"])
+    return [
+        point
+        for point in [*([Point()] if space.folding else []), *space.points()]
+        if point.keep == 1
+        and point.memory != "reuse"
+        and (point.threads or not has_counts)
+        and ("eager" in engines or point.engine not in (AS_IT_IS, *IN_TORCH))
+    ]
+
+
+def _when_built(point: Point) -> tuple[bool, int]:
+    """What compiles comes last, and more threads first: if the seconds end, less is missed."""
+    return point.engine == "inductor", -point.threads
+
+
+def _faster_formats(machine: Hardware, max_error: float) -> list[str]:
+    """The formats that are allowed, and that the hardware computes much faster in."""
+    if max_error <= EXACT:
+        return []
+    rate = machine.target.int8_gops
+    is_faster = rate is not None and rate > MIN_SPEEDUP * machine.target.fp32_gflops
+    has_int8 = is_faster and not machine.accelerators and max_error >= MIN_INT8_ERROR
+    return [name for name in (half_format(machine), "int8" if has_int8 else None) if name]
 
 
 def _by_figures(
@@ -93,7 +126,7 @@ def _by_figures(
         steps.append(
             {"layout": {"why": f"matrix units of {machine.name} read images channels-last"}}
         )
-    if (half := half_format(machine, max_error)) is not None:
+    if max_error > EXACT and (half := half_format(machine)) is not None:
         rate = (target.bf16_gflops if half == "bf16" else target.fp16_gflops) or 0.0
         why = (
             f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and "
@@ -132,15 +165,13 @@ def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) ->
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
-def _reasons(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterable[tuple[Any, str]]:
-    for step in recipe.steps:
-        notes = [note for note in best.notes if step.kind == "pool" and "memory pool" in note]
-        estimate = f"; estimated before: {step.why}" if step.why else ""
-        reason = step.why or _reason(step.kind, best, measured)
-        yield step, notes[-1] + estimate if notes else reason
-
-
-def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
+def _reason(kind: str, known: str, best: Measurement, measured: Comparison) -> str:
+    """What was known of a step before, or what it was measured to change."""
+    notes = [note for note in best.notes if kind == "pool" and "memory pool" in note]
+    if notes:
+        return f"{notes[-1]}; estimated before: {known}"
+    if known:
+        return known
     base = measured[measured.baseline]
     if kind != "backend":
         count = sum(bool(row.steps) for row in measured.rows)
@@ -159,7 +190,3 @@ def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
         f"({best.speedup:.2f} ×, output error {best.relative_error:.1e}); next best: "
         f"{runner_up.name} with {runner_up.latency_ms:.3g} ms"
     )
-
-
-def _with_reason(step: Any, reason: str) -> Any:
-    return step.model_copy(update={"why": reason})

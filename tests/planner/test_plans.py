@@ -17,7 +17,7 @@ from paifuser_lab.cli.program import plan as plan_command
 from paifuser_lab.errors import WorkloadError
 from paifuser_lab.machine.datasheets import DEVICES
 from paifuser_lab.memory.pools import PoolGain
-from paifuser_lab.planner import candidates, hardware_plan, space
+from paifuser_lab.planner import plans, space
 from paifuser_lab.planner.ranking import EXACT
 from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement, Origin
 from tests.support.models import Mapped, Small, ids, images
@@ -54,8 +54,9 @@ class Stub:
         self.ms, self.error, self.labels, self.seconds = ms, error, [], 0.0
 
     def __call__(
-        self, work: Workload, *recipes: Recipe, seconds: float, metric: bool
+        self, work: Workload, *recipes: Recipe, seconds: float, metric: bool, is_whole: bool
     ) -> Comparison:
+        assert is_whole, "the seconds are those of the whole plan"
         self.labels, self.seconds = [recipe.label for recipe in recipes], seconds
         rows = [self.row(f"baseline · {count} threads", ()) for count in (1, 2)]
         rows += [
@@ -91,8 +92,8 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plan for a simulated machine: `plan(work, ms={...}, on=machine(...))` returns the recipe and
     the stub.
     """
-    monkeypatch.setattr(candidates, "thread_choices", lambda: (1, 2))
-    monkeypatch.setattr(hardware_plan, "available_engines", lambda: ALL)
+    monkeypatch.setattr(space, "thread_choices", lambda: (1, 2))
+    monkeypatch.setattr(space, "available_engines", lambda: ALL)
 
     def planned(
         work: Workload,
@@ -103,8 +104,8 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
         **options: Any,
     ) -> tuple[Recipe, Stub]:
         stub = Stub(ms or {}, error or {})
-        monkeypatch.setattr(hardware_plan, "hardware", lambda: on or machine())
-        monkeypatch.setattr(hardware_plan, "compare", stub)
+        monkeypatch.setattr(plans, "hardware", lambda: on or machine())
+        monkeypatch.setattr(plans, "compare", stub)
         return lab.plan(work, **options), stub
 
     return planned
@@ -152,7 +153,7 @@ def test_every_engine_is_tried_with_every_sensible_number_of_threads(plan: Any) 
     assert (
         all("onnxruntime" in label for label in stub.labels)
         and len(stub.labels) >= 2
-        and stub.seconds == 7.0
+        and 5.0 < stub.seconds <= 7.0
     )
 
 
@@ -322,9 +323,9 @@ def test_the_reason_for_or_against_inductor_follows_from_the_device(
 
 
 def test_a_real_plan_is_measured_and_can_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "thread_choices", lambda: (1,))
+    monkeypatch.setattr(space, "thread_choices", lambda: (1,))
     work = lab.load("resnet18-tiny")
-    recipe = lab.plan(work, seconds=1, engines=("eager", "onnxruntime"))
+    recipe = lab.plan(work, seconds=120, engines=("eager", "onnxruntime"))
     assert recipe.evidence is not None and all(row.failure is None for row in recipe.evidence.rows)
     chosen = lab.apply(work, recipe)
     assert all(step.why for step in recipe.steps) and chosen.recipe.explain() == recipe.explain()
@@ -345,6 +346,11 @@ def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowe
     plan: Any,
 ) -> None:
     work = lab.load("resnet18-tiny")
+    assert not any(
+        word in label
+        for label in plan(work, on=machine(int8=400), max_error=0.02)[1].labels
+        for word in ("prune", "reuse", "int8 weights", "int8-weights")
+    )
     recipe, stub = plan(
         work,
         on=machine(int8=400),
@@ -375,7 +381,7 @@ def test_int8_is_tried_without_vnni_too(plan: Any, processor: Processor) -> None
 def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What a memory pool would spare a call here."""
     facts: dict[str, Any] = {"gain": PoolGain(faults=45_000, fault_us=0.25, call_ms=100.0)}
-    for module in (candidates, space):
+    for module in (space,):
         monkeypatch.setattr(module, "pool_gain", lambda work: facts["gain"])
     return facts
 
@@ -385,7 +391,7 @@ def test_a_memory_pool_is_tried_in_eager_torch_where_page_faults_cost_much(
 ) -> None:
     _, stub = plan(small())
     pooled = [label for label in stub.labels if "memory pool" in label]
-    assert len(pooled) == 2 and all("→ eager" in label for label in pooled)
+    assert len(pooled) == 2 * 3 and all("→ eager" in label for label in pooled)
     (change,) = [change for change in singles() if change.label == "Keep freed memory"]
     assert change.why == (
         "45,000 page faults a call at 0.25 µs each are 11.2 of 100 ms: at most 1.13 ×"

@@ -1,0 +1,154 @@
+"""Notebooks run by papermill: whole results or none."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import nbformat
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab._files import asset
+from paifuser_lab.cli import notebook as batch
+from paifuser_lab.cli.notebook import run_notebook, stage_of
+from paifuser_lab.errors import FileError, PaifuserError
+from paifuser_lab.model.weights import load_weights, weights_hash
+
+COMPRESS = asset("notebooks/50_compress.ipynb")
+RECIPE = lab.Recipe(["fold", {"precision": {"layers": {"fc": "bf16"}}}])
+
+
+def small_notebook(folder, *cells):
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata = {
+        "kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}
+    }
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in ('out = ""\nword = "a"', *cells)]
+    notebook.cells[0].metadata.tags = ["parameters"]
+    path = folder / "small.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture
+def pretend_papermill(monkeypatch):
+    """Replace papermill by a function that writes the output."""
+
+    def install(action):
+        monkeypatch.setattr(
+            batch,
+            "_execute",
+            lambda notebook, output, parameters, on_stage: action(output, parameters),
+        )
+
+    return install
+
+
+def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(tmp_path):
+    parameters = {"model": "resnet18-tiny", "recipe": RECIPE.to_text(), "rounds": 2, "seconds": 1.0}
+    out = run_notebook(COMPRESS, tmp_path / "out", parameters)
+    saved = {"recipe.yaml", "structure.json", "weights.safetensors", "report.json", "manifest.json"}
+    assert {path.name for path in out.iterdir()} == {"50_compress.ipynb", "model.onnx", *saved}
+    assert lab.Recipe.load(out / "recipe.yaml") == RECIPE
+    variant = lab.apply(lab.load("resnet18-tiny"), RECIPE)
+    assert lab.Comparison.load(out / "report.json").rows[-1].weights_hash == variant.weights_hash
+    assert weights_hash(lab.load(out).model) == variant.weights_hash
+    other = lab.apply(lab.load("resnet18-tiny", seed=1), RECIPE).module
+    load_weights(other, out / "weights.safetensors")
+    assert weights_hash(other) == variant.weights_hash
+
+
+def test_an_error_in_a_cell_is_reported_and_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("PAIFUSER_STATIC", raising=False)
+    notebook = small_notebook(
+        tmp_path,
+        "open(f'{out}/report.json', 'w').write('half')",
+        "raise ValueError('the loss is NaN')",
+    )
+    with pytest.raises(
+        PaifuserError, match=r"small.ipynb failed in cell 4: ValueError: the loss is NaN"
+    ):
+        run_notebook(notebook, tmp_path / "out", {"word": "b"})
+    assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
+    assert "PAIFUSER_STATIC" not in os.environ, "pictures are for the notebook's kernel alone"
+
+
+@pytest.mark.parametrize("name", ["wrod", "import os; x"])
+def test_a_parameter_that_the_notebook_does_not_declare_is_refused(
+    tmp_path, name, pretend_papermill
+):
+    pretend_papermill(lambda *_: pytest.fail("it ran"))
+    with pytest.raises(PaifuserError, match="has no parameter"):
+        run_notebook(small_notebook(tmp_path), tmp_path / "out", {name: 1})
+
+
+def test_an_interrupted_run_leaves_no_folder(tmp_path, pretend_papermill):
+    def interrupted(output, parameters):
+        output.write_text("half")
+        raise KeyboardInterrupt
+
+    pretend_papermill(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_notebook(small_notebook(tmp_path), tmp_path / "out", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
+
+
+def test_an_earlier_run_is_replaced_completely_and_other_folders_are_not(
+    tmp_path, pretend_papermill
+):
+    notebook, out = small_notebook(tmp_path), tmp_path / "out"
+    pretend_papermill(lambda output, parameters: (output.parent / "report.json").write_text("{}"))
+    run_notebook(notebook, out, {})
+    (out / "left over").write_text("")
+    with pytest.raises(FileError, match="not empty; give --force"):
+        run_notebook(notebook, out, {})
+    run_notebook(notebook, out, {}, replace=True)
+    assert [path.name for path in out.iterdir()] == ["report.json"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(FileError, match="does not look like an earlier run"):
+        run_notebook(notebook, tmp_path / "mine", {}, replace=True)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path, pretend_papermill
+):
+    pretend_papermill(lambda *_: pytest.fail("it ran"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="choose a folder you can write to"):
+        run_notebook(small_notebook(tmp_path), tmp_path / "file" / "out", {})
+    with pytest.raises(FileError, match="is a file; give a folder"):
+        run_notebook(small_notebook(tmp_path), tmp_path / "file", {})
+
+
+def test_every_cell_that_did_something_is_reported_with_its_heading_and_seconds(tmp_path):
+    path = small_notebook(
+        tmp_path,
+        "open(f'{out}/report.json', 'w').write('{}'); None",
+        "print('fold: exact')",
+        "for step in ('one', 'two'):\n    print(step)",
+        "import sys; print('internals', file=sys.stderr)\n'chosen: ' + word",
+        "object()",
+    )
+    written = nbformat.read(path, as_version=4)
+    heading = "# A title\n\ntext\n\n## 2. The steps\n\nmore"
+    written.cells.insert(2, nbformat.v4.new_markdown_cell(heading))
+    nbformat.write(written, path)
+    stages = []
+    run_notebook(path, tmp_path / "out", {"word": "b"}, on_stage=stages.append)
+    assert [(stage.title, stage.lines) for stage in stages] == [
+        ("2. The steps", ("fold: exact",)),
+        ("2. The steps", ("one", "two")),
+        ("2. The steps", ("'chosen: b'",)),
+    ]
+    assert re.fullmatch(r"2\. The steps · fold: exact · \d+\.\d s", str(stages[0]))
+    assert re.fullmatch(r"2\. The steps · \d+\.\d s\n  one\n  two", str(stages[1]))
+
+
+def test_a_cell_that_prints_nothing_is_reported_where_it_took_long() -> None:
+    cell = nbformat.v4.new_code_cell("train()")
+    for seconds, line in ((0.2, None), (70.0, "Training · 70.0 s")):
+        cell.metadata.papermill = {"duration": seconds}
+        stage = stage_of([nbformat.v4.new_markdown_cell("## Training"), cell], cell)
+        assert (stage and str(stage)) == line
