@@ -52,6 +52,9 @@ class Graph:
     # layer → tensor, operators run before
     layer_outputs: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
     branches: bool = False  # Python got a value that depends on the inputs, and may branch on it
+    sizes: tuple[tuple[tuple[int, ...], int], ...] = field(default=(), repr=False)
+    # shape and bytes of each tensor
+    constants: frozenset[int] = frozenset()  # the same whatever the inputs
 
     def maker(self, tensor: int) -> Operation | None:
         """The operator that produced a tensor; None for inputs and weights."""
@@ -95,7 +98,19 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
         _readers(recorder.operations),
         layer_outputs,
         recorder.branches,
+        tuple((_shape(tensor), _bytes(tensor)) for tensor in recorder.alive),
+        frozenset(recorder.fixed),
     )
+
+
+def _bytes(tensor: Tensor) -> int:
+    """What a tensor takes; 0 where its layout does not tell."""
+    return tensor.nbytes if tensor.layout is torch.strided else 0
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    is_ragged = tensor.is_nested and tensor.layout is torch.strided
+    return () if is_ragged else tuple(tensor.shape)
 
 
 def _readers(operations: list[Operation]) -> dict[int, tuple[Operation, ...]]:
@@ -142,10 +157,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.layers[-1],
                 tuple(self.number(leaf) for leaf in reads),
                 tuple(self.number(leaf) for leaf in produced),
-                tuple(
-                    () if leaf.is_nested and leaf.layout is torch.strided else tuple(leaf.shape)
-                    for leaf in produced
-                ),
+                tuple(map(_shape, produced)),
                 tuple(leaf for leaf in arguments if isinstance(leaf, int | float)),
             )
         )

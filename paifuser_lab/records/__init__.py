@@ -5,6 +5,7 @@ A record is a pydantic model; `save` and `load` use JSON with the record's name 
 One module per subject:
 
 record           the base classes: frozen, saved and loaded as JSON, read as a table
+table            a table of texts, for a terminal, a notebook and the page
 text             readable numbers, text tables and HTML tables, shared by all
 hardware         what a machine can do: processor, accelerators, measured ceilings
 quality          how quiet the machine was, and the verdict that this allows
@@ -23,6 +24,8 @@ candidates       what a search for a faster model tried, ranked, each with its r
 allocation       a format for each layer under a budget; latencies of single layers
 sensitivity      the error of each layer in each format; a score for each channel
 channels         which channels are pruned together, and what fewer of them cost
+generation       text that a model and its variants generate, in one runtime or several
+model_graph      operators and tensors of one call, with blocks folded
 fusion_map       which layers run fused, and why others do not
 attention_cost   error and latency of sparse attention
 acceleration     the switches of an accelerated training loop; a function and its faster form
@@ -89,6 +92,9 @@ from .export import ExportReport as ExportReport
 from .export import LayerDifference as LayerDifference
 from .fusion_map import Fusion as Fusion
 from .fusion_map import FusionMap as FusionMap
+from .generation import GenerationComparison as GenerationComparison
+from .generation import GenerationRow as GenerationRow
+from .generation import Phase as Phase
 from .hardware import Accelerator as Accelerator
 from .hardware import Ceiling as Ceiling
 from .hardware import Hardware as Hardware
@@ -107,6 +113,11 @@ from .memory_snapshot import Replay as Replay
 from .memory_snapshot import ReplayRow as ReplayRow
 from .memory_snapshot import SiteMemory as SiteMemory
 from .memory_snapshot import SnapshotMap as SnapshotMap
+from .model_graph import GraphEdge as GraphEdge
+from .model_graph import GraphNode as GraphNode
+from .model_graph import GraphOperator as GraphOperator
+from .model_graph import GraphTensor as GraphTensor
+from .model_graph import ModelGraph as ModelGraph
 from .parallel import Link as Link
 from .parallel import ParallelOption as ParallelOption
 from .parallel import ParallelPlan as ParallelPlan

@@ -39,6 +39,8 @@ class Candidate(Record):
     size_bytes: int | None = None
     peak_bytes: int | None = None
     rounds: int = 0
+    at_s: float | None = None  # the seconds of the search after which it was measured
+    contributions: tuple[float | None, ...] = ()  # how many times worse without each step
     predicted: float | None = None  # the speed-up that was expected before it was measured
 
     @property

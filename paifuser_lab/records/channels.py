@@ -49,14 +49,6 @@ class ChannelGroup(Record):
             dict.fromkeys(member.layer for member in self.members if member.kind == "rows")
         )
 
-    def __str__(self) -> str:
-        of = f" of {counted(self.unit, 'channel')}" if self.unit > 1 else ""
-        state = f" · stays: {self.pinned}" if self.pinned else ""
-        return (
-            f"{self.name}: {counted(self.width, 'unit')}{of} in "
-            f"{counted(len(self.members), 'weight')}{state}"
-        )
-
 
 class Coupling(TableRecord):
     """Every group of channels of a model."""
@@ -88,9 +80,6 @@ class Coupling(TableRecord):
             for group in self.groups
         ]
         return rows or [{"layer": "nothing is coupled"}]
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *map(str, self.groups)])
 
 
 Widths = Sequence[int]  # the number of units kept in each group

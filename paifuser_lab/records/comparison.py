@@ -11,13 +11,12 @@ from pydantic import ConfigDict, Field
 from ..errors import MeasureError
 from .quality import Quality, Verdict, readable_interval, sign, verdict
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
+from .table import Table
 from .text import (
-    html_table,
     or_dash,
     readable_bytes,
     readable_count,
     readable_range,
-    text_table,
     without_empty,
 )
 
@@ -39,13 +38,15 @@ class TradeOff(Record):
 
     title: str
     unit: str  # what `worth` is: the metric's name, or closeness, 1 − the output error
+    smaller_is_better: bool = False
     bargains: tuple[Bargain, ...] = Field(min_length=1)
 
     def unbeaten(self, axis: str) -> tuple[Bargain, ...]:
         """The Pareto frontier of worth against `latency_ms` or `size_bytes`, the cheapest first."""
         frontier: list[Bargain] = []
-        for row in sorted(self.bargains, key=lambda row: (getattr(row, axis), -row.worth)):
-            if not frontier or row.worth > frontier[-1].worth:
+        sign = -1 if self.smaller_is_better else 1
+        for row in sorted(self.bargains, key=lambda row: (getattr(row, axis), -sign * row.worth)):
+            if not frontier or sign * row.worth > sign * frontier[-1].worth:
                 frontier.append(row)
         return tuple(frontier)
 
@@ -66,13 +67,15 @@ class TradeOff(Record):
             for row in self.bargains
         ]
 
+    def as_table(self) -> Table:
+        """The rows, those that no other beats in bold."""
+        return Table((self.title,), self.table(), ("name", "note"), lambda row: bool(row["note"]))
+
     def __str__(self) -> str:
-        return "\n".join([self.title, *text_table(self.table(), ("name", "note"))])
+        return str(self.as_table())
 
     def _repr_html_(self) -> str:
-        return html_table(
-            (self.title,), self.table(), ("name", "note"), lambda row: bool(row["note"])
-        )
+        return self.as_table()._repr_html_()
 
 
 class StepReport(Record):
@@ -134,6 +137,7 @@ class Comparison(TableRecord):
     machine: str
     baseline: str
     metric_name: str | None = None
+    smaller_is_better: bool = False  # of the metric
     rounds: int
     is_interrupted: bool = False
     quality: Quality | None = None  # how quiet the machine was; None if nobody recorded it
@@ -186,6 +190,7 @@ class Comparison(TableRecord):
         return TradeOff(
             title=self.title,
             unit=(self.metric_name or "metric") if has_metric else "closeness",
+            smaller_is_better=has_metric and self.smaller_is_better,
             bargains=tuple(_bargain(row, has_metric=has_metric) for row in rows),
         )
 
@@ -212,11 +217,7 @@ class Comparison(TableRecord):
         return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
 
     def _repr_html_(self) -> str:
-        table = [
-            {key: value for key, value in row.items() if key not in ("cpu ms", "build s")}
-            for row in self.table()
-        ]
-        return html_table(self.captions, table, self.text_columns)
+        return self.as_table(*self.captions).without("cpu ms", "build s")._repr_html_()
 
     @property
     def captions(self) -> list[str]:

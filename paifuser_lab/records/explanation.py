@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from .quality import readable_interval
 from .record import AboutWorkload, Record, TableRecord, frame_of, row_of
-from .text import or_dash, readable_share, view
+from .text import or_dash, readable_share, view, without_empty
 
 if TYPE_CHECKING:
     import pandas
@@ -135,7 +134,6 @@ def step_text(step: dict[str, dict[str, Any]]) -> str:
 Outcome = Literal["passed", "failed", "not measurable"]
 
 SIGNS: dict[Outcome, str] = {"passed": "✓", "failed": "✗", "not measurable": "–"}
-WIDTH = 118
 
 
 class Check(Record):
@@ -150,8 +148,10 @@ class Check(Record):
     limit: float | None = None
 
 
-class Checklist(Record):
+class Checklist(TableRecord):
     """The checks of a training loop or an inference."""
+
+    text_columns = ("check", "outcome", "figure", "remedy")
 
     subject: str
     lines: tuple[Check, ...] = Field(min_length=1)
@@ -182,23 +182,22 @@ class Checklist(Record):
         ended = ", ".join(f"{counts[outcome]} {outcome}" for outcome in SIGNS if counts[outcome])
         return f"{self.subject} · {ended}{' · stopped early' if self.is_interrupted else ''}"
 
-    def __str__(self) -> str:
-        indent = 4 + max(len(line.name) for line in self.lines)
-        return "\n".join([self.title, *(_readable(line, indent) for line in self.lines)])
+    def table(self) -> list[dict[str, str]]:
+        """A row per check, as text."""
+        rows = [
+            {
+                "check": line.name,
+                "outcome": f"{SIGNS[line.outcome]} {line.outcome}",
+                "figure": line.figure,
+                "remedy": line.remedy or "",
+            }
+            for line in self.lines
+        ]
+        return without_empty(rows)
 
-    def _repr_html_(self) -> str:
-        return view("checklist", self, SIGNS)
-
-
-def _readable(line: Check, indent: int) -> str:
-    """A check as text, with its remedy below its figure."""
-    text = [line.figure, *([f"→ {line.remedy}"] if line.remedy else [])]
-    wrapped = [
-        row for part in text for row in textwrap.wrap(part, WIDTH - indent, break_on_hyphens=False)
-    ]
-    return f"{SIGNS[line.outcome]} {line.name.ljust(indent - 2)}" + ("\n" + " " * indent).join(
-        wrapped
-    )
+    def is_bold(self, row: dict[str, str]) -> bool:
+        """Whether the check failed."""
+        return row["outcome"].endswith("failed")
 
 
 MAX_ROWS = 15

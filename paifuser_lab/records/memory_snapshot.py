@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .record import Record, Section, TableRecord, frame_of
+from .record import Record, TableRecord, frame_of
+from .table import Table
 from .text import counted, readable_bytes, readable_ratio, readable_share
 
 if TYPE_CHECKING:
@@ -323,8 +324,8 @@ class MemorySnapshot(TableRecord):
         }
 
     @property
-    def sections(self) -> list[Section | TableRecord]:
+    def sections(self) -> list[Table | TableRecord]:
         """The layers, why memory ran out, and the replay."""
-        layers = [Section(BY_LAYER, self.layer_table(), _LAYER_WORDS)] if self.layers else []
+        layers = [Table((BY_LAYER,), self.layer_table(), _LAYER_WORDS)] if self.layers else []
         others = [other for other in (self.out_of_memory, self.replay) if other is not None]
         return [*layers, *others]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .memory import Held
-from .record import AboutWorkload, Record, Section, TableRecord
+from .record import AboutWorkload, Record, TableRecord
+from .table import Table
 from .text import counted, readable_bytes, readable_share
 
 if TYPE_CHECKING:
@@ -279,13 +280,13 @@ class Fit(TableRecord):
         return tuple(filter(None, lines))
 
     @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[Table]:
         """What would make more fit."""
         if not self.remedies:
             return []
         rows = self.remedy_table()
         return [
-            Section("What would make more fit:", rows, _WORDS, lambda row: row["fits"] == "yes")
+            Table(("What would make more fit:",), rows, _WORDS, lambda row: row["fits"] == "yes")
         ]
 
 

@@ -65,7 +65,7 @@ def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
         if left
         else []
     )
-    return "\n".join([profile.title, *failure(profile), *text, *more, profile.accuracy])
+    return "\n".join([profile.title, *text, *more, profile.accuracy])
 
 
 def name_of(row: LayerProfile, profile: ProfileTree) -> str:
@@ -130,11 +130,6 @@ def _peak(row: LayerProfile) -> str:
     return "–" if "peak_bytes" in row.unknown_why and row.self_ms else ""
 
 
-def failure(profile: ProfileTree) -> list[str]:
-    """A line that says why the profile stopped early, if it did."""
-    return [f"stopped: {profile.failure}"] if profile.failure else []
-
-
 def _ms(value: float, profile: ProfileTree) -> str:
     """Milliseconds with the same number of decimals in every row."""
     decimals = next(
@@ -182,7 +177,7 @@ def profile_html(profile: ProfileTree, *, is_brief: bool = False) -> str:
     """The tree with bars, costly branches unfolded, with the title above and the accuracy below;
     in brief a large model is its costliest layers, made and sent in a few milliseconds.
     """
-    notes = [*failure(profile), profile.accuracy]
+    notes = [profile.accuracy]
     if not is_brief or len(profile) <= BRIEF_ROWS:
         return view("profile", profile.title, profile_tree(profile), notes)
     rows = profile.costliest(BRIEF_ROWS)

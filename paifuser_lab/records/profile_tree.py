@@ -154,8 +154,6 @@ class ProfileTree(Record):
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
     is_interrupted: bool = False
     quality: Quality | None = None  # how quiet the machine was; None if nobody recorded it
-    failure: str | None = None
-    failed_layer: str | None = None
     # the sum of the rows over the latency, before both were scaled to another one
     rows_share: float | None = None
 
@@ -263,11 +261,6 @@ class ProfileTree(Record):
     @property
     def accuracy(self) -> str:
         """The overhead of profiling, and how well the rows add up, as a sentence."""
-        if not self.rounds_ms:
-            return (
-                "the model never came to its end, so that these times are of one watched run and "
-                "were held against nothing"
-            )
         slower = (
             f"{abs(self.slowdown_while_profiling):.1%} "
             f"{'more' if self.slowdown_while_profiling >= 0 else 'less'}"

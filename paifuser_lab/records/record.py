@@ -5,9 +5,9 @@ read as a table. Built on pydantic.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
 from pydantic import (
@@ -20,7 +20,7 @@ from pydantic import (
 
 from .._files import read_text, write_text
 from ..errors import FileError, first_line
-from .text import html_table, text_table
+from .table import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -139,21 +139,6 @@ def frame_of(
     return frame.set_index(index) if index else frame
 
 
-class Section(NamedTuple):
-    """A table below that of a record, with a heading."""
-
-    heading: str
-    rows: list[dict[str, str]]
-    words: tuple[str, ...] = ()  # the columns of text
-    is_bold: Callable[[dict[str, str]], bool] = lambda row: False
-
-    def __str__(self) -> str:
-        return "\n".join([self.heading, *text_table(self.rows, self.words)])
-
-    def _repr_html_(self) -> str:
-        return html_table((self.heading,), self.rows, self.words, self.is_bold)
-
-
 class TableRecord(Record):
     """A record with a title and a table, lines above or below it, and further tables."""
 
@@ -184,7 +169,7 @@ class TableRecord(Record):
         raise NotImplementedError
 
     @property
-    def sections(self) -> Sequence[Section | TableRecord]:
+    def sections(self) -> Sequence[Table | TableRecord]:
         """The tables below the record's own."""
         return ()
 
@@ -192,12 +177,14 @@ class TableRecord(Record):
         """Whether a notebook shows this row of the table in bold."""
         return False
 
+    def as_table(self, *captions: str) -> Table:
+        """The record's rows below these lines."""
+        return Table(captions, self.table(), self.text_columns, self.is_bold)
+
     def __str__(self) -> str:
-        table = text_table(self.table(), self.text_columns)
-        own = "\n".join([*self.captions, *table, *self.remarks])
+        own = "\n".join([str(self.as_table(*self.captions)), *self.remarks])
         return "\n\n".join([own, *map(str, self.sections)])
 
     def _repr_html_(self) -> str:
-        lines = (*self.captions, *self.remarks)
-        own = html_table(lines, self.table(), self.text_columns, self.is_bold)
-        return "".join([own, *(section._repr_html_() for section in self.sections)])
+        parts = [self.as_table(*self.captions, *self.remarks), *self.sections]
+        return "".join(part._repr_html_() for part in parts)

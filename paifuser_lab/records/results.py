@@ -5,7 +5,7 @@ of a parameter sweep.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..errors import MeasureError
 from .comparison import Bargain, TradeOff
@@ -89,11 +89,12 @@ class ResultPair(NamedTuple):
 class Results(TableRecord):
     """Everything tried in a session, in its order; row 0 is the unchanged model."""
 
-    text_columns = ("recipe", "verdict", "note")
+    text_columns: ClassVar[tuple[str, ...]] = ("recipe", "verdict", "note")
 
     workload: AboutWorkload
     machine: str
     metric_name: str | None = None
+    smaller_is_better: bool = False  # of the metric
     current: int | None = None  # the number of the chosen recipe's row
     rows: tuple[ResultRow, ...] = ()
 
@@ -118,6 +119,7 @@ class Results(TableRecord):
         return TradeOff(
             title=self.title,
             unit=(self.metric_name or "metric") if self._has_metric else "closeness",
+            smaller_is_better=self._has_metric and self.smaller_is_better,
             bargains=tuple(
                 Bargain(
                     name=str(row.number),

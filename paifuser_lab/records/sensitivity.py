@@ -170,11 +170,6 @@ class LayerImportance(Record):
             return numpy.ones(len(self.values))
         return (numpy.asarray(self.values) / self.mean).astype(numpy.float32).astype(numpy.float64)
 
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The channels, the most important first."""
-        return tuple(int(channel) for channel in numpy.argsort(-self.normalised, kind="stable"))
-
     def kept(self, threshold: float) -> int:
         """How many channels are at or above a threshold, in units of the layer's mean; at least
         one, and all if the layer cannot be pruned or has no values.
@@ -182,19 +177,6 @@ class LayerImportance(Record):
         if not self.values or self.is_answer:
             return self.channels
         return max(1, int((self.normalised >= threshold).sum()))
-
-    def threshold_for(self, kept: int) -> float:
-        """A threshold that keeps this many channels, or more if values are equal; half way to the
-        next value below.
-        """
-        if not 1 <= kept <= self.channels:
-            raise ValueError(
-                f"'{self.layer}' has {self.channels} channels; {kept} of them cannot be kept."
-            )
-        if kept == len(self.values) or not self.values:
-            return 0.0
-        high, low = (float(self.normalised[self.order[rank]]) for rank in (kept - 1, kept))
-        return (high + low) / 2
 
 
 class Importance(TableRecord):
@@ -224,30 +206,8 @@ class Importance(TableRecord):
         """The number of channels of all layers."""
         return sum(row.channels for row in self.rows)
 
-    def threshold_for(self, ratio: float) -> float:
-        """The threshold, in units of each layer's mean, that keeps this share of all prunable
-        channels.
-        """
-        if not 0 < ratio <= 1:
-            raise ValueError(
-                f"A share of {ratio} channels cannot be kept; give one above 0 and up to 1."
-            )
-        free = [row.normalised for row in self.rows if not row.is_answer]
-        known = numpy.sort(numpy.concatenate(free or [numpy.empty(0)]))[::-1]
-        count = math.ceil(ratio * len(known))
-        return 0.0 if count >= len(known) else float((known[count - 1] + known[count]) / 2)
-
-    def kept(self, *, ratio: float | None = None, threshold: float | None = None) -> dict[str, int]:
-        """How many channels of each layer a threshold keeps; `ratio` uses the threshold that keeps
-        this share of all.
-        """
-        if (ratio is None) == (threshold is None):
-            raise ValueError(
-                "Give either a ratio, the share of all channels to keep, or a threshold in each "
-                "layer's mean."
-            )
-        if threshold is None:
-            threshold = self.threshold_for(ratio)  # type: ignore[arg-type]
+    def kept(self, threshold: float) -> dict[str, int]:
+        """How many channels of each layer a threshold keeps, in units of the layer's mean."""
         return {row.layer: row.kept(threshold) for row in self.rows}
 
     def ratios(self, kept: Mapping[str, int]) -> dict[str, float]:

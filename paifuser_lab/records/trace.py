@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .record import Record, frame_of
-from .text import counted, readable_bytes, text_table, view
+from .record import Record, TableRecord, frame_of
+from .table import Table
+from .text import counted, readable_bytes
 
 if TYPE_CHECKING:
     import pandas
@@ -55,8 +56,10 @@ class TracedCopy(Record):
     device_ms: float
 
 
-class TraceSummary(Record):
+class TraceSummary(TableRecord):
     """Operators by self time, kernels, layers, and time lost to waiting."""
+
+    text_columns = ("name", "layer")
 
     name: str
     span_ms: float
@@ -105,63 +108,58 @@ class TraceSummary(Record):
         }
         return {label: fact for label, fact in known.items() if fact}
 
-    def __str__(self) -> str:
-        lines = [self.title, *(f"  {label}: {fact}" for label, fact in self.facts.items())]
-        for heading, rows in _tables(self):
-            table = [{"name": row.short, **row.cells} for row in rows]
-            lines += ["", heading, *text_table(table, ("name", "layer"))]
-        return "\n".join(lines)
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The title, a line for each figure beside the operators, and what the table is of."""
+        facts = (f"{label}: {fact}" for label, fact in self.facts.items())
+        return (self.title, *facts, _heading("Operators by self time", self.operators))
 
-    def _repr_html_(self) -> str:
-        facts = [f"{label}: {fact}" for label, fact in self.facts.items()]
-        return view("trace", self.title, facts, list(_tables(self)))
-
-
-class _Row(NamedTuple):
-    name: str
-    value: float  # of its bar
-    cells: dict[str, str]
+    def table(self) -> list[dict[str, str]]:
+        """The operators, the largest self time first."""
+        return [
+            {
+                "name": _clipped(row.name),
+                "calls": str(row.calls),
+                "self ms": _ms(row.self_ms),
+                "total ms": _ms(row.total_ms),
+                **self._on_device(row),
+            }
+            for row in self.operators[:MAX_ROWS]
+        ]
 
     @property
-    def short(self) -> str:
-        return _clipped(self.name)
-
-
-def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[_Row]]]:
-    """The heading and the rows to show of each non-empty table."""
-
-    def cells(row: TracedOperator | TracedLayer | TracedKernel, **times: float) -> dict[str, str]:
-        if summary.has_device or isinstance(row, TracedKernel):
-            times["device_ms"] = row.device_ms
-        named = {name.replace("_", " "): _ms(ms) for name, ms in times.items()}
-        return {"calls": str(row.calls), **named}
-
-    operators = [
-        _Row(
-            row.name, row.self_ms, cells(row, **{"self ms": row.self_ms, "total ms": row.total_ms})
+    def sections(self) -> list[Table]:
+        """The layers and the kernels."""
+        layers = [
+            {
+                "name": _clipped(f"{row.layer} ({row.type})".strip()),
+                "calls": str(row.calls),
+                "CPU ms": _ms(row.cpu_ms),
+                **self._on_device(row),
+            }
+            for row in self.layers[:MAX_ROWS]
+        ]
+        kernels = [
+            {
+                "name": _clipped(row.name),
+                "calls": str(row.calls),
+                "device ms": _ms(row.device_ms),
+                "layer": _layer_of(row),
+            }
+            for row in self.kernels[:MAX_ROWS]
+        ]
+        tables = (
+            Table((_heading("Layers", self.layers),), layers, self.text_columns),
+            Table((_heading("Kernels", self.kernels),), kernels, self.text_columns),
         )
-        for row in summary.operators[:MAX_ROWS]
-    ]
-    layers = [
-        _Row(
-            f"{row.layer} ({row.type})".strip(),
-            row.device_ms if summary.has_device else row.cpu_ms,
-            cells(row, CPU_ms=row.cpu_ms),
-        )
-        for row in summary.layers[:MAX_ROWS]
-    ]
-    kernels = [
-        _Row(row.name, row.device_ms, {**cells(row), "layer": _layer_of(row)})
-        for row in summary.kernels[:MAX_ROWS]
-    ]
-    for heading, rows, count in (
-        ("Operators by self time", operators, len(summary.operators)),
-        ("Layers", layers, len(summary.layers)),
-        ("Kernels", kernels, len(summary.kernels)),
-    ):
-        more = f" (the first {len(rows)} of {count})" if len(rows) < count else ""
-        if rows:
-            yield heading + more, rows
+        return [table for table in tables if table.rows]
+
+    def _on_device(self, row: TracedOperator | TracedLayer) -> dict[str, str]:
+        return {"device ms": _ms(row.device_ms)} if self.has_device else {}
+
+
+def _heading(name: str, rows: Sequence[Record]) -> str:
+    return f"{name} (the first {MAX_ROWS} of {len(rows)})" if len(rows) > MAX_ROWS else name
 
 
 def _layer_of(kernel: TracedKernel) -> str:

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from .parallel import ParallelReport
 from .quality import readable_interval
-from .record import AboutWorkload, Record, Section, TableRecord
+from .record import AboutWorkload, Record, TableRecord
+from .table import Table
 from .text import counted, known, or_dash, readable_bytes, readable_rate, readable_share
 
 if TYPE_CHECKING:
@@ -402,9 +403,9 @@ class TrainingRun(TableRecord):
         }
 
     @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[Table]:
         """The ranks."""
-        return [Section(self.ranks_title, [rank.row for rank in self.ranks])] if self.ranks else []
+        return [Table((self.ranks_title,), [rank.row for rank in self.ranks])] if self.ranks else []
 
 
 def _precision(lower: Sequence[bool], name: str) -> str:

@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { nearest, nextAlong, zoomed } from "./moves.js";
+
+// 0 → 1, 0 → 2, 1 → 3, 2 → 3; 1 is left of 2
+const BOXES = {
+  x: [50, 0, 100, 50],
+  x2: [80, 30, 130, 80],
+  y: [0, 40, 40, 80],
+  y2: [20, 60, 60, 100],
+};
+const [SOURCES, TARGETS] = [
+  [0, 0, 1, 2],
+  [1, 2, 3, 3],
+];
+
+test("arrows go along edges, and across a rank", () => {
+  const next = (key, at) => nextAlong(key, at, BOXES, SOURCES, TARGETS);
+  assert.equal(next("ArrowDown", 0), 1);
+  assert.equal(next("ArrowRight", 1), 2);
+  assert.equal(next("ArrowLeft", 2), 1);
+  assert.equal(next("ArrowDown", 2), 3);
+  assert.equal(next("ArrowUp", 2), 0);
+  assert.equal(next("ArrowUp", 0), -1);
+  assert.equal(next("ArrowLeft", 1), -1);
+});
+
+test("a spot is in a box or in none", () => {
+  assert.equal(nearest(BOXES, 110, 50), 2);
+  assert.equal(nearest(BOXES, 90, 50), -1);
+});
+
+test("zooming keeps the spot under the pointer, within limits", () => {
+  const view = zoomed({ x: 10, y: 20, zoom: 1 }, 2, 100, 50, 4);
+  assert.equal(view.zoom, 2);
+  assert.equal((100 - view.x) / view.zoom, 90);
+  assert.equal((50 - view.y) / view.zoom, 30);
+  assert.equal(zoomed(view, 10, 0, 0, 4).zoom, 4);
+});
