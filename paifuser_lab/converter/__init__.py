@@ -9,6 +9,7 @@ target      what a target is: it converts, and runs what it wrote
 exportable  what a target takes: a model, its inputs by name, where it comes from
 program     the model from tensors to tensors; captures by torch.export, guarded
 export      converted, compared with the live model, timed, delivered
+decoders    language models in llama.cpp and OpenVINO, behind the calls of the one in torch
 delivery    an artefact moved to where it belongs, whole
 exporters   each target tried with one model on this machine
 onnx_file   ONNX files: opset, precision, names, metadata, external data
@@ -23,10 +24,10 @@ executorch   programs for phones and small devices
 coreml       packages for Apple's devices
 litert       files for Android and small devices
 tensorrt     an ONNX file and the command that builds an engine on a GPU
-hls          C++ for FPGAs
+gguf        language models for llama.cpp
+hls          C++ for FPGAs, and its emulation
 lowering    captured programs in a precision; int8 as XNNPACK takes it
 native      a package of AOTInductor run without Python, by a C++ program
-emulation   the C++ of an HLS project as a function
 origins     which layers a node of an ONNX file was made of
 """
 

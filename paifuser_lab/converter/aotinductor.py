@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..errors import ExportError, first_line
+from ..errors import ExportError
 from ..machine import threads
 from ..measure import output_error
 from ..model.silence import compilers_silenced
@@ -48,12 +48,7 @@ class AotInductor(Target):
     ) -> Conversion:
         program = program_of(exportable, options)
         with compilers_silenced():
-            try:
-                torch._inductor.aoti_compile_and_package(program, package_path=str(path))
-            except Exception as error:  # Inductor raises its own errors and the compiler's
-                raise ExportError(
-                    f"Inductor cannot compile {exportable.name} ahead of time: {first_line(error)}"
-                ) from error
+            torch._inductor.aoti_compile_and_package(program, package_path=str(path))
         precision = options.precision or exportable.precision
         return Conversion((self._compared(exportable, path, precision),) if options.native else ())
 

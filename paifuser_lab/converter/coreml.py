@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import ExportError, first_line
+from ..errors import ExportError
 from ..model.silence import compilers_silenced
 from .exportable import Exportable
 from .lowering import on_macos, program_of, rounds_to_int8, with_stored_constants
@@ -27,11 +26,7 @@ class CoreML(Target):
     extra, needs = "coreml", "coremltools"
     precisions = ("fp32", "fp16", "int8")
 
-    def obstacle(self) -> str:
-        return "" if find_spec("coremltools") else "coremltools is not installed."
-
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
-        self.check_available()
         precision = options.precision or exportable.precision
         # Core ML rounds to 16 bits itself, so that its inputs stay in fp32
         own = options.model_copy(update={"precision": None if precision == "fp16" else precision})
@@ -39,14 +34,7 @@ class CoreML(Target):
         if rounds_to_int8(program):
             program = with_stored_constants(program, exportable.tensors, dynamic=options.dynamic)
         with compilers_silenced():
-            try:
-                _converted(program.run_decompositions({}), exportable, precision).save(str(path))
-            except OSError:
-                raise
-            except Exception as error:  # coremltools raises its own errors and numpy's
-                raise ExportError(
-                    f"Core ML cannot take {exportable.name}: {first_line(error)}"
-                ) from error
+            _converted(program.run_decompositions({}), exportable, precision).save(str(path))
         return Conversion((_check_structure(path, exportable), f"not run: {MACOS}"))
 
     def opened(self, path: Path, threads: int) -> Run:

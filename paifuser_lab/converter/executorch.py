@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +10,6 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from ..errors import ExportError, first_line
 from ..model.silence import compilers_silenced
 from .exportable import Exportable
 from .lowering import operator_names, program_of, rounds_to_int8, with_int8_products
@@ -39,11 +37,7 @@ class ExecuTorch(Target):
     precisions = ("fp32", "fp16", "int8")
     Options = ExecuTorchOptions
 
-    def obstacle(self) -> str:
-        return "" if find_spec("executorch") else "executorch is not installed."
-
     def convert(self, exportable: Exportable, path: Path, options: ExecuTorchOptions) -> Conversion:
-        self.check_available()
         program, notes = program_of(exportable, options), tuple[str, ...]()
         if options.kernels == "xnnpack" and rounds_to_int8(program):
             program, in_floats = with_int8_products(
@@ -51,17 +45,10 @@ class ExecuTorch(Target):
             )
             notes = _float_notes(in_floats)
         with compilers_silenced():
-            try:
-                lowered = _lowered(program, options.kernels)
-                notes += _notes(lowered.exported_program())
-                with path.open("wb") as file:
-                    lowered.to_executorch().write_to_file(file)
-            except OSError:
-                raise
-            except Exception as error:  # ExecuTorch raises its own errors and torch's
-                raise ExportError(
-                    f"ExecuTorch cannot take {exportable.name}: {first_line(error)}"
-                ) from error
+            lowered = _lowered(program, options.kernels)
+            notes += _notes(lowered.exported_program())
+            with path.open("wb") as file:
+                lowered.to_executorch().write_to_file(file)
         return Conversion(notes)
 
     def opened(self, path: Path, threads: int) -> Run:

@@ -17,12 +17,13 @@ from ..errors import (
     NotVerifiableError,
     PaifuserError,
     ParityError,
+    ShouldStop,
     first_line,
+    stop_if_asked,
 )
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from ..quantization.quantize import UNREDUCED, range_notes
 from ..records import ExportReport, LayerDifference
-from ..stopping import ShouldStop, stop_if_asked
 from ..workload import running_in_turns
 from .delivery import deliver, path_of, size_bytes
 from .exportable import Exportable

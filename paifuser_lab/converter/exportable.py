@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import signature
 from typing import Any, Protocol, runtime_checkable
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import ExportError, MissingInputsError
-from ..formats import FLOATS
 from ..model.copying import copied
+from ..model.formats import FLOATS
 from ..model.weights import weights_hash
 from ..quantization import QuantizedLayer
-from ..quantization.float_formats import autocast_dtypes, cast_at_boundary, computes_in_16_bits
+from ..quantization.float_formats import autocast_dtypes, cast_at_boundary
 from ..records import ImagePreprocessing
 from ..workload import UNSEEN, Inputs, Workload, running
 from .program import FlatModel, check_repeatable, exported_program, other_inputs
@@ -56,9 +56,9 @@ class Exportable:
     module: nn.Module
     inputs: Inputs
     model: nn.Module  # what it is timed beside: the module, perhaps in an engine
+    work: Workload = field(repr=False)
     recipe: tuple[dict[str, dict[str, Any]], ...] = ()  # the steps that it was changed by
     original_hash: str = ""  # of the weights before these steps
-    work: Workload | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, subject: Any, inputs: Any = None) -> Exportable:
@@ -150,12 +150,12 @@ class Exportable:
     @property
     def preprocessing(self) -> ImagePreprocessing | None:
         """How a picture becomes its input, where its workload states that."""
-        return self.work.preprocessing if self.work is not None else None
+        return self.work.preprocessing
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is to be known of its workload, such as that its inputs were inferred."""
-        return self.work.notes if self.work is not None else ()
+        return self.work.notes
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -185,20 +185,13 @@ class Exportable:
         narrow = [name for name in ("bf16", "fp16") if FLOATS[name] in dtypes]
         return narrow[0] if narrow else "fp32"
 
-    @property
-    def is_in_16_bits(self) -> bool:
-        """Whether parts of it already compute in 16 bits."""
-        return computes_in_16_bits(self.module)
-
     def in_format(self, name: str) -> Exportable:
         """The model with weights and arithmetic in "bf16" or "fp16"; its inputs and outputs stay as
         they are, cast at its boundary.
         """
         module = copied(self.module)
         cast_at_boundary(module, inside=name, outside="fp32", original="fp32")
-        return Exportable(
-            self.name, module, self.inputs, module, self.recipe, self.original_hash, self.work
-        )
+        return replace(self, module=module, model=module)
 
     def program(self, *, dynamic: bool = False) -> torch.export.ExportedProgram:
         """The program that torch.export captures of `function`; raise ExportError, naming the

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import PaifuserError, first_line
+from ..errors import PaifuserError, ShouldStop, first_line, stop_if_asked
 from ..machine import hardware
 from ..progress import progress
 from ..records import ExporterRow, Exporters
-from ..stopping import ShouldStop, stop_if_asked
 from ..workload import Workload
 from ..workload.seeding import preserve_rng
 from .export import export

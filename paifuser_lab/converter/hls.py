@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import shutil
+import subprocess
+import tempfile
+import weakref
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from io import StringIO
-from math import ceil, log2
+from math import ceil, log2, prod
 from pathlib import Path
 from typing import Any
 
+import numpy
+import torch
 from pydantic import Field
 from torch import Tensor, fx, nn
 
 from ..errors import ExportError, first_line
 from ..model.copying import copied
 from ..model.silence import compilers_silenced
+from ..model.tensors import tensors_in
+from ..model.watch import watching
 from ..workload import running
-from .emulation import PROJECT, Emulation
 from .exportable import Exportable
 from .native import compiler
 from .target import Conversion, Run, Target, TargetOptions
@@ -26,6 +33,8 @@ MAX_WEIGHTS = 200_000  # each is a multiplier or a cell of memory on the chip
 HEADROOM_BITS = 2  # a sign, and twice the largest value seen
 TOLERANCE = 5e-2
 INTERFACE = "interface.json"
+PROJECT = "model"  # the name of hls4ml's project, and of its top function
+BUILD_S = 600
 
 
 class HlsOptions(TargetOptions):
@@ -54,31 +63,21 @@ class Hls(Target):
     remedy = "give a greater width"
 
     def obstacle(self) -> str:
-        if not find_spec("hls4ml"):
-            return "hls4ml is not installed."
-        if compiler() is None:
+        if not (why := super().obstacle()) and compiler() is None:
             return "there is no C++ compiler to emulate it; install g++ or set CXX to one."
-        return ""
+        return why
 
     def tolerance(self, precision: str) -> float:
         """That of fixed point."""
         return TOLERANCE
 
     def convert(self, exportable: Exportable, path: Path, options: HlsOptions) -> Conversion:
-        self.check_available()
         _check_size(exportable)
         model = copied(exportable.module).eval()
         _check_layers(model, exportable.name)
         number, largest = _number_format(exportable, options)
         with compilers_silenced(), redirect_stdout(StringIO()):
-            try:
-                _write_project(model, exportable, path, number, options)
-            except OSError:
-                raise
-            except Exception as error:  # hls4ml raises plain exceptions
-                raise ExportError(
-                    f"hls4ml cannot take {exportable.name}: {first_line(error)}"
-                ) from error
+            _write_project(model, exportable, path, number, options)
         (path / INTERFACE).write_text(
             json.dumps(
                 {
@@ -103,6 +102,49 @@ class Hls(Target):
             return emulation(tensors, shapes["outputs"])
 
         return run
+
+
+class Emulation:
+    """Runs the fixed-point arithmetic of the chip on the CPU, one sample after another.
+
+    hls4ml writes the script that compiles; it writes paths of its folder into the library, hence
+    the copy, which lives as long as the emulation.
+    """
+
+    def __init__(self, project: Path) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="paifuser-hls-"))
+        self.clean_up = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        copy = folder / "project"
+        shutil.copytree(project, copy)
+        built = subprocess.run(
+            ["bash", "./build_lib.sh"],
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_S,
+            check=False,
+        )
+        libraries = list((copy / "firmware").glob(f"{PROJECT}-*.so"))
+        if built.returncode or not libraries:
+            reason = [line for line in built.stderr.splitlines() if "error" in line][:1]
+            raise ExportError(
+                f"the HLS C++ does not compile: {(reason or ['no library was made'])[0]}."
+            )
+        self.call = getattr(ctypes.CDLL(str(libraries[0])), f"{PROJECT}_float")
+        self.call.restype = None
+
+    def __call__(self, tensors: list[Tensor], shapes: list[list[int]]) -> list[Tensor]:
+        """The outputs of a batch; `shapes` has those of one sample's outputs."""
+        batch = len(tensors[0])
+        outputs = [numpy.zeros((batch, prod(shape)), numpy.float32) for shape in shapes]
+        inputs = [tensor.detach().float().reshape(batch, -1).numpy() for tensor in tensors]
+        for sample in range(batch):
+            rows = [array[sample : sample + 1] for array in (*inputs, *outputs)]
+            self.call(*(row.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) for row in rows))
+        return [
+            torch.from_numpy(output).reshape(batch, *shape)
+            for output, shape in zip(outputs, shapes, strict=True)
+        ]
 
 
 def _check_size(exportable: Exportable) -> None:
@@ -169,22 +211,17 @@ def _number_format(exportable: Exportable, options: HlsOptions) -> tuple[str, fl
 
 def _largest_activation(exportable: Exportable) -> float:
     """The largest absolute value that a layer reads or returns on the example and other inputs."""
-    found = [0.0]
+    largest = [0.0]
 
-    def look(_: nn.Module, args: Any, output: Any) -> None:
-        tensors = [value for value in (*args, output) if isinstance(value, Tensor)]
-        found.extend(float(value.abs().max()) for value in tensors if value.numel())
+    def look(values: Any) -> None:
+        tensors = (value for value in tensors_in(values) if value.numel())
+        largest.extend(float(value.abs().max()) for value in tensors)
 
-    leaves = [layer for layer in exportable.module.modules() if not any(layer.children())]
-    handles = [layer.register_forward_hook(look) for layer in leaves]
-    try:
-        with running(exportable.module):
-            for tensors in (exportable.tensors, *exportable.others):
-                exportable.function(*tensors)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return max(found)
+    model = exportable.module
+    with running(model), watching(model, lambda _, args, kwargs: look(args), lambda _, y: look(y)):
+        for tensors in (exportable.tensors, *exportable.others):
+            exportable.function(*tensors)
+    return max(largest)
 
 
 def _write_project(

@@ -150,21 +150,18 @@ def _opened_with(
 ) -> Callable[[list[str]], list[Tensor]]:
     """A function from names of tensors inside the file to their values for the example."""
     import onnx
-    import onnxruntime
+
+    from ..importer.onnx.runtime import session_of
 
     model = onnx.load(str(path))
     known = {output.name for output in model.graph.output}
     inputs = [value.name for value in model.graph.input]
     inside = [name for name in names if name not in known]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inside)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
     with tempfile.TemporaryDirectory(prefix="paifuser-parity-") as folder:
         file = Path(folder) / "model.onnx"
         onnx.save(model, str(file), save_as_external_data=True)
-        session = onnxruntime.InferenceSession(
-            str(file), options, providers=["CPUExecutionProvider"]
-        )
+        session = session_of(str(file), torch.get_num_threads())
     feeds = dict(zip(inputs, (tensor.numpy() for tensor in example), strict=True))
 
     def run(wanted: list[str]) -> list[Tensor]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..errors import ExportError, first_line
+from ..errors import ExportError
 from ..model.silence import compilers_silenced
 from .exportable import Exportable
 from .target import Conversion, Run, Target, TargetOptions
@@ -36,23 +36,15 @@ class LiteRT(Target):
         )
 
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
-        self.check_available()
         if options.dynamic:
             raise ExportError(
                 f"{self.title} is written for the example's batch alone here; leave `dynamic` out."
             )
         with compilers_silenced(), redirect_stdout(StringIO()):
-            try:
-                import litert_torch
+            import litert_torch
 
-                edge = litert_torch.convert(exportable.function, tuple(exportable.tensors))
-                edge.export(str(path))
-            except OSError:
-                raise
-            except Exception as error:  # litert-torch raises its own errors and torch's
-                raise ExportError(
-                    f"LiteRT cannot take {exportable.name}: {first_line(error)}"
-                ) from error
+            edge = litert_torch.convert(exportable.function, tuple(exportable.tensors))
+            edge.export(str(path))
         return Conversion()
 
     def opened(self, path: Path, threads: int) -> Run:

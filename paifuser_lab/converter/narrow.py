@@ -64,9 +64,7 @@ def to_bf16(model: Any) -> list[str]:
         )
         tensor.CopyFrom(stored)
         widened.append(_cast(stored.name, name, onnx.TensorProto.FLOAT))
-    nodes = [*widened, *graph.node]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    replace_nodes(graph, [*widened, *graph.node])
     return [f"{len(widened)} weights are stored in bf16 and {IN_FP32}"]
 
 
@@ -97,9 +95,8 @@ def widen_bf16(model: Any) -> list[str]:
             if attribute.HasField("t") and attribute.t.data_type == bf16:
                 wide = onnx.numpy_helper.to_array(attribute.t).astype(numpy.float32)
                 attribute.t.CopyFrom(onnx.numpy_helper.from_array(wide, attribute.t.name))
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:], graph.value_info[:]
-    graph.node.extend(copies)
+    replace_nodes(graph, nodes)
+    del graph.value_info[:]
     return [f"its values are rounded to bf16 and {IN_FP32}"]
 
 
@@ -138,6 +135,13 @@ def widen_norms(model: Any) -> None:
             onnx.helper.make_node("Cast", [after], [node.output[0]], name=after, to=own),
         ]
         node.input[0], node.output[0] = before, after
+    replace_nodes(graph, nodes)
+
+
+def replace_nodes(graph: Any, nodes: list[Any]) -> None:
+    """Give a graph these nodes, also its own: copies, since clearing the graph clears those."""
+    import onnx
+
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
@@ -145,23 +149,18 @@ def widen_norms(model: Any) -> None:
 
 def _without_twins(graph: Any) -> None:
     """Drop casts that are there twice: the converter adds one for each node that reads a tensor."""
-    import onnx
-
     made: set[str] = set()
     kept = []
     for node in graph.node:
         if node.op_type == "Cast" and node.output[0] in made:
             continue
         made.update(node.output)
-        kept.append(onnx.NodeProto.FromString(node.SerializeToString()))
-    del graph.node[:]
-    graph.node.extend(kept)
+        kept.append(node)
+    replace_nodes(graph, kept)
 
 
 def _sort(graph: Any) -> None:
     """Put each node behind those that it reads: the converter appends its casts at the end."""
-    import onnx
-
     nodes = list(graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output}
     done: dict[int, None] = {}
@@ -175,9 +174,7 @@ def _sort(graph: Any) -> None:
                 waiting += missing
             else:
                 done[waiting.pop()] = None
-    ordered = [onnx.NodeProto.FromString(nodes[at].SerializeToString()) for at in done]
-    del graph.node[:]
-    graph.node.extend(ordered)
+    replace_nodes(graph, [nodes[at] for at in done])
 
 
 def _reads(node: Any) -> list[str]:

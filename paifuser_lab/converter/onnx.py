@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ..errors import StepError, first_line
+from ..errors import StepError
 from ..model.silence import compilers_silenced
 from ..quantization import stored_for_onnx
 from ..workload import Inputs
 from .origins import exported_graph, write_parts
-from .program import FlatModel
+from .program import FlatModel, reason
 
 
 class Names(NamedTuple):
@@ -34,7 +34,7 @@ def export_onnx(
         program.save(str(path))
     # the exporter raises whatever the model's code raises; the message is one line
     except Exception as error:
-        raise StepError(f"ONNX export failed: {_cause(error)}") from error
+        raise StepError(f"ONNX export failed: {reason(error)}") from error
     return [value.name for value in program.model.graph.inputs if value.name is not None]
 
 
@@ -112,9 +112,3 @@ def _batch_shapes(inputs: Inputs) -> Any:
             {0: torch.export.Dim.DYNAMIC} if tensor.ndim else None for tensor in inputs.tensors
         )
     }
-
-
-def _cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {first_line(error)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,10 +56,6 @@ class OnnxFile(Target):
     suffix: ClassVar[str] = ".onnx"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "bf16", "int8")
     Options: ClassVar[type[TargetOptions]] = OnnxOptions
-
-    def obstacle(self) -> str:
-        """None: ONNX and ONNX Runtime are dependencies of this package."""
-        return ""
 
     def convert(self, exportable: Exportable, path: Path, options: OnnxOptions) -> Conversion:
         """Write the file in the wanted opset, or raise with the lowest that works."""
@@ -159,9 +155,9 @@ def _describe(model: Any, exportable: Exportable, options: OnnxOptions) -> None:
     """Write into a model where it comes from, and name its open batch."""
     import onnx
 
-    model.producer_name, model.producer_version = "paifuser-lab", _version()
+    model.producer_name, model.producer_version = "paifuser-lab", version("paifuser-lab")
     properties = {
-        "paifuser_lab.version": _version(),
+        "paifuser_lab.version": model.producer_version,
         "paifuser_lab.model": exportable.name,
         "paifuser_lab.precision": str(options.precision),
         "paifuser_lab.recipe": json.dumps(list(exportable.recipe), default=str),
@@ -175,13 +171,6 @@ def _describe(model: Any, exportable: Exportable, options: OnnxOptions) -> None:
     onnx.helper.set_model_props(model, properties)
     if options.dynamic:
         _name_batch(model.graph)
-
-
-def _version() -> str:
-    try:
-        return version("paifuser-lab")
-    except PackageNotFoundError:  # a checkout that is not installed
-        return "checkout"
 
 
 def _name_batch(graph: Any) -> None:
@@ -221,14 +210,10 @@ def _save(model: Any, path: Path, inline_bytes: int) -> list[str]:
 
 
 def _session(path: Path, threads: int) -> Any:
-    import onnxruntime
+    from ..importer.onnx.runtime import session_of
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return session_of(str(path), threads)
     except Exception as error:  # the runtime's errors have no common class
         if type(error).__name__ == "NotImplemented":
             raise NotVerifiableError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import ExportError, MissingExtraError, first_line
+from ..errors import MissingExtraError
 from .exportable import Exportable
 from .onnx_file import OnnxFile
 from .target import Conversion, Run, Target, TargetOptions
@@ -27,24 +26,13 @@ class OpenVinoIR(Target):
     extra, needs = "backends", "openvino"
     precisions = ("fp32", "fp16", "bf16", "int8")
 
-    def obstacle(self) -> str:
-        return "" if find_spec("openvino") else "openvino is not installed."
-
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
-        self.check_available()
         import openvino
 
         onnx, source = OnnxFile(), path.with_name(f"{path.stem}.onnx")
         done = onnx.convert(exportable, source, onnx.checked_options(options.model_dump()))
-        try:
-            model = openvino_core().read_model(str(source))
-            openvino.save_model(model, str(path), compress_to_fp16=False)
-        except OSError:
-            raise
-        except Exception as error:  # OpenVINO's operators raise RuntimeErrors of their own
-            raise ExportError(
-                f"OpenVINO cannot take {exportable.name}: {first_line(error)}"
-            ) from error
+        model = openvino_core().read_model(str(source))
+        openvino.save_model(model, str(path), compress_to_fp16=False)
         del model  # it maps the ONNX file
         for file in path.parent.glob(f"{source.name}*"):
             file.unlink()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from ..errors import ExportError, first_line
+from .narrow import replace_nodes
 
 LOWEST = 11
 DEFAULT_DOMAIN = ("", "ai.onnx")
@@ -159,16 +160,12 @@ def _rewrite(node: Any, own: int, opset: int, constants: dict[str, Any]) -> None
 
 def _decompose(graph: Any, own: int, opset: int) -> None:
     """Write newer operators as older ones, in place of those that the older opset does not have."""
-    import onnx
-
     nodes = []
     for node in graph.node:
         schemas = _schemas(node, own, opset)
         is_new = schemas is not None and schemas[1] is None
         nodes += DECOMPOSED[node.op_type](node, graph) if is_new else [node]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    replace_nodes(graph, nodes)
 
 
 def _is_decomposable(node: Any) -> bool:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from ..errors import ExportError, MeasureError, first_line
 from ..measure import output_error
 from ..model.silence import compilers_silenced
+from ..model.tensors import tensors_in
 from ..model.watch import describe, has_nan
 from ..quantization.float_formats import autocast_as_casts
 from ..workload import Inputs, running
@@ -43,8 +44,7 @@ class FlatModel(nn.Module):
         remaining = iter(tensors)
         leaves = [next(remaining) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        output = self.model(*args, **kwargs)
-        return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+        return tensors_in(self.model(*args, **kwargs))
 
 
 def check_repeatable(name: str, function: FlatModel, tensors: list[Tensor]) -> None:
@@ -111,14 +111,12 @@ def batch_of(tensors: list[Tensor]) -> int:
     return next((int(tensor.shape[0]) for tensor in tensors if tensor.ndim), 0)
 
 
-def doubled(tensors: list[Tensor], least: int = 2) -> list[Tensor]:
-    """The tensors with at least `least` examples: exporters take a size of 1 as fixed."""
-    batch = batch_of(tensors)
-    if batch >= least:
+def doubled(tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors with two examples where they have one: exporters take a size of 1 as fixed."""
+    if batch_of(tensors) != 1:
         return tensors
-    times = -(-least // batch) if batch else 1
     return [
-        torch.cat([tensor] * times) if tensor.ndim and tensor.shape[0] == batch else tensor
+        torch.cat([tensor, tensor]) if tensor.ndim and tensor.shape[0] == 1 else tensor
         for tensor in tensors
     ]
 
@@ -161,10 +159,10 @@ def refused(
         )
     if dynamic:
         return ExportError(
-            f"{name} cannot be exported for any batch size: {where}: {_reason(error)}; leave "
+            f"{name} cannot be exported for any batch size: {where}: {reason(error)}; leave "
             "`dynamic` out, for the example's batch alone."
         )
-    return ExportError(f"{name} cannot be exported: {where}: {_reason(error)}.")
+    return ExportError(f"{name} cannot be exported: {where}: {reason(error)}.")
 
 
 def is_data_dependent(error: BaseException) -> bool:
@@ -202,14 +200,11 @@ def _own_path(path: str) -> str:
     return path.removeprefix("L['self'].").removeprefix(ROOT).removeprefix(".")
 
 
-def _reason(error: BaseException) -> str:
-    *_, cause = (error, *_explicit_causes(error))
-    return f"{type(cause).__name__}: {first_line(cause).rstrip('.')}"
-
-
-def _explicit_causes(error: BaseException) -> Iterator[BaseException]:
-    while (error := error.__cause__) is not None:  # type: ignore[assignment]
-        yield error
+def reason(error: BaseException) -> str:
+    """What an error was raised from in the end."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {first_line(error).rstrip('.')}"
 
 
 def _failing_layer(function: FlatModel, tensors: list[Tensor], *, dynamic: bool) -> str:

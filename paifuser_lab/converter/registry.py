@@ -18,6 +18,7 @@ TARGETS = {
     "litert": ".litert:LiteRT",
     "tensorrt": ".tensorrt:TensorRT",
     "hls": ".hls:Hls",
+    "gguf": ".gguf:Gguf",
 }
 REFUSED = {
     "torchscript": "tracing fixes every branch to what one example took, which gives wrong answers "

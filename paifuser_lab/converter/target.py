@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,19 +50,24 @@ class Target(ABC):
     title: ClassVar[str]
     suffix: ClassVar[str]  # of the artefact, a file or a folder: ".onnx"
     extra: ClassVar[str] = ""  # the extra of this package that installs what it needs
-    needs: ClassVar[str] = ""  # the package that `obstacle` looked for, as pip names it
+    needs: ClassVar[str] = ""  # the package that it converts with, as pip and Python name it
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)  # those it can deliver, "int8" as Q/DQ
     Options: ClassVar[type[TargetOptions]] = TargetOptions
     remedy: ClassVar[str] = ""  # what to do where outputs differ by its own arithmetic
 
-    @abstractmethod
     def obstacle(self) -> str:
         """Why it cannot convert on this machine, in one sentence; '' where it can."""
+        return f"{self.needs} is not installed." if self._lacks_package else ""
+
+    @property
+    def _lacks_package(self) -> bool:
+        return bool(self.needs) and find_spec(self.needs) is None
 
     @abstractmethod
     def convert(self, exportable: Exportable, path: Path, options: Any) -> Conversion:
         """Write the artefact to `path`, a file or a folder, and what belongs to it beside it;
-        raise ExportError, naming layer and operator, where that cannot be right.
+        raise ExportError, naming layer and operator, where that cannot be right. What a library
+        raises may pass: `export` makes a sentence of it.
 
         The folder of `path` is empty and temporary: all that is in it is delivered. `options` is
         one of `Options`, with a precision of `precisions`.
@@ -102,7 +108,7 @@ class Target(ABC):
     def check_available(self) -> None:
         """Raise where the target cannot convert on this machine."""
         if obstacle := self.obstacle():
-            if self.needs and self.extra:
+            if self._lacks_package:
                 raise MissingExtraError(
                     self.needs, extra=self.extra, needed_for=f"Export to {self.title}"
                 )

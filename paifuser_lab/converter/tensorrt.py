@@ -26,9 +26,6 @@ class TensorRT(Target):
     suffix = ".tensorrt"
     precisions = ("fp32", "fp16", "bf16", "int8")  # int8 is refused with its reason, by layer
 
-    def obstacle(self) -> str:
-        return ""
-
     def convert(self, exportable: Exportable, path: Path, options: TargetOptions) -> Conversion:
         for layer, kind in exportable.quantized.items():
             raise ExportError(
@@ -47,8 +44,7 @@ class TensorRT(Target):
                 f"the ONNX file for TensorRT differs from {exportable.name} by {error:.1e}; "
                 "nothing was written."
             )
-        names = onnx_input_names(path / MODEL)
-        script = build_script(names, exportable, dynamic=options.dynamic, precision=precision)
+        script = build_script(exportable, dynamic=options.dynamic, precision=precision)
         (path / SCRIPT).write_text(script, encoding="utf-8")
         return Conversion(
             (
@@ -63,16 +59,7 @@ class TensorRT(Target):
         raise not_run(self.title, BUILD)
 
 
-def onnx_input_names(path: Path) -> list[str]:
-    """The names of an ONNX file's inputs."""
-    import onnx
-
-    graph = onnx.load(str(path), load_external_data=False).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    return [value.name for value in graph.input if value.name not in weights]
-
-
-def build_script(names: list[str], exportable: Exportable, *, dynamic: bool, precision: str) -> str:
+def build_script(exportable: Exportable, *, dynamic: bool, precision: str) -> str:
     """A shell script that builds the engine beside the ONNX file and times it.
 
     `--stronglyTyped` keeps the types that the file has; TensorRT 10 needs it and 11 does so anyway.
@@ -86,7 +73,7 @@ def build_script(names: list[str], exportable: Exportable, *, dynamic: bool, pre
         for option, batch in zip(("minShapes", "optShapes", "maxShapes"), BATCHES, strict=True):
             sizes = [
                 f"{name}:{'x'.join(map(str, [batch, *shape[1:]]))}"
-                for name, shape in zip(names, shapes, strict=True)
+                for name, shape in zip(exportable.input_names, shapes, strict=True)
                 if shape[:1] == [count]  # the others have a fixed shape in the file
             ]
             options.append(f"--{option}={','.join(sizes)}")

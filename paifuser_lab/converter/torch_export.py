@@ -25,9 +25,6 @@ class TorchExport(Target):
     suffix = ".pt2"
     precisions = ("fp32", "bf16", "fp16", "int8")
 
-    def obstacle(self) -> str:
-        return ""
-
     def convert(self, exportable: Exportable, path: Path, options: Any) -> Conversion:
         program = program_of(exportable, options)
         with compilers_silenced():

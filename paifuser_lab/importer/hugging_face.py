@@ -5,7 +5,7 @@ of the folder runs, and no pickle is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from .limits import Imported, shown
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
 MAX_CONFIG = 4 << 20  # bytes
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 # keys of a config that name code, or a kernel that is fetched
@@ -54,9 +55,30 @@ def load_folder(path: str | Path, *, batch: int, seed: int) -> Imported:
             f"{folder} has no weights for {shown(missing[0])}, which the {kind.__name__} in its "
             "config has; save the whole model with save_pretrained."
         )
-    model = model.eval()
+    model = without_cache(model.eval())
     inputs = plausible_inputs(model, batch, seed, name=f"hf:{path}")
-    return Imported(model, inputs, folder.name, files=(folder / CONFIG, *weights))
+    return Imported(
+        model, inputs, folder.name,
+        files=(folder / CONFIG, *weights), make_tokenizer=_tokenizer_of(folder),
+    )  # fmt: skip
+
+
+def _tokenizer_of(folder: Path) -> Callable[[], Any] | None:
+    """Loads the folder's tokenizer, if it holds one."""
+    if not file_exists(folder / TOKENIZER):
+        return None
+    from transformers import AutoTokenizer
+
+    return lambda: AutoTokenizer.from_pretrained(
+        str(folder), local_files_only=True, trust_remote_code=False
+    )
+
+
+def without_cache(model: Any) -> Any:
+    """The model; its forward returns no cache, which is an output that nobody compares."""
+    if hasattr(model.config, "use_cache") and not model.config.is_encoder_decoder:
+        model.config.use_cache = False
+    return model
 
 
 def plausible_inputs(model: Any, batch: int, seed: int, *, name: str) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ example inputs made up from the shapes that it declares, with a seed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -34,6 +34,7 @@ class Imported:
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()  # that it was read from
     preprocessing: dict[str, Any] | None = None  # as the file states it
+    make_tokenizer: Callable[[], Any] | None = None
 
 
 class NotConvertibleError(Exception):

@@ -178,11 +178,8 @@ class Tree:
 
     def _count_bytes(self, metas: Any) -> None:
         """Refuse to compute more than the limit at once, of all values together."""
-        self.computed_bytes += sum(
-            leaf.numel() * leaf.element_size()
-            for leaf in pytree.tree_leaves(metas)
-            if isinstance(leaf, Tensor)
-        )
+        leaves = pytree.tree_leaves(metas)
+        self.computed_bytes += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
         if self.computed_bytes > MAX_COMPUTED:
             raise NotConvertibleError(
                 f"its constants take more than the limit of {MAX_COMPUTED:,} bytes"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import StepError
-from ..formats import Range
+from ..model.formats import Range
 from ..model.watch import describe, watching
 
 How = Literal["min-max", "percentile", "mse"]
@@ -53,7 +53,6 @@ def calibrate(
     none.
     """
     runs, names = list(runs), set(layers)
-    observe = _observe_inputs if of == "input" else _observe_outputs
     histograms: dict[str, _Histogram] = {}
 
     def widen(layer: str, values: Tensor) -> None:
@@ -64,12 +63,12 @@ def calibrate(
         if histograms[layer].high > histograms[layer].low:
             histograms[layer].count(values)
 
-    observe(model, runs, names, widen)
+    _observe(model, runs, names, widen, of)
     if how == "min-max":
         return {
             layer: Range(histogram.low, histogram.high) for layer, histogram in histograms.items()
         }
-    observe(model, runs, names, count)
+    _observe(model, runs, names, count, of)
     clip = _percentile if how == "percentile" else _least_error
     return {
         layer: clip(histogram)
@@ -82,41 +81,33 @@ def calibrate(
 Receive = Callable[[str, Tensor], None]
 
 
-def _observe_inputs(
-    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], receive: Receive
+def _observe(
+    model: nn.Module,
+    runs: list[Callable[[], Any]],
+    layers: set[str],
+    receive: Receive,
+    of: Literal["input", "output"],
 ) -> None:
-    """Pass the inputs of the layers to `receive`, run after run, before a layer can write into
-    them.
+    """Pass the inputs or the outputs of the layers to `receive`, run after run, before anybody can
+    write into them.
     """
 
-    def enter(layer: str, args: Any, kwargs: Any) -> None:
-        values = args[0] if args else next(iter(kwargs.values()), None)
-        if layer in layers and _has_numbers(values):
+    def take(layer: str, values: Any) -> None:
+        is_tensor = layer in layers and isinstance(values, Tensor)
+        if is_tensor and values.is_floating_point() and values.numel():
             receive(layer, values.detach())
 
-    for run in runs:
-        with watching(model, enter, lambda layer, output: None):
-            run()
-
-
-def _observe_outputs(
-    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], receive: Receive
-) -> None:
-    """Pass the outputs of the layers to `receive`, run after run, before others can write into
-    them.
-    """
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        if of == "input":
+            take(layer, args[0] if args else next(iter(kwargs.values()), None))
 
     def leave(layer: str, output: Any) -> None:
-        if layer in layers and _has_numbers(output):
-            receive(layer, output.detach())
+        if of == "output":
+            take(layer, output)
 
     for run in runs:
-        with watching(model, lambda layer, args, kwargs: None, leave):
+        with watching(model, enter, leave):
             run()
-
-
-def _has_numbers(value: Any) -> TypeGuard[Tensor]:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 def check_finite(model: nn.Module, layer: str, values: Tensor) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..formats import Range
+from ..model.formats import Range
 
 # torch warns once that its quantized tensors are deprecated; without them plain arithmetic is used
 with warnings.catch_warnings():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..formats import AUTOCAST, FLOATS, Quantized, Range, format_of, integer_bits
+from ..model.formats import AUTOCAST, FLOATS, Quantized, Range, format_of, integer_bits
 from ..model.layers import CONVOLUTIONS, channel_of, is_altered, is_linear, is_pointwise
 from .layers import on_gpu
 from .layers.fp8 import Fp8Linear, device_obstacle

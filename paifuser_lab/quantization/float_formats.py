@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import StepError
-from ..formats import AUTOCAST, FLOATS
+from ..model.formats import AUTOCAST, FLOATS
 
 WITHOUT_MATRIX_PRODUCT = (
     nn.modules.batchnorm._NormBase,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..formats import Range
+from ..model.formats import Range
 from ..model.graph import Graph, Operation
 from .layers.int8 import Requantization
 

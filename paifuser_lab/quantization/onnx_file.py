@@ -18,9 +18,9 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from ..errors import StepError, first_line
-from ..formats import integer_bits, may_saturate
 from ..importer.limits import MAX_FILE
 from ..importer.onnx import OnnxModel
+from ..model.formats import integer_bits, may_saturate
 from ..workload import Inputs, Workload
 from ..workload.data.source import calibration_batches
 from .quantize import REDUCED

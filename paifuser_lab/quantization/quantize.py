@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from ..errors import StepError
-from ..formats import Range, is_reduced, may_saturate
 from ..model.fold import fold, plan_fold
+from ..model.formats import Range, is_reduced, may_saturate
 from ..model.graph import Graph, observe
 from ..model.layers import channel_of, owners_of_weights
 from ..model.replace import replace_layer

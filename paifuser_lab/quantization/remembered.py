@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import StepError
-from ..formats import Quantized, Range, integer_bits, may_saturate, quantize
+from ..model.formats import Quantized, Range, integer_bits, may_saturate, quantize
 from ..model.layers import BATCH_NORMS
 from ..model.replace import replace_layer
 from ..records import counted

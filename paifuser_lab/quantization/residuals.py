@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..formats import Range
+from ..model.formats import Range
 from ..model.graph import Graph
 from .conversion import fake_quantize, quantize_values
 from .layers.int8 import Requantization

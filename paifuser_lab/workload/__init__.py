@@ -6,6 +6,7 @@ infer_inputs  an example input where a model's first layer determines it
 checks      what a workload must satisfy, each check an error of its own
 batching    the example inputs at another batch size
 eval_mode   runs a model in eval mode; flags and buffers are restored
+generation  language models: prefill, decode, texts
 data        batches, sampling, and errors that name the batch
 seeding     sets and restores the random state
 """

@@ -8,8 +8,9 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +26,9 @@ from ..errors import (
     first_line,
 )
 from ..model.copying import copied
+from ..model.model_graph import model_graph
 from ..model.watch import describe, first_nan, has_nan
-from ..records import ImagePreprocessing, Origin
+from ..records import ImagePreprocessing, ModelGraph, Origin
 from ..records.record import WorkloadName
 from .checks import (
     check_data,
@@ -43,6 +45,9 @@ from .checks import (
 from .eval_mode import is_equal, running
 from .infer_inputs import inferred_inputs
 from .inputs import UNSEEN, Inputs, known_inputs, note_inputs
+
+if TYPE_CHECKING:
+    from .generation import Generation
 
 Loss = Callable[[Any, Any], Tensor]
 Options = dict[str, dict[str, Any]]  # a step's name, and its options
@@ -83,6 +88,8 @@ class Workload:
         self._preprocessing: ImagePreprocessing | None = None
         self.notes: tuple[str, ...] = ()  # on its inputs, and how a model from a file runs
         self.files: tuple[Path, ...] = ()  # that the model was read from
+        # makes a language model's tokenizer, where its files hold one
+        self.make_tokenizer: Callable[[], Any] | None = None
         # What `apply` made of it, in a cache that lives as long as the workload.
         self.variants: OrderedDict[str, Any] = OrderedDict()
         check_names(self)
@@ -165,6 +172,33 @@ class Workload:
             else getattr(self.metric, "__name__", type(self.metric).__name__)
         )
 
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether the metric says so of itself by an attribute `smaller_is_better = True`."""
+        return bool(getattr(self.metric, "smaller_is_better", False))
+
+    def metric_lost(self, before: float, now: float) -> float:
+        """By how much a metric is worse than before; negative where it is better."""
+        return now - before if self.smaller_is_better else before - now
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of a language model."""
+        if self.make_tokenizer is None:
+            raise WorkloadError(
+                f"{self.name} has no tokenizer beside its weights; save one into its folder "
+                "(tokenizer.save_pretrained)."
+            )
+        return self.make_tokenizer()
+
+    def generation(self, prompt_tokens: int = 128, new_tokens: int = 64) -> Generation:
+        """Generating text with a causal language model, as two workloads: `prefill` reads a prompt,
+        `decode` adds one token; and what the cache takes.
+        """
+        from .generation import generation
+
+        return generation(self, prompt_tokens, new_tokens)
+
     def output(self) -> Any:
         """The model's output for its example inputs, checked: an error or a NaN names the layer
         where it began.
@@ -208,6 +242,12 @@ class Workload:
             _user_code(problem, "correct it: it is called as metric(predict, test)"),
         ):
             return float(self.metric(predict, self.test))
+
+    def graph(self) -> ModelGraph:
+        """The operators of one call and the tensors between them, for `lab.figure`."""
+        inputs = self.inputs.clone()
+        with running(self.model):
+            return model_graph(self.model, lambda: inputs(self.model), self.name)
 
     def to(self, device: str | torch.device) -> Self:
         """The same workload on another device, with a copy of the model."""

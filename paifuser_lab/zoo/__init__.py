@@ -8,6 +8,7 @@
     trained here       trained.py (which model learns from which data, by the loop of `training`;
                        the weights in the package)
     data and metrics   data.py  streets.py  maps.py  metrics.py
+    language           language.py (a language model and a text to try things with)
     shared             parts.py (the parts of a workload), weights.py (seeded, plausible weights)
 
 A new model is one file and one line in `_MODELS`. The file has a function for the model and one for

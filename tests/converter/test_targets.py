@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from paifuser_lab.converter.aotinductor import AotInductor
 from paifuser_lab.converter.coreml import CoreML
 from paifuser_lab.converter.executorch import ExecuTorch
 from paifuser_lab.converter.exportable import Exportable
+from paifuser_lab.converter.gguf import Gguf
 from paifuser_lab.converter.hls import Hls
 from paifuser_lab.converter.litert import LiteRT
 from paifuser_lab.converter.openvino import OpenVinoIR
@@ -193,18 +195,19 @@ def test_tensorrt_gets_a_checked_onnx_file_and_its_command(tmp_path):
         converted(TensorRT(), net(), tmp_path, dynamic=True)
     folder = tmp_path / "model.tensorrt"
     script = (folder / "build.sh").read_text()
-    (name,) = tensorrt.onnx_input_names(folder / "model.onnx")
+    graph = onnx.load(folder / "model.onnx").graph
+    assert [value.name for value in graph.input] == ["images"]
     assert "--onnx=model.onnx" in script
     assert "--stronglyTyped" in script
-    assert f"--minShapes={name}:1x2x8x8" in script
-    assert f"--maxShapes={name}:32x2x8x8" in script
+    assert "--minShapes=images:1x2x8x8" in script
+    assert "--maxShapes=images:32x2x8x8" in script
     assert tensorrt.command(script).startswith("trtexec --onnx=model.onnx --saveEngine=")
 
 
 def test_tensorrt_leaves_an_input_without_a_batch_as_it_is():
     tensors = [torch.zeros(2, 3), torch.zeros(5, 4)]
-    exportable = SimpleNamespace(tensors=tensors)
-    script = tensorrt.build_script(["x", "table"], exportable, dynamic=True, precision="fp32")
+    exportable = SimpleNamespace(tensors=tensors, input_names=("x", "table"))
+    script = tensorrt.build_script(exportable, dynamic=True, precision="fp32")
     assert "--optShapes=x:8x3 " in script and "table" not in script
 
 
@@ -263,17 +266,18 @@ def test_hls_refuses_a_format_that_overflows_and_an_operator_it_does_not_know(tm
         converted(Hls(), large, tmp_path, width=8)
 
 
-@pytest.mark.parametrize(
-    ("target", "package"),
-    [(ExecuTorch(), "executorch"), (CoreML(), "coremltools"), (OpenVinoIR(), "openvino"),
-     (Hls(), "hls4ml")],
-    ids=["executorch", "coreml", "openvino", "hls"],
-)  # fmt: skip
-def test_a_target_without_its_package_names_the_extra(target, package, tmp_path, monkeypatch):
-    module = type(target).__module__
-    monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == package else True)
+@pytest.mark.parametrize("target", [ExecuTorch(), CoreML(), OpenVinoIR(), Hls(), Gguf()])
+def test_a_target_without_its_package_names_the_extra(target, tmp_path, monkeypatch):
+    monkeypatch.setattr("paifuser_lab.converter.target.find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=rf"paifuser-lab\[{target.extra}\]"):
-        target.convert(Exportable.of(net()), tmp_path / "model", target.Options())
+        lab.export(net(), target.name, tmp_path / "model")
+
+
+def test_hls_without_a_compiler_asks_for_one(monkeypatch):
+    monkeypatch.setattr("paifuser_lab.converter.target.find_spec", lambda name: name)
+    monkeypatch.setattr("paifuser_lab.converter.hls.compiler", lambda: None)
+    with pytest.raises(ExportError, match=r"cannot convert here: there is no C\+\+ compiler"):
+        Hls().check_available()
 
 
 def test_litert_s_tensors_are_in_the_order_of_their_numbers():

@@ -337,7 +337,7 @@ def largest_weight(module):
 def test_a_saved_file_of_another_processor_is_rounded_again_with_a_note(
     tmp_path, processor, options, most
 ):
-    processor.counts_as_with_vnni()
+    processor.has_vnni()  # elsewhere what is saved has saturated
     work = lab.load(onnx_only(tmp_path / "a.onnx"))
     saved = lab.apply(work, lab.Recipe([{"precision": {"default": "int8"} | options}]))
     saved.save(tmp_path / "mine")

@@ -185,7 +185,7 @@ def test_a_saved_folder_finds_a_program_that_was_trusted_and_asks_for_trust_in_a
     work = lab.load(path, trust=True)
     lab.apply(work, lab.Recipe([{"precision": "bf16"}])).save(tmp_path / "mine")
     assert lab.load(tmp_path / "mine").name == "net · bf16"
-    monkeypatch.setattr("paifuser_lab.loading.trust._trusted_programs", set())
+    monkeypatch.setattr("paifuser_lab.variant.trust._trusted_programs", set())
     refused(tmp_path / "mine", r"torch.export.load, which unpickles .* trust=True")
     with_pickle(net[0], path, Runs(tmp_path / "made"))  # in its place
     refused(tmp_path / "mine", "holds something else", trust=True)

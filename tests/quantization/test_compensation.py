@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError
-from paifuser_lab.formats import quantize
+from paifuser_lab.model.formats import quantize
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.quantization import Technique, calibrate, count_conversions
@@ -28,6 +28,7 @@ from paifuser_lab.quantization.compensation.operands import layer_operands
 from paifuser_lab.quantization.compensation.rescale import equalise, smooth
 from paifuser_lab.quantization.compensation.rounding import round_adaptively, round_to_hessian
 from paifuser_lab.quantization.compensation.techniques import correct_bias
+from tests.support.models import Conv1D
 
 
 class Block(nn.Module):
@@ -51,18 +52,6 @@ class Block(nn.Module):
         seen = self.before(tokens)
         tokens = self.after(tokens + torch.cat([self.one(seen), self.two(seen)], -1))
         return tokens + self.out(tokens)
-
-
-class Conv1D(nn.Module):
-    """A linear layer with its weight the other way round, as GPT-2 has it."""
-
-    def __init__(self, nf: int, nx: int) -> None:
-        super().__init__()
-        self.nf = nf
-        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.zeros(nf))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
 
 
 def error(actual: Tensor, expected: Tensor) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.formats import FP8, FP8_MAX, fp8_rounded, rounded, to_fp8, weight_bytes
+from paifuser_lab.model.formats import FP8, FP8_MAX, fp8_rounded, rounded, to_fp8, weight_bytes
 from paifuser_lab.model.weights import load_weights, save_weights, weights_bytes
 from paifuser_lab.planner.precision import plan_precision, recipe_of
 from paifuser_lab.quantization import (

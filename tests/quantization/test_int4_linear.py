@@ -15,10 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.formats import GROUP, quantize
+from paifuser_lab.model.formats import GROUP, quantize
 from paifuser_lab.quantization import quantized_layer
 from paifuser_lab.quantization.layers.weights_only import FEW_ROWS, WeightsOnly
 from paifuser_lab.quantization.qat.layers import QatWeightsOnly
+from tests.support.models import Conv1D
 
 MOST = FEW_ROWS[4]
 PACKED = "aten._weight_int4pack_mm_for_cpu.default"
@@ -27,18 +28,6 @@ PACKED = "aten._weight_int4pack_mm_for_cpu.default"
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-class Conv1D(nn.Module):
-    """GPT-2's linear layer, whose weight is the other way round."""
-
-    def __init__(self, nf: int, nx: int) -> None:
-        super().__init__()
-        self.nf = nf
-        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight + self.bias
 
 
 class Operators(TorchDispatchMode):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.formats import Range, format_of, quantize, rounded, weight_bytes
+from paifuser_lab.model.formats import Range, format_of, quantize, rounded, weight_bytes
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.quantization import (

@@ -12,9 +12,9 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.formats import Range
 from paifuser_lab.kernels.compile import shipped
 from paifuser_lab.kernels.runners import run_by
+from paifuser_lab.model.formats import Range
 from paifuser_lab.quantization import (
     Int8Layer,
     Int8Tensor,

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.formats import Range, most_steps, quantize, scales_of, with_scales
 from paifuser_lab.model.fold import fold, plan_fold
+from paifuser_lab.model.formats import Range, most_steps, quantize, scales_of, with_scales
 from paifuser_lab.quantization import (
     Calibration,
     Int8Layer,

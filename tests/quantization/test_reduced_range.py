@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload
 from paifuser_lab.errors import StepError
-from paifuser_lab.formats import Range, is_reduced, rounded
+from paifuser_lab.model.formats import Range, is_reduced, rounded
 from paifuser_lab.quantization import Int8Layer, Requantization, quantized_layer
 from paifuser_lab.quantization.quantize import REDUCED, UNREDUCED
 from tests.support.models import Small, images
@@ -63,8 +63,12 @@ def test_with_vnni_they_use_eight_unless_the_step_asks_otherwise(
     name: str, processor: Processor
 ) -> None:
     processor.has_vnni()
-    variant = lab.apply(small(), Recipe(steps(name)))
-    assert max(largest(variant.module)) == 127 and REDUCED not in variant.notes
+    work = small()
+    variant = lab.apply(work, Recipe(steps(name)))
+    assert max(largest(variant.module)) == 127 and not {REDUCED, UNREDUCED} & {*variant.notes}
+    variant.model(work.inputs.args[0])
+    layers = [layer for layer in variant.module.modules() if isinstance(layer, Int8Layer)]
+    assert layers and all(layer._packed for layer in layers), "oneDNN multiplies integers"
     asked = lab.apply(small(), Recipe(steps(name, reduced_range=True)))
     assert max(largest(asked.module)) == 63 and REDUCED in asked.notes
 

@@ -228,13 +228,6 @@ def test_an_infinity_of_the_other_sign_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["bert-base-tiny", "swin-t-tiny", "unet-tiny"])
-def test_models_of_the_zoo_run_in_bf16(name: str) -> None:
-    work = lab.load(name)
-    report = chosen(work, default="bf16").reports[0]
-    assert 0 < report.relative_error < 0.1
-
-
 def test_a_layer_that_stays_in_fp32_keeps_its_weights_to_the_bit() -> None:
     work = nested()
     variant = chosen(work, default="bf16", layers={"c": "fp32"})

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.converter import export_onnx
-from paifuser_lab.formats import Range
+from paifuser_lab.model.formats import Range
 from paifuser_lab.quantization import (
     Int8Tensor,
     calibrate,

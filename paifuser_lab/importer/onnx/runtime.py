@@ -94,6 +94,17 @@ def _reason(file: OnnxFile, done: subprocess.CompletedProcess[bytes]) -> str:
     return repr(reason[:MAX_REASON]).strip("'\"").rstrip(". ")
 
 
+def session_of(source: str | bytes, threads: int) -> Any:
+    """A file, or its content, in ONNX Runtime on the CPU; raises what that raises."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
 class OnnxModel(nn.Module):
     """An ONNX file that runs in ONNX Runtime; its layers cannot be seen or changed.
 
@@ -128,17 +139,9 @@ class OnnxModel(nn.Module):
         """A session with torch's number of threads; one is kept for each number."""
         count = torch.get_num_threads()
         if count not in self.sessions:
-            import onnxruntime
-
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = count
-            options.log_severity_level = 4
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             source = self.folder or self.file.numpy().tobytes()
             try:
-                self.sessions[count] = onnxruntime.InferenceSession(
-                    source, options, providers=["CPUExecutionProvider"]
-                )
+                self.sessions[count] = session_of(source, count)
             except Exception as error:  # ONNX Runtime has its own errors
                 raise FileError(f"ONNX Runtime cannot open it: {first_line(error)}") from error
         return self.sessions[count]

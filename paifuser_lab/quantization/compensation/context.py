@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...formats import Quantized, Range
+from ...model.formats import Quantized, Range
 from ...model.graph import Graph
 from ...model.replace import replace_layer
 from ...model.watch import FAILED, watching

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...formats import Quantized, integer_bits, quantize
+from ...model.formats import Quantized, integer_bits, quantize
 from ...model.layers import CONVOLUTIONS, channel_of, is_linear
 from ...records import counted
 from .context import Context, Outcome, read_layer_data

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from ...measure import output_error
 from ...model.tensors import tensors_in
 from ...records import counted
 from ...workload import running
@@ -79,15 +80,9 @@ def compensate(
 def _error(context: Context, example: Callable[[], Any], reference: list[Tensor]) -> float:
     """The relative L2 error of the model's output with the present quantized layers."""
     with in_place(context.model, context.joined()):
-        output = _output(context, example)
-    difference = sum(
-        float((expected - actual).square().sum())
-        for expected, actual in zip(reference, output, strict=True)
-    )
-    total = sum(float(expected.square().sum()) for expected in reference)
-    return float((difference / total if total else difference) ** 0.5)
+        return output_error(reference, _output(context, example))[0]
 
 
 def _output(context: Context, example: Callable[[], Any]) -> list[Tensor]:
     with running(context.model):
-        return [tensor.double() for tensor in tensors_in(example())]
+        return tensors_in(example())

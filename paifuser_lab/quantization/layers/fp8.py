@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...errors import StepError
-from ...formats import FP8, Quantized, to_fp8
+from ...model.formats import FP8, Quantized, to_fp8
 from ...model.layers import CONVOLUTIONS, is_transposed_linear
 from .layer import QuantizedLayer
 

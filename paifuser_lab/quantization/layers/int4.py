@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...formats import GROUP, Quantized
+from ...model.formats import GROUP, Quantized
 
 OUTPUTS = 16  # the operator computes this many outputs at once; other layers are padded
 ZERO = 8  # the zero point of the stored integers, which start at 0

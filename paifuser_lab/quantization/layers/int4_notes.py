@@ -4,14 +4,14 @@ the error that bf16 adds.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from ...measure import output_error
+from ...model.tensors import tensors_in
+from ...model.watch import watching
 from ...records import counted
 from ...workload import Workload, running
 from .weights_only import FEW_ROWS, WeightsOnly
@@ -29,8 +29,16 @@ def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> lis
     }
     if not layers:
         return []
-    with _watched(layers) as integer_layers:
+    few, many = set[str](), set[str]()
+
+    def enter(name: str, args: Any, kwargs: Any) -> None:
+        if name in layers:
+            x = args[0] if args else next(iter(kwargs.values()))
+            (few if layers[name].has_few_rows(x) else many).add(name)
+
+    with watching(model, enter, lambda layer, output: None):
         output = _output(work, model)
+    integer_layers = few - many
     reasons: dict[str, list[str]] = {}
     for name in layers.keys() - integer_layers:
         reasons.setdefault(_float_reason(layers[name]), []).append(name)
@@ -39,7 +47,7 @@ def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> lis
         for why, names in reasons.items()
     ]
     if integer_layers:
-        error = _relative(output, _output_of_float_weights(work, model, layers))
+        error, _ = output_error(_output_of_float_weights(work, model, layers), output)
         few_rows = (
             f"multiplied as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} "
             "rows without gradients"
@@ -50,30 +58,6 @@ def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> lis
             f"bf16 moves the output by {error:.1e}",
         )
     return notes
-
-
-@contextmanager
-def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
-    """The layers that multiply integers in each of their calls inside the `with` block."""
-    few, many = set[str](), set[str]()
-
-    def seen(name: str, layer: WeightsOnly, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = args[0] if args else next(iter(kwargs.values()))
-        (few if layer.has_few_rows(x) else many).add(name)
-
-    hooks = [
-        layer.register_forward_pre_hook(
-            lambda module, args, kwargs, name=name: seen(name, module, args, kwargs),
-            with_kwargs=True,
-        )
-        for name, layer in layers.items()
-    ]
-    try:
-        yield few
-    finally:
-        few -= many
-        for hook in hooks:
-            hook.remove()
 
 
 def _float_reason(layer: WeightsOnly) -> str:
@@ -94,10 +78,8 @@ def _named(names: list[str]) -> str:
 
 def _output(work: Workload, model: nn.Module) -> list[Tensor]:
     with running(model):
-        leaves = pytree.tree_leaves(work.inputs.clone()(model))
-    return [
-        leaf.float() for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()
-    ]
+        output = work.inputs.clone()(model)
+    return [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
 
 
 def _output_of_float_weights(
@@ -112,10 +94,3 @@ def _output_of_float_weights(
     finally:
         for name, layer in layers.items():
             layer.few_rows = before[name]
-
-
-def _relative(output: list[Tensor], exact: list[Tensor]) -> float:
-    pairs = list(zip(output, exact, strict=True))
-    difference = sum(float((actual - expected).square().sum()) for actual, expected in pairs)
-    size = sum(float(expected.square().sum()) for _, expected in pairs)
-    return math.sqrt(difference / (size or 1.0))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
-from ...formats import Quantized, Range, may_saturate, quantize
+from ...model.formats import Quantized, Range, may_saturate, quantize
 from ...model.layers import is_transposed_linear
 from ..conversion import dequantize_values, fake_quantize, quantize_values
 from . import on_gpu

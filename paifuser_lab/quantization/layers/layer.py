@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ...formats import Quantized
+from ...model.formats import Quantized
 
 
 class QuantizedLayer(nn.Module):

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...formats import Range
 from ...kernels import QuantParams, convolve_depthwise_int8, project_int8
 from ...kernels.depthwise import SIDES, STRIDES
 from ...kernels.driver import packages
 from ...kernels.quantized import FLOATS, WIDTH, weight_sums
+from ...model.formats import Range
 
 MIN_ROWS = 32  # torch's product on a GPU needs more than 16 rows, and widths in multiples of 8
 SHIFT = 128

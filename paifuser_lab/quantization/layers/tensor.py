@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ...errors import StepError
-from ...formats import Range
+from ...model.formats import Range
 from ..conversion import dequantize_values
 
 aten = torch.ops.aten

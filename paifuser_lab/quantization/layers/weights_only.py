@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from ...formats import Quantized, format_of, quantize
+from ...model.formats import Quantized, format_of, quantize
 from ...model.layers import is_linear
 from . import int4
 from .layer import QuantizedLayer, with_weights, without_weights

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...formats import Quantized, integer_bits, with_scales
+from ...model.formats import Quantized, integer_bits, with_scales
 from ...model.layers import channel_of
 from ..factory import quantized_layer
 from ..layers.int8 import Int8Layer, Requantization

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ...formats import Range
 from ...model.fold import fold, plan_fold
+from ...model.formats import Range
 from ...model.layers import BATCH_NORMS
 from ...model.replace import replace_layer
 from ...workload import Workload

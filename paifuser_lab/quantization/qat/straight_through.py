@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...formats import Range, most_steps, scales_of
+from ...model.formats import Range, most_steps, scales_of
 from ..conversion import dequantize_values, quantize_values
 
 INPUT_STEPS = 255
@@ -90,22 +90,11 @@ def rounded_weight(weight: Tensor, scales: Tensor, bits: int, *, channel: int) -
     )
 
 
-class _Weighted(torch.autograd.Function):
-    """The identity, with its gradient multiplied by a weight."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(weight)
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0] * ctx.saved_tensors[0], None
-
-
 def weighted(values: Tensor, weight: Tensor) -> Tensor:
     """The same values, with their gradient multiplied by a weight."""
-    output: Tensor = _Weighted.apply(values, weight)  # type: ignore[no-untyped-call]
+    output = values.view_as(values)
+    if output.requires_grad:
+        output.register_hook(lambda gradient: gradient * weight)  # type: ignore[no-untyped-call]
     return output
 
 

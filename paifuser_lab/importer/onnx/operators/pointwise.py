@@ -34,7 +34,6 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "HardSwish": nn.Hardswish, "Mish": nn.Mish, "Relu": nn.ReLU, "Sigmoid": nn.Sigmoid,
     "Tanh": nn.Tanh,
 }  # fmt: skip
-TENSORS_ONLY = ("And", "Or", "Xor", "Pow")  # which do not take a Python number on the left
 
 
 def _unary(call: Call) -> Value:

@@ -115,7 +115,6 @@ class Call:
         return value
 
 
-Result = Value | Sizes | Sequence[Value | Sizes]
 Rule = Callable[[Call], Any]
 OPERATORS: dict[str, Rule] = {}
 SIZE_RULES: dict[str, Callable[[Call], Sizes | None]] = {}

@@ -248,9 +248,8 @@ def resize(call: Call) -> Value:
     if "axes" in call.attributes or call.attribute("antialias", 0):
         raise NotConvertibleError("it is limited to some axes or smooths, which torch does not")
     rank = call.rank(0)
-    sizes, scales = _resized(call, 2 if is_resize else 1)
-    if call.has(3):
-        sizes = [item.value for item in call.sizes(3)][2:]
+    scales = _scales(call, 2 if is_resize else 1)
+    sizes = [item.value for item in call.sizes(3)][2:] if call.has(3) else []
     options: dict[str, Any] = {"size": sizes} if sizes else {"scale_factor": scales}
     if mode == "nearest":
         rounding = call.attribute("nearest_mode", "round_prefer_floor")
@@ -267,18 +266,14 @@ def resize(call: Call) -> Value:
     )
 
 
-def _resized(call: Call, index: int) -> tuple[list[Any], list[float]]:
-    """The scales of an image's dimensions, as exact sizes where they are no whole factors."""
+def _scales(call: Call, index: int) -> list[float]:
+    """The scales of an image's sides: an input, or the attribute that older versions have."""
     if not call.has(index) and "scales" not in call.attributes:
-        return [], []
-    scales = (
-        list(call.attributes["scales"])
-        if "scales" in call.attributes
-        else call.weight(index).tensor.tolist()
-    )
-    if scales and scales[:2] != [1.0, 1.0]:
+        return []
+    scales = call.attributes.get("scales") or call.weight(index).tensor.tolist()
+    if scales and list(scales[:2]) != [1.0, 1.0]:
         raise NotConvertibleError("it resizes the batch or the channels")
-    return [], [float(scale) for scale in scales[2:]]
+    return [float(scale) for scale in scales[2:]]
 
 
 def _is_torch_nearest(how: str, rounding: str, scales: list[float]) -> bool:
@@ -314,11 +309,9 @@ def trilu(call: Call) -> Value:
     return call.call(function, call.value(0), diagonal)  # type: ignore[no-any-return]
 
 
-@operator("DepthToSpace", "SpaceToDepth")
+@operator("DepthToSpace")
 def depth_to_space(call: Call) -> Value:
-    """Channels as pixels, and back."""
+    """Channels as pixels; the way back orders channels otherwise than torch's."""
     block = int(call.attribute("blocksize"))
-    if call.node.op_type == "SpaceToDepth":
-        raise NotConvertibleError("it orders channels otherwise than torch's pixel_unshuffle")
     call.flag("mode", ("CRD",), "DCR")
     return call.call(F.pixel_shuffle, call.value(0), block)  # type: ignore[no-any-return]

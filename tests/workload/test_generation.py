@@ -1,0 +1,220 @@
+"""Language models: the cache, both phases, a text as data, and files of llama.cpp."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import paifuser_lab as lab
+from paifuser_lab.errors import (
+    DataError,
+    ExportError,
+    FileError,
+    MeasureError,
+    UnknownModelError,
+    WorkloadError,
+)
+from paifuser_lab.workload.generation import TorchDecoder, greedy, surprise
+from paifuser_lab.zoo.language import save_example_text, save_tiny_llama
+
+pytest.importorskip("transformers")
+INT4, INT8 = "int4-weights", "int8-weights"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_tiny_llama(tmp_path_factory.mktemp("llama") / "tiny", max_position_embeddings=128)
+
+
+@pytest.fixture(scope="module")
+def text(folder):
+    return save_example_text(folder.parent / "text.txt", 6_000)
+
+
+@pytest.fixture(scope="module")
+def work(folder, text):
+    return lab.load(f"hf:{folder}", text=str(text))
+
+
+@pytest.fixture(scope="module")
+def rounded(work):
+    return lab.apply(work, lab.Recipe([{"precision": {"default": INT4}}]))
+
+
+def test_the_cache_generates_what_transformers_generates(work):
+    prompt = work.generation(12, 4).prompt
+    expected = work.model.generate(torch.tensor([prompt]), max_new_tokens=9, do_sample=False)
+    tokens = greedy(TorchDecoder(work.model, 64), prompt, 9)
+    assert tokens == expected[0, 12:].tolist()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 11])
+def test_tokens_fed_in_parts_give_the_logits_of_all_at_once(work, cut):
+    tokens = work.generation(12, 4).prompt
+    decoder = TorchDecoder(work.model, 12)
+    whole = decoder.feed(tokens, every=True)
+    decoder.reset()
+    parts = [decoder.feed(tokens[:cut], every=True), decoder.feed(tokens[cut:], every=True)]
+    torch.testing.assert_close(torch.cat(parts), whole)
+
+
+def test_both_phases_end_with_the_logits_of_the_whole_prompt(work):
+    made = work.generation(12, 4)
+    whole = work.model(torch.tensor([made.prompt])).logits[0, -1]
+    torch.testing.assert_close(made.prefill.output()[0, -1], whole)
+    torch.testing.assert_close(made.decode.output()[0, -1], whole)
+    assert made.decode.output().equal(made.decode.output()), "a call writes the same row again"
+
+
+def test_a_recipe_for_decode_has_the_names_of_the_models_layers(work):
+    made = work.generation(12, 4)
+    layers = {"layers": {"model.layers.0.mlp.up_proj": INT8}}
+    for subject in (work, made.prefill, made.decode):
+        variant = lab.apply(subject, lab.Recipe([{"precision": layers}]))
+        changed = variant.module.get_submodule("model.layers.0.mlp.up_proj")
+        assert type(changed).__name__ == "WeightsOnly"
+    assert lab.profile(made.decode)["model.layers.0.mlp.up_proj"].total_ms > 0
+
+
+def test_the_cache_of_a_token_is_counted_by_heads_and_layers(work):
+    made = work.generation(12, 4)
+    assert made.bytes_per_token == 2 * 2 * 2 * 16 * 4  # k and v, layers, heads, size, bytes
+    assert made.cache_bytes() == 16 * made.bytes_per_token
+    weights = sum(tensor.nbytes for tensor in work.model.state_dict().values())
+    assert made.longest_within(weights + 10 * made.bytes_per_token) == 10
+    assert made.longest_within(weights - 1) == 0
+    assert made.longest_within(2**40) == 128
+
+
+def test_a_text_is_train_and_test_data_and_its_metric_counts_next_tokens(work):
+    share = work.evaluate()
+    right = total = 0
+    for inputs, tokens in work.test:
+        likely = work.model(**inputs).logits.argmax(-1)
+        right += int((likely[:, :-1] == tokens[:, 1:]).sum())
+        total += tokens[:, 1:].numel()
+    assert share == pytest.approx(right / total)
+    inputs, tokens = work.train[0]
+    loss, _ = surprise(TorchDecoder(work.model, 128), tokens.tolist())
+    assert float(work.loss(work.model(**inputs), tokens).detach()) == pytest.approx(loss, rel=1e-4)
+
+
+def test_a_comparison_has_speed_perplexity_and_text_of_each(work, rounded, tmp_path):
+    done = lab.compare_generation(work, rounded, prompt_tokens=8, new_tokens=4, rounds=2, seconds=5)
+    first, second = done.rows
+    assert first.agreement == 1 and first.same_tokens == 4
+    assert second.size_bytes < first.size_bytes
+    assert second.perplexity == pytest.approx(first.perplexity, rel=0.05)
+    assert second.perplexity != first.perplexity
+    assert done.rounds == 2 and second.decode.tokens_per_s == pytest.approx(1e3 / second.decode.ms)
+    judged = sum(tokens.numel() - len(tokens) for _, tokens in work.test)
+    assert done.evaluated_tokens == judged, "what it may have learned from does not judge it"
+    assert "perplexity" in str(done)
+    assert type(done).load(done.save(tmp_path / "done.json")) == done
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "openvino"])
+def test_an_engine_computes_what_the_variant_does_from_its_file(work, rounded, text, engine):
+    pytest.importorskip({"llama.cpp": "ik_llama_cpp", "openvino": "openvino_genai"}[engine])
+    done = lab.compare_generation(
+        work, rounded, prompt_tokens=8, new_tokens=2, engines=[engine], rounds=1
+    )
+    live = lab.compare_generation(work, rounded, prompt_tokens=8, new_tokens=2, rounds=1)
+    rows = {row.name: row for row in done.rows if row.engine == engine}
+    assert not any(row.failure for row in done.rows), done
+    for row in live.rows:
+        assert rows[row.name].loss == pytest.approx(row.loss, abs=2e-3)
+
+
+def test_a_gguf_file_loads_as_the_model_that_it_was_written_of(work, tmp_path):
+    pytest.importorskip("gguf")
+    report = lab.export(work, "gguf", tmp_path / "tiny.gguf", seconds=0)
+    again = lab.load(str(tmp_path / "tiny.gguf"))
+    for name, weight in work.model.state_dict().items():
+        torch.testing.assert_close(again.model.state_dict()[name], weight, msg=name)
+    sentence = "The quick cat waits 40 times.\n"
+    assert again.tokenizer(sentence)["input_ids"] == work.tokenizer(sentence)["input_ids"]
+    assert not again.notes and report.precision == "fp32"
+
+
+def test_integers_in_a_file_are_those_of_the_variant(work, rounded, tmp_path):
+    gguf = pytest.importorskip("gguf")
+    lab.export(rounded, "gguf", tmp_path / "tiny.gguf", seconds=0)
+    tensors = {t.name: t for t in gguf.GGUFReader(tmp_path / "tiny.gguf").tensors}
+    stored = tensors["blk.1.ffn_up.weight"]
+    live = rounded.module.get_submodule("model.layers.1.mlp.up_proj").weight
+    read = torch.from_numpy(gguf.dequantize(stored.data, stored.tensor_type))
+    torch.testing.assert_close(read, live, rtol=1e-3, atol=1e-5)  # scales are in fp16
+    assert stored.tensor_type.name == "Q4_0"
+    assert "Q4_0" in lab.load(str(tmp_path / "tiny.gguf")).notes[0]
+
+
+def test_wrong_subjects_and_lengths_are_refused_in_a_sentence(work, folder, text, tmp_path):
+    with pytest.raises(WorkloadError, match="no causal language model"):
+        lab.Workload(torch.nn.Linear(4, 2), torch.zeros(1, 4)).generation()
+    with pytest.raises(WorkloadError, match="128 tokens"):
+        work.generation(100, 29)
+    with pytest.raises(WorkloadError, match="new_tokens=0"):
+        work.generation(4, 0)
+    with pytest.raises(MeasureError, match=r"llama.cpp, openvino"):
+        lab.compare_generation(work, engines=["vllm"])
+    (tmp_path / "short.txt").write_text("A few words.")
+    with pytest.raises(DataError, match=r"1,024"):
+        lab.load(f"hf:{folder}", text=str(tmp_path / "short.txt"))
+    with pytest.raises(WorkloadError, match="'size'"):
+        lab.load(f"hf:{folder}", size=2)
+
+
+def test_what_a_gguf_file_would_not_say_is_refused_by_name(work, tmp_path):
+    pytest.importorskip("gguf")
+    cut = lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5}}]))
+    with pytest.raises(ExportError, match=r"was cut to"):
+        lab.export(cut, "gguf", tmp_path / "cut.gguf", seconds=0)
+    for what, change in {
+        "scaled positions": {
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+        },
+        "biases": {"attention_bias": True},
+        "heads": {"head_dim": 32},
+        "activation": {"hidden_act": "gelu"},
+    }.items():
+        other = lab.load(f"hf:{save_tiny_llama(tmp_path / what, **change)}")
+        with pytest.raises(ExportError, match=what):
+            lab.export(other, "gguf", tmp_path / "other.gguf", seconds=0)
+    assert not list(tmp_path.glob("*.gguf"))
+
+
+def test_a_folder_without_a_tokenizer_loads_and_says_so_when_text_is_given(folder, text, tmp_path):
+    bare = save_tiny_llama(tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    assert lab.load(f"hf:{bare}").generation(4, 2).readable([1, 2]) == "1 2"
+    with pytest.raises(WorkloadError, match="no tokenizer"):
+        lab.load(f"hf:{bare}", text=str(text))
+
+
+def test_a_damaged_file_of_llama_cpp_is_refused_before_it_is_read(work, tmp_path):
+    pytest.importorskip("gguf")
+    lab.export(work, "gguf", tmp_path / "tiny.gguf", seconds=0)
+    whole = (tmp_path / "tiny.gguf").read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:200], b"GGUF", b"nothing of the kind"):
+        (tmp_path / "cut.gguf").write_bytes(content)
+        with pytest.raises(FileError, match=r"cut\.gguf"):
+            lab.load(str(tmp_path / "cut.gguf"))
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(work, tmp_path, monkeypatch):
+    pytest.importorskip("gguf")
+    lab.export(work, "gguf", tmp_path / "tiny.gguf", seconds=0)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1000}))
+    with pytest.raises(FileError, match="memory"):
+        lab.load(str(tmp_path / "tiny.gguf"))
+
+
+def test_another_architecture_is_no_gguf_file(tmp_path):
+    pytest.importorskip("gguf")
+    work = lab.load("hf:gpt2", n_layer=1, n_embd=32, n_head=2, vocab_size=64)
+    with pytest.raises(ExportError, match="gpt2"):
+        lab.export(work, "gguf", tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+    with pytest.raises(UnknownModelError):
+        lab.load("hf:no-such-type")
