@@ -6,10 +6,13 @@ picture          a picture as data: panels, axes, marks; the page draws it as we
 canvas           a picture drawn by matplotlib
 style            the themes, and `Drawing`, a figure that displays itself in a notebook or as SVG
 sheet            a figure laid out in inches: columns of names, bars and numbers
-heat_scale       the colour scale of heat maps
+heat_scale       the colour scale of heat maps, and a map as a panel
 page             offline HTML pages: a profile's, a memory snapshot's
-profile          time by layer, as an icicle; two profiles, layer by layer
-roofline         a machine's ceilings, and layers under them
+profile          time by layer, as an icicle
+side_by_side     two profiles, layer by layer
+hardware         a machine's ceilings
+label_room       where names stand beside points
+roofline         layers under a machine's ceilings
 trace            the summary of a trace
 memory           the memory timeline
 memory_plan      buffers packed into one arena
@@ -17,11 +20,15 @@ memory_fit       the predicted peak against a memory limit; page faults with a m
 memory_snapshot  a memory snapshot: categories over time, segments at the peak
 batch_sweep      latency, throughput and memory by batch size
 batching         latency against throughput of dynamic batching
-comparison       a baseline and its variants, everything tried, the metric against latency and size
+comparison       a baseline and its variants; the metric against latency and size
+results          everything tried in a session
+search           a search: loss against the goal, the best so far, which choices mattered
 allocation       the Pareto frontier of formats
 sensitivity      layers by format, predicted and measured
 channels         scores of channels; latency by number of channels
 fusion_map       which layers run fused
+graph            a model's operators and the tensors between them, blocks folded
+graph_colours    what the nodes of a graph are coloured by: numbers as heat, words as groups
 attention_cost   sparse attention: error, latency and metric by share kept
 acceleration     the switches of an accelerated training loop, each with its speed-up
 training_run     a training over its steps; the curve of a rate finder
@@ -41,33 +48,35 @@ from .style import Drawing
 __all__ = ["Drawing", "figure"]
 
 DRAWERS = {
-    "AccelerationStatus": ".acceleration:draw",
-    "Allocation": ".allocation:draw",
-    "AttentionCost": ".attention_cost:draw",
-    "BatchingCurve": ".batching:draw_curve",
+    "AccelerationStatus": ".acceleration:picture",
+    "Allocation": ".allocation:picture",
+    "AttentionCost": ".attention_cost:picture",
+    "BatchingCurve": ".batching:picture",
     "BatchSweep": ".batch_sweep:picture",
-    "Comparison": ".comparison:draw",
-    "Fit": ".memory_fit:draw",
+    "Comparison": ".comparison:picture",
+    "Fit": ".memory_fit:picture",
     "FusionMap": ".fusion_map:draw",
-    "Hardware": ".roofline:draw_hardware",
+    "Hardware": ".hardware:picture",
     "Importance": ".channels:draw",
     "MemoryPlan": ".memory_plan:picture",
     "MemorySnapshot": ".memory_snapshot:picture",
-    "MemoryTimeline": ".memory:draw",
-    "ParallelPlan": ".parallel:draw",
-    "PipelineSchedule": ".parallel:draw_pipeline",
-    "PoolCalls": ".memory_fit:draw_pool",
+    "MemoryTimeline": ".memory:picture",
+    "ModelGraph": ".graph:picture",
+    "ParallelPlan": ".parallel:picture",
+    "PipelineSchedule": ".parallel:picture_of_pipeline",
+    "PoolCalls": ".memory_fit:picture_of_pool",
     "Profile": ".profile:draw",
-    "RateCurve": ".training_run:draw_rates",
-    "Results": ".comparison:draw_results",
-    "Roofline": ".roofline:draw",
-    "Sensitivity": ".sensitivity:draw",
-    "SideBySide": ".profile:draw_pair",
+    "RateCurve": ".training_run:picture_of_rates",
+    "Results": ".results:picture",
+    "Roofline": ".roofline:picture",
+    "Sensitivity": ".sensitivity:picture",
+    "SearchResult": ".search:picture",
+    "SideBySide": ".side_by_side:picture",
     "Staircase": ".channels:draw_staircase",
-    "StreamReport": ".stream:draw",
-    "TraceSummary": ".trace:draw",
-    "TradeOff": ".comparison:draw_trade_off",
-    "TrainingRun": ".training_run:draw",
+    "StreamReport": ".stream:picture",
+    "TraceSummary": ".trace:picture",
+    "TradeOff": ".comparison:picture_of_trade_off",
+    "TrainingRun": ".training_run:picture",
 }
 
 
@@ -80,7 +89,7 @@ def figure(record: Record, *, dark: bool = False) -> Drawing:
         )
     module, _, function = DRAWERS[name].partition(":")
     made = partial(getattr(import_module(module, __name__), function), record)
-    draw = partial(canvas.draw, made()) if function == "picture" else made
+    draw = partial(canvas.draw, made()) if function.startswith("picture") else made
     drawing: Drawing = draw(dark=dark)
     drawing.redraw = None if dark else draw
     return drawing

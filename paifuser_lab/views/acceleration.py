@@ -4,83 +4,98 @@ on or off.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 from ..records import AccelerationStatus, SwitchStatus
 from ..records.quality import readable_interval
-from .sheet import MARGIN, SMALL, WIDTH, Sheet
-from .style import Drawing, wrapped
+from .picture import Axis, Boxes, Dots, Key, Labels, Panel, Picture, Rules, Shape, Sheet, Spoken
 
-ROW, LINE = 0.46, 0.145
-BAR_HEIGHT = 0.17
-MARK_X, NAME_X, NAME_WIDTH = 0.2, 0.36, 1.35
-BARS = (1.75, 2.95)  # from where to where
-NUMBER_X, REASON_X = 3.13, 4.33
-REASON_CHARACTERS, REASON_LINES = 40, 3
+ROW = 28  # pixels of a switch
 NARROWEST = 1.25  # the axis reaches at least this ratio and its inverse
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-MARKERS = {"on": "o", "judging": "D", "waiting": "o", "taken back": "x", "not offered": "_"}
+TONES = {"on": "good", "taken back": "bad", "judging": "main"}
+SHAPES: dict[str, Shape] = {
+    "on": "disc", "judging": "diamond", "waiting": "ring", "taken back": "cross",
+    "not offered": "tick",
+}  # fmt: skip
 
 
-def draw(status: AccelerationStatus, *, dark: bool = False) -> Drawing:
-    """A row a switch: its state, a bar from 1 × to its speed-up with the interval, the reason."""
-    rows = status.rows
-    sheet = Sheet(status.title, height=0.55 + ROW * len(rows) if rows else 0.1, dark=dark)
-    if rows:
-        ends = _axis(rows)
-        bottom = 0.2 + ROW * len(rows)
-        _draw_axis(sheet, ends, bottom)
-        for index, row in enumerate(rows):
-            _draw_row(sheet, row, ends, 0.2 + ROW * (index + 0.5))
-    return sheet.drawing
+def picture(status: AccelerationStatus) -> Picture:
+    """A row a switch: its state, and a bar from 1 × to its speed-up with the interval."""
+    states = list(dict.fromkeys(row.state for row in status.rows))
+    rows = status.as_table().without("why").rows
+    return Picture(
+        title=status.title,
+        label="how many times faster a step is with each switch",
+        rows=((_panel(status.rows),),) if status.rows else (),
+        legend=tuple(Key(_tone(state), state, SHAPES[state]) for state in states),
+        items=tuple((row.name, row.why) for row in status.rows if row.why),
+        items_name="why each switch is on or off",
+        tables=(Sheet("switches", rows, status.text_columns),) if rows else (),
+        spoken=_spoken(status),
+        note=" · ".join(status.captions[1:]),
+    )
 
 
-def _axis(rows: tuple[SwitchStatus, ...]) -> tuple[float, float]:
-    """The ratios at the axis's ends, as far from 1 on both sides as the intervals need."""
+def _panel(rows: tuple[SwitchStatus, ...]) -> Panel:
+    x = _axis(rows)
+    judged = [
+        (index, row.ratio, row.interval, _tone(row.state))
+        for index, row in enumerate(rows)
+        if row.ratio is not None and row.interval is not None
+    ]
+    at, ends = [row for row, *_ in judged], [ratio for _, ratio, _, _ in judged]
+    tones = [tone for *_, tone in judged]
+    marks = (
+        Rules("x", [1.0], tone="ink"),
+        Boxes.in_rows(
+            [min(1.0, ratio) for ratio in ends],
+            [max(1.0, ratio) for ratio in ends],
+            at,
+            tone=tones,
+        ),
+        Boxes.in_rows(
+            [max(x.low, low) for _, _, (low, _), _ in judged],
+            [high for _, _, (_, high), _ in judged],
+            at,
+            half=0.05,
+            tone="ink",
+        ),
+        Labels(
+            [max(1.0, high) for _, _, (_, high), _ in judged],
+            at,
+            [f"{ratio:.2f} × ({readable_interval(interval)})" for _, ratio, interval, _ in judged],
+            tone="ink",
+        ),
+        Dots(
+            [x.low**0.9] * len(rows),
+            list(range(len(rows))),
+            [SHAPES[row.state] for row in rows],
+            7.0,
+            tone=[_tone(row.state) for row in rows],
+        ),
+    )
+    return Panel(x, Axis.band([row.name for row in rows]), marks, 46 + ROW * len(rows))
+
+
+def _axis(rows: tuple[SwitchStatus, ...]) -> Axis:
+    """From 1 as far to both sides as the intervals need; factors are equally far apart."""
     values = [value for row in rows for value in (row.ratio, *(row.interval or ())) if value]
-    furthest = max([NARROWEST, *(max(value, 1 / value) for value in values)])
-    return 1 / furthest, furthest
+    most = max([NARROWEST, *(max(value, 1 / value) for value in values)])
+    shown = [tick for tick in TICKS if 1 / most <= tick <= most]
+    ticks = shown if len(shown) > 1 else [0.8, 1.0, 1.25]
+    names = [f"{tick:g} ×" for tick in ticks]
+    # labels stand to the right of the bars
+    return Axis(most**-1.3, most**1.8, "a step is so many times faster", "log", ticks, names)
 
 
-def _place(ratio: float, ends: tuple[float, float]) -> float:
-    """Where a ratio stands on the axis, whose steps are factors."""
-    low, high = map(math.log, ends)
-    share = (math.log(max(ratio, ends[0])) - low) / (high - low)
-    return BARS[0] + min(share, 1.0) * (BARS[1] - BARS[0])
+def _tone(state: str) -> str:
+    return TONES.get(state, "soft")
 
 
-def _draw_axis(sheet: Sheet, ends: tuple[float, float], bottom: float) -> None:
-    theme = sheet.theme
-    shown = [tick for tick in TICKS if ends[0] <= tick <= ends[1]]
-    for ratio in shown if len(shown) > 1 else (0.8, 1.0, 1.25):
-        x, is_one = _place(ratio, ends), ratio == 1.0
-        colour = theme.ink if is_one else theme.faint
-        style = "solid" if is_one else (0, (2, 3))
-        sheet.axes.plot((x, x), (0.16, bottom), color=colour, linewidth=0.8, linestyle=style)
-        sheet.write(x, bottom + 0.12, f"{ratio:g} ×", size=SMALL, side="center")
-    sheet.write(NUMBER_X, bottom + 0.12, "a step is so many times faster", size=SMALL)
-
-
-def _draw_row(sheet: Sheet, row: SwitchStatus, ends: tuple[float, float], y: float) -> None:
-    theme = sheet.theme
-    colours = {"on": theme.good, "taken back": theme.bad, "judging": theme.main}
-    colour = colours.get(row.state, theme.soft)
-    sheet.line((MARGIN, WIDTH - MARGIN), y - ROW / 2, theme.faint, width=0.4)
-    look: dict[str, Any] = {"marker": MARKERS[row.state], "markeredgewidth": 1.6}
-    sheet.axes.mark((MARK_X, y), colour, is_hollow=row.state == "waiting", **look)
-    sheet.fit(NAME_X, y - LINE / 2, row.name, NAME_WIDTH)
-    sheet.write(NAME_X, y + LINE / 2, row.state, size=SMALL, colour=colour)
-    if row.ratio is not None and row.interval is not None:
-        one, end = _place(1.0, ends), _place(row.ratio, ends)
-        spread = [_place(value, ends) for value in row.interval]
-        bar: dict[str, Any] = {"color": colour, "alpha": 0.4, "linewidth": 0}
-        sheet.axes.barh(y, end - one, left=one, height=BAR_HEIGHT, **bar)
-        sheet.line((spread[0], spread[1]), y, colour, 2.4)
-        sheet.axes.mark((end, y), colour, marker="|", markersize=9, markeredgewidth=1.6)
-        text = f"{row.ratio:.2f} × ({readable_interval(row.interval)})"
-        sheet.write(NUMBER_X, y, text, size=SMALL)
-    lines = wrapped(row.why, REASON_CHARACTERS, REASON_LINES) if row.why else []
-    for index, line in enumerate(lines):
-        height = y + LINE * (index - (len(lines) - 1) / 2)
-        sheet.fit(REASON_X, height, line, WIDTH - MARGIN - REASON_X, size=SMALL)
+def _spoken(status: AccelerationStatus) -> Spoken:
+    """The state in a sentence, said at once where a switch has changed."""
+    judging = [row.name for row in status.rows if row.state == "judging"]
+    on = ", ".join(status.on) or "nothing"
+    line = f"Step {status.steps}: on {on}" + (f"; judging {', '.join(judging)}" if judging else "")
+    if not status.is_enabled:
+        line = f"Acceleration ended after step {status.steps} with {on} on"
+    return Spoken(line, " ".join([str(status.is_enabled), *(row.state for row in status.rows)]))

@@ -4,139 +4,288 @@ formats and measured points.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from itertools import pairwise
 
-from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
+from ..records import Achieved, Allocation, AllocationPoint
+from ..records.text import readable_ms
+from .heat_scale import Scale, cell_text, estimate_text, scale_of
+from .label_room import Box, Room, offsets
+from .picture import (
+    Axis,
+    Boxes,
+    Dots,
+    Key,
+    Line,
+    Mark,
+    Names,
+    Panel,
+    Picture,
+    Rules,
+    Side,
+    Style,
+    Tips,
+    Values,
+    in_bytes,
+    log_ticks,
+)
 
-from ..records import Allocation, AllocationPoint, readable_bytes
-from .style import Drawing, Plot, blank, visible
-
-LINEAR_BELOW = 1e-4  # of the greatest loss: below it the scale is linear, through zero
-
-
-def draw(allocation: Allocation, *, dark: bool = False) -> Drawing:
-    """The frontier as a line, diamonds for uniform formats, hollow marks for measured points."""
-    axes = blank(allocation.title, height=4.2, dark=dark)
-    _scale(axes, allocation)
-    xs, ys = zip(*(place_of(allocation, point) for point in allocation.points), strict=True)
-    look: dict[str, Any] = {"linewidth": 1.4, "drawstyle": "steps-post", "zorder": 2}
-    axes.plot(xs, ys, color=axes.theme.main, **look)
-    for point in allocation.everything:
-        _draw_point(axes, allocation, point)
-    _ring(axes, allocation)
-    _legend(axes, allocation)
-    return axes.drawing
+HEIGHT, WIDE, FRAME = 330, 520, 60  # pixels: the panel, where names are placed, its axes
+BAND = 0.1  # of the height: losses of zero or less have no place on a logarithmic axis
+SAME = 1 - 1e-6
+Row = dict[str, str]
 
 
-def place_of(allocation: Allocation, point: AllocationPoint) -> tuple[float, float]:
-    """The predicted position of a point."""
+def picture(allocation: Allocation) -> Picture:
+    """The frontier as steps, diamonds for uniform formats, rings where a point was measured."""
+    points = allocation.everything
+    unit = _Losses(allocation)
+    x = _across(allocation)
+    spots = [_place(allocation, point) for point in points]
+    rows = [unit.on_axis(loss) for _, loss in spots]
+    xs, count = [at for at, _ in spots], len(allocation.points)
+    kinds = range(len(points))
+    achieved = [
+        (xs[index], rows[index], *place)
+        for index, point in enumerate(points)
+        if (place := _achieved_place(allocation, point, unit)) is not None
+    ]
+    best = allocation.chosen
+    rules = _rules(allocation, x, unit)
+    marks: tuple[Mark, ...] = (
+        *_beyond(allocation, x, unit),
+        Boxes([x.low], [x.high], [unit.low], [unit.band], tone="ink", is_tint=True),
+        *rules,
+        Line(*_links(achieved), tone="soft", width=0.8),
+        Line(xs[:count], rows[:count], is_stepped=True, width=1.4),
+        Dots([place[2] for place in achieved], [place[3] for place in achieved], "ring",
+             tone="bad"),
+        Dots([xs[best]], [rows[best]], "ring", 13.0, tone="good"),
+        _names(allocation, x, unit, list(zip(xs, rows, strict=True))),
+        Dots(
+            xs,
+            rows,
+            ["disc" if index < count else "diamond" for index in kinds],
+            reach=[unit.on_axis(point.loss + point.loss_error) for point in points],
+            tone=["main" if index < count else "soft" for index in kinds],
+            key=[str(index) for index in kinds],
+            tips=_tips(allocation),
+        ),
+    )  # fmt: skip
+    reason, *notes = allocation.remarks
+    return Picture(
+        title=allocation.title,
+        label=f"{len(points)} choices of formats, the frontier first; arrow keys go through them, "
+        "Enter chooses",
+        sentence=reason,
+        note=" · ".join(notes),
+        rows=((Panel(x, unit.axis, marks, HEIGHT),),),
+        legend=(
+            Key("main", "frontier, predicted", "disc"),
+            *([Key("soft", "one format for all", "diamond")] if allocation.uniform else []),
+            *([Key("bad", "achieved", "ring")] if achieved else []),
+            Key("good", "best for what was asked", "ring"),
+        ),
+    )
+
+
+def compared_rows(allocation: Allocation, point: AllocationPoint) -> list[Row]:
+    """A point's quantities: predicted, achieved, and by how much the prediction is off.
+
+    What was achieved is scaled to the plan's baseline, so that a machine that is slower today does
+    not show.
+    """
+    base, real = allocation.baseline_ms, point.achieved
+    speed = base / point.latency_ms
+    reached = None if real is None else real.baseline_ms / real.latency_ms
+    rows = [
+        _row("latency", point.latency_ms, None if reached is None else base / reached, _in_ms),
+        _row("speed-up", speed, reached, "{:.2f} ×".format),
+        {
+            "name": _quantity(allocation),
+            "predicted": _estimate(point),
+            "achieved": "" if real is None else _estimate(real),
+            "error": _gap(point, real),
+        },
+        _row("size", point.size_bytes, None if real is None else real.size_bytes, in_bytes),
+    ]
+    if real is not None and real.metric is not None:
+        rows.append(
+            {"name": "metric", "predicted": "", "achieved": f"{real.metric:.4g}", "error": ""}
+        )
+    return rows
+
+
+class _Losses:
+    """The axis of losses: logarithmic, with a band at the bottom for those below its ticks."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        reals = (point.achieved for point in allocation.everything)
+        achieved = [real.loss for real in reals if real is not None and real.loss is not None]
+        losses = [*(point.loss for point in allocation.everything), *achieved]
+        self.scale = scale_of(losses) or Scale(1e-3, 1.0)
+        floor, top = self.scale
+        room = (top / floor) ** 0.04  # dots at the ends stay whole
+        self.band, self.high = floor / room, top * room
+        self.low = self.band / (self.high / self.band) ** (BAND / (1 - BAND))
+        ticks = log_ticks(floor, top, 6)
+        is_below = any(0 < loss < SAME * floor for loss in losses)
+        names = (f"< {cell_text(floor)}" if is_below else "≤ 0", *map(cell_text, ticks))
+        label = _quantity(allocation)
+        self.axis = Axis(self.low, self.high, label, "log", (self.on_axis(0.0), *ticks), names)
+
+    def on_axis(self, loss: float) -> float:
+        """Where a loss stands; one that is infinite at the top."""
+        is_below = loss < SAME * self.scale.floor
+        return math.sqrt(self.low * self.band) if is_below else min(loss, self.high)
+
+
+def _across(allocation: Allocation) -> Axis:
+    """From the least to the most, with a budget that is near."""
+    known = [_place(allocation, point)[0] for point in allocation.everything]
+    known += [
+        at
+        for point in allocation.everything
+        if point.achieved and math.isfinite(at := _achieved_across(allocation, point.achieved))
+    ]
+    known.append(_baseline(allocation))
+    span = max(known) - min(known) or 0.2 * max(known) or 1.0
+    limit = allocation.limits.get(allocation.axis, math.inf)
+    if min(known) - span / 4 <= limit <= max(known) + span / 4:
+        known.append(limit)
+    low, high = min(known) - 0.06 * span, max(known) + 0.06 * span
+    if allocation.axis == "latency_ms":
+        return Axis.linear(low, high, "latency, ms", most=7)
+    return Axis.linear(low, high, "size", "bytes")
+
+
+def _place(allocation: Allocation, point: AllocationPoint) -> tuple[float, float]:
     return (point.latency_ms if allocation.axis == "latency_ms" else point.size_bytes), point.loss
 
 
-def achieved_place(allocation: Allocation, point: AllocationPoint) -> tuple[float, float] | None:
-    """The measured position of a point; its latency is scaled by that of the baseline measured with
-    it, so that a machine that was slower then does not show.
-    """
-    achieved = point.achieved
-    if achieved is None or achieved.loss is None:
-        return None
-    return (
-        allocation.baseline_ms * achieved.latency_ms / achieved.baseline_ms
-        if allocation.axis == "latency_ms"
-        else achieved.size_bytes
-    ), achieved.loss
-
-
-def _draw_point(axes: Plot, allocation: Allocation, point: AllocationPoint) -> None:
-    theme = axes.theme
-    x, y = place_of(allocation, point)
-    is_uniform = point in allocation.uniform
-    colour, marker = (theme.soft, "D") if is_uniform else (theme.main, "o")
-    axes.mark((x, y), colour, tooltip=_tooltip(point), marker=marker, markersize=5, zorder=3)
-    if is_uniform:
-        is_right = x > sum(axes.get_xlim()) / 2  # so that the name stays within the drawing
-        axes.note(
-            visible(point.name),
-            (x, y),
-            (6, 5),
-            to_left=is_right,
-            size=8,
-        )
-    if (measured := achieved_place(allocation, point)) is not None:
-        axes.plot([x, measured[0]], [y, measured[1]], color=theme.faint, linewidth=0.7, zorder=1)
-        axes.mark(measured, theme.bad, is_hollow=True, marker=marker, zorder=3)
-
-
-def _tooltip(point: AllocationPoint) -> str:
-    measured = ""
-    if (achieved := point.achieved) is not None:
-        loss = "" if achieved.loss is None else f", loss {achieved.loss:.2g}"
-        measured = f"; achieved {achieved.latency_ms:.3g} ms{loss}"
-    size = readable_bytes(point.size_bytes)
-    return (
-        f"{point.name}: {point.words} · {point.latency_ms:.3g} ms, {size}, loss {point.loss:.2g} ± "
-        f"{point.loss_error:.1g}{measured}"
-    )
-
-
-def _ring(axes: Plot, allocation: Allocation) -> None:
-    """Mark the chosen point and the limits."""
-    place = place_of(allocation, allocation.best)
-    axes.ring(place, 12)
-    axes.note("chosen", place, (-4, 11), color=axes.theme.good, size=9)
-    low, high = axes.get_xlim()
-    if (limit := allocation.limits.get(allocation.axis)) is not None and low <= limit <= high:
-        axes.dashed(x=limit)
-    if (limit := allocation.limits.get("loss")) is not None:
-        axes.dashed(y=limit)
-
-
-def _legend(axes: Plot, allocation: Allocation) -> None:
-    theme = axes.theme
-    words = [
-        ("o", theme.main, theme.main, "frontier, predicted"),
-        ("D", theme.soft, theme.soft, "one format for all"),
-    ]
-    if any(achieved_place(allocation, point) is not None for point in allocation.everything):
-        words.append(("o", theme.bad, "none", "achieved"))
-    marks = [
-        axes.plot(
-            [], [], marker=shape, color=colour, markerfacecolor=face, linestyle="none", label=text
-        )[0]
-        for shape, colour, face, text in words
-    ]
-    axes.drawing.legend(
-        handles=marks,
-        loc="outside lower right",
-        ncols=3,
-        fontsize=8,
-        frameon=False,
-        labelcolor=theme.ink,
-    )
-
-
-def _scale(axes: Plot, allocation: Allocation) -> None:
-    """Losses by powers of ten, linear around zero, since a measured loss may be below it."""
-    positions = [place_of(allocation, point) for point in allocation.everything]
-    positions += [
-        position
-        for point in allocation.everything
-        if (position := achieved_place(allocation, point)) is not None
-    ]
-    xs, ys = [x for x, _ in positions], [y for _, y in positions]
-    sizes = [abs(y) for y in ys if y]
-    linear = max(min(sizes, default=1.0), LINEAR_BELOW * max(sizes, default=1.0))
-    axes.set_yscale("symlog", linthresh=linear)
-    axes.set_ylim(min(0.0, 1.6 * min(ys)) - 0.2 * linear, max(linear, 2.5 * max(ys)))
-    margin = 0.06 * (max(xs) - min(xs)) or 0.1 * max(xs)
-    axes.set_xlim(min(xs) - margin, max(xs) + 2 * margin)
-    axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.1g}"))
-    axes.xaxis.set_major_locator(MaxNLocator(7))
+def _achieved_across(allocation: Allocation, real: Achieved) -> float:
     if allocation.axis == "size_bytes":
-        axes.in_bytes(axes.xaxis)
-    axes.label(
-        x="predicted latency, ms" if allocation.axis == "latency_ms" else "size",
-        y="rise of the loss" if allocation.unit == "loss" else "error of the output",
+        return real.size_bytes
+    return allocation.baseline_ms * real.latency_ms / real.baseline_ms
+
+
+def _achieved_place(
+    allocation: Allocation, point: AllocationPoint, unit: _Losses
+) -> tuple[float, float] | None:
+    real = point.achieved
+    if real is None or real.loss is None or math.isnan(real.loss):
+        return None
+    return _achieved_across(allocation, real), unit.on_axis(real.loss)
+
+
+def _baseline(allocation: Allocation) -> float:
+    is_time = allocation.axis == "latency_ms"
+    return allocation.baseline_ms if is_time else allocation.baseline_bytes
+
+
+def _links(achieved: list[tuple[float, float, float, float]]) -> tuple[list[float], list[float]]:
+    """From each point to what it achieved, with a gap after it."""
+    xs = [at for x, _, to, _ in achieved for at in (x, to, to)]
+    return xs, [at for _, y, _, to in achieved for at in (y, to, math.nan)]
+
+
+def _rules(allocation: Allocation, x: Axis, unit: _Losses) -> list[Rules]:
+    """The model as it came, and the budgets."""
+    base, budget = _baseline(allocation), allocation.limits.get(allocation.axis, math.inf)
+
+    def rule(at: float, text: str, style: Style, *, is_below: bool) -> Rules:
+        side: Side = "right" if x.share(at) > 0.5 else "left"  # so that the name is inside
+        tone = "ink" if is_below else "soft"
+        names = [f"{text} {_amount(allocation, at)}"]
+        return Rules("x", [at], names, side, is_below, tone=tone, style=style)
+
+    rules = [rule(base, "as it is", "dotted", is_below=False)]
+    if x.low <= budget <= x.high:
+        rules.append(rule(budget, "at most", "dashed", is_below=True))
+    if (limit := allocation.limits.get("loss")) is not None and limit < unit.high:
+        at = [max(unit.band, limit)]
+        text = f"at most {cell_text(limit)}"
+        rules.append(Rules("y", at, [text], tone="ink", style="dashed", side="right"))
+    return rules
+
+
+def _beyond(allocation: Allocation, x: Axis, unit: _Losses) -> list[Boxes]:
+    """What the budgets exclude."""
+    boxes = []
+    if x.low <= (most := allocation.limits.get(allocation.axis, math.inf)) <= x.high:
+        boxes.append((most, x.high, unit.low, unit.high))
+    if (loss := allocation.limits.get("loss")) is not None and loss < unit.high:
+        boxes.append((x.low, x.high, max(unit.band, loss), unit.high))
+    return [Boxes([a], [b], [c], [d], tone="soft", is_tint=True) for a, b, c, d in boxes]
+
+
+def _names(
+    allocation: Allocation, x: Axis, unit: _Losses, spots: list[tuple[float, float]]
+) -> Names:
+    """The names of the uniform choices, each beside its dot."""
+
+    def pixel(spot: tuple[float, float]) -> tuple[float, float]:
+        return WIDE * x.share(spot[0]), (HEIGHT - FRAME) * unit.axis.share(spot[1])
+
+    dots = [pixel(spot) for spot in spots]
+    frontier = dots[: len(allocation.points)]
+    steps = [((1 - k / 12) * a + k / 12 * b, up) for (a, up), (b, _) in
+             pairwise(frontier) for k in range(13)]  # fmt: skip
+    heading = Box(WIDE / 2, HEIGHT - FRAME - 12, WIDE, 30)  # the rules' names
+    room = Room((WIDE, HEIGHT - FRAME), [heading], steps, dots)
+    rest, texts = spots[len(frontier) :], [point.name for point in allocation.uniform]
+    across, up = offsets(room, texts, dots[len(frontier) :])
+    return Names([at for at, _ in rest], [at for _, at in rest], texts, across, up, tone="ink")
+
+
+def _tips(allocation: Allocation) -> Tips:
+    tables = [compared_rows(allocation, point) for point in allocation.everything]
+    best = allocation.best
+    lines = [
+        f"{point.words}{' · best for what was asked' if point is best else ''}"
+        for point in allocation.everything
+    ]
+    names = list(dict.fromkeys(row["name"] for table in tables for row in table))
+    by_name = [{row["name"]: row for row in table} for table in tables]
+    figures = tuple(
+        Values(f"{name}, {kind}", [rows.get(name, {}).get(kind, "") for rows in by_name])
+        for name in names
+        for kind in ("predicted", "achieved")
     )
-    axes.show_grid()
+    return Tips([point.name for point in allocation.everything], lines, figures)
+
+
+def _row(name: str, predicted: float, achieved: float | None, text: Callable[[float], str]) -> Row:
+    error = "" if achieved is None else f"{100 * (achieved / predicted - 1):+.1f}%"
+    return {
+        "name": name,
+        "predicted": text(predicted),
+        "achieved": "" if achieved is None else text(achieved),
+        "error": error.replace("-", "−"),
+    }
+
+
+def _quantity(allocation: Allocation) -> str:
+    return "rise of the loss" if allocation.unit == "loss" else "error of the output"
+
+
+def _estimate(known: AllocationPoint | Achieved) -> str:
+    if known.loss is None or math.isnan(known.loss):
+        return ""
+    return estimate_text(known.loss, known.loss_error)
+
+
+def _gap(point: AllocationPoint, real: Achieved | None) -> str:
+    if real is None or real.loss is None or math.isnan(real.loss):
+        return ""
+    gap = real.loss - point.loss
+    return f"+{cell_text(gap)}" if gap > 0 else cell_text(gap)
+
+
+def _amount(allocation: Allocation, value: float) -> str:
+    return _in_ms(value) if allocation.axis == "latency_ms" else in_bytes(value)
+
+
+def _in_ms(value: float) -> str:
+    return f"{readable_ms(value)} ms"

@@ -4,128 +4,132 @@ below.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from dataclasses import replace
 
-from ..records import AttentionCost, AttentionLayer
-from .heat_scale import cell_text, ink_on, ramp_of, scale_of
-from .style import Drawing, Plot, blank, visible, without_middle
+from ..records import AttentionCost
+from ..records.text import readable_ms
+from .heat_scale import cell_text, heat_panel, scale_of
+from .picture import (
+    Axis,
+    Boxes,
+    Cursor,
+    Dots,
+    Labels,
+    Line,
+    Panel,
+    Picture,
+    Rules,
+    Tips,
+    Values,
+    log_ticks,
+)
 
 MAX_LAYERS = 40
-LAYER_HEIGHT = 0.2  # inches
-MAX_RATIO = 1e3  # of the largest error to the smallest with a colour, as in the widget
+MAX_RATIO = 1e3  # of the largest error to the smallest that is drawn: with all keys it is nothing
+HEIGHT = 170
+SAME = "The same share is kept in every layer that takes part."
 
 
-def draw(cost: AttentionCost, *, dark: bool = False) -> Drawing:
-    """Two curves over the shares, the largest to the right; under them a row per layer."""
+def picture(cost: AttentionCost) -> Picture:
+    """The curves, and under them a row per layer."""
     layers = cost.layers[:MAX_LAYERS]
-    below = LAYER_HEIGHT * max(1, len(layers) + (len(cost.layers) > MAX_LAYERS)) + 0.1
-    axes = blank(cost.title, height=3.0 + below, dark=dark)
-    grid = axes.drawing.add_gridspec(2, 2, height_ratios=[2.3, below])
-    axes.set_subplotspec(grid[0, 0])
-    _draw_errors(axes, cost)
-    _draw_speeds(axes.drawing.add_plot(grid[0, 1]), cost)
-    _draw_layers(axes.drawing.add_plot(grid[1, :]), cost)
-    return axes.drawing
-
-
-def _draw_errors(axes: Plot, cost: AttentionCost) -> None:
-    """Draw errors on a logarithmic scale; tiny ones, as with all keys kept, lie at its bottom."""
-    known = [error for error in cost.errors if 0 < error < float("inf")]
-    least = 0.0 if 0 in cost.errors or not known else min(known)
-    floor = max(least, max(known) / MAX_RATIO) if known else 1e-3
-    _draw_curve(
-        axes,
-        cost,
-        [max(error, floor) for error in cost.errors],
-        [f"error {cell_text(error)}" for error in cost.errors],
-    )
-    axes.set_yscale("log")
-    axes.powers(axes.yaxis, cell_text, is_wide=bool(known) and max(known) > 10 * floor)
-    axes.label(title="error of the output")
-
-
-def _draw_speeds(axes: Plot, cost: AttentionCost) -> None:
-    """Draw the speed-up; below 1 × the background marks it as slower."""
-    theme = axes.theme
-    speeds = [cost.speedup(index) for index in range(len(cost.keeps))]
-    timed = [speed for speed in speeds if speed is not None]
-    if len(timed) < len(speeds):
-        axes.set_axis_off()
-        look: dict[str, Any] = {
-            "ha": "center",
-            "color": theme.soft,
-            "size": 9,
-            "xycoords": "axes fraction",
-        }
-        axes.note("it was not timed", (0.5, 0.5), **look)
-        return
-    words = [
-        f"{speed:.2f} × as fast, {ms:.4g} ms"
-        for speed, ms in zip(timed, cost.latency_ms, strict=True)
-    ]
-    _draw_curve(axes, cost, timed, words)
-    low, high = min(1.0, *timed), max(1.0, *timed)
-    room = max(0.05, 0.14 * (high - low))
-    axes.set_ylim(max(0.0, low - room), high + room)
-    axes.axhspan(0, 1, color=theme.bad, alpha=0.08, linewidth=0)
-    axes.dashed(y=1)
-    axes.label(title="times as fast, measured")
-
-
-def _draw_curve(
-    axes: Plot,
-    cost: AttentionCost,
-    values: Sequence[float],
-    words: Sequence[str],
-) -> None:
-    theme = axes.theme
-    xs = _positions(cost)
-    axes.plot(xs, values, color=theme.main, linewidth=1.6)
-    for x, value, keep, word in zip(xs, values, cost.keeps, words, strict=True):
-        tooltip = f"{keep:.3g} of the keys kept: {word}"
-        axes.mark((x, value), theme.main, tooltip=tooltip, markersize=4.5)
-    axes.set_xticks(xs, [f"{keep:.3g}" for keep in cost.keeps])
-    axes.set_xlim(-0.5, len(cost.keeps) - 0.5)
-    axes.show_grid()
-
-
-def _draw_layers(axes: Plot, cost: AttentionCost) -> None:
-    layers = cost.layers[:MAX_LAYERS]
-    errors = [error for layer in cost.layers for error in layer.errors if error < float("inf")]
-    scale = scale_of(error for error in errors if error >= max(errors) / MAX_RATIO)
-    for row, layer in enumerate(layers):
-        if layer.reason:
-            reason = visible(layer.reason)[:90]
-            axes.note(reason, (-0.45, row), va="center", color=axes.theme.soft, size=7.5)
-        for x, keep, error in zip(_positions(cost), cost.keeps, layer.errors, strict=False):
-            step = scale.step(error) if scale is not None else -1
-            colour = ramp_of(axes.theme)[step] if step >= 0 else "none"
-            look: dict[str, Any] = {"facecolor": colour, "linewidth": 0}
-            tooltip = _tooltip(layer, keep, error)
-            axes.box((x - 0.48, row - 0.45), (0.96, 0.9), tooltip=tooltip, **look)
-            middle: dict[str, Any] = {"ha": "center", "va": "center", "size": 7.5}
-            axes.note(cell_text(error), (x, row), color=ink_on(step, axes.theme), **middle)
     left_out = len(cost.layers) - len(layers)
-    names = [without_middle(visible(layer.layer), 34) for layer in layers] + (
-        [f"{left_out} more left out"] if left_out else []
+    reasons = tuple((layer.layer, layer.reason) for layer in layers if layer.reason)
+    unknown = (math.nan,) * len(cost.keeps)
+    errors = [error for layer in cost.layers for error in layer.errors if error < math.inf]
+    values = [(layer.errors or unknown)[::-1] for layer in layers]
+    panel = heat_panel(
+        [layer.layer for layer in layers],
+        _shares(cost),
+        values,
+        scale_of(error for error in errors if error >= max(errors) / MAX_RATIO),
+        [["–" if math.isnan(value) else cell_text(value) for value in row] for row in values],
+        "share of the keys that is kept",
     )
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.set_xticks(_positions(cost), [f"{keep:.3g}" for keep in cost.keeps])
-    axes.set_xlim(-0.5, len(cost.keeps) - 0.5)
-    axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
     title = "error of each layer's attention" if layers else "no layer attends"
-    axes.label(x="share of the keys that is kept", title=title)
-    axes.spines[:].set_visible(False)
+    below = Picture(title, title, ((panel,),) if layers else ())
+    more = f"{left_out} more layers left out" if left_out else ""
+    return replace(chart(cost), below=(below,), items=reasons, note=more)
 
 
-def _tooltip(layer: AttentionLayer, keep: float, error: float) -> str:
-    return (
-        f"{layer.layer}: {layer.queries} × {layer.keys} × {layer.heads} heads\n"
-        f"{keep:.3g} of the keys kept: error {cell_text(error)}"
+def chart(cost: AttentionCost) -> Picture:
+    """Two curves over the shares, the largest to the right."""
+    speeds = _speeds(cost)
+    panels = [_errors(cost), *([_speed(cost, speeds)] if speeds else [])]
+    return Picture(
+        title=cost.title,
+        label="share of the keys that is kept",
+        sentence=cost.note or (SAME if cost.layers else "No layer of this model attends."),
+        rows=tuple((panel,) for panel in panels) if cost.layers else (),
+        note="" if speeds else "it was not timed",
+        cursor=_cursor(cost, speeds),
     )
 
 
-def _positions(cost: AttentionCost) -> list[int]:
-    """The x of each share: evenly spaced, the largest to the right."""
-    return list(range(len(cost.keeps)))[::-1]
+def _speeds(cost: AttentionCost) -> list[float]:
+    """The speed-up at each share, the smallest first; [] where it was not timed."""
+    known = [cost.speedup(index) for index in range(len(cost.keeps))][::-1]
+    return [speed for speed in known if speed is not None]
+
+
+def _errors(cost: AttentionCost) -> Panel:
+    """Errors on a logarithmic scale; tiny ones, as with all keys kept, lie at its bottom."""
+    errors = cost.errors[::-1]
+    known = [error for error in errors if 0 < error < math.inf]
+    least = 0.0 if 0 in errors or not known else min(known)
+    low, high = (max(least, max(known) / MAX_RATIO), max(known)) if known else (0.01, 1.0)
+    low_end, high_end = low / 1.5, high * 1.5
+    ticks = log_ticks(low_end, high_end, 4)
+    names = tuple(map(cell_text, ticks))
+    y = Axis(low_end, high_end, "output error", "log", ticks, names)
+    values = [min(max(error, low), high) for error in errors]
+    at = range(len(values))
+    marks = (Line(at, values), Dots(at, values, tone="main"))
+    return Panel(_across(cost, is_named=not cost.latency_ms), y, marks, HEIGHT)
+
+
+def _speed(cost: AttentionCost, speeds: list[float]) -> Panel:
+    """Below 1 × the background marks it as slower."""
+    low, high = min(1.0, *speeds), max(1.0, *speeds)
+    room = max(0.05, 0.14 * (high - low))
+    y = Axis.linear(max(0.0, low - room), high + room, "times as fast", most=4)
+    x, at = _across(cost, is_named=True), range(len(speeds))
+    marks = (
+        Boxes([x.low], [x.high], [y.low], [1.0], tone="bad", is_tint=True),
+        Rules("y", [1.0], tone="faint", style="dashed"),
+        Line(at, speeds),
+        Dots(at, speeds, tone=["bad" if speed < 0.995 else "main" for speed in speeds]),
+        Labels([x.low], [y.low], ["slower"] if y.low < 1 - room / 2 else [""], lift=8, tone="soft"),
+    )
+    return Panel(x, y, marks, HEIGHT)
+
+
+def _across(cost: AttentionCost, *, is_named: bool) -> Axis:
+    count = len(cost.keeps)
+    label = "share of the keys that is kept" if is_named else ""
+    return Axis(-0.5, count - 0.5, label, "linear", range(count), _shares(cost))
+
+
+def _shares(cost: AttentionCost) -> tuple[str, ...]:
+    """The shares as text, the smallest first."""
+    return tuple(f"{100 * keep:.3g} %" for keep in cost.keeps[::-1])
+
+
+def _cursor(cost: AttentionCost, speeds: list[float]) -> Cursor:
+    figures = [Values("error of the output", list(map(cell_text, cost.errors[::-1])))]
+    if speeds:
+        figures.append(Values("", [_pace(speed) for speed in speeds]))
+        figures.append(Values("ms", [readable_ms(ms) for ms in cost.latency_ms[::-1]]))
+    if cost.metric and cost.values:
+        figures.append(Values(cost.metric, [f"{value:.4f}" for value in cost.values[::-1]]))
+        if cost.dense_value is not None:
+            name = f"{cost.metric} with all keys"
+            figures.append(Values(name, [f"{cost.dense_value:.4f}"] * len(cost.keeps)))
+    heading = [f"{share} of the keys kept" for share in _shares(cost)]
+    return Cursor(range(len(heading)), Tips(heading, (), tuple(figures)), len(heading) - 1)
+
+
+def _pace(speed: float) -> str:
+    word = "" if speed > 1.005 else " – slower" if speed < 0.995 else " – the same"
+    return f"{speed:.2f} × as fast{word}"

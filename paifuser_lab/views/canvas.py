@@ -7,61 +7,101 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+import numpy
+from matplotlib.artist import Artist
+from matplotlib.colors import ListedColormap
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
+from .heat_scale import ink_on, ramp_of
 from .picture import (
     Area,
     Axis,
     Boxes,
     Column,
     Dots,
+    Heat,
+    Key,
     Labels,
     Line,
     Mark,
+    Names,
     Panel,
     Picture,
     Rules,
     Style,
 )
-from .style import Drawing, Plot, blank, visible, without_middle
+from .style import Drawing, Plot, Theme, blank, visible, without_middle, wrapped
 
 PIXELS_PER_INCH = 85
 WIDEST_NAME = 36  # characters
+MOST_ITEMS = 6
 MOST_TOOLTIPS = 600  # of a mark, its largest rows
 STYLES: dict[Style, Any] = {"solid": "solid", "dashed": (0, (4, 3)), "dotted": (0, (1, 1.5))}
+BESIDE = {"left": (-7, "right"), "right": (7, "left"), "middle": (0, "center")}
 SHAPES = {
     "disc": "o", "ring": "o", "cross": "x", "up": "^", "down": "v", "square": "s", "plus": "+",
-    "tick": "|",
+    "tick": "|", "diamond": "D",
 }  # fmt: skip
 
 
 def draw(picture: Picture, *, dark: bool = False) -> Drawing:
     """The panels row by row, a legend beside the first."""
-    rows = [row for one in (picture, *picture.below) for row in one.rows]
+    rows = [row for one in (picture, *picture.others) for row in one.rows]
+    if not rows:
+        return _only_text(picture, dark)
     heights = [max(panel.height for panel in row) / PIXELS_PER_INCH for row in rows]
     first = blank(picture.title, height=0.5 + sum(heights), dark=dark)
     grid = first.drawing.add_gridspec(len(rows), 1, height_ratios=heights)
     for row, panels in enumerate(rows):
-        cells = grid[row].subgridspec(1, len(panels))
+        is_alone = len(panels) == 1  # and then as wide as the others, with their margins
+        cells = [grid[row]] if is_alone else grid[row].subgridspec(1, len(panels))
         for column, panel in enumerate(panels):
             if row == column == 0:
                 first.set_subplotspec(cells[0])
-                _draw_panel(first, panel)
+                draw_panel(first, panel)
             else:
-                _draw_panel(first.drawing.add_plot(cells[column]), panel)
+                draw_panel(first.drawing.add_plot(cells[column]), panel)
+    listed = wrapped(picture.sentence, 92) if picture.sentence else []
+    listed += [visible(f"{what}: {about}") for what, about in picture.items[:MOST_ITEMS]]
+    if listed:
+        look: dict[str, Any] = {"fontsize": 8, "linespacing": 1.4, "parse_math": False}
+        first.set_title("\n".join(listed), loc="left", color=first.theme.ink, **look)
     if picture.legend:
         first.legend_beside(
-            [Patch(facecolor=first.theme.tone(tone), alpha=0.78) for tone, _ in picture.legend],
-            [without_middle(visible(name), 24) for _, name in picture.legend],
+            [_handle(Key(*key), first.theme) for key in picture.legend],
+            [without_middle(visible(key[1]), 24) for key in picture.legend],
         )
     return first.drawing
 
 
-def _draw_panel(axes: Plot, panel: Panel) -> None:
+def _only_text(picture: Picture, dark: bool) -> Drawing:
+    """What is said where there is nothing to draw, as of a search that had no time."""
+    lines = wrapped(picture.sentence or picture.note)
+    axes = blank(picture.title, height=0.6 + 0.2 * len(lines), dark=dark)
+    axes.set_axis_off()
+    look: dict[str, Any] = {"va": "top", "fontsize": 9, "parse_math": False}
+    axes.text(0, 1, "\n".join(lines), color=axes.theme.soft, **look)
+    return axes.drawing
+
+
+def _handle(key: Key, theme: Theme) -> Artist:
+    """What stands for a tone in the legend."""
+    colour = theme.tone(key.tone)
+    if not key.shape:
+        return Patch(facecolor=colour, alpha=0.78)
+    look: dict[str, Any] = {"marker": SHAPES[key.shape], "linestyle": "none", "markersize": 6}
+    return Line2D([], [], color=colour, **look)
+
+
+def draw_panel(axes: Plot, panel: Panel) -> None:
+    """Draw a panel's axes and marks."""
     for name, axis in (("x", panel.x), ("y", panel.y)):
         _scale(axes, name, axis)
     axes.label(x=visible(panel.x.label), y=visible(panel.y.label))
+    if not len(panel.x.ticks) and not panel.x.label:
+        axes.spines["bottom"].set_visible(False)
     for mark in panel.marks:
         draw_mark(mark, axes)
 
@@ -80,9 +120,13 @@ def _scale(axes: Plot, name: str, axis: Axis) -> None:
 
 def _tones(mark: Mark, axes: Plot, count: int) -> list[str]:
     """The colour of each row."""
-    if isinstance(mark.tone, str):
-        return [axes.theme.tone(mark.tone)] * count
-    return [axes.theme.tone(tone) for tone in mark.tone]
+    tones = [mark.tone] * count if isinstance(mark.tone, str) else mark.tone
+    return [_colour(tone, axes.theme) for tone in tones]
+
+
+def _colour(tone: str, theme: Theme) -> str:
+    what, _, step = tone.rpartition("heat-")
+    return ink_on(int(step), theme) if what == "on-" else theme.tone(tone)
 
 
 def _tooltips(mark: Mark, sizes: Sequence[float]) -> list[str]:
@@ -112,6 +156,8 @@ def _(mark: Boxes, axes: Plot) -> None:
     ):
         if mark.is_hollow:
             look |= {"edgecolor": tone, "linewidth": 0.7}
+        if mark.is_tint:
+            look |= {"alpha": 0.09, "linewidth": 0}
         face = "none" if mark.is_hollow else tone
         axes.box((x, y), (x2 - x, y2 - y), tooltip=tooltip, facecolor=face, **look)
 
@@ -131,15 +177,30 @@ def _(mark: Area, axes: Plot) -> None:
 
 
 @draw_mark.register
+def _(mark: Heat, axes: Plot) -> None:
+    shades = numpy.frombuffer(mark.shades, "u1").reshape(len(mark.x) - 1, len(mark.y) - 1)
+    cells = numpy.ma.masked_equal(shades.T, 0)
+    colours = ListedColormap(ramp_of(axes.theme))
+    axes.pcolormesh(mark.x, mark.y, cells, vmin=1, vmax=9, cmap=colours, rasterized=True)
+
+
+@draw_mark.register
 def _(mark: Dots, axes: Plot) -> None:
-    rows = _rows(mark.x, mark.y)
-    is_hollow = mark.shape == "ring"
-    look: dict[str, Any] = {"marker": SHAPES[mark.shape], "markersize": mark.size}
-    if mark.shape in ("ring", "cross", "plus", "tick"):
-        look["markeredgewidth"] = 1.6
-    tooltips = _tooltips(mark, [1.0] * len(rows))
-    for at, tone, tooltip in zip(rows, _tones(mark, axes, len(rows)), tooltips, strict=True):
-        axes.mark((at[0], at[1]), tone, tooltip=tooltip, is_hollow=is_hollow, **look)
+    count = len(mark.x)
+    shapes = [mark.shape] * count if isinstance(mark.shape, str) else mark.shape
+    sizes = [mark.size] * count if isinstance(mark.size, int | float) else mark.size
+    tooltips, tones = _tooltips(mark, sizes), _tones(mark, axes, count)
+    for x, y, shape, size, tone, tooltip in zip(
+        mark.x, mark.y, shapes, sizes, tones, tooltips, strict=True
+    ):
+        if math.isnan(x) or math.isnan(y):
+            continue
+        look: dict[str, Any] = {"marker": SHAPES[shape], "markersize": size}
+        if shape in ("ring", "cross", "plus", "tick"):
+            look["markeredgewidth"] = 1.6
+        else:
+            look |= {"markeredgecolor": axes.theme.paper, "markeredgewidth": 0.5, "alpha": 0.85}
+        axes.mark((x, y), tone, tooltip=tooltip, is_hollow=shape == "ring", **look)
 
 
 @draw_mark.register
@@ -170,9 +231,21 @@ def _(mark: Labels, axes: Plot) -> None:
     weight: dict[str, Any] = {"weight": "bold", "size": 9.5} if mark.is_bold else {}
     rows = _rows(mark.x, mark.y)
     for (x, y), text, tone in zip(rows, mark.texts, _tones(mark, axes, len(rows)), strict=True):
-        is_left = mark.side == "left"
-        look = {"color": tone, "va": "center", **weight}
-        axes.note(visible(text), (x, y), (7, mark.lift), to_left=is_left, **look)
+        off, ha = BESIDE[mark.side]
+        look = {"color": tone, "ha": ha, "va": "center", **weight}
+        axes.note(visible(text), (x, y), (off, mark.lift), **look)
+
+
+@draw_mark.register
+def _(mark: Names, axes: Plot) -> None:
+    line = {"arrowstyle": "-", "color": axes.theme.soft, "linewidth": 0.7, "shrinkB": 0}
+    rows = _rows(mark.x, mark.y, mark.across, mark.up)
+    for (x, y, *by), text, tone in zip(
+        rows, mark.texts, _tones(mark, axes, len(rows)), strict=True
+    ):
+        by = [72 / PIXELS_PER_INCH * pixels for pixels in by]
+        look: dict[str, Any] = {"color": tone, "ha": "center", "va": "center", "arrowprops": line}
+        axes.note(visible(text), (x, y), (by[0], by[1]), **look)
 
 
 def _rows(*columns: Column) -> list[tuple[float, ...]]:

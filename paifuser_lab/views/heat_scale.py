@@ -1,13 +1,14 @@
-"""The logarithmic colour scale of heat maps: the same scale, colours and texts as in
-`widgets/shared/heat_scale.js`.
+"""Heat maps: a logarithmic colour scale, with the same scale, colours and texts as in
+`widgets/shared/heat_scale.js`, and the panel of a map.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .picture import Axis, Heat, Labels, Panel
 from .style import DARK, Theme
 
 RAMP = (
@@ -32,6 +33,7 @@ DARK_RAMP = (
     "#f3b183",
     "#ffdcae",
 )
+ROW = 20  # pixels of a map
 MAX_RATIO = 1e6  # of the top to the floor; smaller values are negligible
 
 
@@ -91,6 +93,11 @@ def cell_text(value: float) -> str:
     return f"−{plain}" if value < 0 else plain
 
 
+def estimate_text(value: float, error: float | None) -> str:
+    """0.0123, 0.001 → '0.012 ± 1e-3'; an error that is 0 or not known is left out."""
+    return f"{cell_text(value)} ± {cell_text(error)}" if error else cell_text(value)
+
+
 def ramp_of(theme: Theme) -> tuple[str, ...]:
     """The colours of the steps in a theme."""
     return DARK_RAMP if theme is DARK else RAMP
@@ -109,3 +116,42 @@ def _rounded(value: float, *, up: bool) -> float:
     else:
         factor = next((digit for digit in (10, 5, 2, 1) if digit * power <= value * (1 + 1e-6)), 1)
     return float(f"{factor * power:.6g}")
+
+
+def heat_panel(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    scale: Scale | None,
+    texts: Sequence[Sequence[str]],
+    label: str = "",
+) -> Panel:
+    """Cells of `values`, a sequence for each row, with their texts; NaN has no colour."""
+    shades = [[_shade(value, scale) for value in row] for row in values]
+    shown = [(row, column) for row in range(len(rows)) for column in range(len(columns))]
+    labels = Labels(
+        [column for _, column in shown],
+        [row for row, _ in shown],
+        [texts[row][column] for row, column in shown],
+        "middle",
+        tone=[f"on-heat-{shades[row][column] - 1}" for row, column in shown],
+    )
+    x, y = ([at - 0.5 for at in range(len(names) + 1)] for names in (columns, rows))
+    cells = bytes(row[column] for column in range(len(columns)) for row in shades)
+    across = Axis(-0.5, len(columns) - 0.5, label, "linear", range(len(columns)), tuple(columns))
+    marks = (Heat(x, y, cells), labels)
+    return Panel(across, Axis.band(rows), marks, 56 + ROW * max(1, len(rows)))
+
+
+def scale_panel(scale: Scale, label: str) -> Panel:
+    """The colours from the least to the most."""
+    steps = len(RAMP)
+    edges = [scale.floor * (scale.top / scale.floor) ** (step / steps) for step in range(steps + 1)]
+    names = tuple(map(cell_text, scale.tens))
+    across = Axis(scale.floor, scale.top, label, "log", tuple(scale.tens), names)
+    shades = bytes(range(1, steps + 1))
+    return Panel(across, Axis(0, 1), (Heat(edges, [0, 1], shades),), 62)
+
+
+def _shade(value: float, scale: Scale | None) -> int:
+    return 0 if scale is None or math.isnan(value) else scale.step(value) + 1

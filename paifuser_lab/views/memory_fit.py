@@ -4,108 +4,72 @@ memory pool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import accumulate
 
 from ..records import Fit, PoolCalls, readable_bytes
-from .style import CATEGORIES, Drawing, Plot, Theme, blank, visible, without_middle
+from .picture import Axis, Boxes, Key, Labels, Mark, Panel, Picture, Rules, Sheet, Tips
+from .style import CATEGORIES
 
-HEIGHT = 0.62  # of a bar, of the distance between two
-WIDEST_NAME = 36  # characters
-SMALL = 8  # points
-
-
-class Part(NamedTuple):
-    """A part of a bar."""
-
-    length: float
-    colour: str
-    tooltip: str
-    label: str = ""  # in the legend
-
-
-class BarRow(NamedTuple):
-    """A bar; without parts its name alone."""
-
-    name: str
-    parts: tuple[Part, ...]
-    text: str
-
-
-def draw_bar_rows(axes: Plot, rows: Sequence[BarRow]) -> None:
-    """Draw the rows, the first at the top."""
-    for place, row in enumerate(rows):
-        end = 0.0
-        for length, colour, tooltip, label in row.parts:
-            (bar,) = axes.barh(
-                place, length, left=end, height=HEIGHT, color=colour, alpha=0.85, label=label
-            )
-            axes.tooltip(bar, tooltip)
-            end += length
-        if row.parts:
-            axes.note(row.text, (end, place), (4, 0), va="center", size=SMALL)
-    names = [without_middle(visible(row.name), WIDEST_NAME) for row in rows]
-    axes.set_yticks(range(len(rows)), names, fontsize=SMALL, parse_math=False)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-
-
+ROW = 26  # pixels of a bar with the gap to the next
 NEAR = 1.6  # a limit within this ratio of the largest peak is drawn, a farther one is named
 
 
-def draw(fit: Fit, *, dark: bool = False) -> Drawing:
+def picture(fit: Fit) -> Picture:
     """A bar for the predicted peak, stacked by category, and one for each change."""
-    height = 1.9 + 0.34 * len(fit.remedies)
-    axes = blank(fit.title, height=height, dark=dark)
-    draw_bar_rows(axes, _rows(fit, axes.theme))
-    _draw_limit(axes, fit)
-    if fit.predicted.peak_bytes:
-        axes.legend_beside()
-    return axes.drawing
-
-
-def _rows(fit: Fit, theme: Theme) -> list[BarRow]:
-    """The peaks, each with its bytes and whether it fits."""
-
-    def text(count: int) -> str:
-        return f"{readable_bytes(count)}, {'fits' if count <= fit.limit_bytes else 'too much'}"
-
-    parts = tuple(
-        Part(count, theme.tone(CATEGORIES[name]), f"{name}: {readable_bytes(count)}", name)
-        for name, count in fit.predicted.held.by_category.items()
-        if count
-    )
-    rows = [BarRow("predicted", parts, text(fit.predicted.peak_bytes))]
-    for remedy in fit.remedies:
-        count = remedy.peak_bytes
-        tooltip = f"{visible(remedy.change)}: {readable_bytes(count)}\n{remedy.how}"
-        rows.append(BarRow(remedy.change, (Part(count, theme.faint, tooltip),), text(count)))
-    return rows
-
-
-def _draw_limit(axes: Plot, fit: Fit) -> None:
-    """The limit as a line, where it is near the peaks."""
-    most = max([fit.predicted.peak_bytes, *(remedy.peak_bytes for remedy in fit.remedies), 1])
-    is_near = fit.limit_bytes <= NEAR * most
-    reach = max(most, fit.limit_bytes) if is_near else most
-    axes.set_xlim(0, 1.32 * reach)
-    axes.in_bytes(axes.xaxis)
+    held = {name: count for name, count in fit.predicted.held.by_category.items() if count}
+    peaks = [fit.predicted.peak_bytes, *(remedy.peak_bytes for remedy in fit.remedies)]
+    ends = list(accumulate(held.values()))
+    names = ["predicted", *(row.change for row in fit.remedies)]
+    hints = [f"{readable_bytes(row.peak_bytes)} · {row.how}" for row in fit.remedies]
+    marks: list[Mark] = [
+        Boxes.in_rows(
+            [0, *ends][: len(ends)],
+            ends,
+            [0] * len(ends),
+            tone=[CATEGORIES[name] for name in held],
+            tips=Tips(list(held), [readable_bytes(count) for count in held.values()]),
+        ),
+        Boxes.in_rows(
+            [0.0] * len(hints),
+            peaks[1:],
+            range(1, len(peaks)),
+            tone="faint",
+            tips=Tips(names[1:], hints),
+        ),
+        Labels(peaks, range(len(peaks)), [_verdict(fit, count) for count in peaks], tone="ink"),
+    ]
     limit = f"limit {readable_bytes(fit.limit_bytes)}"
+    is_near = fit.limit_bytes <= NEAR * max(*peaks, 1)
     if is_near:
-        axes.axvline(fit.limit_bytes, color=axes.theme.bad, linewidth=1.4)
-    axes.label(x=f"bytes at the peak; {limit if is_near else f'the {limit} is beyond'}")
+        marks.append(Rules("x", [fit.limit_bytes], tone="bad"))
+    label = f"bytes at the peak; {limit if is_near else f'the {limit} is beyond'}"
+    reach = max(*peaks, fit.limit_bytes if is_near else 1)
+    across = Axis.linear(0, 1.32 * reach, label, "bytes")
+    panel = Panel(across, Axis.band(names), tuple(marks), 50 + ROW * len(names))
+    legend = tuple(Key(CATEGORIES[name], name) for name in held)
+    return Picture(fit.title, "peaks under the limit", ((panel,),), legend=legend)
 
 
-def draw_pool(calls: PoolCalls, *, dark: bool = False) -> Drawing:
+def _verdict(fit: Fit, count: int) -> str:
+    return f"{readable_bytes(count)}, {'fits' if count <= fit.limit_bytes else 'too much'}"
+
+
+def picture_of_pool(calls: PoolCalls) -> Picture:
     """A bar for the calls without the pool, and one for those with it."""
-    axes = blank(calls.title, height=1.7, dark=dark)
     counts = {"without the pool": calls.faults_without, "with the pool": calls.faults_with}
-    rows = []
-    for name, count in counts.items():
-        text = "" if count is None else f"{count:,.0f}"
-        tooltip = f"{text} page faults a call"
-        parts = () if count is None else (Part(count, axes.theme.main, tooltip),)
-        rows.append(BarRow(name, parts, text))
-    draw_bar_rows(axes, rows)
-    axes.set_xlim(0, 1.2 * max([1.0, *(count for count in counts.values() if count is not None)]))
-    axes.label(x="page faults a call")
-    return axes.drawing
+    known = {name: count for name, count in counts.items() if count is not None}
+    lengths = list(known.values())
+    texts = [f"{count:,.0f}" for count in lengths]
+    marks = (
+        Boxes.in_rows([0.0] * len(lengths), lengths, tone="memory"),
+        Labels(lengths, range(len(lengths)), texts, tone="ink"),
+    )
+    across = Axis.linear(0, 1.2 * max([1.0, *lengths]), "page faults a call", "rate")
+    table = calls.as_table(calls.title)
+    return Picture(
+        calls.title,
+        "page faults a call",
+        ((Panel(across, Axis.band(list(known)), marks, 50 + ROW * len(known)),),) if known else (),
+        sentence=calls.sentence,
+        tables=(Sheet(" · ".join(table.captions), table.rows, calls.text_columns),),
+    )

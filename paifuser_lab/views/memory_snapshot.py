@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from ..records import MemorySnapshot, SnapshotMap, readable_bytes
 from .picture import (
@@ -127,11 +126,12 @@ def _segments(moment: SnapshotMap) -> Picture:
         f"{readable_bytes(sizes[segment] - moment.segment_allocated_bytes[segment])} free"
         for segment in shown
     ]
-    outlines = _boxes([(0, sizes[segment], row_of[segment]) for segment in shown])
+    ends = [sizes[segment] for segment in shown]
+    outlines = Boxes.in_rows([0] * len(ends), ends, half=0.4, tone="faint", is_hollow=True)
     panel = Panel(
         Axis.linear(0, widest, "from the start of a segment", "bytes"),
         Axis.band(names),
-        (Boxes(*outlines, tone="faint", is_hollow=True), _blocks(moment, row_of)),
+        (outlines, _blocks(moment, row_of)),
         height=50 + 15 * len(shown),
     )
     return Picture(
@@ -139,16 +139,6 @@ def _segments(moment: SnapshotMap) -> Picture:
         label=f"blocks in segments {moment.moment}",
         rows=((panel,),),
     )
-
-
-Edges = tuple[list[float], list[float], list[float], list[float]]
-
-
-def _boxes(rows: Iterable[tuple[float, float, float]]) -> Edges:
-    """Start, end and row of boxes as columns: left, right, top, bottom."""
-    listed = list(rows)
-    starts, ends = [row[0] for row in listed], [row[1] for row in listed]
-    return starts, ends, [row[2] - 0.4 for row in listed], [row[2] + 0.4 for row in listed]
 
 
 def _blocks(moment: SnapshotMap, row_of: dict[int, int]) -> Boxes:
@@ -172,8 +162,8 @@ def _blocks(moment: SnapshotMap, row_of: dict[int, int]) -> Boxes:
     )
     sites = [moment.sites[moment.block_site[index]] for index in inside]
     tones = [_tone(name) for name in categories]
-    columns = _boxes(zip(offsets, ends, rows, strict=True))
-    return Boxes(*columns, tone=tones, tips=Tips(sites, categories, figures))
+    tips = Tips(sites, categories, figures)
+    return Boxes.in_rows(offsets, ends, rows, half=0.4, tone=tones, tips=tips)
 
 
 def _segment(moment: SnapshotMap, segment: int) -> str:

@@ -35,7 +35,7 @@ def html_report(
     heading = title or profile.workload
     figures = [profile_figure.draw(profile).svg()]
     if profile.roofline.points:
-        figures.append(roofline_figure.draw(profile.roofline).svg())
+        figures.append(canvas.draw(roofline_figure.picture(profile.roofline)).svg())
     body = view(
         "profile_body",
         profile,

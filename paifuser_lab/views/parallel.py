@@ -3,87 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from matplotlib.patches import Patch
 
 from ..records import ParallelPlan, PipelineSchedule, PipelineSlot, readable_bytes
-from .style import Drawing, Plot, blank, visible, without_middle
+from .picture import Axis, Boxes, Key, Labels, Mark, Panel, Picture, Tips
+
+ROW = 26  # pixels
+WIDEST_NAME = 20  # characters of a stage's first layer
+NUMBERED = 0.025  # of the time: a narrower box has no number
 
 
-def draw(plan: ParallelPlan, *, dark: bool = False) -> Drawing:
+def picture(plan: ParallelPlan) -> Picture:
     """A bar for each strategy, the fastest first; those that are not possible have none."""
-    height = 1.4 + 0.34 * len(plan.options)
-    axes = blank(plan.title, height=height, dark=dark)
-    theme = axes.theme
-    longest = max((option.step_ms or 0.0 for option in plan.options), default=1.0)
-    for row, option in enumerate(plan.options):
-        if option.step_ms is None:
-            axes.end_label("not possible", (0, row))
-            continue
-        axes.barh(row, option.compute_ms, height=0.62, color=theme.compute)
-        waited = max(0.0, option.step_ms - option.compute_ms)
-        axes.barh(row, waited, left=option.compute_ms, height=0.62, color=theme.overhead)
-        sent = readable_bytes(round(option.sent_bytes))
-        text = f"{option.step_ms:.3g} ms" + (f", {sent} sent" if option.sent_bytes else "")
-        axes.end_label(text, (option.compute_ms + waited, row))
-    names = [visible(option.strategy) for option in plan.options]
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, 1.35 * longest)
-    axes.label(x="milliseconds of a step, predicted")
-    axes.legend_beside(
-        [Patch(facecolor=theme.compute), Patch(facecolor=theme.overhead)],
-        ["computes", "waits"],
+    computes = [option.compute_ms if option.step_ms is not None else 0.0 for option in plan.options]
+    ends = [max(done, option.step_ms or 0.0)
+            for done, option in zip(computes, plan.options, strict=True)]  # fmt: skip
+    texts = []
+    for option in plan.options:
+        sent = f", {readable_bytes(round(option.sent_bytes))} sent" if option.sent_bytes else ""
+        is_known = option.step_ms is not None
+        texts.append(f"{option.step_ms:.3g} ms{sent}" if is_known else "not possible")
+    marks = (
+        Boxes.in_rows([0.0] * len(ends), computes, tone="compute"),
+        Boxes.in_rows(computes, ends, tone="overhead"),
+        Labels(ends, range(len(ends)), texts, tone="ink"),
     )
-    return axes.drawing
+    across = Axis.linear(0, 1.4 * (max(ends, default=1.0) or 1.0), "ms of a step, predicted")
+    names = [option.strategy for option in plan.options]
+    panel = Panel(across, Axis.band(names), marks, 46 + ROW * len(ends))
+    legend = (Key("compute", "computes"), Key("overhead", "waits"))
+    return Picture(plan.title, "predicted steps", ((panel,),), legend=legend)
 
 
-HEIGHT = 0.8  # of a box; the distance between stages is 1
-
-
-def draw_pipeline(schedule: PipelineSchedule, *, dark: bool = False) -> Drawing:
+def picture_of_pipeline(schedule: PipelineSchedule) -> Picture:
     """The predicted step above, the measured one below it, on one axis of time."""
     parts = [("predicted", schedule.predicted)]
-    if schedule.measured:
-        parts.append(("measured", schedule.measured))
-    count = len(schedule.stages)
-    height = 1.5 + 0.36 * count * len(parts)
-    axes = blank(schedule.title, height=height, dark=dark)
-    names, places = [], []
-    for index, (name, slots) in enumerate(parts):
-        top = index * (count + 0.6)
-        _draw_slots(axes, slots, top)
-        for stage, row in enumerate(schedule.stages):
-            first = without_middle(visible(row.first_layer or "the model itself"), 20)
-            names.append(f"{name} {stage}: {first} …")
-            places.append(top + stage)
-    axes.set_yticks(places, names, parse_math=False)
-    axes.set_ylim(max(places) + 0.7, -0.7)
-    end = max((slot.end_ms for _, slots in parts for slot in slots), default=1.0)
-    axes.set_xlim(0, end * 1.01)
-    axes.label(x="milliseconds since the step began")
-    colours = (axes.theme.compute, axes.theme.memory)
-    axes.legend_beside([Patch(facecolor=colour) for colour in colours], ["forward", "backward"])
-    return axes.drawing
+    parts += [("measured", schedule.measured)] if schedule.measured else []
+    end = max((slot.end_ms - _origin(slots) for _, slots in parts for slot in slots), default=1.0)
+    rows = tuple((_stages(schedule, name, slots, end),) for name, slots in parts)
+    legend = (Key("compute", "forward"), Key("memory", "backward"))
+    return Picture(schedule.title, "stages over time", rows, legend=legend)
 
 
-def _draw_slots(axes: Plot, slots: Sequence[PipelineSlot], top: float) -> None:
-    theme = axes.theme
-    origin = min((slot.begin_ms for slot in slots), default=0.0)
-    end = max((slot.end_ms for slot in slots), default=1.0)
-    for slot in slots:
-        x, y, width = slot.begin_ms - origin, top + slot.stage, slot.end_ms - slot.begin_ms
-        direction = "backward" if slot.is_backward else "forward"
-        tooltip = f"stage {slot.stage}, microbatch {slot.microbatch}, {direction}: {width:.3g} ms"
-        colour = theme.memory if slot.is_backward else theme.compute
-        look: dict[str, Any] = {"facecolor": colour, "edgecolor": theme.paper, "linewidth": 0.6}
-        axes.box((x, y - HEIGHT / 2), (width, HEIGHT), tooltip=tooltip, **look)
-        if width > 0.025 * (end - origin):
-            middle: dict[str, Any] = {
-                "ha": "center",
-                "va": "center",
-                "color": theme.paper,
-                "size": 8,
-            }
-            axes.note(str(slot.microbatch), (x + width / 2, y), **middle)
+def _stages(
+    schedule: PipelineSchedule, name: str, slots: Sequence[PipelineSlot], end: float
+) -> Panel:
+    origin = _origin(slots)
+    begins, ends = ([getattr(slot, side) - origin for slot in slots]
+                    for side in ("begin_ms", "end_ms"))  # fmt: skip
+    words = [
+        f"stage {slot.stage}, microbatch {slot.microbatch}, "
+        f"{'backward' if slot.is_backward else 'forward'}: {slot.end_ms - slot.begin_ms:.3g} ms"
+        for slot in slots
+    ]
+    wide = [(begin + until) / 2 if until - begin > NUMBERED * end else None
+            for begin, until in zip(begins, ends, strict=True)]  # fmt: skip
+    numbered = [(at, slot) for at, slot in zip(wide, slots, strict=True) if at is not None]
+    marks: tuple[Mark, ...] = (
+        Boxes.in_rows(
+              begins, ends, [slot.stage for slot in slots], half=0.4,
+              tone=["memory" if slot.is_backward else "compute" for slot in slots],
+              tips=Tips(words)),
+        Labels([at for at, _ in numbered], [slot.stage for _, slot in numbered],
+               [str(slot.microbatch) for _, slot in numbered], "middle", tone="ink"),
+    )  # fmt: skip
+    firsts = [row.first_layer or "the model itself" for row in schedule.stages]
+    names = [f"{name} {stage}: {first[:WIDEST_NAME]} …" for stage, first in enumerate(firsts)]
+    across = Axis.linear(0, 1.01 * end, "ms since the step began")
+    return Panel(across, Axis.band(names), marks, 50 + 30 * len(names))
+
+
+def _origin(slots: Sequence[PipelineSlot]) -> float:
+    return min((slot.begin_ms for slot in slots), default=0.0)

@@ -7,15 +7,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from ..records.text import readable_bytes, readable_rate
 
 Column = Sequence[float]
 Texts = Sequence[str]
 Readable = Callable[[float], str]
-Side = Literal["left", "right"]
+Side = Literal["left", "right", "middle"]
 Style = Literal["solid", "dashed", "dotted"]
+Shape = Literal["disc", "ring", "cross", "up", "down", "square", "diamond", "plus", "tick"]
 
 
 def in_bytes(value: float) -> str:
@@ -30,6 +31,8 @@ FORMATS: dict[str, Readable] = {
     "count": "{:.0f}".format,
     "digits": "{:.3g}".format,
 }
+LETTERS = 11  # pixels of the font of names
+NARROW, BROAD = frozenset("iljtfrI.,:;|!'()[]{} ·"), frozenset("mwMWQGO@%—…")
 
 
 @dataclass(frozen=True)
@@ -44,17 +47,25 @@ class Axis:
     names: Texts = ()
 
     @classmethod
-    def linear(cls, low: float, high: float, label: str = "", readable: str = "digits") -> Axis:
+    def linear(
+        cls, low: float, high: float, label: str = "", readable: str = "digits", most: int = 5
+    ) -> Axis:
         """Ticks are round values, a step of 1, 2 or 5 apart."""
-        ticks = linear_ticks(low, high)
+        ticks = linear_ticks(low, high, most)
         return cls(low, high, label, "linear", ticks, tuple(map(FORMATS[readable], ticks)))
 
     @classmethod
     def log(
-        cls, low: float, high: float, label: str = "", readable: str = "digits", ticks: Column = ()
+        cls,
+        low: float,
+        high: float,
+        label: str = "",
+        readable: str = "digits",
+        ticks: Column = (),
+        most: int = 5,
     ) -> Axis:
         """Ticks are powers of ten, with 2 and 5 between them if they are few."""
-        ticks = ticks or log_ticks(low, high)
+        ticks = ticks or log_ticks(low, high, most)
         return cls(low, high, label, "log", ticks, tuple(map(FORMATS[readable], ticks)))
 
     @classmethod
@@ -62,6 +73,13 @@ class Axis:
         """A row for each name."""
         ticks = tuple(range(len(names)))
         return cls(-0.5, max(len(names), 1) - 0.5, "", "band", ticks, tuple(names))
+
+    def share(self, value: float) -> float:
+        """Where a value stands: 0 at the low end, 1 at the high one."""
+        low, high = self.low, self.high
+        if self.kind == "log":
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return (value - low) / ((high - low) or 1.0)
 
 
 @dataclass(frozen=True)
@@ -82,18 +100,25 @@ class Values:
 
 @dataclass(frozen=True)
 class Tips:
-    """A tooltip for each row: a heading, a line under it, and figures with their names."""
+    """A tooltip for each row: a heading, a line under it, and figures with their names. A heading
+    of values is their name and the value, as in "step 5".
+    """
 
-    heading: Texts
+    heading: Texts | Values
     line: Texts = ()
     figures: tuple[Values, ...] = ()
 
     def text(self, index: int) -> str:
         """The tooltip of a row, a line for each of its parts."""
         figures = ((column.text(index), column.name) for column in self.figures)
-        lines = [self.heading[index], self.line[index] if self.line else ""]
+        lines = [self._title(index), self.line[index] if self.line else ""]
         lines += [f"{text} {name}".strip() for text, name in figures if text]
         return "\n".join(filter(None, lines))
+
+    def _title(self, index: int) -> str:
+        if isinstance(self.heading, Values):
+            return f"{self.heading.name} {self.heading.text(index)}"
+        return self.heading[index]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +140,21 @@ class Boxes(Mark):
     y: Column
     y2: Column
     is_hollow: bool = False
+    is_tint: bool = False  # so light that lines are seen on it
+
+    @classmethod
+    def in_rows(
+        cls,
+        starts: Column,
+        ends: Column,
+        rows: Column | None = None,
+        *,
+        half: float = 0.3,
+        **look: Any,
+    ) -> Boxes:
+        """Bars in the rows of a band, in each row one; `half` of their height to both sides."""
+        at = range(len(starts)) if rows is None else rows
+        return cls(starts, ends, [row - half for row in at], [row + half for row in at], **look)
 
 
 @dataclass(frozen=True)
@@ -137,13 +177,23 @@ class Area(Mark):
 
 
 @dataclass(frozen=True)
+class Heat(Mark):
+    """Cells between edges, column by column from the lowest; shades are 1 to 9, 0 is no cell."""
+
+    x: Column
+    y: Column
+    shades: bytes
+
+
+@dataclass(frozen=True)
 class Dots(Mark):
     """Points, each in a shape that tells what it is without colours."""
 
     x: Column
     y: Column
-    shape: Literal["disc", "ring", "cross", "up", "down", "square", "plus", "tick"] = "disc"
-    size: float = 6.0
+    shape: Shape | Sequence[Shape] = "disc"
+    size: float | Column = 6.0
+    reach: Column = ()  # up to where a line is drawn from the one that is pointed at
 
 
 @dataclass(frozen=True)
@@ -159,7 +209,7 @@ class Rules(Mark):
 
 @dataclass(frozen=True)
 class Labels(Mark):
-    """Texts beside points."""
+    """Texts beside points; the tone "on-heat-3" is readable on the shade of "heat-3"."""
 
     x: Column
     y: Column
@@ -167,6 +217,17 @@ class Labels(Mark):
     side: Side = "right"
     lift: float = 0.0  # upwards from the point, in pixels
     is_bold: bool = False
+
+
+@dataclass(frozen=True)
+class Names(Mark):
+    """Texts with a line to their points, so many pixels from them; none in a narrow panel."""
+
+    x: Column
+    y: Column
+    texts: Texts
+    across: Column
+    up: Column
 
 
 @dataclass(frozen=True)
@@ -198,6 +259,31 @@ class Sheet:
 
 
 @dataclass(frozen=True)
+class Fact:
+    """A figure above the panels, with the shape of the dots that it counts."""
+
+    value: str
+    name: str
+    shape: Shape | Literal[""] = ""
+
+
+class Key(NamedTuple):
+    """A tone of the legend, with the shape of its dots; a press takes what has tooltips away."""
+
+    tone: str
+    name: str
+    shape: Shape | Literal[""] = ""
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A line about what still runs; who listens is told at once if its news are other ones."""
+
+    line: str
+    news: str
+
+
+@dataclass(frozen=True)
 class Picture:
     """Panels in rows, with the texts around them."""
 
@@ -206,17 +292,30 @@ class Picture:
     rows: tuple[tuple[Panel, ...], ...]
     sentence: str = ""
     note: str = ""
-    legend: tuple[tuple[str, str], ...] = ()  # tone and name
+    legend: tuple[Key | tuple[str, str], ...] = ()
+    facts: tuple[Fact, ...] = ()
+    spoken: Spoken | None = None
+    photo: bytes = b""  # a JPEG beside the panels
     items: tuple[tuple[str, str], ...] = ()  # a list below: what, and what about it
+    items_name: str = ""
     tables: tuple[Sheet, ...] = ()
     cursor: Cursor | None = None
     below: tuple[Picture, ...] = ()  # each with keys of its own
+    by_layer: tuple[
+        tuple[str, Picture], ...
+    ] = ()  # one is shown: the selected layer's or the first
+    choice: str = ""  # what of the layer `by_layer` shows
 
     @property
     def panels(self) -> tuple[Panel, ...]:
         """All panels, row by row."""
         own = tuple(panel for row in self.rows for panel in row)
-        return own + tuple(panel for picture in self.below for panel in picture.panels)
+        return own + tuple(panel for picture in self.others for panel in picture.panels)
+
+    @property
+    def others(self) -> tuple[Picture, ...]:
+        """What is drawn under it where no layer is selected."""
+        return (*self.below, *(picture for _, picture in self.by_layer[:1]))
 
 
 def linear_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:
@@ -239,6 +338,16 @@ def log_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:
         return tuple(shown)
     whole = [tick for tick in shown if math.log10(tick).is_integer()] or shown
     return tuple(whole[:: max(1, math.ceil(len(whole) / most))])
+
+
+def text_width(text: str, size: float = LETTERS) -> float:
+    """About how many pixels a text takes, rather a little more."""
+    units = 0.0
+    for letter in text:
+        is_broad = letter in BROAD or letter > "\u2e80"
+        wide = 0.95 if is_broad else 0.7 if letter.isupper() else 0.58
+        units += 0.34 if letter in NARROW else wide
+    return units * size
 
 
 def tidy(value: float) -> float:

@@ -1,12 +1,12 @@
-"""Where a model's time goes: its parts in execution order, its costliest layers; two profiles."""
+"""Where a model's time goes: its parts in execution order, its costliest layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..records import LayerPair, LayerProfile, Profile, SideBySide
-from .sheet import BOUNDS, LINE, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
+from ..records import LayerProfile, Profile
+from .sheet import BOUNDS, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
 from .style import Drawing
 
 MAX_LAYERS = 12
@@ -188,81 +188,3 @@ def _draw_rest(
     sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
     sheet.write(MS, y, f"{ms:.{places}f}", side="right", colour=soft)
     sheet.write(SHARE, y, f"{ms / (profile.total_ms or 1.0):.1%}", side="right", colour=soft)
-
-
-PAIR_BARS = (2.5, 4.75)
-BEFORE, AFTER, CHANGE = 5.4, 6.1, 6.9  # where columns end
-
-
-def draw_pair(pair: SideBySide, *, dark: bool = False) -> Drawing:
-    """A row per layer: before (ring) and after (dot); above them the predicted saving."""
-    rows = [row for row in pair.largest if row.saved_ms][:MAX_LAYERS]
-    left = [row for row in pair.rows if row not in rows]
-    start = 0.5 + (LINE if pair.promise else 0.0)
-    sheet = Sheet(pair.title, height=start + ROW * (len(rows) + bool(left)), dark=dark)
-    if pair.promise:
-        sheet.write(MARGIN, 0.06, pair.promise, weight="bold")
-    _draw_pair_head(sheet, start - 0.24)
-    widest = max((max(row.before_ms or 0.0, row.after_ms or 0.0) for row in rows), default=1.0)
-    for index, row in enumerate(rows):
-        _draw_pair(sheet, row, pair, start + ROW * index, widest=widest)
-    if left:
-        _draw_pair_rest(sheet, left, start + ROW * len(rows), places=decimals(widest))
-    return sheet.drawing
-
-
-def pair_tooltip(row: LayerPair, pair: SideBySide) -> str:
-    """The tooltip of a layer in both models."""
-    kinds = " → ".join(dict.fromkeys(kind for kind in (row.kind_before, row.kind_after) if kind))
-    took = " → ".join(
-        "not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms)
-    )
-    return f"{row.layer or pair.before} ({kinds})\n{took}" + (f"\n{row.note}" if row.note else "")
-
-
-def _draw_pair_head(sheet: Sheet, y: float) -> None:
-    sheet.hint(MARGIN, y, "largest changes")
-    sheet.hint(PAIR_BARS[0], y, "self time: ring before, dot after")
-    for x, name in ((BEFORE, "before ms"), (AFTER, "after ms"), (CHANGE, "change ms")):
-        sheet.hint(x, y, name, side="right")
-    sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
-
-
-def _draw_pair(sheet: Sheet, row: LayerPair, pair: SideBySide, y: float, *, widest: float) -> None:
-    theme, places = sheet.theme, decimals(widest)
-    scale = (PAIR_BARS[1] - PAIR_BARS[0]) / (widest or 1.0)
-    colour = theme.good if row.saved_ms > 0 else theme.bad
-    before, after = (PAIR_BARS[0] + (ms or 0.0) * scale for ms in (row.before_ms, row.after_ms))
-    sheet.fit(MARGIN, y, row.layer or f"{pair.before} (itself)", NAMES - MARGIN)
-    look: dict[str, Any] = {"linewidth": 2.6, "alpha": 0.55, "solid_capstyle": "round"}
-    (line,) = sheet.axes.plot((before, after), (y, y), color=colour, **look)
-    text = pair_tooltip(row, pair)
-    sheet.axes.tooltip(line, text)
-    dot: dict[str, Any] = {"tooltip": text, "markeredgewidth": 1.4}
-    if row.before_ms is not None:
-        sheet.axes.mark((before, y), colour, markerfacecolor=theme.paper, **dot)
-    if row.after_ms is not None:
-        sheet.axes.mark((after, y), colour, **dot)
-    for x, ms in ((BEFORE, row.before_ms), (AFTER, row.after_ms)):
-        sheet.write(x, y, "–" if ms is None else f"{ms:.{places}f}", side="right")
-    change = _change(row.saved_ms, places)
-    sheet.write(CHANGE, y, change, side="right", colour=colour, weight="bold")
-
-
-def _draw_pair_rest(sheet: Sheet, left: list[LayerPair], y: float, *, places: int) -> None:
-    soft = sheet.theme.soft
-    sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
-    before = sum(row.before_ms or 0.0 for row in left)
-    after = sum(row.after_ms or 0.0 for row in left)
-    for x, text in (
-        (BEFORE, f"{before:.{places}f}"),
-        (AFTER, f"{after:.{places}f}"),
-        (CHANGE, _change(before - after, places)),
-    ):
-        sheet.write(x, y, text, side="right", colour=soft)
-
-
-def _change(saved_ms: float, places: int) -> str:
-    """−3.2 saves, +0.4 costs."""
-    text = f"{abs(saved_ms):.{places}f}"
-    return text if float(text) == 0 else f"{'−' if saved_ms > 0 else '+'}{text}"

@@ -1,108 +1,72 @@
-"""A machine's ceilings, and the roofline plot: layers by FLOP/s and FLOP per byte under them."""
+"""The roofline: layers by FLOP/s and FLOP per byte, under the machine's ceilings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-from matplotlib.transforms import Bbox
+from ..records import Ceiling, Point, Roofline, counted
+from ..records.text import readable_ms, readable_rate, readable_share
+from .label_room import Box, Room, heads
+from .picture import (
+    LETTERS,
+    Axis,
+    Dots,
+    Key,
+    Labels,
+    Line,
+    Mark,
+    Names,
+    Panel,
+    Picture,
+    Shape,
+    Tips,
+    Values,
+    text_width,
+)
+from .style import without_middle
 
-from ..records import Ceiling, Hardware, Point, Roofline, counted
-from ..records.text import readable_rate
-from .sheet import BODY, MARGIN, MARKERS, SMALL, WIDTH, Sheet
-from .style import Drawing, Plot, Spot, blank, visible, without_middle
-
-RINGS = (0.8, 1.6, 2.6, 3.8, 5.2, 7.0)  # in heights of the label
-ANGLES = 16
-OUTSIDE, OVER_LABEL, CROSSING, OVER_LINE, OVER_DOT = 1000.0, 1000.0, 30.0, 12.0, 6.0
-
-
-class Room:
-    """The free space of a drawing in pixels, reduced by each placed label."""
-
-    def __init__(
-        self, inside: Bbox, labels: Sequence[Bbox], lines: Sequence[Spot], dots: Sequence[Spot]
-    ) -> None:
-        self.inside, self.labels, self.dots = inside, list(labels), dots
-        self.lines = lines  # points on lines that labels should not cover
-        self.leaders: list[tuple[Spot, Spot]] = []
-
-    def place(self, size: Spot, dot: Spot, radius: float) -> Bbox:
-        """Find the best box of this size for a dot's label, and reserve it."""
-        box = min(_boxes(size, dot, radius), key=lambda box: self._cost(box, dot))
-        self.labels.append(box)
-        self.leaders.append((dot, _middle(box)))
-        return box
-
-    def _cost(self, box: Bbox, dot: Spot) -> float:
-        is_outside = not all(self.inside.contains(*corner) for corner in box.corners())
-        leader = _between(dot, _middle(box))
-        return (
-            math.dist(dot, _middle(box)) / box.height
-            + OUTSIDE * is_outside
-            + OVER_LABEL * sum(box.overlaps(other.padded(2)) for other in self.labels)
-            + CROSSING * sum(other.contains(*spot) for other in self.labels for spot in leader)
-            + CROSSING
-            * sum(box.contains(*spot) for line in self.leaders for spot in _between(*line))
-            + OVER_LINE * any(box.contains(*spot) for spot in self.lines)
-            + OVER_DOT * sum(box.padded(3).contains(*spot) for spot in self.dots)
-        )
-
-
-def _between(start: Spot, end: Spot, steps: int = 12) -> list[Spot]:
-    return [
-        (start[0] + (end[0] - start[0]) * k / steps, start[1] + (end[1] - start[1]) * k / steps)
-        for k in range(steps)
-    ]
-
-
-def _middle(box: Bbox) -> Spot:
-    return (float(box.x0 + box.x1) / 2, float(box.y0 + box.y1) / 2)
-
-
-def _boxes(size: Spot, dot: Spot, radius: float) -> list[Bbox]:
-    """Candidate boxes around a dot, ring after ring."""
-    width, height = size
-    boxes = []
-    for ring in RINGS:
-        for step in range(ANGLES):
-            angle = 2 * math.pi * step / ANGLES
-            x = dot[0] + math.cos(angle) * (ring * height + radius + width / 2)
-            y = dot[1] + math.sin(angle) * ((ring + 0.5) * height + radius)
-            boxes.append(Bbox.from_bounds(x - width / 2, y - height / 2, width, height))
-    return boxes
-
-
-HEIGHT = 4.3  # inches under the title
-LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.15, 0.34, 0.5  # of the drawing around the axes
+SHAPES: dict[str, Shape] = {"compute": "disc", "memory": "square", "overhead": "up"}
+WORDS = {"compute": "arithmetic", "memory": "memory", "overhead": "call cost"}
+HEIGHT, SMALL_HEIGHT = 400, 250  # of the panel
+WIDE, FRAME = 560, 60  # pixels: where names are placed, and what a panel's axes take of its height
 MAX_POINTS = 300
-LABELLED = 4
+LABELLED = 5
 MIN_LABELLED = 0.005  # of the time of all points
-CLUSTER = 12  # dots nearer than this many points share a label
+CLUSTER = 12  # dots nearer than this many pixels share a name
 MIN_SHOWN = 0.0005  # of the time of all points; smaller ones would only stretch the scale
-MAX_LABEL = 30  # characters
+MAX_LABEL = 34  # characters
 
 
-def draw(roofline: Roofline, *, dark: bool = False) -> Drawing:
+def picture(roofline: Roofline) -> Picture:
     """A dot per layer, as large as its time; the nearer to a roof, the less there is to gain."""
     threads = counted(roofline.ceiling.threads, "thread")
-    title = f"{roofline.workload} under the roofs of {roofline.machine}, {threads}"
-    sheet = Sheet(title, height=HEIGHT, dark=dark)
     points = shown(roofline.points)
-    axes = _axes(sheet, roofline.ceiling, points)
-    taken = _draw_roofs(sheet, axes, roofline.ceiling)
-    whole = sum(point.ms for point in roofline.points) or 1.0
-    for point in points:
-        _draw_point(axes, point, whole)
-    _draw_legend(sheet, roofline, left_out=len(roofline.points) - len(points))
-    _draw_labels(sheet, axes, points, taken, roofline.ceiling)
-    return sheet.drawing
+    left_out = len(roofline.points) - len(points)
+    rest = f"; {left_out} of the smallest left out" if left_out else ""
+    bounds = [point.bound or "" for point in points]
+    none = "" if points else "no layer that computes and moves bytes"
+    return Picture(
+        title=f"{roofline.workload} under the ceilings of {roofline.machine}, {threads}",
+        label=f"{counted(len(points), 'layer')} under the ceilings, the costliest first; "
+        "arrow keys go through them, Enter selects",
+        rows=((_panel(roofline.ceiling, points, HEIGHT),),),
+        note=none or f"surface: time{rest}",
+        legend=tuple(
+            Key(bound, f"limited by {WORDS[bound]} ({bounds.count(bound)})", shape)
+            for bound, shape in SHAPES.items()
+            if bound in bounds
+        ),
+    )
 
 
-def shown(points: tuple[Point, ...]) -> list[Point]:
+def small_picture(ceiling: Ceiling, points: Sequence[Point]) -> Picture:
+    """A layer among others, without names and legend."""
+    panel = _panel(ceiling, shown(points), SMALL_HEIGHT)
+    return Picture("", "layers under the ceilings", ((panel,),))
+
+
+def shown(points: Sequence[Point]) -> list[Point]:
     """The points to draw, the costliest first."""
     whole = sum(point.ms for point in points)
     ordered = sorted(points, key=lambda point: -point.ms)
@@ -114,183 +78,135 @@ def roof_gflops(ceiling: Ceiling, intensity: float) -> float:
     return min(ceiling.fp32_gflops, ceiling.bandwidth_gbs * intensity)
 
 
-def _other_roofs(ceiling: Ceiling) -> dict[str, float]:
-    return {name: rate for name, rate in ceiling.rates.items() if name != "fp32"}
+def _panel(ceiling: Ceiling, points: list[Point], height: int) -> Panel:
+    x, y = _axes(ceiling, points)
+    roofs, names = _roofs(ceiling, x, y, height)
+    dots = _dots(ceiling, points)
+    labels = [_names(ceiling, points, names, (x, y), height)] if height == HEIGHT else []
+    return Panel(x, y, (*roofs, names, *labels, dots), height)
 
 
-def _axes(sheet: Sheet, ceiling: Ceiling, points: list[Point]) -> Plot:
-    """Add axes with limits that contain the dots, the ridge and the roofs."""
-    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    rectangle = (LEFT / WIDTH, BOTTOM / sheet.height, width / WIDTH, height / sheet.height)
-    axes = sheet.drawing.add_plot(rectangle, xscale="log", yscale="log", zorder=-1)
+def _axes(ceiling: Ceiling, points: list[Point]) -> tuple[Axis, Axis]:
+    """Ends that contain the dots, the ridge and the roofs."""
     ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs
     across = [point.intensity for point in points] + [ridge]
-    up = [point.gflops for point in points] + [ceiling.fp32_gflops, *_other_roofs(ceiling).values()]
-    axes.set_xlim(min(across) / 2, max(max(across) * 5, ridge * 12))
-    axes.set_ylim(min(min(up) / 2, max(up) / 300), max(up) * 2)
-    for axis, name in ((axes.xaxis, "FLOP for each byte moved"), (axes.yaxis, "GFLOP/s")):
-        axis.set_major_locator(LogLocator(numticks=8))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_label_text(name, color=sheet.theme.soft, fontsize=BODY)
-    axes.show_grid()
-    axes.spines["left"].set_visible(True)
-    return axes
+    up = [point.gflops for point in points] + [*ceiling.rates.values()]
+    low = min(min(across) / 2, ridge / 12)  # where the memory roof has its name
+    x = Axis.log(low, max(max(across) * 4, ridge * 10), "FLOP for each byte moved", "rate", most=8)
+    y = Axis.log(min(min(up) / 2, max(up) / 300), max(up) * 1.9, "GFLOP/s", "rate", most=7)
+    return x, y
 
 
-def _draw_roofs(sheet: Sheet, axes: Plot, ceiling: Ceiling) -> list[Bbox]:
-    """Draw the measured roofs, each labelled along its line; return the boxes of the labels."""
-    theme, (low, high) = sheet.theme, axes.get_xlim()
-    fp32, ridge = ceiling.fp32_gflops, ceiling.fp32_gflops / ceiling.bandwidth_gbs
-    dashes: dict[str, Any] = {"color": theme.faint, "linewidth": 0.9, "linestyle": (0, (4, 3))}
-    marks = []
-    for name, rate in _other_roofs(ceiling).items():
-        start = rate / ceiling.bandwidth_gbs
-        axes.plot([start, high], [rate, rate], **dashes)
-        if rate > fp32:
-            axes.plot([ridge, start], [fp32, rate], **dashes)
-        unit = "GOP/s" if name == "int8" else "GFLOP/s"
-        marks.append(_along(axes, high, rate, f"{name} {rate:.3g} {unit}", colour=theme.soft))
-    roof = [low * ceiling.bandwidth_gbs, fp32, fp32]
-    axes.plot([low, ridge, high], roof, color=theme.ink, linewidth=1.4)
-    marks.append(_along(axes, high, fp32, f"fp32 {fp32:.3g} GFLOP/s", colour=theme.ink))
-    marks.append(_up(axes, ceiling, colour=theme.ink))
-    return [mark.get_window_extent() for mark in marks]
+def _roofs(ceiling: Ceiling, x: Axis, y: Axis, height: int) -> tuple[list[Mark], Labels]:
+    """The measured roofs, and their names: one for those that nearly coincide."""
+    width, fp32 = ceiling.bandwidth_gbs, ceiling.fp32_gflops
+    others = [rate for name, rate in ceiling.rates.items() if name != "fp32"]
+    start, ridge = max(x.low, y.low / width), fp32 / width
+    lines: list[Mark] = [
+        Line([min(ridge, rate / width), rate / width, x.high], [min(rate, fp32), rate, rate],
+             tone="soft", style="dashed", width=1)
+        for rate in others
+    ]  # fmt: skip
+    lines.append(Line([start, ridge, x.high], [start * width, fp32, fp32], tone="ink"))
+    near: list[list[str]] = []
+    for name, rate in sorted(ceiling.rates.items(), key=lambda row: -row[1]):
+        above = ceiling.rates[near[-1][0]] if near else math.inf
+        if near and (y.share(above) - y.share(rate)) * (height - FRAME) < LETTERS + 3:
+            near[-1].append(name)
+        else:
+            near.append([name])
+    middle = math.sqrt(start * ridge)
+    names = Labels(
+        [x.high] * len(near) + [middle],
+        [ceiling.rates[group[0]] for group in near] + [middle * width],
+        [_named(ceiling, group) for group in near] + [f"memory {readable_rate(width)} GB/s"],
+        "left",
+        8,
+        tone=["ink" if "fp32" in group else "soft" for group in near] + ["ink"],
+    )
+    return lines, names
 
 
-def _along(axes: Plot, x: float, y: float, text: str, *, colour: str) -> Text:
-    return axes.note(text, (x, y), (-2, 2), ha="right", va="bottom", color=colour, size=SMALL)
+def _named(ceiling: Ceiling, roofs: list[str]) -> str:
+    """The roofs with their rates in one unit: with a second one the name leaves a narrow chart."""
+    texts = [f"{name} {readable_rate(ceiling.rates[name])}" for name in roofs]
+    return f"{' · '.join(texts)} {'GOP/s' if 'int8' in roofs else 'GFLOP/s'}"
 
 
-def _up(axes: Plot, ceiling: Ceiling, *, colour: str) -> Text:
-    """Write the memory roof's label at the slope of the roof, near its lower end."""
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    box = axes.get_window_extent()
-    slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
-    start = max(left, bottom / ceiling.bandwidth_gbs) * 1.25
-    return axes.note(
-        f"memory {ceiling.bandwidth_gbs:.3g} GB/s",
-        (start, start * ceiling.bandwidth_gbs),
-        (-3, 4),
-        rotation=math.degrees(math.atan(slope)),
-        rotation_mode="anchor",
-        va="bottom",
-        color=colour,
-        size=SMALL,
+def _dots(ceiling: Ceiling, points: list[Point]) -> Dots:
+    """The layers; the costliest is the first for keys."""
+    whole = sum(point.ms for point in points) or 1.0
+    roofs = [roof_gflops(ceiling, point.intensity) for point in points]
+    reached = [point.gflops / roof for point, roof in zip(points, roofs, strict=True)]
+    at_roof = [
+        readable_ms(point.ms * share) if share < 1 else ""
+        for point, share in zip(points, reached, strict=True)
+    ]
+    figures = (
+        Values("ms", [readable_ms(point.ms) for point in points]),
+        Values("ms at the ceiling", at_roof),
+        Values("GFLOP/s", [point.gflops for point in points], "rate"),
+        Values("FLOP/byte", [point.intensity for point in points], "rate"),
+        Values("of the ceiling", [readable_share(share) for share in reached]),
+    )
+    kinds = [
+        f"{point.kind} · limited by {WORDS[point.bound]}" if point.bound else point.kind
+        for point in points
+    ]
+    return Dots(
+        [point.intensity for point in points],
+        [point.gflops for point in points],
+        [SHAPES.get(point.bound or "", "diamond") for point in points],
+        [_size(point.ms / whole) for point in points],
+        roofs,
+        tone=[point.bound or "soft" for point in points],
+        key=[point.layer for point in points],
+        tips=Tips([point.layer or "the model itself" for point in points], kinds, figures),
     )
 
 
-def _draw_point(axes: Plot, point: Point, whole_ms: float) -> None:
-    axes.mark(
-        (point.intensity, point.gflops),
-        axes.theme.of(point.bound),
-        tooltip=tooltip(point),
-        marker=MARKERS.get(point.bound or "", "D"),
-        markersize=_size(point.ms / whole_ms),
-        alpha=0.8,
-        markeredgecolor=axes.theme.paper,
-        markeredgewidth=0.5,
+def _names(
+    ceiling: Ceiling,
+    points: list[Point],
+    roofs: Labels,
+    axes: tuple[Axis, Axis],
+    height: int,
+) -> Names:
+    """The costliest dots with their names; dots of a cluster share one."""
+    (across, up), tall = axes, height - FRAME
+
+    def spot(x: float, y: float) -> tuple[float, float]:
+        return WIDE * across.share(x), tall * up.share(y)
+
+    taken = []
+    for x, y, text in zip(roofs.x, roofs.y, roofs.texts, strict=True):
+        (right, line), wide = spot(x, y), text_width(text)
+        taken.append(Box(right - 7 - wide / 2, line + 8, wide, LETTERS + 4))
+    steps = [across.low * (across.high / across.low) ** (step / 60) for step in range(61)]
+    roof = [spot(x, max(up.low, roof_gflops(ceiling, x))) for x in steps]
+    spots = [spot(point.intensity, point.gflops) for point in points]
+    room = Room((WIDE, tall), taken, roof, spots)
+    whole = sum(point.ms for point in points)
+    near = [row for row in heads(spots, CLUSTER) if points[row[0]].ms >= MIN_LABELLED * whole]
+    rows, texts, offsets = [], [], []
+    for index, count in near[:LABELLED]:
+        point, radius = points[index], 0.6 * _size(points[index].ms / whole)
+        name = without_middle(point.layer or "the model itself", MAX_LABEL)
+        texts.append(f"{name} and {count} near it" if count else name)
+        box = room.place(text_width(texts[-1]) + 4, LETTERS + 4, spots[index], radius)
+        offsets.append((box.x - spots[index][0], box.y - spots[index][1]))
+        rows.append(point)
+    return Names(
+        [point.intensity for point in rows],
+        [point.gflops for point in rows],
+        texts,
+        [right for right, _ in offsets],
+        [above for _, above in offsets],
+        tone="ink",
+        key=[point.layer for point in rows],
     )
 
 
 def _size(share: float) -> float:
-    """A dot's diameter in points: its area follows its share of the time, within limits."""
-    return min(22.0, max(3.5, 40.0 * math.sqrt(share)))
-
-
-def tooltip(point: Point) -> str:
-    """The tooltip of a layer's dot."""
-    lines = [
-        f"{point.layer or 'the model itself'} ({point.kind})",
-        f"{point.ms:.4g} ms",
-        f"{point.gflops:.3g} GFLOP/s",
-        f"{point.intensity:.3g} FLOP/byte",
-    ]
-    return "\n".join([*lines, *([f"bound by {point.bound}"] if point.bound else [])])
-
-
-def _draw_legend(sheet: Sheet, roofline: Roofline, left_out: int) -> None:
-    x, y = MARGIN, 0.1
-    x += sheet.width_of(sheet.hint(x, y, "bound by")) + 0.14
-    for bound in MARKERS:
-        count = sum(point.bound == bound for point in roofline.points)
-        sheet.dot(x, y, bound)
-        mark = sheet.write(x + 0.1, y, f"{bound} ({count})", size=SMALL)
-        x += 0.1 + sheet.width_of(mark) + 0.2
-    rest = f"; {left_out} of the smallest left out" if left_out else ""
-    sheet.hint(WIDTH - MARGIN, y, f"surface: time{rest}", side="right")
-
-
-def _draw_labels(
-    sheet: Sheet, axes: Plot, points: list[Point], taken: list[Bbox], ceiling: Ceiling
-) -> None:
-    """Label the costliest dots, with a line to each; dots of a cluster share a label."""
-    (left, right), scale = axes.get_xlim(), sheet.drawing.dpi / 72
-    steps = [left * (right / left) ** (step / 60) for step in range(61)]
-    roof = [_pixels(axes, x, roof_gflops(ceiling, x)) for x in steps]
-    dots = [_pixels(axes, point.intensity, point.gflops) for point in points]
-    room = Room(axes.get_window_extent(), taken, roof, dots)
-    whole = sum(point.ms for point in points) or 1.0
-    named = [
-        (index, count)
-        for index, count in together(dots, CLUSTER * scale)
-        if points[index].ms >= MIN_LABELLED * whole
-    ]
-    for index, count in named[:LABELLED]:
-        name = without_middle(visible(points[index].layer) or "the model itself", MAX_LABEL)
-        text = f"{name} and {count} near it" if count else name
-        mark = sheet.write(0, 0, text, size=SMALL, side="center", va="center")
-        size = mark.get_window_extent()
-        radius = _size(points[index].ms / whole) / 2 * scale
-        box = room.place((size.width + 4, size.height + 2), dots[index], radius)
-        _connect(sheet, box, dots[index], radius)
-        mark.set_position(_inches(sheet, (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2))
-
-
-def together(dots: list[Spot], distance: float) -> list[tuple[int, int]]:
-    """The dots to label, the costliest of each cluster, with the number of others in it."""
-    heads: dict[int, int] = {}
-    for index, dot in enumerate(dots):
-        near = next((head for head in heads if math.dist(dots[head], dot) < distance), None)
-        heads[index if near is None else near] = 0 if near is None else heads[near] + 1
-    return list(heads.items())
-
-
-def _connect(sheet: Sheet, box: Bbox, dot: Spot, radius: float) -> None:
-    """Draw a thin line from the border of a label to the rim of its dot."""
-    near = (min(max(dot[0], box.x0), box.x1), min(max(dot[1], box.y0), box.y1))
-    length = math.dist(near, dot)
-    if length > radius + 3:
-        rim = tuple(
-            centre + (border - centre) * radius / length
-            for centre, border in zip(dot, near, strict=True)
-        )
-        xs, ys = zip(_inches(sheet, *near), _inches(sheet, *rim), strict=True)
-        sheet.axes.plot(xs, ys, color=sheet.theme.soft, linewidth=0.7)
-
-
-def _inches(sheet: Sheet, x: float, y: float) -> Spot:
-    across, up = sheet.axes.transData.inverted().transform((x, y))
-    return float(across), float(up)
-
-
-def _pixels(axes: Plot, x: float, y: float) -> Spot:
-    across, up = axes.transData.transform((x, y))
-    return float(across), float(up)
-
-
-def draw_hardware(hardware: Hardware, *, dark: bool = False) -> Drawing:
-    """A bar per dtype for the device that models run on."""
-    ceiling = hardware.target
-    known = ceiling.rates
-    threads = counted(ceiling.threads, "thread")
-    rate = f"{ceiling.bandwidth_gbs:.3g} GB/s ({hardware.source})"
-    title = f"{hardware.name} · {threads} · {rate}"
-    axes = blank(title, height=1.0 + 0.32 * len(known), dark=dark)
-    axes.barh(list(known), list(known.values()), height=0.55, color=axes.theme.main)
-    for index, most in enumerate(known.values()):
-        axes.end_label(readable_rate(most), (most, index))
-    axes.invert_yaxis()
-    axes.set_xlim(0, max(known.values()) * 1.2)
-    axes.label(x="billion operations a second")
-    return axes.drawing
+    """A dot's size: its surface follows its share of the time, within limits."""
+    return min(26.0, max(5.5, 56.0 * math.sqrt(share)))

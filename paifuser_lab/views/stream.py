@@ -2,63 +2,147 @@
 
 from __future__ import annotations
 
-from ..records import Latency, StreamReport
-from .style import Drawing, Plot, blank
+import math
 
-MARKS = {"hedged": "^", "sent again": "v", "lost": "X", "hung": "X", "set aside": "x"}
+from ..records import Latency, StreamReport
+from .picture import (
+    Axis,
+    Boxes,
+    Dots,
+    Fact,
+    Labels,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Shape,
+    Sheet,
+    Spoken,
+    Tips,
+    Values,
+)
+
+# what is drawn above the rate; the shapes differ without colours
+SHAPES: dict[str, Shape] = {
+    "hedged": "up", "sent again": "down", "lost": "cross", "hung": "cross", "corrupt": "plus",
+    "set aside": "square",
+}  # fmt: skip
+MOST_EVENTS = 60
+MOST_FAILURES = 8
 SPARE = 1.28  # the room right of the longest bar, for its figures
 
 
-def draw(report: StreamReport, *, dark: bool = False) -> Drawing:
-    """The rate above, a bar for each stage's latency below."""
-    rows = [*report.stage_latency, *([report.latency] if report.latency else [])]
-    height = 2.1 + 0.32 * len(rows)
-    axes = blank(report.title, height=height, dark=dark)
-    if rows:
-        grid = axes.drawing.add_gridspec(2, 1, height_ratios=[1.5, 0.2 + 0.32 * len(rows)])
-        axes.set_subplotspec(grid[0])
-        _draw_latencies(axes.drawing.add_plot(grid[1]), rows)
-    _draw_rate(axes, report)
-    return axes.drawing
+def picture(report: StreamReport, photo: bytes = b"") -> Picture:
+    """The rate above, a bar for each stage's latency below, then the workers."""
+    stages = [*report.stage_latency, *([report.latency] if report.latency else [])]
+    rows = ((_rate(report),), *([(_latencies(stages),)] if stages else []))
+    workers = Sheet("workers", report.table(), ("worker", "host", "state"))
+    return Picture(
+        title=report.title,
+        label="frames a second over time, milliseconds a frame by stage",
+        rows=rows,
+        facts=_facts(report),
+        spoken=_spoken(report),
+        photo=photo,
+        items=tuple(
+            (f"frame {one.index}", f"{one.stage}: {one.message}")
+            for one in report.failures[-MOST_FAILURES:]
+        ),
+        items_name="frames set aside",
+        tables=(workers,) if report.nodes else (),
+    )
 
 
-def _draw_rate(axes: Plot, report: StreamReport) -> None:
-    theme = axes.theme
+def _spoken(report: StreamReport) -> Spoken:
+    line = f"{report.state}: {report.message}"
+    if not report.message:
+        line = f"{report.state}: {_done(report)} frames, {report.frames_per_s:.3g} a second"
+    return Spoken(line, f"{report.state} {report.message}")
+
+
+def _done(report: StreamReport) -> str:
+    of = "" if report.expected_frames is None else f" of {report.expected_frames}"
+    return f"{report.frames}{of}"
+
+
+def _facts(report: StreamReport) -> tuple[Fact, ...]:
+    """Speed, latency and queues; then what went wrong, each with the shape of its marks."""
+    facts = [Fact(f"{report.frames_per_s:.3g}", "frames a second"), Fact(_done(report), "frames")]
+    if report.latency:
+        facts.append(Fact(f"{_percentiles(report.latency)} ms", "latency p50 · p95 · p99"))
+    queues = {
+        "read, not sent": report.waiting_groups,
+        "at workers": report.in_flight_groups,
+        "wait for an earlier one": report.held_groups,
+        "window": report.window,
+    }
+    facts += [Fact(str(count), name) for name, count in queues.items()]
+    wrong = [
+        ("hedged", report.hedged, "hedged"),
+        ("sent again", report.sent_again, "sent again"),
+        ("set aside", report.set_aside, "set aside"),
+        ("corrupt on arrival", report.corrupt, "corrupt"),
+        ("workers lost", report.lost_nodes, "lost"),
+        ("workers hung", report.hung, "hung"),
+    ]
+    facts += [Fact(str(count), name, SHAPES[kind]) for name, count, kind in wrong if count]
+    return tuple(facts)
+
+
+def _rate(report: StreamReport) -> Panel:
     at, rates = [list(column) for column in zip(*report.rates, strict=True)] or [[], []]
-    axes.plot(at, rates, color=theme.main, linewidth=1.6)
     top = max([*rates, report.frames_per_s, 1e-9])
-    axes.set_ylim(0, 1.15 * top)
-    axes.set_xlim(0, max([report.elapsed_s, *at, 1e-9]))
-    for kind, marker in MARKS.items():
-        times = [event.at_s for event in report.events if event.kind == kind]
-        if times:
-            axes.plot(
-                times,
-                [1.06 * top] * len(times),
-                marker,
-                color=theme.bad,
-                markersize=4,
-                label=f"{kind} ({len(times)})",
+    marks: list[Mark] = [Line(at, rates)]
+    shown = report.events[-MOST_EVENTS:]
+    for kind, shape in SHAPES.items():
+        events = [event for event in shown if event.kind == kind]
+        if not events:
+            continue
+        about = [
+            " · ".join(
+                filter(
+                    None, (one.node, "" if one.group is None else f"group {one.group}", one.text)
+                )
             )
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(
-            loc="lower right", fontsize=8, frameon=False, labelcolor=theme.ink, ncols=len(MARKS)
-        )
-    axes.label(x="seconds", y="frames a second")
+            for one in events
+        ]
+        tips = Tips([f"{one.at_s:.3g} s · {kind}" for one in events], about)
+        times = [one.at_s for one in events]
+        marks.append(Dots(times, [1.07 * top] * len(times), shape, 5, tone="bad", tips=tips))
+    end = max([report.elapsed_s, *at, 1e-9])
+    across = Axis.linear(0, end, "seconds")
+    return Panel(across, Axis.linear(0, 1.15 * top, "frames a second"), tuple(marks), 190)
 
 
-def _draw_latencies(axes: Plot, rows: list[Latency]) -> None:
+def _latencies(rows: list[Latency]) -> Panel:
     """p50 as a bar, from there to p99 a line with a tick at p95."""
-    theme = axes.theme
-    names = [row.name for row in rows]
     places = range(len(rows))
-    axes.barh(places, [row.p50_ms for row in rows], height=0.5, color=theme.main)
-    for place, row in zip(places, rows, strict=True):
-        axes.plot([row.p50_ms, row.p99_ms], [place, place], color=theme.ink, linewidth=1.2)
-        axes.plot([row.p95_ms], [place], "|", color=theme.ink, markersize=7)
-        text = f"{row.p50_ms:.3g} · {row.p95_ms:.3g} · {row.p99_ms:.3g}"
-        axes.end_label(text, (row.p99_ms, place))
-    axes.set_yticks(places, names, parse_math=False)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, SPARE * max([row.p99_ms for row in rows] or [1.0]) or 1.0)
-    axes.label(x="ms a frame: p50 · p95 · p99")
+    bars = (
+        [row.p50_ms for row in rows],
+        [at - 0.25 for at in places],
+        [at + 0.25 for at in places],
+    )
+    tips = Tips(
+        [row.name for row in rows],
+        ["milliseconds a frame"] * len(rows),
+        tuple(
+            Values(name, [getattr(row, f"{name}_ms") for row in rows], "digits")
+            for name in ("p50", "p95", "p99")
+        ),
+    )
+    marks: tuple[Mark, ...] = (
+        Boxes([0] * len(rows), *bars, tips=tips),
+        Line([end for row in rows for end in (row.p50_ms, row.p99_ms, row.p99_ms)],
+             [end for at in places for end in (at, at, math.nan)], tone="ink", width=1.2),
+        Dots([row.p95_ms for row in rows], list(places), "tick", 7, tone="ink"),
+        Labels([row.p99_ms for row in rows], list(places), list(map(_percentiles, rows)),
+               tone="ink"),
+    )  # fmt: skip
+    most = SPARE * max(row.p99_ms for row in rows) or 1.0
+    label = "ms a frame: p50 · p95 · p99"
+    names = Axis.band([row.name for row in rows])
+    return Panel(Axis.linear(0, most, label), names, marks, 50 + 22 * len(rows))
+
+
+def _percentiles(latency: Latency) -> str:
+    return f"{latency.p50_ms:.3g} · {latency.p95_ms:.3g} · {latency.p99_ms:.3g}"

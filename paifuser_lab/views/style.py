@@ -17,16 +17,13 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..progress import is_static
-from ..records import readable_bytes
 
 Spot = tuple[float, float]
 
@@ -215,19 +212,6 @@ class Plot(Axes):
             look, by = {**look, "ha": "right"}, (-by[0], by[1])
         return self.annotate(text, at, by, textcoords="offset points", **(look | more))
 
-    def end_label(self, text: str, end: Spot) -> None:
-        """Write a text behind the end of a bar."""
-        self.note(text, end, (7, 0), va="center")
-
-    def dashed(self, *, x: float | None = None, y: float | None = None, **more: Any) -> None:
-        """A faint dashed line across, at an x or a y."""
-        look: dict[str, Any] = {"color": self.theme.faint, "linewidth": 1, **more}
-        look["linestyle"] = (0, (4, 3))
-        if x is not None:
-            self.axvline(x, **look)
-        if y is not None:
-            self.axhline(y, **look)
-
     def mark(
         self, at: Spot, colour: str, *, tooltip: str = "", is_hollow: bool = False, **more: Any
     ) -> None:
@@ -249,30 +233,11 @@ class Plot(Axes):
         if tooltip:
             self.tooltip(mark, tooltip)
 
-    def powers(
-        self, axis: Axis, readable: Callable[[float], str] = "{:g}".format, is_wide: bool = False
-    ) -> None:
-        """A few ticks of a logarithmic axis with readable labels: powers of ten of a wide one."""
-        axis.set_major_locator(LogLocator(subs=(1.0,) if is_wide else (1.0, 2.0, 5.0), numticks=5))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: readable(value)))
-        axis.set_minor_locator(NullLocator())
-
-    def show_grid(self) -> None:
-        self.grid(color=self.theme.faint, alpha=0.2, linewidth=0.6)
-
-    def in_bytes(self, axis: Axis) -> None:
-        """A few ticks with readable bytes."""
-        axis.set_major_formatter(FuncFormatter(lambda value, _: readable_bytes(round(value))))
-        axis.set_major_locator(MaxNLocator(5))
-
-    def legend_beside(
-        self, handles: Sequence[Artist] | None = None, labels: Sequence[str] | None = None
-    ) -> None:
-        """A legend to the right: of these handles, or of everything that has a label."""
-        known, names = self.get_legend_handles_labels()
+    def legend_beside(self, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+        """A legend to the right."""
         legend = self.legend(
-            known if handles is None else handles,
-            names if labels is None else labels,
+            handles,
+            labels,
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
             fontsize=8,

@@ -5,172 +5,227 @@ gradient; what was switched is numbered. Also the curve of a rate finder.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import numpy
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
 from ..records import RateCurve, TrainingRun
 from ..records.training_run import LOWEST_EXPONENT, RANGE_BINS, RANGE_WIDTH
-from .heat_scale import ramp_of
-from .style import Drawing, Plot, blank
+from .picture import (
+    Axis,
+    Boxes,
+    Column,
+    Cursor,
+    Dots,
+    Fact,
+    Heat,
+    Labels,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Rules,
+    Sheet,
+    Spoken,
+    Tips,
+    Values,
+)
 
-MOST_POINTS = 2000  # more would be thinner than a line
+MOST_POINTS = 1000  # of a curve: a page has no more pixels
 MOST_RANKS = 16  # rows; the table has all
+HIGHEST_EXPONENT = LOWEST_EXPONENT + RANGE_WIDTH * RANGE_BINS
+LEAST_NORMAL = -14  # of fp16: smaller values lose digits
 
 
-def draw(run: TrainingRun, *, dark: bool = False) -> Drawing:
-    """The loss above; below it the rate, the gradient's norm, the scale, and the sizes."""
-    has_scale, has_ranges = set(run.scales) - {1.0}, bool(run.ranges)
-    heights = [2.4, 1.0, 1.0, *([0.7] if has_scale else []), *([1.6] if has_ranges else [])]
-    over_steps = len(heights)
-    if run.ranks:
-        heights.append(0.5 + 0.26 * min(len(run.ranks), MOST_RANKS))
-    loss = blank(run.title, height=0.9 + 0.95 * sum(heights), dark=dark)
-    grid = loss.drawing.add_gridspec(len(heights), 1, height_ratios=heights)
-    loss.set_subplotspec(grid[0])
-    below = [loss.drawing.add_plot(grid[row], sharex=loss) for row in range(1, over_steps)]
-    _draw_losses(loss, run)
-    columns = [("learning rate", run.rates), ("gradient norm", run.gradient_norms)]
-    columns += [("loss scale", run.scales)] if has_scale else []
-    for axes, (name, values) in zip(below, columns, strict=False):
-        _line(axes, values, loss.theme.main)
-        axes.label(y=name)
-        if name != "learning rate" and any(value > 0 for value in values):
-            axes.set_yscale("log")
-            axes.powers(axes.yaxis)
-    if has_ranges:
-        _draw_ranges(below[-1], run)
-    for axes in (loss, *below):
-        _draw_events(axes, run, is_named=axes is loss)
-        axes.tick_params(labelbottom=axes is (below[-1]))
-    below[-1].label(x="step")
-    loss.set_xlim(0, max(1, len(run.losses) - 1))
-    if run.ranks:
-        _draw_ranks(loss.drawing.add_plot(grid[-1]), run)
-    return loss.drawing
-
-
-def draw_rates(curve: RateCurve, *, dark: bool = False) -> Drawing:
-    """The loss over the learning rate, with the suggested one."""
-    axes = blank(curve.title, height=2.8, dark=dark)
-    theme = axes.theme
-    axes.plot(curve.rates, curve.losses, color=theme.faint, linewidth=1)
-    axes.plot(curve.rates, curve.smooth, color=theme.main, linewidth=1.8)
-    axes.axvline(curve.suggested, color=theme.good, linewidth=1.4, linestyle=(0, (4, 3)))
-    axes.note(
-        f"suggested {curve.suggested:.2g}",
-        (curve.suggested, 1.0),
-        (5, -3),
-        xycoords=("data", "axes fraction"),
-        va="top",
-        size=9,
+def picture(run: TrainingRun) -> Picture:
+    """The loss above; below it the rate, the gradient's norm, the scale, times, and the sizes."""
+    every = max(1, -(-len(run.losses) // MOST_POINTS))
+    columns = {"loss": run.losses, "learning rate": run.rates, "gradient norm": run.gradient_norms}
+    if set(run.scales) - {1.0}:
+        columns["loss scale"] = run.scales
+    columns["ms a step"] = run.step_ms
+    curves = {name: thinned(values, every) for name, values in columns.items()}
+    steps = range(0, len(run.losses), every)
+    ranks = Sheet(run.ranks_title, [rank.row for rank in run.ranks]) if run.ranks else None
+    tables = [Sheet("epochs", run.table(), ("what was switched",))] if run.losses else []
+    return Picture(
+        title=run.title,
+        label="step of the training",
+        rows=tuple((_curve(run, name, steps, of),) for name, of in curves.items()),
+        facts=tuple(Fact(value, name) for name, value in run.facts.items()),
+        spoken=_spoken(run),
+        note=" · ".join(run.notes),
+        items=tuple((f"{at}  step {one.step}", one.what) for at, one in enumerate(run.events, 1)),
+        items_name="what was switched",
+        tables=(*([ranks] if ranks else []), *tables),
+        cursor=_cursor(steps, curves) if run.losses else None,
+        below=(_ranks(run),) if run.ranks else (),
+        by_layer=_sizes(run) if run.ranges else (),
+        choice="gradient sizes",
     )
-    axes.set_xscale("log")
-    lowest, start = min(curve.smooth), curve.smooth[0]
-    axes.set_ylim(
-        min(lowest, start) - 0.1 * abs(start), max(start, lowest) + 0.5 * abs(start) + 1e-9
-    )
-    axes.label(x="learning rate", y="loss")
-    return axes.drawing
 
 
-def _draw_losses(axes: Plot, run: TrainingRun) -> None:
-    theme = axes.theme
-    _line(axes, run.losses, theme.faint)
-    window = max(1, len(run.losses) // 50)
-    values = numpy.asarray(run.losses, float)
-    kernel = numpy.ones(window)
-    counts = numpy.convolve(numpy.isfinite(values).astype(float), kernel, "valid")
-    sums = numpy.convolve(numpy.nan_to_num(values, posinf=0, neginf=0), kernel, "valid")
-    if len(sums) and counts.all():
-        steps = numpy.arange(len(sums)) + window - 1
-        axes.plot(steps, sums / counts, color=theme.main, linewidth=1.8)
-    skipped = [step for step, is_skipped in enumerate(run.is_skipped) if is_skipped]
-    if skipped:
-        low, _ = axes.get_ylim()
-        look: dict[str, Any] = {
-            "marker": "x",
-            "markersize": 5,
-            "linestyle": "none",
-            "clip_on": False,
-        }
-        axes.plot(skipped, [low] * len(skipped), color=theme.bad, **look)
-    for start, end in _spans(run.is_lower):
-        axes.axvspan(start, end, color=theme.main, alpha=0.08, linewidth=0)
-    if any(run.is_lower):
-        start = run.is_lower.index(True)
-        axes.note(run.precision, (start, 0.0), (4, 3), xycoords=("data", "axes fraction"), size=8)
-    axes.label(y="loss")
+def thinned(values: Sequence[float], every: int) -> list[float]:
+    """The mean of every few values that are finite; NaN where none is."""
+    rows = [values[start : start + every] for start in range(0, len(values), every)]
+    finite = [[value for value in row if math.isfinite(value)] for row in rows]
+    return [sum(row) / len(row) if row else math.nan for row in finite]
 
 
-def _draw_ranks(axes: Plot, run: TrainingRun) -> None:
+def _spoken(run: TrainingRun) -> Spoken:
+    state = "Running" if run.is_running else "Done"
+    loss = f"{run.losses[-1]:.3g}" if run.losses else "–"
+    line = f"{state}: step {len(run.losses)} of {run.steps}, loss {loss}"
+    if run.events:
+        line += f"; last switch: {run.events[-1].what}"
+    return Spoken(line, f"{state}, {len(run.events)} switches")
+
+
+def _cursor(steps: range, curves: dict[str, list[float]]) -> Cursor:
+    heading = Values("step", [step + 1 for step in steps], "count")
+    figures = tuple(Values(name, of, _readable(name, of)) for name, of in curves.items())
+    return Cursor(steps, Tips(heading, figures=figures), max(0, len(steps) - 1))
+
+
+def _readable(name: str, values: Sequence[float]) -> str:
+    """A loss scale is a power of two, of which every digit is told."""
+    return "count" if name == "loss scale" and min(values) >= 1 else "digits"
+
+
+def _across(run: TrainingRun, label: str = "") -> Axis:
+    """The steps done, or while it runs all that are planned; those of the last panel are named."""
+    last = max(len(run.losses), run.steps) if run.is_running else len(run.losses)
+    axis = Axis.linear(0, max(1, last - 1), label, "count")
+    return axis if label else Axis(axis.low, axis.high)
+
+
+def _curve(run: TrainingRun, name: str, steps: range, values: list[float]) -> Panel:
+    is_loss = name == "loss"
+    is_log = name not in ("loss", "learning rate")
+    low, high = range_of(values, is_log=is_log)
+    most = 4 if is_loss else 2
+    scale = Axis.log if is_log else Axis.linear
+    up = scale(low, high, name, _readable(name, values), most=most)
+    numbers = [str(number) for number in range(1, len(run.events) + 1)] if is_loss else []
+    at = [event.step for event in run.events]
+    marks: list[Mark] = [*(_of_the_loss(run, low, high) if is_loss else []), Line(steps, values)]
+    marks.append(Rules("x", at, numbers, tone="soft", style="dashed"))
+    is_last = name == "ms a step"
+    across = _across(run, "step" if is_last else "")
+    return Panel(across, up, tuple(marks), 190 if is_loss else 108 if is_last else 84)
+
+
+def range_of(values: Sequence[float], *, is_log: bool) -> tuple[float, float]:
+    """From where to where a curve is drawn: a few steps far above the others would flatten it."""
+    known = sorted(value for value in values if math.isfinite(value) and (value > 0 or not is_log))
+    if not known:
+        return (1.0, 10.0) if is_log else (0.0, 1.0)
+    high = known[int((len(known) - 1) * 0.995)]
+    if is_log:
+        return known[0] / 1.3, max(high, known[0]) * 1.3
+    return min(0.0, known[0]), high * 1.06 or 1.0
+
+
+def _of_the_loss(run: TrainingRun, low: float, high: float) -> list[Mark]:
+    """Where it computed in lower precision, and the steps that were skipped."""
+    starts, ends = spans(run.is_lower)
+    skipped = [step for step, is_skipped in enumerate(run.is_skipped) if is_skipped][:MOST_POINTS]
+    marks: list[Mark] = [
+        Boxes(starts, ends, [low] * len(starts), [high] * len(starts), is_tint=True)
+    ]
+    if starts:
+        foot = low + 0.06 * (high - low)
+        marks.append(Labels(starts[:1], [foot], [run.precision], tone="soft"))
+    marks.append(Dots(skipped, [low] * len(skipped), "cross", 5, tone="bad"))
+    return marks
+
+
+def spans(flags: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """The first and the last step of each stretch of true flags."""
+    known = [False, *flags, False]
+    starts = [at for at in range(len(flags)) if known[at + 1] and not known[at]]
+    ends = [at for at in range(len(flags)) if known[at + 1] and not known[at + 2]]
+    return starts, ends
+
+
+def _ranks(run: TrainingRun) -> Picture:
     """A row for each rank: what it computes and waits for in a step, in the middle."""
-    theme = axes.theme
     ranks = run.ranks[:MOST_RANKS]
-    for row, rank in enumerate(ranks):
-        computed = median(rank.computed_ms or (0.0,))
-        waited = median(rank.waited_ms or (0.0,))
-        axes.barh(row, computed, height=0.7, color=theme.compute)
-        axes.barh(row, waited, left=computed, height=0.7, color=theme.memory)
-        words = f"{rank.row['sent']} sent, waited {rank.row['waited']}"
-        axes.end_label(words, (computed + waited, row))
-    axes.set_yticks(range(len(ranks)), [f"rank {rank.rank}" for rank in ranks])
-    axes.set_ylim(len(ranks) - 0.4, -0.6)
-    axes.margins(x=0.45)
-    axes.set_xlim(left=0)
+    computed = [median(rank.computed_ms or (0.0,)) for rank in ranks]
+    ends = [at + median(rank.waited_ms or (0.0,)) for at, rank in zip(computed, ranks, strict=True)]
+    tops, feet = [[at + by for at in range(len(ranks))] for by in (-0.35, 0.35)]
+    words = [f"{rank.row['sent']} sent, waited {rank.row['waited']}" for rank in ranks]
     more = len(run.ranks) - len(ranks)
-    axes.label(x=f"ms a step: computed, then waited{f'; {more} more ranks' if more else ''}")
+    label = f"ms a step: computed, then waited{f'; {more} more ranks' if more else ''}"
+    marks = (
+        Boxes([0] * len(ranks), computed, tops, feet, tone="compute"),
+        Boxes(computed, ends, tops, feet, tone="memory"),
+        Labels(ends, range(len(ranks)), words, tone="ink"),
+    )
+    names = Axis.band([f"rank {rank.rank}" for rank in ranks])
+    panel = Panel(
+        Axis.linear(0, 1.45 * max(*ends, 1e-9), label), names, marks, 50 + 22 * len(ranks)
+    )
+    return Picture(title="ranks", label="ms a step of each rank", rows=((panel,),),
+                   legend=(("compute", "computes"), ("memory", "waits")))  # fmt: skip
 
 
-def _draw_ranges(axes: Plot, run: TrainingRun) -> None:
-    """How many elements of the gradient, over all layers, have each size."""
-    counts = numpy.asarray([numpy.sum(row.counts, axis=0)[1:] for row in run.ranges], float).T
+def _sizes(run: TrainingRun) -> tuple[tuple[str, Picture], ...]:
+    """How many elements of the gradient have each size: of all layers, then of each."""
+    counts = numpy.asarray([row.counts for row in run.ranges], float)
+    named = [("", "all layers", counts.sum(1))]
+    for index, layer in enumerate(run.layers):
+        title = f"{layer} · no gradient" if layer in run.dead_layers else layer
+        named.append((layer, title, counts[:, index]))
+    return tuple((layer, _size(run, title, of)) for layer, title, of in named)
+
+
+def _size(run: TrainingRun, title: str, counts: numpy.ndarray) -> Picture:
     steps = [row.step for row in run.ranges]
-    edges = [*steps, max(len(run.losses), steps[-1] + 1)]
-    sizes = LOWEST_EXPONENT + RANGE_WIDTH * numpy.arange(RANGE_BINS + 1)
-    colours = LinearSegmentedColormap.from_list("heat", ramp_of(axes.theme))
-    if counts.max() > 0:
-        axes.pcolormesh(
-            edges,
-            sizes,
-            numpy.where(counts > 0, counts, math.nan),
-            norm=LogNorm(1, max(2.0, counts.max())),
-            cmap=colours,
-            rasterized=True,
-        )
-    axes.set_yticks(range(-40, 9, 16), [f"2^{power}" for power in range(-40, 9, 16)])
-    axes.axhline(-14, color=axes.theme.faint, linewidth=0.8, linestyle=(0, (2, 2)))
-    axes.label(y="gradient sizes")
+    edges = [*steps, max(len(run.losses) - 1, steps[-1] + 1)]
+    sizes = [LOWEST_EXPONENT + RANGE_WIDTH * row for row in range(RANGE_BINS + 1)]
+    ticks = range(-32, HIGHEST_EXPONENT, 8)
+    up = Axis(LOWEST_EXPONENT, HIGHEST_EXPONENT, "", "linear", ticks, [f"2^{at}" for at in ticks])
+    marks = (
+        Heat(edges, sizes, shades(counts)),
+        Rules("y", [LEAST_NORMAL], tone="ink", style="dotted"),
+    )
+    words = f"last: {range_words(counts[-1])} · below the dotted line fp16 loses digits"
+    panel = Panel(_across(run, "step"), up, marks, 190)
+    label = f"gradient sizes of {title} over the steps; {words}"
+    return Picture(title=title, label=label, sentence=words, rows=((panel,),))
 
 
-def _draw_events(axes: Plot, run: TrainingRun, *, is_named: bool) -> None:
-    """A dashed line at each switch, numbered as in the legend under the title."""
-    theme = axes.theme
-    for number, event in enumerate(run.events, 1):
-        axes.axvline(event.step, color=theme.soft, linewidth=1, linestyle=(0, (3, 3)))
-        if is_named:
-            top: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "top", "size": 8}
-            axes.note(str(number), (event.step, 1.0), (2, -2), **top)
-    if is_named and run.events:
-        words = "\n".join(
-            f"{number}  step {event.step}: {event.what}"
-            for number, event in enumerate(run.events[:6], 1)
-        )
-        axes.set_title(
-            words, loc="left", color=theme.ink, fontsize=8, parse_math=False, linespacing=1.4
-        )
+def shades(counts: numpy.ndarray) -> bytes:
+    """The shade of each size's share of a step: a third of the next one's; zeros have none."""
+    share = counts[:, 1:] / numpy.maximum(counts.sum(1, keepdims=True), 1)
+    with numpy.errstate(divide="ignore"):
+        steps = numpy.clip(numpy.floor(10 + numpy.log(share) / math.log(3)), 1, 9)
+    return numpy.where(share > 0, steps, 0).astype("u1").tobytes()
 
 
-def _line(axes: Plot, values: tuple[float, ...], colour: str) -> None:
-    every = max(1, len(values) // MOST_POINTS)
-    axes.plot(range(0, len(values), every), values[::every], color=colour, linewidth=1.2)
+def range_words(counts: numpy.ndarray) -> str:
+    """What a gradient was in a step, in words."""
+    used = numpy.flatnonzero(counts[1:])
+    if not len(used):
+        return "its gradient is zero"
+    first, last = (LOWEST_EXPONENT + RANGE_WIDTH * int(at) for at in (used[0], used[-1] + 1))
+    return f"sizes from 2^{first} to 2^{last}, {counts[0] / counts.sum():.0%} zero"
 
 
-def _spans(flags: tuple[bool, ...]) -> list[tuple[int, int]]:
-    """The stretches of true flags."""
-    changes = [index for index in range(1, len(flags)) if flags[index] != flags[index - 1]]
-    edges = [0, *changes, len(flags)]
-    return [(start, end) for start, end in pairwise(edges) if start < end and flags[start]]
+def picture_of_rates(curve: RateCurve) -> Picture:
+    """The loss over the learning rate, with the suggested one."""
+    lowest, start = min(curve.smooth), curve.smooth[0]
+    low = min(lowest, start) - 0.1 * abs(start)
+    high = max(start, lowest) + 0.5 * abs(start) + 1e-9
+    shown: Column = [loss if loss <= high else math.nan for loss in curve.losses]
+    marks = (
+        Line(curve.rates, shown, tone="faint", width=1),
+        Line(curve.rates, curve.smooth, width=1.8),
+        Rules("x", [curve.suggested], [f"suggested {curve.suggested:.2g}"], tone="good",
+              style="dashed"),
+    )  # fmt: skip
+    across = Axis.log(min(curve.rates), max(curve.rates), "learning rate")
+    panel = Panel(across, Axis.linear(low, high, "loss"), marks, 240)
+    return Picture(title=curve.title, label="learning rates", rows=((panel,),))

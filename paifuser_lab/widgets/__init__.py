@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..accelerate import Acceleration
-from ..recipe import Recipe
 from ..records import StreamReport
+from ..variant.recipe import Recipe
 from . import tabs as tabs  # registers them
 from .panel import Panel
 from .presenter import RecipePanel

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..profiler import explain
-from ..profiler.advice import Advice, measured_of, offered
-from ..recipe import Recipe
+from ..profiler.advice import Advice, advise, measured_of
 from ..records import (
     Candidates,
     Comparison,
@@ -19,8 +18,12 @@ from ..records import (
 )
 from ..records.text import readable_ratio
 from ..session.state import State
+from ..variant.recipe import Recipe
+from ..views.roofline import small_picture
+from .wire import pictured
 
 MAX_OFFERS = 4
+COMPANY = 14  # layers beside the chosen one on its roofline
 
 
 def layer_details(
@@ -29,7 +32,7 @@ def layer_details(
     """Facts and reasons of a layer, or of the whole model; of a step, what a search measured."""
     row = profile.get(layer) or (baseline.get(layer) if baseline else None)
     if row is None:
-        return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
+        return {"layer": layer, "title": layer, "facts": [], "reasons": [], "chart": None}
     if layer in profile:
         explanation = explain(profile, layer, against=baseline if baseline is not profile else None)
     # removed, or inside an engine: explain its baseline row, with the steps applied since
@@ -44,15 +47,19 @@ def layer_details(
         "reasons": [
             _shown(reason, candidates, is_whole=not layer) for reason in explanation.reasons
         ],
-        "point": {
-            "intensity": row.intensity,
-            "gflops": row.gflops,
-            "ms": row.self_ms,
-            "bound": row.verdict,
-        }
-        if row.intensity and row.gflops
-        else None,
+        "chart": _chart(profile, profile if layer in profile else baseline or profile, layer),
     }
+
+
+def _chart(profile: Profile, of: Profile, layer: str) -> dict[str, Any] | None:
+    """A layer of a profile, or the model, among the costliest layers on the roofline."""
+    own = [point for point in of.roofline.points if point.layer == layer]
+    if layer and not own:
+        return None
+    others = [point for point in profile.roofline.points if point.layer not in ("", layer)]
+    others = sorted(others, key=lambda point: -point.ms)[:COMPANY]
+    points = [*others, *own]
+    return pictured(small_picture(profile.ceiling, points)) if points else None
 
 
 def offers(state: State) -> list[dict[str, Any]]:
@@ -60,10 +67,10 @@ def offers(state: State) -> list[dict[str, Any]]:
     profile = state.profile or state.baseline
     if profile is None:
         return []
-    advice = offered(profile, state.record("candidates"))[:MAX_OFFERS]
+    advice = advise(profile, candidates=state.record("candidates"))
     return [
         _offer(each, profile, state.recipe) | {"is_taken": _is_taken(each.step, state.recipe)}
-        for each in advice
+        for each in [each for each in advice if each.is_worthwhile][:MAX_OFFERS]
     ]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..jobs import QUERIES, subject_of
 from ..machine import machine_label
-from ..recipe import Recipe
 from ..records import Measurement, Profile
 from ..records.quality import ADVICE
 from ..records.text import readable_ms
 from ..session.state import State
+from ..variant.recipe import Recipe
 from ..workload import Workload
 from .details import current, layer_details, offers
 from .panel import Panel

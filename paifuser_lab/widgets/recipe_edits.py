@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..recipe import Recipe
+from ..variant.recipe import Recipe
 
 
 def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -> Recipe:

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from ..errors import PaifuserError
 from ..jobs import QUERIES, Query
 from ..model.layers import channel_of
-from ..recipe import Recipe
 from ..records import Record
 from ..session import Session
 from ..session.state import State
+from ..variant.recipe import Recipe
 from ..views.picture import Picture
 from ..workload import Workload
 from .wire import dumped, pictured
@@ -63,6 +63,7 @@ class Chart:
 
     label: str
     question: Question | None = None
+    before: str = ""  # a sentence that stands in its place until there is a record
 
 
 def _no_layers(record: Any) -> Iterable[str]:
@@ -138,6 +139,7 @@ def chart_section(
     picture: Callable[..., Picture],
     label: str,
     question: Question | None = None,
+    before: str = "",
     **more: Any,
 ) -> Section:
     """A section whose view is the picture of its record."""
@@ -145,7 +147,7 @@ def chart_section(
     def pack(*sources: Any) -> Data:
         return pictured(picture(*sources))
 
-    return Section(name, record=record, pack=pack, chart=Chart(label, question), **more)
+    return Section(name, record=record, pack=pack, chart=Chart(label, question, before), **more)
 
 
 _SECTIONS: dict[str, Section] = {}

@@ -59,20 +59,23 @@ def ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
 
 
 def pictured(picture: Picture) -> dict[str, Any]:
-    """A picture for the page: columns of numbers as buffers, long columns of texts as codes."""
-    packed: dict[str, Any] = _sent(picture)
-    return packed
+    """A picture for the page: columns of numbers as buffers, equal ones once, long columns of texts
+    as codes.
+    """
+    columns: dict[bytes, int] = {}
+    packed: dict[str, Any] = _sent(picture, columns)
+    return packed | {"columns": list(columns)}
 
 
-def _sent(value: Any) -> Any:
+def _sent(value: Any, columns: dict[bytes, int]) -> Any:
     if is_dataclass(value):
         kind = {"mark": type(value).__name__} if isinstance(value, Mark) else {}
-        parts = {field.name: _sent(getattr(value, field.name)) for field in fields(value)}
+        parts = {field.name: _sent(getattr(value, field.name), columns) for field in fields(value)}
         return kind | parts
-    if isinstance(value, str) or not isinstance(value, Sequence | numpy.ndarray):
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | numpy.ndarray):
         return value
     if len(value) and isinstance(value[0], int | float | numpy.number):
-        return floats(value)
+        return {"column": columns.setdefault(floats(value), len(columns))}
     if len(value) > MOST_PLAIN and all(isinstance(text, str) for text in value):
         return numbered(value)
-    return [_sent(part) for part in value]
+    return [_sent(part, columns) for part in value]

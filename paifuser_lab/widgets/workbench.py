@@ -22,7 +22,6 @@ from ..errors import PaifuserError, WorkloadError, first_line
 from ..machine.openmp import release_after_cells
 from ..planner import SearchResult
 from ..progress import is_static
-from ..recipe import Recipe
 from ..records import (
     Allocation,
     AttentionCost,
@@ -40,6 +39,7 @@ from ..records import (
 from ..session import Session
 from ..session.state import State
 from ..variant import Variant
+from ..variant.recipe import Recipe
 from ..workload import Workload, workload_of
 from .panel import Panel
 from .presenter import Presenter

@@ -30,7 +30,8 @@ MAX_ROWS, MAX_ELEMENTS = 48, 1500  # a table of this height has 25 rows
 RENDER = """
 async ([code, style, traits]) => {
   const decoded = (value) => {
-    if (Array.isArray(value) || value === null || typeof value !== "object") return value;
+    if (Array.isArray(value)) return value.map(decoded);
+    if (value === null || typeof value !== "object") return value;
     if (typeof value.bytes !== "string")
       return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, decoded(one)]));
     const bytes = Uint8Array.from(atob(value.bytes), (letter) => letter.charCodeAt(0));

@@ -197,7 +197,8 @@ def test_a_screen_reader_reads_the_sentence_the_trust_and_the_table(
         heads
     )
     rows = [name for role, name in tree if role == "row"]
-    assert any("Conv + " in name and "arithmetic" in name for name in rows)
+    limits = ("arithmetic", "memory", "call cost")  # by ceilings measured beside other tests
+    assert any("Conv + " in name and any(limit in name for limit in limits) for name in rows)
     assert any("in 0" in name and "joined" in name for name in rows)
     chart = [name for role, name in tree if role in ("img", "image") and "where the time" in name]
     assert len(chart) == 1 and "the table below has every layer" in chart[0]

@@ -32,7 +32,7 @@ panel
 """.strip(),
     """
 report = {"threshold": panel.threshold, "kept": panel.kept, "live": seen, "served": panel.served}
-report["expected"] = importance.kept(threshold=panel.threshold)
+report["expected"] = importance.kept(panel.threshold)
 Path("state.json").write_text(json.dumps(report))
 """.strip(),
 ]

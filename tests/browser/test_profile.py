@@ -32,7 +32,7 @@ def test_the_profile_notebook_shows_a_folding_tree_and_a_roofline_with_names(
         shown.page.keyboard.press("Enter")
         assert folder_of.get_attribute("open") is None, "a container folds from the keyboard"
         shown.page.keyboard.press("Enter")
-        roofline = shown.page.locator(".pf-panel .pf-roofline").first
+        roofline = shown.page.locator('.pf-panel [aria-label="roofline"]').first
         roofline.scroll_into_view_if_needed()
         dot = roofline.locator('[role=option][aria-label*="layer1.0.conv1"]')
         assert dot.count() > 0, "every dot of the roofline has its name"

@@ -169,6 +169,36 @@ def test_what_is_refused_is_not_here_until_it_is_allowed(opened: tuple[Any, Any,
     page.locator("[data-number='2']").get_by_text("here now").wait_for()
 
 
+def test_results_are_sorted_marked_and_gone_back_to_by_keys(opened: tuple[Any, Any, Read, Path]):
+    shown, frame, read, _ = opened
+    audit.resize(frame, 1200)
+    frame.focus()
+    shown.page.keyboard.press("3")
+    page = frame.get_by_role("tabpanel", name="Results")
+    page.get_by_role("columnheader", name="Size").get_by_role("button").click()
+    numbers = page.locator(".pf-result").evaluate_all(
+        "(rows) => rows.sort((a, b) => a.dataset.index - b.dataset.index)"
+        ".map((row) => row.dataset.number)"
+    )
+    assert numbers == ["0", "1", "2", "3"], "the largest first, equal ones as they were tried"
+    grid = page.get_by_role("grid", name="everything tried")
+    grid.focus()
+    for key in ("Home", " ", "ArrowDown", " "):
+        shown.page.keyboard.press(key)
+    page.get_by_role("table", name="A and B").wait_for()
+    assert page.get_by_role("checkbox", checked=True).count() == 2
+    for key in ("Home", " ", "ArrowDown", " "):
+        shown.page.keyboard.press(key)
+    assert page.get_by_role("checkbox", checked=True).count() == 0
+    shown.page.keyboard.press("Enter")
+    page.locator("[data-number='1']").get_by_text("here now").wait_for()
+    assert grid.evaluate("(grid) => grid === document.activeElement"), "the keys are still its own"
+    assert read()["recipe"] == ["fold"]
+    frame.focus()
+    shown.page.keyboard.press("u")
+    page.locator("[data-number='2']").get_by_text("here now").wait_for()
+
+
 def test_two_results_are_compared_gone_back_to_and_saved_as_a_folder(
     opened: tuple[Any, Any, Read, Path],
 ):

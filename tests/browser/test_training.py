@@ -121,7 +121,12 @@ def test_a_training_that_has_ended_says_so_and_what_was_switched(opened: Any):
     assert panel.get_by_role("status").inner_text().startswith("Done: step 24 of 24, loss")
     switched = panel.get_by_role("list", name="what was switched")
     assert "bf16" in switched.inner_text()
-    assert panel.get_by_role("table").get_by_role("row").count() == 3, "a row for each epoch"
+    epochs = panel.get_by_role("table", name="epochs")
+    assert epochs.get_by_role("row").count() == 3, "a row for each epoch"
+    field = panel.get_by_role("combobox", name="layer of the gradient sizes")
+    field.select_option(label="0")
+    sizes = panel.get_by_role("img", name=re.compile("^gradient sizes of 0 over the steps"))
+    assert sizes.locator(".pf-pic-heat").count() > 0
 
 
 def test_an_accelerated_loop_shows_every_switch_with_its_state_and_its_end(opened: Any):

@@ -41,6 +41,10 @@ OUTSIDE = """(frame) => {
     .filter((element) => getComputedStyle(element.parentElement).textOverflow !== "ellipsis")
     .map((element) => element.className);
 }"""
+FOCUSED = """() => {
+  const at = document.activeElement;
+  return at.closest(".pf-row, .pf-detail")?.classList[0] ?? at.getAttribute("role");
+}"""
 TAKE_CELL = """() => {
   const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel;
   const { source } = cells.getCell(1);
@@ -132,10 +136,30 @@ def test_a_precision_is_chosen_per_row_and_names_are_escaped(opened):
     row.click()
     beside = panel.locator(".pf-detail-format select")
     assert beside.input_value() == "bf16" and beside.bounding_box()["height"] > 16
-    assert row.locator("select").count() == 0, "the table has no room for its column"
+    assert row.locator("select").input_value() == "bf16", "and in the row as well"
     keep(shown, "workbench-format-900")
     beside.select_option("")
     assert read()["recipe"] == []
+
+
+def test_enter_on_a_layer_goes_to_what_one_can_do_with_it_and_escape_comes_back(opened):
+    shown, panel, _ = opened
+    audit.resize(panel.locator(".pf-workbench"), 900)
+    grid = panel.get_by_role("treegrid", name="layers")
+
+    def entered(kind: str) -> str:
+        panel.get_by_label("filter layers by path or kind").fill(kind)
+        grid.get_by_role("row").nth(1).click()
+        shown.page.keyboard.press("Enter")
+        return str(shown.page.evaluate(FOCUSED))
+
+    assert entered("Conv2d") == "pf-row", "its format"
+    shown.page.keyboard.press("Escape")
+    assert shown.page.evaluate(FOCUSED) == "treegrid"
+    assert entered("MaxPool2d") == "pf-detail", "no format can be chosen for it"
+    shown.page.keyboard.press("Escape")
+    assert shown.page.evaluate(FOCUSED) == "treegrid"
+    panel.get_by_label("filter layers by path or kind").fill("")
 
 
 def test_the_table_is_sorted_filtered_and_navigated_by_keyboard(opened):

@@ -156,7 +156,7 @@ def test_a_panel_reports_a_restarted_jupyter_kernel_and_how_to_run_it_again(serv
 def test_a_click_in_one_view_selects_in_another(panels):
     shown, do = panels
     row(shown, 4).click()
-    dot = shown.page.locator(".pf-roofline [aria-selected=true]")
+    dot = shown.page.locator('[aria-label="roofline"] [aria-selected=true]')
     dot.wait_for(state="attached", timeout=10_000)
     assert dot.get_attribute("aria-label").startswith("3")
     wait_for_report(do, {"selected": "3", "dots": "3"})
@@ -165,19 +165,16 @@ def test_a_click_in_one_view_selects_in_another(panels):
 def test_a_click_in_the_memory_map_selects_in_the_table(panels):
     shown, do = panels
     row(shown, 1).click()
-    boxes = shown.page.get_by_role("listbox", name="what is alive at the peak").get_by_role(
-        "option"
-    )
-    boxes.filter(has_text="3").first.click()
+    boxes = shown.page.get_by_role("listbox", name="what is alive at the peak")
+    boxes.locator('[aria-label^="3,"]').first.click()
     shown.page.locator(".pf-rows .pf-chosen").filter(has_text="3").wait_for(timeout=10_000)
     wait_for_report(do, {"selected": "3", "dots": "3"})
     moment = shown.page.get_by_role("slider", name="moment of the call")
     moment.focus()
     shown.page.keyboard.press("Home")
-    assert (
-        "takes" in moment.get_attribute("aria-valuetext")
-        and moment.get_attribute("aria-valuenow") == "0"
-    )
+    assert "takes" in moment.get_attribute("aria-valuetext") and moment.get_attribute(
+        "aria-valuenow"
+    ) == moment.get_attribute("aria-valuemin")
 
 
 def test_a_failing_user_callback_is_logged_and_the_panel_keeps_working(served):
@@ -200,7 +197,7 @@ def test_a_failing_user_callback_is_logged_and_the_panel_keeps_working(served):
 def test_closing_a_panel_leaves_the_others_working(panels):
     shown, do = panels
     do("dots.close()")
-    shown.page.locator(".pf-roofline").wait_for(state="detached", timeout=10_000)
+    shown.page.locator('[aria-label="roofline"]').wait_for(state="detached", timeout=10_000)
     row(shown, 4).click()
     wait_for_report(lambda: do()["selected"], "3")
     row(shown, 1).click()

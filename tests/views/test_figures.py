@@ -8,8 +8,17 @@ import pytest
 from matplotlib.text import Text
 
 import paifuser_lab as lab
-from paifuser_lab.records import AccelerationStatus, Record
-from paifuser_lab.views import DRAWERS
+from paifuser_lab.records import (
+    AccelerationStatus,
+    Accelerator,
+    Ceiling,
+    Hardware,
+    Record,
+    ResultRow,
+    Results,
+    SwitchStatus,
+)
+from paifuser_lab.views import DRAWERS, acceleration, comparison, hardware, memory_fit, results
 from paifuser_lab.views.style import DARK, LIGHT
 from tests.support.colours import contrast
 from tests.support.drawn import ACCELERATION, COMPARISON, HARDWARE, NAMES, RECORDS
@@ -44,34 +53,116 @@ def test_text_from_a_model_is_never_markup():
     assert "<script" not in lab.figure(named)._repr_mimebundle_()["text/html"]
 
 
+def texts_of(drawing):
+    return [text.get_text() for text in drawing.findobj(Text)]
+
+
 def test_a_comparison_shows_what_was_timed_and_leaves_out_what_failed():
-    words = [text.get_text() for text in lab.figure(COMPARISON).axes[0].texts]
+    words = texts_of(lab.figure(COMPARISON))
     assert {"baseline", "fold", "bf16"} <= set(words)
     assert "openvino" not in words
     assert any("1.90–2.10" in word for word in words)
 
 
-def test_every_switch_has_its_state_in_words_its_speedup_and_its_reason_beside_it():
-    axes = lab.figure(ACCELERATION).axes[0]
-    words = [text.get_text() for text in axes.texts]
+def test_a_comparison_s_bars_have_the_colour_of_their_verdict_and_notes_stand_below():
+    noted = COMPARISON.rows[1].model_copy(update={"notes": ("folded 20 layers",)})
+    rows = (COMPARISON.rows[0], noted, *COMPARISON.rows[2:])
+    drawn = comparison.picture(COMPARISON.model_copy(update={"rows": rows}))
+    bars, spread, _ = drawn.panels[0].marks
+    assert bars.tone[0] == "soft" and bars.tone[1] == COMPARISON.verdict(noted).tone == "good"
+    assert list(bars.x2) == [row.latency_ms for row in rows if row.latency_ms is not None]
+    assert (spread.x[1], spread.x2[1]) == noted.spread_ms
+    assert drawn.items == ((noted.name, "folded 20 layers"),)
+    assert drawn.tables[0].rows == COMPARISON.table()
+
+
+def test_every_switch_has_its_state_its_speedup_and_its_reason():
+    drawing, drawn = lab.figure(ACCELERATION), acceleration.picture(ACCELERATION)
+    words = texts_of(drawing)
     for row in ACCELERATION.rows:
         assert row.name in words and row.state in words
-        assert row.why[:20] in " ".join(words)
+        assert not row.why or f"{row.name}: {row.why}" in " ".join(words)
     assert {"2.10 × (1.90–2.20)", "0.80 × (0.70–1.02)", "1 ×"} <= set(words)
-    markers = {line.get_marker() for line in axes.lines if len(line.get_xdata()) == 1}
-    assert {"o", "x", "D", "_"} <= markers, "a state is told by its shape as well"
-    spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
-    (one, faster), (also_one, slower), _ = spans
-    assert one == also_one and slower < one < faster, "bars begin at 1 ×"
+    _, bars, intervals, _, states = drawn.panels[0].marks
+    assert len(set(states.shape)) == len({row.state for row in ACCELERATION.rows})
+    assert list(zip(bars.x, bars.x2, strict=True))[:2] == [(1.0, 2.1), (0.8, 1.0)]
+    assert (intervals.x[0], intervals.x2[0]) == (1.9, 2.2)
+    assert drawn.panels[0].x.low < 1 / 2.2 and bars.tone[:2] == ["good", "bad"]
     assert lab.figure(AccelerationStatus(is_enabled=False)).png()
 
 
+def test_what_is_said_of_a_loop_names_the_switches_in_force_and_those_that_are_judged():
+    rows = (
+        SwitchStatus(name="bf16", state="on"),
+        SwitchStatus(name="threads", state="judging"),
+        SwitchStatus(name="compile", state="waiting"),
+    )
+    status = AccelerationStatus(is_enabled=True, steps=40, rows=rows)
+    spoken = acceleration.picture(status).spoken
+    assert spoken.line == "Step 40: on bf16; judging threads"
+    later = status.model_copy(update={"steps": 50})
+    assert acceleration.picture(later).spoken.news == spoken.news
+    ended = status.model_copy(update={"is_enabled": False})
+    assert acceleration.picture(ended).spoken.line.endswith("after step 40 with bf16 on")
+
+
+def test_a_machine_s_ceilings_are_bars_by_format_beside_its_memory_and_each_device_has_its_own():
+    cpu = (
+        Ceiling(threads=4, fp32_gflops=300, bandwidth_gbs=60),
+        Ceiling(threads=1, fp32_gflops=90, bf16_gflops=200, bandwidth_gbs=20),
+    )
+    gpu = Accelerator(name="GPU", kind="cuda", memory_bytes=80_000_000_000,
+                      ceiling=Ceiling(threads=1, fp32_gflops=5e4, int8_gops=1e6,
+                                      bandwidth_gbs=3000))  # fmt: skip
+    machine = Hardware(name="CPU", source="measured", physical_cores=4, logical_cores=8,
+                       memory_bytes=64_000_000_000, caches_bytes={"L1": 32768, "L2": 2**20},
+                       ceilings=cpu, accelerators=(gpu,))  # fmt: skip
+    drawn = hardware.picture(machine)
+    (rates, widths), (gpu_rates, _) = drawn.rows
+    assert list(rates.y.names) == ["1 thread · fp32", "1 thread · bf16", "4 threads · fp32"]
+    assert rates.marks[1].texts[1] == "200 · 2.2 ×" and list(widths.marks[0].x2) == [20, 60]
+    assert list(gpu_rates.marks[0].x2) == [5e4, 1e6], "each device has a scale of its own"
+    facts = [f"{fact.value} {fact.name}" for fact in drawn.facts]
+    assert facts[0] == "4, 8 logical cores" and {"32 KiB L1 cache", "1 MiB L2 cache"} <= {*facts}
+
+
 def test_what_a_limit_refused_is_no_dot_of_the_results():
-    results = RECORDS["Results"]
-    refused = results[1].model_copy(update={"number": 4, "refused": "too much is lost"})
-    both = results.model_copy(update={"rows": (*results.rows, refused)})
+    tried = RECORDS["Results"]
+    refused = tried[1].model_copy(update={"number": 4, "refused": "too much is lost"})
+    both = tried.model_copy(update={"rows": (*tried.rows, refused)})
     dots = [text.split(".")[0] for text in lab.figure(both).hover.values()]
     assert dots == ["0", "1", "2"]
+
+
+def test_results_are_dots_by_speed_and_accuracy_below_a_line_that_nothing_beats():
+    row = ResultRow(number=0, label="As it came", latency_ms=10.0, metric=0.9, relative_error=0.0)
+    others = [
+        row.model_copy(
+            update={"number": number, "label": "a", "latency_ms": ms, "metric": worth,
+                    "speedup": 10 / ms, "speedup_interval": (9 / ms, 11 / ms)}
+        )
+        for number, ms, worth in ((1, 5.0, 0.9), (2, 2.0, 0.8))
+    ]  # fmt: skip
+    tried = Results(workload="net", machine="m", metric_name="accuracy", current=2,
+                    rows=(row, *others))  # fmt: skip
+    (panel,) = results.scatter(tried).panels
+    line, _, names, dots = panel.marks
+    assert list(zip(line.x, line.y, strict=True))[:2] == [(2.0, 0.8), (5.0, 0.9)]
+    assert line.x[-1] == panel.x.high, "nothing is better to the right"
+    assert (list(dots.x), list(dots.y), list(dots.key)) == ([10, 5, 2], [0.9, 0.9, 0.8], [*"012"])
+    assert dots.size[2] > dots.size[1] and dots.shape[0] == "ring"
+    assert panel.y.names[-1].endswith(" %") and names.texts == [*"012"]
+    even = tried.model_copy(update={"rows": (row, others[0])})
+    (panel,) = results.scatter(even).panels
+    assert panel.y.high - panel.y.low >= results.LEAST_SPAN, "rounding is no difference"
+    same = row.model_copy(update={"number": 1})
+    (panel,) = results.scatter(even.model_copy(update={"rows": (row, same)})).panels
+    first, second = zip(panel.marks[2].across, panel.marks[2].up, strict=True)
+    assert first != second, "the numbers of dots in one place stand beside each other"
+    refused = others[1].model_copy(update={"refused": "too much is lost; more"})
+    bars = results.picture(tried.model_copy(update={"rows": (row, refused)})).panels[0].marks
+    assert bars[2].texts == ["10 ms", "refused: too much is lost"]
+    assert bars[0].tone == ["soft", "soft"]
 
 
 @pytest.mark.parametrize(("limit", "is_drawn"), [(90, True), (100_000, False)])
@@ -82,6 +173,9 @@ def test_a_limit_is_a_line_where_it_is_near_and_named_where_it_is_not(limit, is_
     assert bool(lines) == is_drawn and ("is beyond" in axes.get_xlabel()) != is_drawn
     verdicts = [text.get_text() for text in axes.texts]
     assert verdicts == ["100 B, too much" if is_drawn else "100 B, fits", "50 B, fits"]
+    held, changes, _, *_ = memory_fit.picture(RECORDS["Fit"]).panels[0].marks
+    assert list(held.x[1:]) == list(held.x2[:-1]) and held.x2[-1] == 100, "they stand in a row"
+    assert len(set(held.tone)) == len(held.tone) and list(changes.x2) == [50]
 
 
 def test_a_record_without_a_drawing_is_named():

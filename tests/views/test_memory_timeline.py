@@ -4,9 +4,10 @@ gets the same data.
 
 from __future__ import annotations
 
-import numpy
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
@@ -15,7 +16,9 @@ from paifuser_lab.errors import ForwardError, WorkloadError
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.records import Record
 from paifuser_lab.records.memory import MAX_GROUPS, OTHERS, layer_groups
-from paifuser_lab.widgets.section import packed
+from paifuser_lab.views.memory import Place, picture, shares, squarified
+from paifuser_lab.views.picture import Area
+from paifuser_lab.views.style import CATEGORIES
 from paifuser_lab.workload import running
 from tests.support.models import Mapped, Small, Tied, ids, images, unchecked
 
@@ -159,18 +162,86 @@ def test_many_layers_become_a_few_groups_in_their_order():
     assert layer_groups([""], [0]) == (("",), (0,))
 
 
-def test_the_page_receives_all_events():
+def areas(shown):
+    return {mark.tone: list(mark.high) for mark in shown.panels[0].marks if isinstance(mark, Area)}
+
+
+def test_the_curve_is_stacked_by_layers_or_by_category_with_the_weights_below():
+    shown = picture(stepwise())
+    assert areas(shown) == {"group-0": [4000, 4000, 0, 4000, 4000, 4000],
+                            "group-1": [4000, 12000, 8000, 12000, 4000, 4000]}  # fmt: skip
+    tips = shown.cursor.tips
+    assert shown.cursor.start == 1 and tips.heading[1].startswith("12 kB after ")
+    assert tips.line[:2] == ["the model itself takes 4 kB", "wide takes 8 kB"]
+    assert tips.line[2] == "the model itself gives back 4 kB"
+    assert tips.figures[0].values[1].startswith("8 kB wide activations, 4 kB the model itself")
+    timeline = profiler.memory_timeline(
+        lab.Workload(nn.Sequential(nn.BatchNorm2d(8), nn.ReLU()), torch.randn(1, 8, 4, 4))
+    )
+    stacked = areas(picture(timeline, mode="category"))
+    assert set(stacked) == {CATEGORIES[kind] for kind in ("weights", "activations", "workspace")}
+    assert set(stacked[CATEGORIES["weights"]]) == {timeline.total_weights_bytes}
+    highest = max(stacked[CATEGORIES["workspace"]])
+    assert highest == timeline.peak_bytes + timeline.total_weights_bytes
+
+
+def boxes_of(shown):
+    """Layer, kind and bytes of each box of the map, with its share of the surface."""
+    (boxes, *_) = shown.below[0].panels[0].marks
+    surface = [(x2 - x + 1) * (y2 - y + 1) for x, x2, y, y2 in
+               zip(boxes.x, boxes.x2, boxes.y, boxes.y2, strict=True)]  # fmt: skip
+    held = boxes.tips.figures[0].values
+    return list(zip(boxes.key, boxes.tips.line, held, surface, strict=True))
+
+
+def test_the_map_shows_what_is_alive_at_the_peak_or_at_another_moment():
     timeline = stepwise()
-    data = packed(timeline)
-    assert numpy.frombuffer(data["change_bytes"], "<f8").tolist() == list(timeline.change_bytes)
-    assert [data["layers"][index] for index in numpy.frombuffer(data["layer_index"], "<u2")] == [
-        "",
-        "wide",
-        "",
-        "",
-        "wide",
-    ]
-    assert data["groups"] == ["", "wide"] and data["sentence"] == timeline.sentence
+    shown = picture(timeline)
+    assert shown.below[0].title == "alive at the peak"
+    (first, _, held, large), (second, _, less, small) = boxes_of(shown)
+    assert (first, held, second, less) == ("wide", 8000, "", 4000)
+    assert large / small == pytest.approx(2, rel=0.02)
+    later = picture(timeline, 2)
+    assert later.below[0].title.startswith("alive after")
+    assert [row[:3] for row in boxes_of(later)] == [("wide", "activations", 8000)]
+    assert picture(timeline, 99).below[0].title == "alive at the peak", "of an earlier call"
+
+
+@given(
+    st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=40),
+    st.floats(20, 900),
+    st.floats(20, 900),
+)
+def test_a_treemap_fills_its_room_without_overlap_each_box_as_large_as_its_size(sizes, wide, high):
+    sizes = sorted(sizes, reverse=True)
+    places = squarified(sizes, Place(0, 0, wide, high))
+    room, whole = wide * high, sum(sizes)
+    for size, place in zip(sizes, places, strict=True):
+        assert place.width * place.height == pytest.approx(room * size / whole, rel=1e-6)
+        assert -1e-6 <= place.x <= place.x + place.width <= wide * (1 + 1e-6)
+        assert -1e-6 <= place.y <= place.y + place.height <= high * (1 + 1e-6)
+    for index, (x, y, width, height) in enumerate(places):
+        for other in places[index + 1 :]:
+            across = min(x + width, other.x + other.width) - max(x, other.x)
+            up = min(y + height, other.y + other.height) - max(y, other.y)
+            assert min(across, up) <= 1e-6 * max(wide, high)
+
+
+@given(st.lists(st.floats(1, 1e9), min_size=1, max_size=3))
+def test_a_part_of_the_map_is_never_too_low_to_be_named(sizes):
+    parts = shares(sizes, 200.0, 22.0)
+    assert min(parts) >= 22 - 1e-6 and sum(parts) == pytest.approx(200)
+
+
+def test_a_click_on_the_curve_shows_the_map_of_that_moment():
+    panel = lab.show(stepwise())
+    assert panel.data["layer"]["below"][0]["title"] == "alive at the peak"
+    panel.requests = [{"do": "memory_moment", "row": 0, "id": 1}]
+    assert panel.data["category"]["below"][0]["title"].startswith("alive after")
+    assert panel.served == 1 and panel.data["peak_bytes"] == 12000
+    panel.requests = [{"do": "memory_moment", "row": None, "id": 2}]
+    assert panel.data["layer"]["below"][0]["title"] == "alive at the peak"
+    panel.close()
 
 
 def test_any_name_is_shown_and_drawn():

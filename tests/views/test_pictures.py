@@ -15,8 +15,37 @@ import playwright
 import pytest
 
 from paifuser_lab._files import asset
-from paifuser_lab.records import BatchRow, BatchSweep, MemoryPlan, PackedBuffer
-from paifuser_lab.views import batch_sweep, canvas, memory_plan, memory_snapshot
+from paifuser_lab.records import (
+    BatchRow,
+    BatchSweep,
+    Estimate,
+    Latency,
+    MemoryPlan,
+    PackedBuffer,
+    StreamEvent,
+    StreamReport,
+)
+from paifuser_lab.views import (
+    acceleration,
+    allocation,
+    attention_cost,
+    batch_sweep,
+    batching,
+    canvas,
+    comparison,
+    hardware,
+    memory,
+    memory_fit,
+    memory_plan,
+    memory_snapshot,
+    parallel,
+    results,
+    roofline,
+    sensitivity,
+    side_by_side,
+    stream,
+    training_run,
+)
 from paifuser_lab.views.picture import (
     FORMATS,
     Axis,
@@ -68,6 +97,14 @@ PLAN = MemoryPlan(
     referenced_bytes=9000,
     held_bytes=12000,
 )
+STREAM = StreamReport(
+    source="a", engine="ray", state="running", elapsed_s=3, frames_per_s=8,
+    stage_latency=(Latency(name="decode", p50_ms=1, p95_ms=2, p99_ms=4, count=9),),
+    latency=Latency(name="frame", p50_ms=10, p95_ms=20, p99_ms=40, count=9),
+    rates=((0.5, 10), (1, 30), (1.5, 20)),
+    events=(StreamEvent(at_s=1, kind="hedged", node="b", group=2),
+            StreamEvent(at_s=2, kind="joined"), StreamEvent(at_s=2.5, kind="lost", node="b")),
+)  # fmt: skip
 EVERY_MARK = Picture(
     title="every mark",
     label="marks",
@@ -90,13 +127,40 @@ EVERY_MARK = Picture(
         ),
     ),
 )  # fmt: skip
+ROW = RECORDS["Sensitivity"].rows[0]
+SCORES = {"int8": {"quadratic": Estimate(value=0.1, error=0.02), "ablation": Estimate(value=0.2)}}
+MEASURED = RECORDS["Sensitivity"].model_copy(
+    update={"rows": (ROW.model_copy(update={"scores": SCORES}),)}
+)
 PICTURES = {
+    "acceleration": acceleration.picture(RECORDS["AccelerationStatus"]),
+    "allocation": allocation.picture(RECORDS["Allocation"]),
+    "attention": attention_cost.picture(RECORDS["AttentionCost"]),
+    "sensitivity": sensitivity.picture(MEASURED),
+    "side by side": side_by_side.picture(RECORDS["SideBySide"]),
+    "memory": memory.picture(RECORDS["MemoryTimeline"]),
+    "results": results.picture(RECORDS["Results"]),
+    "fit": memory_fit.picture(RECORDS["Fit"]),
+    "pool": memory_fit.picture_of_pool(RECORDS["PoolCalls"]),
+    "batching": batching.picture(RECORDS["BatchingCurve"]),
+    "parallel": parallel.picture(RECORDS["ParallelPlan"]),
+    "pipeline": parallel.picture_of_pipeline(RECORDS["PipelineSchedule"]),
+    "trade-off": comparison.picture_of_trade_off(RECORDS["TradeOff"]),
+    "comparison": comparison.picture(RECORDS["Comparison"]),
+    "hardware": hardware.picture(RECORDS["Hardware"]),
+    "agreement": sensitivity.agreement(MEASURED),
     "sweep": batch_sweep.picture(SWEEP),
     "one batch": batch_sweep.picture(SWEEP.model_copy(update={"rows": SWEEP.rows[2:3]})),
     "plan": memory_plan.picture(PLAN),
     "no buffers": memory_plan.picture(PLAN.model_copy(update={"buffers": ()})),
     "snapshot": memory_snapshot.picture(RECORDS["MemorySnapshot"]),
+    "roofline": roofline.picture(RECORDS["Roofline"]),
+    "no layers": roofline.picture(RECORDS["Roofline"].model_copy(update={"points": ()})),
     "marks": EVERY_MARK,
+    "stream": stream.picture(STREAM),
+    "training": training_run.picture(RECORDS["TrainingRun"]),
+    "rates": training_run.picture_of_rates(RECORDS["RateCurve"]),
+    "stream that waits": stream.picture(StreamReport(source="a", engine="ray", state="waiting")),
 }
 HARNESS = """
 import { readFileSync } from "node:fs";
@@ -110,12 +174,13 @@ const revived = (key, value) =>
 const pictures = JSON.parse(readFileSync(path, "utf8"), revived);
 console.log(JSON.stringify(Object.entries(pictures).map(([name, data]) => {
   const picture = page.unpackedPicture(data);
-  const frames = [picture, ...picture.below].flatMap((one) => page.framesOf(1400, one).frames);
+  const shown = [picture, ...picture.below, ...picture.by_layer.slice(0, 1).map((one) => one[1])];
+  const frames = shown.flatMap((one) => page.framesOf(1400, one).frames);
   return [name, {
     ticks: frames.map(({ xTicks, yTicks }) => [xTicks, yTicks].map((all) =>
       all.map((tick) => tick.name))),
     texts: frames.flatMap(({ panel }) => panel.marks.flatMap((mark) =>
-      mark.mark === "Rules" ? mark.names : mark.mark === "Labels" ? mark.texts : [])),
+      mark.mark === "Rules" ? mark.names : mark.texts ?? [])),
     tips: page.spotsOf(frames).map(({ mark, row }) =>
       page.wordsOf(mark.tips, row).flat(2).filter(Boolean).join(" ")),
     keys: page.spotsOf(frames).map((spot) => spot.key),

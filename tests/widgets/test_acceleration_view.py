@@ -23,13 +23,13 @@ STATUS = AccelerationStatus(
 )
 
 
-def test_a_status_is_shown_with_its_rows_as_text_and_its_figures_for_the_bars():
+def test_a_status_is_shown_with_its_rows_and_what_is_said_of_them():
     panel = lab.show(STATUS)
     assert isinstance(panel, AccelerationMonitor)
-    first, second = panel.data["rows"]
-    assert (first["ratio"], first["interval"]) == (1.5, (1.4, 1.6))
-    assert first["cells"]["×"] == "1.50 (1.40–1.60)" and second["cells"]["×"] == "–"
-    assert panel.data["title"] == STATUS.title and panel.data["steps"] == 40
+    (table,) = panel.data["tables"]
+    assert [row["×"] for row in table["rows"]] == ["1.50 (1.40–1.60)", "–"]
+    assert panel.data["title"] == STATUS.title
+    assert panel.data["spoken"]["line"] == "Step 40: on bf16"
     panel.close()
 
 
@@ -55,10 +55,11 @@ def test_the_panel_of_enable_follows_the_loop_to_its_end(monkeypatch, is_static)
         assert monitor.record.steps == 0 and monitor.record.is_enabled
         trained(model, optimizer, 60, work=meter.work)
         assert monitor.record.on == ("channels_last", "fused_optimizer")
-        assert monitor.data["steps"] == (0 if is_static else 59)
+        step = 0 if is_static else 59
+        assert monitor.data["spoken"]["line"].startswith(f"Step {step}: on")
         lab.disable()
     assert not monitor.record.is_enabled and monitor.record.rows
-    assert monitor.data["is_enabled"] == is_static
+    assert monitor.data["spoken"]["line"].startswith("Acceleration ended") != is_static
 
 
 def test_what_showing_takes_is_not_the_steps_time_and_comes_seldom(monkeypatch):

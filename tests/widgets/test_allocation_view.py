@@ -4,16 +4,16 @@ recipe and its figure.
 
 from __future__ import annotations
 
-import json
 import math
 
-import numpy
 import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.planner import recipe_of
 from paifuser_lab.records import Achieved, Allocation, AllocationPoint
+from paifuser_lab.views.allocation import compared_rows, picture
+from paifuser_lab.views.picture import Dots, Line, Rules
 from paifuser_lab.widgets.section import packed
 
 HTML_NAME = "<img src=x onerror=alert(1)>"
@@ -87,65 +87,77 @@ def allocation_of(**more):
 
 
 ALLOCATION = allocation_of()
+NAMES = ["point 1", "point 2", "point 3", "all int8"]
 
 
-def column(data, name):
-    return numpy.frombuffer(data["numbers"][name], "<f4").tolist()
+def dots(allocation, tone="main"):
+    """The dots that are listed, or those of one other tone."""
+    marks = [mark for mark in picture(allocation).panels[0].marks if isinstance(mark, Dots)]
+    return next(mark for mark in marks if (bool(mark.key) if tone == "main" else mark.tone == tone))
 
 
-def test_an_allocation_is_packed_by_point_with_numbers_as_buffers():
-    data = packed(ALLOCATION)
-    assert (
-        data["name"]
-        == ["point 1", "point 2", "point 3", "all int8"]
-        == [point.name for point in ALLOCATION.everything]
-    )
-    assert (data["frontier"], data["planned"], data["axis"], data["limits"]) == (
-        3,
-        1,
-        "latency_ms",
-        {"latency_ms": 3.0},
-    )
-    assert (data["baseline_ms"], data["baseline_bytes"], data["remarks"]) == (
-        4.0,
-        400,
-        ["the best", "noted"],
-    )
-    assert data["counts"][0] == {"int8": 2, "bf16": 1} and list(data["counts"][1]) == [
-        "bf16",
-        "int8",
-    ], "the most common first"
-    assert data["around"] == ["fp32", "bf16", "fp32", "fp32"]
-    assert column(data, "x") == column(data, "latency_ms") == pytest.approx([1.0, 2.5, 4.0, 0.9])
-    assert column(data, "loss") == pytest.approx([0.5, 0.1, 0.0, 0.7])
-    assert column(data, "size_bytes") == [100, 100, 100, 100]
+def test_every_point_is_a_dot_at_its_latency_and_loss_the_frontier_first():
+    listed = dots(ALLOCATION)
+    assert list(listed.key) == ["0", "1", "2", "3"]
+    assert list(listed.shape) == ["disc", "disc", "disc", "diamond"]
+    assert list(listed.x) == [1.0, 2.5, 4.0, 0.9] and list(listed.y)[:2] == [0.5, 0.1]
+    assert list(listed.y)[3] == 0.7 and listed.tips.heading == NAMES
 
 
-def test_achieved_values_are_scaled_to_the_planned_baseline_and_unknown_ones_are_nan():
-    data = packed(ALLOCATION)
-    assert column(data, "achieved_x") == pytest.approx(
-        [math.nan, 2.0, math.nan, math.nan], nan_ok=True
-    ), "half of 4 ms"
-    assert column(data, "achieved_latency_ms") == pytest.approx(
-        [math.nan, 3.0, math.nan, 3.0], nan_ok=True
-    )
-    assert column(data, "achieved_loss") == pytest.approx(
-        [math.nan, -0.02, math.nan, math.nan], nan_ok=True
-    )
-    assert column(data, "achieved_metric") == pytest.approx([math.nan] * 4, nan_ok=True)
+def test_a_loss_of_zero_or_less_stands_in_a_band_below_the_axis_s_ticks():
+    panel = picture(ALLOCATION).panels[0]
+    axis, none = panel.y, dots(ALLOCATION).y[2]
+    assert axis.low < none < axis.ticks[1] and axis.names[0] == "≤ 0" and axis.ticks[0] == none
+    assert dots(ALLOCATION, "bad").y == [none], "so does a measured one that fell"
+    small = allocation_of(uniform=(point("tiny", 0.9, 1e-12, {"a": "int8"}),))
+    assert picture(small).panels[0].y.names[0].startswith("< ")
+
+
+def test_what_was_achieved_is_scaled_to_the_planned_baseline_and_linked_to_its_point():
+    assert list(dots(ALLOCATION, "bad").x) == [2.0], "half of 4 ms; without a loss no ring"
+    link = next(mark for mark in picture(ALLOCATION).panels[0].marks if isinstance(mark, Line))
+    assert list(link.x[:2]) == [2.5, 2.0]
+    rows = {row["name"]: row for row in compared_rows(ALLOCATION, ALLOCATION.points[1])}
+    assert rows["latency"] == {
+        "name": "latency", "predicted": "2.50 ms", "achieved": "2.00 ms", "error": "−20.0%"
+    }  # fmt: skip
+    assert (rows["speed-up"]["predicted"], rows["speed-up"]["achieved"]) == ("1.60 ×", "2.00 ×")
+    assert rows["rise of the loss"]["achieved"] == "−0.02 ± 0.03"
+    assert rows["rise of the loss"]["error"] == "−0.12" and rows["size"]["error"] == "+10.0%"
+    plain = compared_rows(ALLOCATION, ALLOCATION.points[0])
+    assert {row["achieved"] for row in plain} == {""}
+
+
+def test_the_best_point_has_a_ring_and_a_budget_is_a_line_where_it_is_near():
+    panel = picture(ALLOCATION).panels[0]
+    assert (list(dots(ALLOCATION, "good").x), list(dots(ALLOCATION, "good").y)) == ([2.5], [0.1])
+    rules = {text: at for mark in panel.marks if isinstance(mark, Rules)
+             for text, at in zip(mark.names, mark.at, strict=True)}  # fmt: skip
+    assert rules == {"as it is 4.00 ms": 4.0, "at most 3.00 ms": 3.0}
+    far = picture(allocation_of(limits={"latency_ms": 300.0})).panels[0]
+    assert far.x.high < 10
+    loss = picture(allocation_of(limits={"loss": 0.2})).panels[0]
+    assert any(mark.names == ["at most 0.2"] for mark in loss.marks if isinstance(mark, Rules))
 
 
 def test_the_axis_of_a_size_budget_is_bytes():
-    data = packed(allocation_of(axis="size_bytes", limits={"size_bytes": 200.0}))
-    assert column(data, "x") == [100, 100, 100, 100] and column(data, "achieved_x")[1] == 110
+    sizes = allocation_of(axis="size_bytes", limits={"size_bytes": 200.0})
+    assert list(dots(sizes).x) == [100, 100, 100, 100] and list(dots(sizes, "bad").x) == [110]
+    assert picture(sizes).panels[0].x.names[-1].endswith("B")
 
 
-def test_a_loss_that_is_not_finite_is_packed():
+def test_a_loss_that_is_not_finite_is_drawn_at_the_top():
     broken = point("all int4", 1.0, math.inf, {"a": "int8"}, achieved=achieved(loss=math.nan))
-    data = packed(allocation_of(uniform=(broken,)))
-    assert column(data, "loss")[3] == math.inf and math.isnan(column(data, "achieved_loss")[3])
-    plain = {name: value for name, value in data.items() if name != "numbers"}
-    assert json.dumps(plain, allow_nan=False), "what is not a buffer is plain JSON"
+    panel = picture(allocation_of(uniform=(broken,))).panels[0]
+    assert dots(allocation_of(uniform=(broken,))).y[3] == panel.y.high
+
+
+def test_the_page_is_sent_what_stands_beside_a_point():
+    data = packed(ALLOCATION)
+    assert data["best"] == 1 and [point["name"] for point in data["points"]] == NAMES
+    assert data["points"][0]["formats"] == [("int8", "2 layers"), ("bf16", "1 layer")]
+    assert [point["around"] for point in data["points"]] == ["", "bf16 between them", "", ""]
+    assert (data["picture"]["sentence"], data["picture"]["note"]) == ("the best", "noted")
 
 
 def test_the_panel_starts_with_the_planned_point_and_its_recipe_follows_the_choice():
@@ -179,7 +191,7 @@ def test_choosing_a_point_out_of_range_raises_and_changes_nothing(index):
 def test_the_panel_has_a_static_figure_and_escapes_names():
     panel = lab.show(allocation_of(uniform=(point(HTML_NAME, 0.9, 0.7, {"a": "int8"}),)))
     assert (
-        panel.data["name"][-1] == HTML_NAME
+        panel.data["points"][-1]["name"] == HTML_NAME
         and HTML_NAME not in panel.twin()
         and "<img" in panel.twin()
     )

@@ -10,7 +10,7 @@ import pytest
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.profiler import expected
 from paifuser_lab.session.state import State
-from paifuser_lab.widgets.details import offers
+from paifuser_lab.widgets.details import COMPANY, layer_details, offers
 from tests.support.advised import normalised, plain_calibration, profile, row
 from tests.support.bench import opened
 from tests.support.models import Small, images
@@ -44,3 +44,20 @@ def test_the_bar_and_the_sentence_have_one_time_before_also_when_the_model_is_pr
         assert bar == pytest.approx(7 * known["head"].total_ms)
         told = [reason["sentence"] for reason in bench.detail["reasons"]]
         assert any(text.startswith(f"It took {bar:.3g} ms") for text in told), told
+
+
+@pytest.mark.parametrize("layer", ["a", "", "gone"])
+def test_a_layer_is_charted_among_the_costliest_a_removed_one_as_it_was(layer):
+    found = profile(*(row(name, ms=1.0 + place) for place, name in enumerate("abcdefghijklmnopq")))
+    before = profile(row("gone"), row("a"))
+    chart = layer_details(found, layer, before)["chart"]
+    (panel,) = chart["rows"][0]
+    (dots,) = (mark for mark in panel["marks"] if mark["mark"] == "Dots")
+    keys = dots["key"]["names"]  # in the order of the dots, the costliest first
+    assert len(keys) == COMPANY + bool(layer) and keys[0] == "q"
+    assert (layer in keys) == bool(layer) and "b" not in keys
+
+
+def test_a_layer_that_computes_nothing_has_no_chart():
+    found = profile(row("a"), row("drop", "Dropout", flops=0, macs=0))
+    assert layer_details(found, "drop", found)["chart"] is None

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import paifuser_lab as lab
-from paifuser_lab.comparison.comparison import CHANGES
 from paifuser_lab.jobs import queries
 from paifuser_lab.records import Comparison, Measurement
+from paifuser_lab.variant.comparison import CHANGES
 from tests.support.bench import opened, send
 from tests.support.models import Small
 

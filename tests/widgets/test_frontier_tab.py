@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 
-import numpy
 import pytest
 import torch
 from torch.nn import functional as F
@@ -125,11 +124,9 @@ def test_a_share_of_the_baseline_is_the_planner_s_budget(bench, plan, limit):
     send(bench, do="allocation", limit=limit, value=0.5)
     state = bench.wait(TIMEOUT_S)
     assert (plan[0]["share"], plan[0]["of"]) == (0.5, limit) and state.error is None
-    assert bench.allocation == allocation_of() and bench.views["allocation"]["name"] == [
-        "point 1",
-        "point 2",
-        "all bf16",
-    ]
+    assert bench.allocation == allocation_of() and [
+        point["name"] for point in bench.views["allocation"]["points"]
+    ] == ["point 1", "point 2", "all bf16"]
 
 
 def test_a_loss_is_passed_to_the_planner_with_a_sensitivity(bench, plan):
@@ -261,7 +258,8 @@ def test_a_chosen_point_is_measured_and_shown_beside_its_prediction(bench, index
         "only the chosen point is applied"
     )
     assert measured[index].latency_ms > 0 and measured[index].loss > 0, "bf16 is not exact"
-    assert bench.views["allocation"]["remarks"][1].startswith("latency: 1 point, too few")
+    note = bench.views["allocation"]["picture"]["note"]
+    assert note.startswith("latency: 1 point, too few")
     measured_plan = bench.allocation
     bench.session.query("achieved", place=index)
     assert bench.wait(TIMEOUT_S).allocation is measured_plan, (
@@ -301,13 +299,11 @@ def test_a_fresh_plan_names_the_point_that_was_asked_for_before_one_is_chosen(be
     )
     bench.session.show("asked_point", None)
     bench.allocation = allocation_of(points=points, chosen=1)
-    data = bench.views["allocation"]
-    asked = data["planned"]
+    asked = bench.views["allocation"]["best"]
     assert bench.state["allocated"] is None and len(bench.recipe) == 0
-    losses = numpy.frombuffer(data["numbers"]["loss"], "<f4")
-    times = numpy.frombuffer(data["numbers"]["latency_ms"], "<f4")
-    within = [index for index in range(3) if losses[index] <= data["limits"]["loss"]]
-    assert asked == min(within, key=lambda index: times[index]), "the fastest within the limit"
+    within = [index for index in range(3) if points[index].loss <= 0.2]
+    quickest = min(within, key=lambda index: points[index].latency_ms)
+    assert asked == quickest, "the fastest within the limit"
     send(bench, do="allocate", point=asked)
     bench.wait(TIMEOUT_S)
     assert bench.state["allocated"] == asked

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
+from paifuser_lab.views.attention_cost import chart
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs.attention import attending_now, attention_step, with_attention
 from paifuser_lab.widgets.tabs.fusion import (
@@ -105,10 +106,6 @@ def test_an_attention_cost_is_packed_with_nan_for_layers_that_cannot_be_sparse()
         ["x", "y", "z"],
         ["", "it returns its weights", ""],
     )
-    assert json.dumps(
-        {name: value for name, value in data.items() if not isinstance(value, bytes)},
-        allow_nan=False,
-    )
 
 
 def test_an_untimed_attention_cost_is_packed():
@@ -183,21 +180,35 @@ def test_the_figure_of_fusions_shows_reasons_and_slowdowns():
 
 def test_the_figure_of_attention_has_a_cell_per_layer_and_share_or_a_reason():
     error, speed, heat = lab.figure(COST).axes
-    assert [text.get_text() for text in heat.texts] == [
-        "0",
-        "0.1",
-        "0.3",
-        "it returns its weights",
-        "0",
-        "0.01",
-        "∞",
+    texts = [text.get_text() for text in heat.texts]
+    assert texts == ["0.3", "0.1", "0", "–", "–", "–", "∞", "0.01", "0"], "the most kept last"
+    assert "y: it returns its weights" in error.get_title(loc="left")
+    assert [label.get_text() for label in heat.get_xticklabels()] == ["25 %", "50 %", "100 %"]
+    times = next(line for line in speed.lines if len(line.get_xdata()) == 3).get_ydata()
+    assert list(times) == pytest.approx([10 / 8, 10 / 9, 10 / 12])
+    assert len(lab.figure(COST.model_copy(update={"latency_ms": ()})).axes) == 2
+
+
+def test_a_share_tells_error_speed_and_metric_the_smallest_first():
+    shown = chart(COST)
+    tips = shown.cursor.tips
+    assert shown.cursor.start == 2, "all keys"
+    assert tips.text(2).splitlines() == [
+        "100 % of the keys kept",
+        "0 error of the output",
+        "0.83 × as fast – slower",
+        "12.0 ms",
+        "0.9000 accuracy",
+        "0.9000 accuracy with all keys",
     ]
-    assert (
-        error.lines[0].get_xdata().tolist() == speed.lines[0].get_xdata().tolist() == [2, 1, 0]
-    ), "the most kept to the right"
-    assert speed.lines[0].get_ydata().tolist() == pytest.approx([10 / 12, 10 / 9, 10 / 8])
-    untimed = lab.figure(COST.model_copy(update={"latency_ms": ()}))
-    assert "it was not timed" in [text.get_text() for text in untimed.axes[1].texts]
+    assert "1.25 × as fast" in tips.text(0).splitlines()
+    errors, speeds = shown.panels
+    assert errors.y.low < min(errors.marks[0].y) and max(errors.marks[0].y) == 0.2
+    assert speeds.marks[-2].tone == ["main", "main", "bad"], "what is slower is marked as such"
+    untimed = chart(COST.model_copy(update={"latency_ms": (), "values": ()}))
+    assert len(untimed.panels) == 1 and untimed.note == "it was not timed"
+    none = chart(COST.model_copy(update={"layers": ()}))
+    assert none.panels == () and "No layer of this model attends" in none.sentence
 
 
 def test_records_without_layers_are_drawn():

@@ -19,7 +19,7 @@ from paifuser_lab.widgets.section import sections
 # A server elsewhere may be reached at 10 Mbit/s, and a notebook's connection is not compressed:
 # this long a page waits for the code and style of a panel before it can draw anything.
 BYTES_PER_S = 10e6 / 8
-MAX_WORKBENCH_S, MAX_PANEL_S = 0.42, 0.2
+MAX_WORKBENCH_S, MAX_PANEL_S = 0.43, 0.2
 
 
 @pytest.fixture

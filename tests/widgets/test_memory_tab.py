@@ -19,11 +19,12 @@ from paifuser_lab.memory.snapshots import memory_snapshot
 from paifuser_lab.records import MemoryPoolUse, PoolCalls, readable_bytes
 from paifuser_lab.session.state import State
 from paifuser_lab.views import memory_snapshot as memory_snapshot_view
+from paifuser_lab.views.memory_fit import picture_of_pool
 from paifuser_lab.views.picture import Sheet
 from paifuser_lab.widgets.section import packed
 from paifuser_lab.widgets.tabs import memory_pool as pool_tab
 from paifuser_lab.widgets.tabs.memory_fit import limit_of, packed_fit
-from paifuser_lab.widgets.tabs.memory_pool import effects, packed_calls, with_switch
+from paifuser_lab.widgets.tabs.memory_pool import effects, with_switch
 from paifuser_lab.widgets.wire import pictured
 from tests.support.snapshots import dump, recorded
 
@@ -167,8 +168,10 @@ def test_the_buffers_are_packed_for_the_current_recipe(bench):
 
 def test_a_plan_is_packed_as_a_picture_and_has_its_own_panel():
     plan = plan_memory(workload())
-    boxes = packed(plan)["rows"][0][0]["marks"][0]
-    begins, tops = (numpy.frombuffer(boxes[name], "<f4") for name in ("x", "y2"))
+    data = packed(plan)
+    boxes = data["rows"][0][0]["marks"][0]
+    places = [boxes[name]["column"] for name in ("x", "y2")]
+    begins, tops = (numpy.frombuffer(data["columns"][place], "<f4") for place in places)
     assert begins.tolist() == sorted(buffer.begin for buffer in plan.buffers)
     assert tops.max() == numpy.float32(plan.packed_bytes)
     panel = lab.show(plan)
@@ -241,7 +244,7 @@ def test_a_step_that_is_not_applied_yet_has_no_effects():
 def test_what_a_pool_spares_is_the_same_question_with_the_step_and_without(bench):
     assert send(bench, do="memory_pool").error is None
     counted = bench.views["memory_pool"]
-    assert counted["faults_without"] is not None and counted["table"][0]["now"]
+    assert counted["rows"] and counted["tables"][0]["rows"][0]["now"]
     send(bench, do="memory_step", kind="pool", is_on=True)
     assert bench.views["memory_pool"]["title"] == counted["title"]
     send(bench, do="memory_step", kind="reuse", is_on=True)
@@ -260,9 +263,16 @@ CALLS = PoolCalls(
 
 def test_the_calls_of_a_pool_are_shown_alone():
     panel = lab.show(CALLS)
-    assert panel.view == "memory_pool" and panel.data == packed_calls(CALLS)
-    assert panel.data["kept_bytes"] == 2_000_000 and "<img src=x" not in panel.twin()
+    assert panel.view == "memory_pool" and panel.data == pictured(picture_of_pool(CALLS))
+    assert "<img src=x" not in panel.twin()
     panel.close()
+
+
+def test_page_faults_are_bars_as_long_as_their_counts_and_none_where_nobody_counts():
+    bars, labels = picture_of_pool(CALLS).panels[0].marks
+    assert list(bars.x2) == [1200.0, 3.0] and labels.texts == ["1,200", "3"]
+    uncounted = CALLS.model_copy(update={"faults_without": None, "faults_with": None})
+    assert picture_of_pool(uncounted).panels == ()
 
 
 def test_the_sentence_of_a_pool_says_what_it_spares_and_what_it_does_not():

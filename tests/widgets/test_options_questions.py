@@ -90,26 +90,31 @@ def test_the_memory_shown_is_that_of_the_current_recipe(bench):
     assert "memory" not in bench.views
     assert send(bench, do="memory").error is None
     original = bench.views["memory"]
-    assert original["sentence"] and "conv" in original["layers"]
+    assert original["layer"]["sentence"] and "conv" in str(original["layer"]["below"])
     bench.recipe = lab.Recipe([{"precision": {"default": "bf16"}}])
     bench.wait(TIMEOUT_S)
     assert "memory" not in bench.views, "it is not known of this recipe"
     assert send(bench, do="memory").error is None
     halved = bench.views["memory"]
-    assert sum(memory_of(halved)) < 0.6 * sum(memory_of(original))
+    assert halved["weights_bytes"] < 0.6 * original["weights_bytes"]
     send(bench, do="undo")
-    assert bench.views["memory"]["sentence"] == original["sentence"], "it is not measured again"
+    again = bench.views["memory"]["layer"]["sentence"]
+    assert again == original["layer"]["sentence"], "it is not measured again"
 
 
-def memory_of(packed):
-    return torch.frombuffer(bytearray(packed["weights_bytes"]), dtype=torch.float64).tolist()
+def test_a_moment_that_is_pinned_has_its_map_until_another_call_is_measured(bench):
+    send(bench, do="memory")
+    send(bench, do="memory_moment", row=0)
+    assert bench.views["memory"]["layer"]["below"][0]["title"].startswith("alive after")
+    send(bench, do="memory")
+    assert bench.views["memory"]["layer"]["below"][0]["title"] == "alive at the peak"
 
 
 def test_a_timeline_alone_has_its_own_panel(bench):
     (timeline,) = send(bench, do="memory").record("memory").values()
     assert isinstance(timeline, MemoryTimeline)
     panel = lab.show(timeline)
-    assert panel.view == "memory" and panel.data["sentence"] == timeline.sentence
+    assert panel.view == "memory" and panel.data["layer"]["sentence"] == timeline.sentence
     panel.close()
 
 

@@ -121,6 +121,8 @@ def test_the_details_of_a_layer_are_in_the_words_of_the_page(profile):
     facts = {fact["name"] for fact in layer_details(profile, "conv", None)["facts"]}
     assert {"read and written", "peak memory", "weights"} <= facts
     (where, *_) = layer_details(profile, "", None)["reasons"]
+    assert "'conv'" in str(layer_details(profile, "conv", None)["chart"])
+    assert layer_details(profile, "no such layer", None)["chart"] is None
     assert "limited by: " in where["sentence"] and "overhead" not in where["sentence"]
 
 

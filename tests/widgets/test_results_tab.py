@@ -11,7 +11,6 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.planner import SearchResult
 from paifuser_lab.records import Candidate, Limit, Origin, Quality, ResultRow, Results
 from paifuser_lab.views import figure
-from paifuser_lab.widgets.tabs.comparison import packed_comparison
 from paifuser_lab.widgets.tabs.results import packed_results, report_page
 from tests.support.bench import TIMEOUT_S, opened, send
 from tests.support.models import Small, images
@@ -59,7 +58,8 @@ def test_a_row_is_packed_with_pythons_verdict():
         ("", "even"), ("faster", "good"), ("no difference", "even"),
     ]  # fmt: skip
     assert data["rows"][0]["speedup_text"] == "1.00 ×", "of itself nothing is rough"
-    assert data["frontier"] == [1] and data["metric"] == "top-1" and data["pair"] is None
+    dots = data["scatter"]["rows"][0][0]["marks"][-1]
+    assert dots["key"] == ["0", "1", "2"] and data["metric"] == "top-1" and data["pair"] is None
     pair = packed_results(results, (2, 1))["pair"]
     assert (pair["word"], pair["layers"]) == ("faster", False)
     assert pair["effect"].endswith("faster · likely 1.79–2.24"), pair["effect"]
@@ -72,16 +72,6 @@ def test_a_pair_with_a_failed_row_has_no_effect():
     results = Results(workload="net", machine="m", rows=(*rows, failed))
     assert packed_results(results, (2, 1))["pair"]["effect"] == ""
     assert packed_results(results, (0, 1))["pair"]["effect"].startswith("2.0 × faster")
-
-
-def test_a_comparison_is_packed_with_its_verdicts():
-    rows = tuple(
-        lab.Measurement(name=name, threads=1, latency_ms=ms, speedup=4 / ms, speedup_interval=ends)
-        for name, ms, ends in (("baseline", 4.0, (1, 1)), ("fast", 2.0, (1.9, 2.1)))
-    )
-    compared = lab.Comparison(workload="net", machine="m", baseline="baseline", rounds=3, rows=rows)
-    words = [(row["word"], row["tone"]) for row in packed_comparison(compared)["rows"]]
-    assert words == [("", "even"), ("faster", "good")]
 
 
 def test_everything_tried_is_shown_and_is_a_record_of_the_bench(tried):
@@ -104,7 +94,8 @@ def test_two_results_are_compared_layer_by_layer_until_one_is_unmarked(tried):
     pair = tried.views["results"]["pair"]
     assert (pair["first"], pair["second"], pair["layers"]) == (0, 1, True)
     assert pair["difference"] == "Only B has fold batch-norm."
-    layers = {row["layer"] for row in tried.views["side_by_side"]["rows"]}
+    (table,) = tried.views["side_by_side"]["tables"]
+    layers = {row["layer"] for row in table["rows"]}
     assert {"conv", "norm"} <= layers
     tried.session.measure_again()
     tried.wait(TIMEOUT_S)
@@ -181,7 +172,7 @@ def test_text_from_a_model_is_escaped_in_the_report():
 
 
 def test_what_the_search_measured_is_beside_what_was_tried_and_in_the_report(tried):
-    assert tried.views["results"]["search"] == []
+    assert tried.views["results"]["search"] is None
     best = Candidate(
         label=NAME, steps=({"fold": {}},), why="less", status="measured", rank=1, latency_ms=1.25
     )
@@ -189,7 +180,9 @@ def test_what_the_search_measured_is_beside_what_was_tried_and_in_the_report(tri
         workload="small", goal="latency", metric_drop=0.01, may_train=False, seconds=1, took_s=1,
         machine="this one", planned=1, is_done=True, rows=(best,),
     )  # fmt: skip
-    (row,) = tried.views["results"]["search"]
+    sent = tried.views["results"]["search"]
+    (row,) = sent["rows"]
+    assert sent["words"] == [key for key in row if key in ("change", "status", "effect")]
     assert (row["change"], row["ms"], row["status"]) == (f"1. {NAME}", "1.25", "measured")
     page = report_page(tried.results, tried.recipe, tried.candidates)
     assert "What the search measured" in page and html.escape(f"1. {NAME}") in page

@@ -9,8 +9,9 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.jobs.queries import Query
 from paifuser_lab.records import Record
+from paifuser_lab.views.picture import Axis, Boxes, Panel, Picture, Tips
 from paifuser_lab.widgets import linker
-from paifuser_lab.widgets.section import Section, register, sections, unregister
+from paifuser_lab.widgets.section import Section, chart_section, register, sections, unregister
 from tests.support.bench import opened, send
 
 MODULE = """
@@ -137,6 +138,7 @@ def test_the_tabs_are_in_the_order_of_registration():
         "faster",
         "exports",
         "engine_settings",
+        "graph",
     ]
     assert {
         section.name for section in sections() if section.title and section.is_always_shown
@@ -154,12 +156,13 @@ def test_the_tabs_are_in_the_order_of_registration():
         "faster",
         "exports",
         "engine_settings",
+        "graph",
     }
 
 
 def test_every_section_of_the_workbench_names_one_of_its_tabs():
     tabs = {section.tab for section in sections() if section.title and section.place != "sheet"}
-    assert tabs == {"options", "results", "machine", "exports"}
+    assert tabs == {"options", "results", "machine", "exports", "graph"}
     segments = {section.name for section in sections() if section.place == "segment"}
     places = {section.place for section in sections()}
     assert places <= {"", "segment", "beside", "sheet"} | segments
@@ -181,3 +184,20 @@ def test_a_model_with_attention_is_offered_it(tmp_path):
     layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
     with opened(lab.Workload(layer, torch.randn(1, 4, 8)), tmp_path) as bench:
         assert bench.state["absent"] == {}
+
+
+def weights_picture(record):
+    bar = Boxes([0], [record.count], [-0.4], [0.4], key=[record.layer], tips=Tips(["weights"]))
+    panel = Panel(Axis.linear(0, record.count), Axis.band([record.layer]), (bar,))
+    return Picture(title="weights", label="weights by layer", rows=((panel,),))
+
+
+def test_a_chart_is_a_function_and_a_line_without_javascript():
+    register(chart_section("weight_chart", WeightCount, weights_picture, "weights"))
+    try:
+        panel = lab.show(WeightCount(workload="net", layer="0", count=8))
+        assert panel.view == "weight_chart" and panel.data["title"] == "weights"
+        assert panel.data["rows"][0][0]["marks"][0]["key"] == ["0"]
+        assert "pictureView(" in panel._esm and "weightChart" not in panel._esm
+    finally:
+        unregister("weight_chart")

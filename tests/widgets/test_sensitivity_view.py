@@ -11,16 +11,18 @@ import time
 
 import numpy
 import pytest
+from matplotlib.text import Text
 from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab._files import asset
-from paifuser_lab.formats import AUTOCAST, FLOATS, NAMES
+from paifuser_lab.model.formats import AUTOCAST, FLOATS, NAMES
 from paifuser_lab.records import ENGINE_ROW, Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.session.state import State
 from paifuser_lab.views import heat_scale
 from paifuser_lab.views import sensitivity as drawing
+from paifuser_lab.views.sensitivity import agreement
 from paifuser_lab.views.style import DARK, LIGHT
 from paifuser_lab.widgets.presenter import Presenter
 from paifuser_lab.widgets.section import packed
@@ -102,7 +104,37 @@ def test_a_sensitivity_is_packed_as_columns_and_buffers():
         data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")
     ] == ["", "int2 was not tried"]
     assert data["choices"] == ["bf16"], "fewer bits can be estimated, not run"
-    assert data["agreement"] == {"bf16": 0.9}, "unknown values are not sent"
+
+
+def test_what_was_predicted_and_measured_is_a_dot_by_layer_in_its_format_s_shape():
+    shown = agreement(SENSITIVITY)
+    (panel,) = shown.panels
+    dots = panel.marks[-1]
+    assert list(dots.key) == ["conv", "conv"] and (dots.x[1], dots.y[1]) == (0.3, 0.2)
+    assert (dots.shape[1], dots.tone[1]) == ("square", "group-1"), "the second format's"
+    assert dots.shape[0] == "ring", "−1e-5 is not above 0"
+    assert "bf16 0.90" in [key.name for key in shown.legend]
+    assert "int2-weights –" in [key.name for key in shown.legend], "nothing to rank"
+    assert (panel.x.low, panel.x.high) == (panel.y.low, panel.y.high), "equality is the diagonal"
+    unmeasured = agreement(SENSITIVITY.model_copy(update={"method": "ablation"}))
+    assert unmeasured.panels == () and "measured by itself" in unmeasured.sentence
+
+
+def test_a_score_that_is_not_above_0_is_a_ring_at_the_edge():
+    shown = agreement(
+        sensitivity_of(
+            layer("conv", {"int8": (0.3, -0.2)}), layer("head", {"int8": (0.1, 0.1)}),
+            formats=("int8",),
+        )
+    )  # fmt: skip
+    (panel,), dots = shown.panels, shown.panels[0].marks[-1]
+    assert list(dots.shape) == ["ring", "disc"] and dots.y[0] == panel.y.low
+    assert "Rings at the edge: 1 of 2" in shown.note
+
+
+def test_a_prediction_that_was_not_measured_says_how_to_measure_it():
+    shown = agreement(sensitivity_of(layer("conv", {"bf16": (1e-3,)})))
+    assert shown.panels == () and '"ablation"))' in shown.sentence
 
 
 def test_the_panel_collects_clicked_formats_as_a_recipe():
@@ -194,20 +226,16 @@ def test_steps_and_numbers_equal_those_of_the_widget():
 
 
 @pytest.mark.parametrize(
-    ("theme", "ramp", "series"),
-    [(LIGHT, heat_scale.RAMP, drawing.SERIES), (DARK, heat_scale.DARK_RAMP, drawing.DARK_SERIES)],
+    ("theme", "ramp"), [(LIGHT, heat_scale.RAMP), (DARK, heat_scale.DARK_RAMP)]
 )
-def test_widget_and_figure_share_one_ramp_with_readable_numbers(theme, ramp, series):
+def test_widget_and_figure_share_one_ramp_with_readable_numbers(theme, ramp):
     light, dark = (
         asset("widgets/shared/theme.css")
         .read_text(encoding="utf-8")
         .split('[data-jp-theme-light="false"]')[:2]
     )
-    colours = dict(
-        re.findall(r"(--pf-(?:heat|series)-\w+): (#\w{6})", light if theme is LIGHT else dark)
-    )
+    colours = dict(re.findall(r"(--pf-heat-\w+): (#\w{6})", light if theme is LIGHT else dark))
     assert tuple(colours[f"--pf-heat-{step}"] for step in range(9)) == ramp
-    assert tuple(colours[f"--pf-series-{index}"] for index in range(6)) == series
     rules = dict(
         re.findall(
             r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)",
@@ -221,35 +249,43 @@ def test_widget_and_figure_share_one_ramp_with_readable_numbers(theme, ramp, ser
     assert lights == sorted(lights, reverse=theme is LIGHT), (
         "each step has more contrast to the background"
     )
-    assert all(contrast(colour, theme.paper) >= 3 for colour in series)
 
 
 def words_of(figure):
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+def about(figure):
+    """The list above the panels."""
+    return figure.axes[0].get_title(loc="left").split("\n")
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_figure_has_the_numbers_the_scale_and_the_agreement(dark):
     figure = lab.figure(SENSITIVITY, dark=dark)
-    assert figure.png().startswith(b"\x89PNG") and len(figure.axes) == 2
+    assert figure.png().startswith(b"\x89PNG") and len(figure.axes) == 3
     words = words_of(figure)
-    assert {
-        "conv",
-        "head",
-        "bf16",
-        "int2",
-        "weights",
-        "−1e-5",
-        "0.3",
-        "–",
-        "below 2e-5",
-        "ρ 0.90",
-    } <= set(words)
+    assert {"conv", "head", "bf16", "int2-weights", "−1e-5", "0.3", "–", "bf16 0.90"} <= {*words}
     assert "rise of the loss, predicted by quadratic" in words
+    assert about(figure) == ["without a colour: below 2e-5"]
+    shades = drawing.picture(SENSITIVITY).panels[1].marks[0].shades
+    assert list(shades) == [0, 1, 9, 0], "column by column: below 0, the least, the most, unknown"
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_figure_hatches_what_cannot_be_told_from_0(dark):
+def test_every_number_can_be_read_on_its_colour(dark):
+    theme, ramp = (DARK, heat_scale.DARK_RAMP) if dark else (LIGHT, heat_scale.RAMP)
+    for step, colour in enumerate(ramp):
+        assert contrast(heat_scale.ink_on(step, theme), colour) >= 4.5
+    many = sensitivity_of(*(layer(str(k), {"bf16": (10.0**-k,)}) for k in range(6)))
+    texts = lab.figure(many, dark=dark).axes[1].texts
+    tones = drawing.picture(many).panels[1].marks[1].tone
+    inks = [heat_scale.ink_on(int(tone.removeprefix("on-heat-")), theme) for tone in tones]
+    assert [text.get_color() for text in texts] == inks
+    assert {"#ffffff", "#111111"} <= set(inks)
+
+
+def test_what_cannot_be_told_from_0_has_no_colour():
     def row(name, value, error):
         return LayerSensitivity(
             layer=name,
@@ -260,28 +296,25 @@ def test_the_figure_hatches_what_cannot_be_told_from_0(dark):
 
     untold = (row("a", 2e-3, 3e-3), row("b", -1e-3, 2e-3), row("c", 0.0, 0.0))
     told = (row("d", 2e-3, 1e-3), row("e", 4e-3, None))
-    figure = lab.figure(sensitivity_of(*untold, *told), dark=dark)
+    figure = lab.figure(sensitivity_of(*untold, *told))
     words = words_of(figure)
     assert words.count("≈ 0") == len(untold) and {"2e-3", "4e-3"} <= set(words)
-    assert "≈ 0 or below 5e-4" in words, "the legend says what the hatching is"
-    hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
-    assert len(hatched) == len(untold) + 1, "the cells, and the legend's"
-    certain = words_of(lab.figure(sensitivity_of(*told), dark=dark))
-    assert "below 5e-4" in certain and "≈ 0" not in certain
+    assert "without a colour: ≈ 0 or below 5e-4" in about(figure)
+    shades = drawing.picture(sensitivity_of(*untold, *told)).panels[1].marks[0].shades
+    assert [shade == 0 for shade in shades] == [True, True, True, False, False] * 1 + [True] * 5
+    assert about(lab.figure(sensitivity_of(*told))) == ["without a colour: below 5e-4"]
 
 
 def test_the_figure_without_measurements_has_only_the_heat_map():
     plain = sensitivity_of(layer("conv", {"bf16": (1e-3,)}), is_interrupted=True)
-    assert len(lab.figure(plain).axes) == 1
-    assert "rise of the loss, predicted by quadratic; stopped early" in words_of(lab.figure(plain))
+    assert len(lab.figure(plain).axes) == 2
+    assert "stopped early: what was found until then" in about(lab.figure(plain))
     measured = sensitivity_of(
         layer("conv", {"bf16": (1e-3, 2e-3)}), method="ablation", unit="output error"
     )
-    assert len(
-        lab.figure(measured).axes
-    ) == 1 and "relative error of the output, measured" in words_of(lab.figure(measured))
+    assert "relative error of the output, measured" in words_of(lab.figure(measured))
     nothing = sensitivity_of(layer("conv", {"bf16": (-1.0,)}))
-    assert "none that is above 0" in words_of(lab.figure(nothing))
+    assert about(lab.figure(nothing)) == ["without a colour: not above 0"]
 
 
 def test_the_figure_of_many_layers_shows_the_most_sensitive_in_model_order():
@@ -297,7 +330,7 @@ def test_the_figure_of_many_layers_shows_the_most_sensitive_in_model_order():
         and "block.6" in {row.layer for row in rows}
         and "block.0" not in {row.layer for row in rows}
     )
-    assert "60 that matter less left out" in words_of(lab.figure(many))
+    assert "left out: 60 layers that matter less" in about(lab.figure(many))
 
 
 def test_the_workbench_shows_a_set_sensitivity_and_refuses_one_of_another_model(bench):

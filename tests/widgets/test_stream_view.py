@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import numpy
 import pytest
 
 import paifuser_lab as lab
@@ -13,8 +12,9 @@ from paifuser_lab.streaming import Stream
 from paifuser_lab.streaming.frame import Frame
 from paifuser_lab.streaming.sink import Watched
 from paifuser_lab.streaming.stages import Preview
+from paifuser_lab.views.stream import MOST_EVENTS, picture
 from paifuser_lab.widgets import StreamMonitor
-from paifuser_lab.widgets.tabs.stream import MOST_EVENTS, pack
+from paifuser_lab.widgets.wire import pictured
 from tests.support.clips import pictures
 
 
@@ -37,13 +37,23 @@ def report(**more) -> StreamReport:
     )
 
 
-def test_the_page_is_sent_the_figures_the_rates_and_the_latest_marks():
-    data = pack(report())
-    assert numpy.frombuffer(data["rates"], "<f4").tolist() == [4.0, 8.0]
-    assert data["stages"] == [{"name": "<b>decode", "p50": 1.0, "p95": 2.0, "p99": 3.0}]
-    assert len(data["events"]) == MOST_EVENTS and data["events"][-1]["at_s"] == MOST_EVENTS + 4
-    assert data["counts"]["hedged"] == 2 and data["nodes"][0]["share"] == 1.0
-    assert pack(StreamReport(source="a", engine="threads", state="waiting"))["latency"] == []
+def test_a_picture_has_the_figures_the_rates_and_the_latest_marks():
+    shown = picture(report())
+    (rate,), (latency,) = shown.rows
+    line, marks = rate.marks
+    assert list(line.y) == [4.0, 8.0]
+    assert len(marks.x) == MOST_EVENTS and marks.x[-1] == MOST_EVENTS + 4
+    assert latency.y.names == ("<b>decode", "<b>decode")
+    assert latency.marks[0].tips.text(0).endswith("1 p50\n2 p95\n3 p99")
+    facts = {fact.name: (fact.value, fact.shape) for fact in shown.facts}
+    assert facts["hedged"] == ("2", "up") and "hung" not in facts
+    assert shown.tables[0].rows[0]["share"] == "100%"
+    assert shown.items == (("frame 3", "infer: <script>"),)
+
+
+def test_a_stream_that_waits_has_a_rate_and_no_latencies():
+    shown = picture(StreamReport(source="a", engine="threads", state="waiting"))
+    assert len(shown.rows) == 1 and not shown.tables and pictured(shown)["photo"] == b""
 
 
 def test_a_report_has_a_widget_and_a_twin_whose_names_are_escaped(monkeypatch):
@@ -85,9 +95,9 @@ def test_a_stream_is_shown_while_it_runs_five_times_a_second_at_most(way):
         assert monitor.run(stream).frames == 12
     assert taken == list(range(12)) and stream.sink.function is take
     assert 3 <= len(shown) <= 9
-    states = [each["state"] for each in shown]
+    states = [each["spoken"]["news"].strip() for each in shown]
     assert states[0] == "waiting" and "running" in states and states[-1] == "finished"
-    assert shown[-1]["picture"][:2] == b"\xff\xd8" and shown[-1]["done"] == 12
+    assert shown[-1]["photo"][:2] == b"\xff\xd8" and done(shown[-1]) == "12"
     assert lab.show(stream).record.frames == 12
 
 
@@ -106,11 +116,19 @@ def test_a_stream_is_shown_while_no_result_comes(monkeypatch):
 
     monitor.observe(see, "data")
     assert monitor.run(Stream([1], wait, workers=1)).frames == 1
-    assert all(each["done"] == 0 for each in shown[:4]) and shown[-1]["done"] == 1
+    assert {done(each) for each in shown[:4]} <= {"0", "0 of 1"} and done(shown[-1]) == "1 of 1"
 
 
-def test_a_stream_that_waits_says_for_what():
-    assert pack(report(message="Waiting for a GPU."))["message"] == "Waiting for a GPU."
+def done(sent) -> str:
+    return next(fact["value"] for fact in sent["facts"] if fact["name"] == "frames")
+
+
+def test_what_is_spoken_says_how_far_it_is_or_for_what_it_waits():
+    assert picture(report()).spoken.line == "running: 9 frames, 0 a second"
+    known = picture(report(expected_frames=60, frames_per_s=20.04)).spoken
+    assert known.line == "running: 9 of 60 frames, 20 a second"
+    waits = picture(report(message="Waiting for a GPU.")).spoken
+    assert waits.line == "running: Waiting for a GPU." and waits.news != known.news
 
 
 def test_a_stream_that_is_watched_is_the_same_to_its_journal():

@@ -9,7 +9,15 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.records import GradientRange, ParallelReport, TrainingEvent, TrainingRun
-from paifuser_lab.widgets.tabs.training import MOST_POINTS, pack
+from paifuser_lab.views.training_run import (
+    MOST_POINTS,
+    picture,
+    range_of,
+    range_words,
+    shades,
+    spans,
+)
+from paifuser_lab.widgets.wire import pictured
 
 
 def run(steps: int = 6, **more) -> TrainingRun:
@@ -33,31 +41,59 @@ def run(steps: int = 6, **more) -> TrainingRun:
     )
 
 
-def test_the_page_is_sent_every_curve_switch_and_range():
-    data = pack(run())
-    losses = numpy.frombuffer(data["columns"]["loss"], "<f4")
-    assert losses.tolist() == [1, 2, 3, 4, 5, 6] and data["every"] == 1
-    assert data["lower"] == [[3, 6]] and data["skipped"] == [1]
-    assert data["events"] == [{"step": 3, "what": "bf16 from here"}]
-    assert numpy.frombuffer(data["ranges"], "<i4").tolist() == [1] * 25 + [2] + [0] * 24
-    assert data["dead"] == ["head"] and (data["done"], data["steps"]) == (6, 12)
+def test_a_picture_has_every_curve_switch_and_range():
+    shown = picture(run())
+    assert [row[0].y.label for row in shown.rows] == [
+        "loss", "learning rate", "gradient norm", "loss scale", "ms a step",
+    ]  # fmt: skip
+    tint, precision, skipped, loss, switches = shown.rows[0][0].marks
+    assert (list(tint.x), list(tint.x2), precision.texts) == ([3], [5], ["fp32"])
+    assert list(skipped.x) == [1] and list(loss.y) == [1, 2, 3, 4, 5, 6]
+    assert (switches.at, switches.names) == ([3], ["1"])
+    assert shown.items == (("1  step 3", "bf16 from here"),)
+    assert [one.title for _, one in shown.by_layer] == [
+        "all layers", "<b>conv</b>", "head · no gradient",
+    ]  # fmt: skip
+    assert "its gradient is zero" in shown.by_layer[2][1].sentence
+    assert shown.cursor.tips.text(5).startswith("step 6\n6 loss")
+    assert shown.spoken.line == "Done: step 6 of 12, loss 6; last switch: bf16 from here"
+    assert "loss scale" not in [row[0].y.label for row in picture(run(scales=(1.0,) * 6)).rows]
 
 
 @pytest.mark.parametrize("steps", [MOST_POINTS, MOST_POINTS + 1, 25_000])
 def test_long_curves_are_thinned_to_means_and_keep_their_length_in_steps(steps):
-    data = pack(run(steps, losses=(math.nan,) + (2.0,) * (steps - 1)))
-    losses = numpy.frombuffer(data["columns"]["loss"], "<f4")
-    assert len(losses) <= MOST_POINTS and len(losses) * data["every"] >= steps
-    assert set(losses[1:].tolist()) == {2.0}
+    shown = picture(run(steps, losses=(math.nan,) + (2.0,) * (steps - 1)))
+    at, losses = shown.cursor.at, shown.cursor.tips.figures[0].values
+    assert len(losses) <= MOST_POINTS and at[-1] >= steps - 2 * (at[1] - at[0])
+    assert set(losses[1:]) == {2.0}
+    sent = pictured(shown)["columns"]
+    assert sum(map(len, sent)) < 8 * 4 * MOST_POINTS, "curves and steps are sent once"
+
+
+def test_a_few_steps_far_above_the_others_do_not_flatten_a_curve():
+    values = [1.0] * 999 + [1e9]
+    assert range_of(values, is_log=False)[1] < 2 and range_of(values, is_log=True)[1] < 2
+    assert range_of([math.nan], is_log=True) == (1, 10)
+
+
+def test_shades_are_thirds_of_each_other_and_nothing_has_none():
+    counts = numpy.array([[5.0, 90, 9, 0], [1, 0, 0, 0]])
+    assert list(shades(counts)) == [9, 7, 0, 0, 0, 0]
+    assert range_words(counts[0]) == "sizes from 2^-40 to 2^-36, 5% zero"
+
+
+def test_stretches_have_their_first_and_last_step():
+    assert spans((True, False, True, True)) == ([0, 2], [0, 3])
+    assert spans((False,)) == ([], [])
 
 
 def test_the_monitor_follows_the_records_it_is_called_with(monkeypatch):
     monitor = lab.TrainingMonitor()
     assert "No step has been done yet." in monitor._repr_mimebundle_()[0]["text/html"]
     monitor(run())
-    assert monitor.data["done"] == 6
+    assert "step 6 of 12" in monitor.data["spoken"]["line"]
     monitor(run(7))
-    assert monitor.data["done"] == 7 and monitor.record.steps == 14
+    assert "step 7 of 14" in monitor.data["spoken"]["line"] and monitor.record.steps == 14
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
     shown = monitor._repr_mimebundle_()
     assert "image/png" in shown and "bf16 from here" in shown["text/html"]
@@ -79,15 +115,14 @@ def ranks(count: int) -> tuple[ParallelReport, ...]:
 
 
 def test_every_rank_has_a_row_live_and_static(monkeypatch):
-    assert pack(run())["ranks"] == []
+    assert not picture(run()).below and len(picture(run()).tables) == 1
     known = run(ranks=ranks(2))
-    data = pack(known)
-    assert data["ranks_title"] == "2 ranks · <i>averaged</i>"
-    assert [row["cells"]["rank"] for row in data["ranks"]] == ["0", "1"]
-    cells = data["ranks"][1]["cells"]
+    table, computes = picture(known).tables[0], picture(known).below[0].panels[0].marks[0]
+    assert table.caption == "2 ranks · <i>averaged</i>" and list(computes.x2) == [3.0, 3.0]
+    assert [row["rank"] for row in table.rows] == ["0", "1"]
+    cells = table.rows[1]
     assert (cells["steps"], cells["sent"], cells["sent a step"]) == ("2", "4 kB", "2 kB")
     assert (cells["waits, ms a step"], cells["waited"]) == ("1", "25%")
-    assert (data["ranks"][1]["computed"], data["ranks"][1]["waited"]) == (3.0, 1.0)
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
     monitor = lab.TrainingMonitor(known)
     twin = monitor.twin()
@@ -95,7 +130,9 @@ def test_every_rank_has_a_row_live_and_static(monkeypatch):
     assert "2 ranks" in str(known)
     labels = [text.get_text() for axes in lab.figure(known).axes for text in axes.texts]
     assert labels.count("4 kB sent, waited 25%") == 2
-    many = lab.figure(run(ranks=ranks(20))).axes[-1]
+    many = next(
+        axes for axes in lab.figure(run(ranks=ranks(20))).axes if "computed" in axes.get_xlabel()
+    )
     assert len(many.get_yticks()) == 16 and "4 more ranks" in many.get_xlabel()
 
 

@@ -17,8 +17,8 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab._files import asset
 from paifuser_lab.jobs.queries import QUERIES
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records.quality import Quality
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.widgets.section import sections
 from tests.support.bench import TIMEOUT_S, opened
 

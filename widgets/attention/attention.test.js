@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./choice.js";
-import { attentionFrame, nearestStop } from "./layout.js";
-import { keepText, paceOf, stopFigures, stopWords, unpackedAttention } from "./table.js";
+import { keepText, unpackedAttention } from "./table.js";
 
 const doubles = (/** @type {number[]} */ ...values) =>
   new DataView(Float64Array.from(values).buffer);
@@ -10,16 +9,10 @@ const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
 const whole = (/** @type {number[]} */ ...values) => new DataView(Int32Array.from(values).buffer);
 const packed = {
-  title: "vit",
   kind: "topk",
-  note: "",
-  metric: "accuracy",
   dense_ms: 10,
-  dense_value: 0.98,
   keeps: doubles(1, 0.5, 0.125),
-  errors: doubles(1e-7, 0.01, 0.2),
   latency_ms: doubles(12.5, 10, 8),
-  values: doubles(0.98, 0.97, 0.9),
   layer: ["a.attention", "b.attention", "c.attention"],
   heads: whole(3, 3, 2),
   queries: whole(197, 197, 10),
@@ -30,12 +23,6 @@ const packed = {
   layer_errors: doubles(1e-7, 0.1, 0.3, NaN, NaN, NaN, 2e-7, 0.02, 0.05),
 };
 const table = unpackedAttention(packed);
-const untimed = unpackedAttention({
-  ...packed,
-  latency_ms: doubles(),
-  values: doubles(),
-  dense_ms: null,
-});
 /** @param {any} traits */
 const modelOf = (traits) => ({
   get: (/** @type {string} */ name) => ({ requests: [], served: 0, ...traits })[name],
@@ -63,62 +50,8 @@ test("packed costs are unpacked; a cost that was not measured has no stops", () 
   assert.ok((table.scale?.floor ?? 0) > 1e-3, "what is next to nothing takes no room on the scale");
 });
 
-test("a share is given in per cent, and what is slower is called slower", () => {
+test("a share is given in per cent", () => {
   assert.deepEqual([1, 0.5, 0.125].map(keepText), ["100 %", "50 %", "12.5 %"]);
-  assert.deepEqual(
-    [0.8, 1, 1.25, NaN].map((one) => paceOf(one).word),
-    ["as fast – slower", "as fast – the same", "as fast", "not timed"],
-  );
-  assert.deepEqual([paceOf(0.8).isBad, paceOf(1.25).isGood, paceOf(1).isGood], [true, true, false]);
-});
-
-test("a stop tells error, speed and metric; what was not measured is not shown", () => {
-  assert.deepEqual(
-    stopFigures(table, table.stops[2]).map(({ value }) => value),
-    ["0.2", "1.25 ×", "0.9000"],
-  );
-  assert.deepEqual(
-    stopFigures(table, table.stops[0]).map(({ look }) => look),
-    ["", "pf-is-bad", ""],
-  );
-  assert.equal(stopFigures(table, table.stops[2])[2].note, "0.9800 with all keys");
-  assert.deepEqual(
-    stopFigures(untimed, untimed.stops[1]).map(({ value }) => value),
-    ["0.01", "–"],
-  );
-  assert.equal(
-    stopWords(table, table.stops[1]),
-    "50 % of the keys kept, output error 0.01, 1.00 × as fast – the same, 0.9700 accuracy",
-  );
-});
-
-test("stops are equally spaced, the largest share at the right, and lower errors are lower", () => {
-  const frame = attentionFrame(400, table.stops);
-  assert.equal(frame.xs[0], frame.right);
-  assert.equal(frame.xs[2], frame.left);
-  assert.equal(frame.xs[0] - frame.xs[1], frame.xs[1] - frame.xs[2]);
-  const [error, speed] = frame.panels;
-  assert.ok(error.spots[0].y > error.spots[1].y && error.spots[1].y > error.spots[2].y);
-  assert.ok(
-    frame.panels.every((panel) =>
-      panel.spots.every((spot) => spot.y >= panel.top && spot.y <= panel.bottom),
-    ),
-    "none leaves its panel",
-  );
-  assert.ok(
-    speed.equalY !== null && speed.spots[0].y > speed.equalY && speed.spots[2].y < speed.equalY,
-    "slower is below 1 ×",
-  );
-  assert.deepEqual(
-    [frame.left - 50, frame.xs[1] + 3, 4000].map((x) => nearestStop(frame, x)),
-    [2, 1, 0],
-  );
-  assert.equal(
-    attentionFrame(400, untimed.stops).panels.length,
-    1,
-    "no speed where it was not timed",
-  );
-  assert.ok(Number.isFinite(attentionFrame(300, table.stops.slice(0, 1)).xs[0]));
 });
 
 test("the recipe's choice is that of the kind that is shown, with what was asked for since", () => {

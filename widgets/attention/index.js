@@ -2,13 +2,12 @@
 
 import { choiceNote, isSameAttention, keptAlone, keptByRecipe } from "./choice.js";
 import { KindField } from "./kind_field.js";
-import { attentionFrame, nearestStop } from "./layout.js";
 import { AttentionLayers } from "./layers.js";
-import { attentionChart, stopMarks } from "./marks.js";
-import { keepText, stopFigures, stopWords, unpackedAttention } from "./table.js";
-import { onWidth } from "../shared/chart.js";
-import { fresh, h, s, set } from "../shared/dom.js";
+import { keepText, unpackedAttention } from "./table.js";
+import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
+import { unpackedPicture } from "../shared/picture.js";
+import { PictureSheet } from "../shared/picture_view.js";
 import { Question } from "../shared/question.js";
 import { showPress } from "../shared/press.js";
 
@@ -29,7 +28,6 @@ const QUESTION = {
   use: "A slider then sets the part, the share of keys that is kept; a tick takes a layer out of it.",
 };
 const ATTENTION_FOLLOWS = ["state", "requests", "served", "keep", "layers"];
-const THUMB = 8; // half of the slider's, by which its ends stand off
 
 class AttentionView {
   /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
@@ -41,25 +39,13 @@ class AttentionView {
     this.choice = { index: 0, layers: [] };
     /** @type {AttentionChoice | null} */
     this.known = null;
-    this.frame = /** @type {import("./layout.js").AttentionFrame | null} */ (null);
     this.drawn = "";
-    this.title = h("h2", {});
-    this.note = h("p", { class: "pf-note" });
-    this.figures = h("dl", { class: "pf-attention-figures" });
-    this.slider = /** @type {HTMLInputElement} */ (
-      h("input", {
-        type: "range",
-        min: 0,
-        step: 1,
-        class: "pf-attention-slider",
-        "aria-label": "share of the keys that is kept",
-      })
-    );
-    this.drawing = s("svg", { class: "pf-svg", "aria-hidden": "true" });
-    this.overlay = s("g", { class: "pf-overlay" });
-    this.plot = h("div", { class: "pf-plot" }, this.drawing, this.slider);
+    this.chart = new PictureSheet(host, {
+      pin: (row) =>
+        this.choose(row === null ? this.choice : { ...this.choice, index: this.stopOf(row) }),
+    });
     this.layers = new AttentionLayers({
-      onTick: (layers) => this.choose({ ...this.choice, layers }, true),
+      onTick: (layers) => this.choose({ ...this.choice, layers }),
       onLayer: (layer) => this.host.select(layer),
     });
     this.take = h("button", {
@@ -71,7 +57,7 @@ class AttentionView {
     this.both = h(
       "div",
       { class: "pf-attention-both" },
-      h("div", {}, this.figures, this.plot),
+      this.chart.element,
       h(
         "div",
         { class: "pf-attention-side" },
@@ -84,16 +70,10 @@ class AttentionView {
       fields: this.kind.fields,
       options: () => ({ kind: this.kind.chosen }),
     });
-    this.head = h(
-      "div",
-      { class: "pf-view-head" },
-      h("div", { class: "pf-heat-titles" }, this.title, this.note),
-    );
     root.append(
       h(
         "section",
         { class: "pf-view pf-attention", "aria-label": "attention to a part of the keys" },
-        this.head,
         this.both,
         this.question.element,
       ),
@@ -104,35 +84,17 @@ class AttentionView {
   listen() {
     this.onChange = () => this.follow();
     for (const name of ATTENTION_FOLLOWS) this.model.on(`change:${name}`, this.onChange);
-    this.slider.addEventListener("input", () =>
-      this.choose({ ...this.choice, index: this.indexOfSlider }, false),
-    );
-    this.slider.addEventListener("change", () =>
-      this.choose({ ...this.choice, index: this.indexOfSlider }, true),
-    );
-    this.drawing.addEventListener("click", (event) => this.onClick(event));
-    this.release = onWidth(this.plot, (width) => this.draw(width));
     this.follow();
   }
 
   /** @param {any} data */
   show(data) {
     this.table = unpackedAttention(data);
-    const { isKnown, title, note, stops, layers, kind } = this.table;
-    fresh(this.title, title);
-    fresh(
-      this.note,
-      isKnown &&
-        (note ||
-          (layers.length
-            ? "The same share is kept in every layer that takes part."
-            : "No layer of this model attends.")),
-    );
-    this.head.hidden = !isKnown;
-    this.both.hidden = !layers.length;
+    const { isKnown, stops, kind } = this.table;
+    const chart = unpackedPicture(data?.chart);
+    if (chart) this.chart.show(chart);
+    this.both.hidden = !isKnown;
     this.kind.choose(kind);
-    set(this.slider, { max: Math.max(0, stops.length - 1) });
-    this.slider.disabled = stops.length < 2;
     this.layers.show(this.table);
     this.known = null;
     this.choice = {
@@ -140,7 +102,6 @@ class AttentionView {
       layers: this.table.able,
     };
     this.drawn = "";
-    this.draw(this.plot.clientWidth);
     this.select(this.host.selected() ?? "");
     this.follow();
   }
@@ -151,7 +112,7 @@ class AttentionView {
   }
 
   destroy() {
-    this.release?.();
+    this.chart.destroy();
     for (const name of ATTENTION_FOLLOWS) this.model.off(`change:${name}`, this.onChange);
   }
 
@@ -176,9 +137,9 @@ class AttentionView {
     return unserved(this.model).some((request) => request.do === "attention");
   }
 
-  /** The slider goes from the smallest share to the largest, as the chart above it. */
-  get indexOfSlider() {
-    return this.table.stops.length - 1 - Number(this.slider.value);
+  /** The chart goes from the smallest share to the largest. @param {number} row */
+  stopOf(row) {
+    return this.table.stops.length - 1 - row;
   }
 
   /** Move the slider when the choice of the recipe or the traits changes; otherwise keep a drag. */
@@ -202,10 +163,10 @@ class AttentionView {
     this.tell();
   }
 
-  /** @param {AttentionChoice} choice @param {boolean} isSettled the slider was let go */
-  choose(choice, isSettled) {
+  /** @param {AttentionChoice} choice */
+  choose(choice) {
     this.choice = choice;
-    if (isSettled && !this.isInBench) {
+    if (!this.isInBench) {
       this.model.set("keep", this.table.stops[choice.index].keep);
       this.model.set(
         "layers",
@@ -216,43 +177,12 @@ class AttentionView {
     this.tell();
   }
 
-  /** @param {number} width */
-  draw(width) {
-    const { stops } = this.table;
-    if (!stops.length || width <= 0) return;
-    const frame = attentionFrame(width, stops);
-    this.frame = frame;
-    set(this.drawing, { width, height: frame.height, viewBox: `0 0 ${width} ${frame.height}` });
-    this.slider.style.marginLeft = `${frame.left - THUMB}px`;
-    this.slider.style.width = `${frame.right - frame.left + 2 * THUMB}px`;
-    fresh(this.drawing, attentionChart(frame, stops), this.overlay);
-    this.tell();
-  }
-
-  /** Show the figures of the chosen stop. */
+  /** Show the chosen stop. */
   tell() {
     const { table, choice } = this;
     const stop = table.stops[choice.index];
     if (!stop) return;
-    this.slider.value = String(table.stops.length - 1 - choice.index);
-    set(this.slider, { "aria-valuetext": stopWords(table, stop) });
-    const figures = [
-      { value: keepText(stop.keep), name: "of the keys kept", note: "", look: "" },
-      ...stopFigures(table, stop),
-    ];
-    fresh(
-      this.figures,
-      ...figures.map(({ value, name, note, look }) =>
-        h(
-          "div",
-          {},
-          h("dd", { class: look || null }, value),
-          h("dt", { class: look || null }, name),
-          h("small", {}, note),
-        ),
-      ),
-    );
-    if (this.frame) fresh(this.overlay, ...stopMarks(this.frame, choice.index));
+    this.chart.place(this.stopOf(choice.index));
     this.layers.place(choice.index, choice.layers);
     this.showTake(stop);
   }
@@ -283,12 +213,5 @@ class AttentionView {
       keep: table.stops[choice.index].keep,
       layers: table.able.filter((layer) => choice.layers.includes(layer)),
     });
-  }
-
-  /** @param {MouseEvent} event */
-  onClick(event) {
-    if (!this.frame) return;
-    const box = this.drawing.getBoundingClientRect();
-    this.choose({ ...this.choice, index: nearestStop(this.frame, event.clientX - box.left) }, true);
   }
 }

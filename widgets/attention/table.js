@@ -4,18 +4,17 @@
  */
 
 import { threeFigures } from "../shared/format.js";
-import { heatScale, heatText } from "../shared/heat_scale.js";
+import { heatScale } from "../shared/heat_scale.js";
 import { float32s, float64s, int32s } from "../shared/unpack.js";
 
-export const WIDEST_ERRORS = 1e3; // from the least that is shown to the most
+const WIDEST_ERRORS = 1e3; // from the least that is shown to the most
 
 /**
- * @typedef {{ index: number, keep: number, error: number, speedup: number,
- * value: number }} AttentionStop NaN is what was not measured
+ * @typedef {{ index: number, keep: number, speedup: number }} AttentionStop NaN is what
+ * was not timed
  * @typedef {{ layer: string, size: string, errors: number[], share: number, reason: string }}
  * AttendingLayer
- * @typedef {{ isKnown: boolean, title: string, kind: string, note: string, metric: string,
- * denseValue: number,
+ * @typedef {{ isKnown: boolean, kind: string,
  *   stops: AttentionStop[], layers: AttendingLayer[], able: string[], scale:
  *   import("../shared/heat_scale.js").HeatScale | null }} AttentionTable
  */
@@ -30,11 +29,7 @@ export function unpackedAttention(data) {
   const layers = isKnown ? attendingLayers(data, stops.length) : [];
   return {
     isKnown,
-    title: data?.title ?? "",
     kind: data?.kind ?? "",
-    note: data?.note ?? "",
-    metric: data?.metric ?? "",
-    denseValue: data?.dense_value ?? NaN,
     stops,
     layers,
     able: layers.filter((layer) => !layer.reason).map((layer) => layer.layer),
@@ -53,16 +48,12 @@ function scaleOfErrors(errors) {
 
 /** @param {any} data @returns {AttentionStop[]} */
 function attentionStops(data) {
-  const [keeps, errors, ms, values] = [data.keeps, data.errors, data.latency_ms, data.values].map(
-    float64s,
-  );
+  const [keeps, ms] = [data.keeps, data.latency_ms].map(float64s);
   return Array.from(keeps, (keep, index) => {
     return {
       index,
       keep,
-      error: errors[index] ?? NaN,
       speedup: (data.dense_ms ?? NaN) / (ms[index] ?? NaN),
-      value: values[index] ?? NaN,
     };
   });
 }
@@ -97,57 +88,4 @@ function sizeText(queries, keys, heads, isCausal) {
 /** 0.25 → "25 %", 0.125 → "12.5 %". @param {number} keep */
 export function keepText(keep) {
   return `${threeFigures(100 * keep)} %`;
-}
-
-/**
- * A speed-up as text, "1.42 ×", and its meaning.
- * @param {number} speedup @returns {{ value: string, word: string, isGood: boolean, isBad: boolean
- * }}
- */
-export function paceOf(speedup) {
-  if (!Number.isFinite(speedup))
-    return { value: "–", word: "not timed", isGood: false, isBad: false };
-  const [isGood, isBad] = [speedup > 1.005, speedup < 0.995];
-  return {
-    value: `${speedup.toFixed(2)} ×`,
-    word: isGood ? "as fast" : isBad ? "as fast – slower" : "as fast – the same",
-    isGood,
-    isBad,
-  };
-}
-
-/**
- * The figures of a stop: value, name, note and CSS class.
- * @param {AttentionTable} table @param {AttentionStop} stop @returns {{ value: string, name:
- * string, note: string, look: string }[]}
- */
-export function stopFigures(table, stop) {
-  const pace = paceOf(stop.speedup);
-  const figures = [
-    {
-      value: heatText(stop.error),
-      name: "error of the output",
-      note: "relative to attention to all keys",
-      look: "",
-    },
-    {
-      value: pace.value,
-      name: pace.word,
-      note: Number.isFinite(stop.speedup) ? "timed in turn with all keys" : "",
-      look: pace.isGood ? "pf-is-good" : pace.isBad ? "pf-is-bad" : "",
-    },
-  ];
-  if (!table.metric || Number.isNaN(stop.value)) return figures;
-  const before = Number.isNaN(table.denseValue)
-    ? ""
-    : `${table.denseValue.toFixed(4)} with all keys`;
-  return [...figures, { value: stop.value.toFixed(4), name: table.metric, note: before, look: "" }];
-}
-
-/** A stop in a line of text. @param {AttentionTable} table @param {AttentionStop} stop */
-export function stopWords(table, stop) {
-  const figures = stopFigures(table, stop).map(({ value, name }) =>
-    name === "error of the output" ? `output error ${value}` : `${value} ${name}`,
-  );
-  return [`${keepText(stop.keep)} of the keys kept`, ...figures].join(", ");
 }

@@ -173,7 +173,8 @@ class ExportView {
     this.more.found.hidden = !difference?.probes.length;
     fresh(this.difference, difference?.sentence ?? "");
     const caption = "the bisection, in the order of its steps";
-    fresh(this.probes, difference && plainTable(caption, probeRows(difference), ["layer", ""]));
+    const words = ["layer", ""];
+    fresh(this.probes, difference && plainTable({ caption, rows: probeRows(difference), words }));
   }
 
   drawFolder() {

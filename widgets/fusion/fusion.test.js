@@ -1,13 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fusionChoice } from "./choice.js";
-import { FUSION_COLUMNS, fittingFusionColumns } from "./row.js";
+import { fusionColumns, leastPlaceWidth } from "./row.js";
 import {
   canGain,
-  filteredPlaces,
   fusionSpeedText,
   fusionSummary,
-  fusionValue,
   isSlower,
   placeSentence,
   reasonText,
@@ -16,6 +14,8 @@ import {
   standingWords,
   unpackedFusion,
 } from "./table.js";
+import { Arrangement } from "../shared/arrangement.js";
+import { fittingColumns } from "../shared/grid.js";
 import { partedPath } from "../shared/tree.js";
 
 const floats = (/** @type {number[]} */ ...values) =>
@@ -173,34 +173,53 @@ test("the summary counts the sites that are fused, could be, would be slower and
   assert.ok(none.startsWith("No layers") && none.endsWith(" · not fused: conv2d"));
 });
 
+const columnsOf = (/** @type {boolean} */ hasRuns) =>
+  fusionColumns(
+    hasRuns,
+    true,
+    () => fusionChoice(modelOf(undefined), table),
+    () => "",
+  );
+
 test("a filter finds layers, patterns and what runs; sorting puts unknown numbers last", () => {
-  const found = (/** @type {string} */ query) =>
-    filteredPlaces(table, query).map((one) => one.index);
+  const shown = new Arrangement(unpackedFusion({}), () => columnsOf(true));
+  shown.take(table);
+  const found = (/** @type {string} */ query) => {
+    shown.filter(query);
+    return shown.rows;
+  };
   assert.deepEqual(
-    [found("stem"), found("RELU"), found("onednn"), found("body norm"), found(""), found("moon")],
-    [[0], [0], [0, 1], [1, 4], [0, 1, 2, 3, 4], []],
+    [found("stem"), found("RELU"), found("onednn"), found("body norm"), found("moon"), found("")],
+    [[0], [0], [0, 1], [1, 4], [], [0, 1, 2, 3, 4]],
   );
-  assert.ok(Number.isNaN(fusionValue(apart, "speed")));
-  assert.deepEqual(
-    [fusionValue(stem, "layer"), fusionValue(stem, "runs"), fusionValue(stem, "moon")],
-    ["stem.conv", "oneDNN", ""],
-  );
+  const sorted = (/** @type {string} */ name) => {
+    shown.sort(name);
+    return shown.rows;
+  };
+  assert.deepEqual(sorted("speed"), [0, 3, 1, 4, 2], "the largest first");
+  assert.deepEqual(sorted("speed"), [4, 1, 0, 3, 2], "not timed is last in both directions");
+  assert.deepEqual(sorted("layer"), [1, 2, 4, 3, 0]);
+});
+
+test("a table that lost the column it was sorted by is as the model is", () => {
+  const shown = new Arrangement(unpackedFusion({}), () => columnsOf(shown.table.places.length > 2));
+  shown.take(table);
+  shown.sort("runs");
+  shown.take(unpackedFusion({ ...packed, layers: [["head"], ["tail"]] }));
+  assert.deepEqual([shown.sorting, shown.rows], [null, [0, 1]]);
 });
 
 test("narrow widths drop columns, the speed last; without a fused site `runs` is dropped", () => {
-  assert.deepEqual(fittingFusionColumns(1400, true), FUSION_COLUMNS);
+  const names = (/** @type {number} */ width, hasRuns = true) =>
+    fittingColumns(columnsOf(hasRuns), width, leastPlaceWidth(width)).map((column) => column.name);
+  const all = ["switch", "layer", "runs", "bars", "speed", "saved", "error"];
+  assert.deepEqual(names(1400), all);
   assert.deepEqual(
-    fittingFusionColumns(1400, false).map((one) => one.name),
-    ["bars", "speed", "saved", "error"],
+    names(1400, false),
+    all.filter((name) => name !== "runs"),
   );
-  assert.deepEqual(
-    fittingFusionColumns(420, true).map((one) => one.name),
-    ["speed"],
-  );
-  const counts = Array.from(
-    { length: 100 },
-    (_, step) => fittingFusionColumns(300 + 10 * step, true).length,
-  );
+  assert.deepEqual(names(420), ["switch", "layer", "speed"]);
+  const counts = Array.from({ length: 100 }, (_, step) => names(300 + 10 * step).length);
   assert.deepEqual(
     counts,
     counts.toSorted((one, other) => one - other),

@@ -42,8 +42,8 @@ class FusionView {
     this.line = h("p", { class: "pf-note", role: "status" });
     this.grid = new FusionGrid({
       onSwitch: (site, isOn) => this.host.ask({ do: "fuse", place: site.place, is_on: isOn }),
-      onLayer: (layer, isPassing) => this.point(layer, isPassing),
-      onShown: (shown) => this.field.count(shown, this.table.places.length),
+      onChoose: (layer, isPassing) => this.point(layer, isPassing),
+      onShown: (shown, all) => this.field.count(shown, all),
       choice: () => this.choice,
       hasSwitches: this.isInBench,
     });

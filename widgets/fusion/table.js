@@ -2,7 +2,7 @@
 
 import { readableBytes, readableMs } from "../shared/format.js";
 import { heatText } from "../shared/heat_scale.js";
-import { isMatch, wordsOf } from "../shared/order.js";
+import { flatTree } from "../shared/tree.js";
 import { float32s, spelledOut } from "../shared/unpack.js";
 
 /**
@@ -11,8 +11,9 @@ import { float32s, spelledOut } from "../shared/unpack.js";
  *   apartMs: number, fusedMs: number, speedup: number, savedBytes: number, error: number,
  *   canSwitch: boolean }} FusedPlace
  *   `where` is the path that all its layers share, `names` what each adds to it
- * @typedef {{ isKnown: boolean, title: string, machine: string, whole: string, notes: string[],
- * places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
+ * @typedef {import("../shared/arrangement.js").GridTable & { isKnown: boolean, title: string,
+ * machine: string, whole: string, notes: string[], places: FusedPlace[], placeOf: Map<string,
+ * FusedPlace>, longestMs: number }} FusionTable `kind` is what a filter looks at beside the place
  */
 
 /** Unpack the trait `data`; `{}` is an unknown map. @param {any} data @returns {FusionTable} */
@@ -51,6 +52,10 @@ export function unpackedFusion(data) {
     machine: data?.machine ?? "",
     whole: data?.whole ?? "",
     notes: data?.notes ?? [],
+    layers: places.map((site) => site.place),
+    kind: places.map((site) => `${site.layers.join(" ")} ${site.pattern} ${site.runs}`),
+    place: new Map(places.map((site) => [site.place, site.index])),
+    ...flatTree(places.length),
     places,
     placeOf,
     longestMs,
@@ -77,17 +82,6 @@ export function sharedPath(layers) {
 }
 
 /**
- * The sites that match a filter, by a layer's path, the pattern or the backend.
- * @param {FusionTable} table @param {string} query @returns {FusedPlace[]}
- */
-export function filteredPlaces(table, query) {
-  const words = wordsOf(query);
-  return table.places.filter((site) =>
-    isMatch(site.layers.join(" "), `${site.pattern} ${site.runs}`, words),
-  );
-}
-
-/**
  * The speed-up of a fused site: "1.37 ×" or "0.83 ×, slower"; "" if it was not timed.
  * @param {FusedPlace} site
  */
@@ -104,22 +98,6 @@ export function savedText(site) {
 /** @param {FusedPlace} site */
 export function fusionErrorText(site) {
   return Number.isNaN(site.error) ? "" : heatText(site.error);
-}
-
-/**
- * The sort key of a column.
- * @param {FusedPlace} site @param {string} column @returns {number | string}
- */
-export function fusionValue(site, column) {
-  /** @type {Record<string, number | string>} */
-  const values = {
-    layer: site.place,
-    runs: site.runs,
-    speed: site.speedup,
-    saved: site.savedBytes,
-    error: site.error,
-  };
-  return values[column] ?? "";
 }
 
 /**

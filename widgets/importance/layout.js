@@ -3,7 +3,7 @@
  * the threshold is chosen. No DOM.
  */
 
-import { clamped } from "../shared/label_space.js";
+import { clamped } from "../shared/scale.js";
 
 /**
  * @typedef {{ left: number, right: number, top: number, bottom: number, most: number, count: number

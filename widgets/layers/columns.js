@@ -14,18 +14,8 @@ import { isJoined, numberAt, whyUnknown } from "../shared/unpack.js";
 
 /** @typedef {import("../shared/unpack.js").LayerTable} LayerTable */
 
-/**
- * A column. Of several that do not fit, the one with the lowest `rank` gives way. A cell is drawn
- * again when `key` says another thing.
- * @typedef {{
- *   name: string, label: string, width: number, rank: number, hint?: string, isNumber?: boolean,
- *   value: (table: LayerTable, row: number) => number | string,
- *   key?: (table: LayerTable, row: number) => string,
- *   draw: (cell: HTMLElement, table: LayerTable, row: number) => void,
- * }} Column
- */
+/** @typedef {import("../shared/grid.js").Column<LayerTable>} Column */
 
-export const NAME_WIDTH = 184;
 const ENGINE_ROW = "engine itself"; // `records/layer_profile.py`
 
 /**
@@ -109,24 +99,28 @@ const COUNTS = [
 ];
 
 /**
- * The columns that fit, in their order; the layer's name has its own room.
- * @template {{ width: number, rank: number }} C @param {C[]} columns @param {number} width @param
- * {number} [nameWidth] @returns {C[]}
+ * The least room of the names: all of it that those of the tree ask for, before bars and buttons
+ * have theirs, up to half of the table; for the whole paths of a list a usual room.
+ * @param {number} width @param {number} [inTree] @param {number} [inList] what they ask for
  */
-export function fittingColumns(columns, width, nameWidth = NAME_WIDTH) {
-  const kept = new Set();
-  let left = width - nameWidth;
-  for (const column of [...columns].sort((first, second) => second.rank - first.rank)) {
-    if (column.width > left) break;
-    kept.add(column);
-    left -= column.width;
-  }
-  return columns.filter((column) => kept.has(column));
+export function nameWidthIn(width, inTree = 0, inList = Infinity) {
+  const usual = Math.min(184, Math.max(110, Math.round(width * 0.38)));
+  return Math.max(110, Math.min(inList, usual), Math.min(inTree, Math.round(width * 0.5)));
 }
 
-/** The minimal width of the name column. @param {number} width */
-export function nameWidthIn(width) {
-  return Math.min(NAME_WIDTH, Math.max(110, Math.round(width * 0.38)));
+/**
+ * The rows whose names in the tree have the most letters, an indent being two: measuring thousands
+ * would hold up the page. The model itself has its recipe in its name, and the strip to read it in.
+ * @param {LayerTable} table @param {number} count
+ */
+export function longestNames({ layers, parent, depth }, count) {
+  const letters = layers.map((layer, row) => {
+    const under = parent[row] >= 0 ? layers[parent[row]] : "";
+    return ownName(layer, under).length + 2 * depth[row];
+  });
+  const inside = [...layers.keys()].filter((row) => parent[row] >= 0);
+  const rows = inside.sort((first, second) => letters[second] - letters[first]);
+  return rows.slice(0, count);
 }
 
 /**
@@ -255,6 +249,7 @@ function runsAsColumn(isTree) {
     name: "runs_as",
     label: "Runs as",
     width: 116,
+    most: 200,
     rank: 92,
     hint: "the operators that the engine runs as one call",
     value: (table, row) => runsAsText(table, row, false),

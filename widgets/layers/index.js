@@ -10,10 +10,11 @@ import { unpackedProfile } from "../shared/unpack.js";
 /**
  * A layer table is a view that takes columns: `extras([...])` adds them, `refresh()` draws their
  * cells where their key changed.
- * `tools` is the filter, for whoever wants it elsewhere; `filter()` goes to it.
+ * `tools` is the filter, for whoever wants it elsewhere; `filter()` goes to it. `enter(go)`: Enter on
+ * a layer goes there where its row has nothing to press; `focus()` comes back.
  * @typedef {import("../shared/host.js").View & {
  *   extras: (columns: import("./columns.js").Column[]) => void, refresh: () => void, tools:
- *   HTMLElement, filter: () => void,
+ *   HTMLElement, filter: () => void, enter: (go: () => void) => void, focus: () => void,
  *   table: () => import("../shared/unpack.js").LayerTable,
  * }} LayersView
  */
@@ -26,12 +27,14 @@ export function layers(root, host) {
   const empty = h("p", { class: "pf-layers-empty", role: "status" });
   const note = h("p", { class: "pf-layers-note" });
   let pendingLayer = /** @type {string | null} */ (null);
+  let enter = () => {};
   const grid = new LayerGrid({
     onChoose(layer, isPassing) {
       pendingLayer = layer;
       if (!isPassing) host.select(layer);
     },
     onShown: (shown, all) => showCount(shown, all),
+    onEnter: () => enter(),
   });
   const strip = new TimeStrip((layer) => host.select(layer));
   const field = filterField({
@@ -109,6 +112,8 @@ export function layers(root, host) {
     refresh: () => grid.refresh(),
     tools: field.element,
     filter: () => field.focus(),
+    enter: (go) => (enter = go),
+    focus: () => grid.element.focus({ preventScroll: true }),
     table: () => grid.shown.table,
   };
 }

@@ -19,6 +19,23 @@ export function titleOf(table, row) {
   return table.layers[row] || table.workload || "the model";
 }
 
+/** The layer's own name in the tree. @param {import("../shared/unpack.js").LayerTable} table @param {number} row */
+function nameInTree(table, row) {
+  const parent = table.parent[row];
+  return ownName(titleOf(table, row), parent >= 0 ? table.layers[parent] : "");
+}
+
+/**
+ * The room that a name takes in the tree with what stands around it.
+ * @param {import("../shared/unpack.js").LayerTable} table @param {number} row @param {(weight:
+ * number) => (text: string) => number} measure
+ */
+export function nameRoom(table, row, measure) {
+  const isGroup = isBranch(table.end, row);
+  const text = measure(isGroup ? 600 : 400)(nameInTree(table, row));
+  return text + TWISTY + INDENT * table.depth[row] + (isGroup ? COUNT : 0);
+}
+
 /**
  * @param {HTMLElement} cell @param {import("../shared/unpack.js").LayerTable} table @param {number}
  * row
@@ -41,10 +58,9 @@ export function drawName(cell, table, row, how) {
  * fit: (name: string, taken: number, weight: number) => string }} how
  */
 function inTree(table, row, how) {
-  const under = table.parent[row] >= 0 ? table.layers[table.parent[row]] : "";
   const isGroup = isBranch(table.end, row);
   const taken = TWISTY + INDENT * table.depth[row] + (isGroup && how.isClosed ? COUNT : 0);
-  const own = ownName(titleOf(table, row), under);
+  const own = nameInTree(table, row);
   const name = h("span", { class: "pf-text" }, how.fit(own, taken, isGroup ? 600 : 400));
   if (!isGroup) return [h("span", { class: "pf-twisty" }), name];
   const twisty = h("span", { class: "pf-twisty", "aria-hidden": "true" }, how.isClosed ? "▸" : "▾");

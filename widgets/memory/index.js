@@ -3,13 +3,19 @@
  * map of what is alive at one moment, by default the peak.
  */
 
-import { fresh, h } from "../shared/dom.js";
+import { h } from "../shared/dom.js";
+import { readableBytes } from "../shared/format.js";
+import { LimitHandle } from "../shared/limit_handle.js";
 import { memoryLimit } from "../shared/memory_limit.js";
+import { unpackedPicture } from "../shared/picture.js";
+import { PictureSheet } from "../shared/picture_view.js";
 import { Question } from "../shared/question.js";
-import { unpackedTimeline } from "./layout.js";
-import { MapChart } from "./map_chart.js";
-import { TimeChart } from "./time_chart.js";
+import { segmentedControl } from "../shared/segments.js";
+import { throttle } from "../shared/throttle.js";
 
+/** @typedef {"layer" | "category"} Mode */
+
+const PINNED_EVERY_MS = 100; // a key that is held down pins many
 const FOLLOWED = ["state", "requests", "served"];
 const QUESTION = {
   query: "memory",
@@ -17,56 +23,98 @@ const QUESTION = {
   question: "What is in memory during a call, and which layers hold it at the peak?",
   use: "Shows the current model's memory over time, and its peak as a map of layers.",
 };
+const MODES = /** @type {[string, string][]} */ ([
+  ["layer", "By layer"],
+  ["category", "By category"],
+]);
 
 /**
  * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
  * @returns {import("../shared/host.js").View}
  */
 export function memory(root, host, model) {
-  const question = new Question(model, host.ask, QUESTION);
-  const beside = () => model.get("state")?.inputs_bytes ?? 0;
-  const time = new TimeChart(memoryLimit(model), beside, () =>
-    map.show(data, time.moment(), time.mode),
-  );
-  const map = new MapChart((layer) => {
-    select(layer);
-    host.select(layer);
-  });
-  const head = h("div", { class: "pf-view-head" });
-  const sentence = h("p", { class: "pf-reason" });
-  const parts = h("div", { class: "pf-memory-parts" }, time.element, map.element);
-  const note = h("p", { class: "pf-note" });
-  const all = [head, sentence, parts, note, question.element];
-  root.append(h("section", { class: "pf-view pf-memory-view", "aria-label": "memory" }, ...all));
-  /** @type {import("./layout.js").Timeline | null} */
-  let data = null;
+  return new MemoryView(root, host, model);
+}
 
-  const onChange = () => question.show(Boolean(data));
-  for (const name of FOLLOWED) model.on(`change:${name}`, onChange);
+class MemoryView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.model = model;
+    this.limit = memoryLimit(model);
+    /** @type {any} */
+    this.data = null;
+    /** @type {Mode} */
+    this.mode = "layer";
+    this.question = new Question(model, host.ask, QUESTION);
+    this.choice = segmentedControl("what the bytes are stacked by", MODES, (name) => {
+      this.mode = /** @type {Mode} */ (name);
+      this.draw();
+    });
+    this.handle = new LimitHandle(this.limit, "y", (bytes) => this.limitWords(bytes));
+    this.track = h("div", { class: "pf-memory-track" }, this.handle.element);
+    const ask = throttle(PINNED_EVERY_MS, (/** @type {number | null} */ row) =>
+      host.ask({ do: "memory_moment", row }),
+    );
+    this.sheet = new PictureSheet(host, {
+      pin: ask.tell,
+      drawn: () => this.placeLimit(),
+    });
+    const all = [this.choice.element, this.sheet.element, this.question.element];
+    root.append(h("section", { class: "pf-view pf-memory-view", "aria-label": "memory" }, ...all));
+    this.onChange = () => this.question.show(Boolean(this.data));
+    for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
+    this.release = this.limit.watch(() => this.placeLimit());
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.data = data?.layer ? data : null;
+    this.choice.element.hidden = this.sheet.element.hidden = !this.data;
+    this.onChange();
+    this.draw();
+  }
+
+  draw() {
+    const picture = this.data && unpackedPicture(this.data[this.mode]);
+    this.choice.show(this.mode);
+    if (picture) this.sheet.show(picture);
+  }
 
   /** @param {string} layer */
-  function select(layer) {
-    time.select(layer);
-    map.select(layer);
+  select(layer) {
+    this.sheet.select(layer);
   }
-  select(host.selected());
 
-  return {
-    show(sent) {
-      data = unpackedTimeline(sent);
-      for (const part of [head, parts, note]) part.hidden = !data;
-      question.show(Boolean(data));
-      fresh(head, h("h2", {}, data?.title ?? ""));
-      fresh(sentence, data?.sentence ?? "");
-      fresh(note, data?.note ?? "");
-      time.show(data);
-      map.show(data, time.moment(), time.mode);
-    },
-    select,
-    destroy() {
-      for (const name of FOLLOWED) model.off(`change:${name}`, onChange);
-      time.destroy();
-      map.destroy();
-    },
-  };
+  destroy() {
+    for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
+    this.sheet.destroy();
+    this.release();
+  }
+
+  /** The bytes that count towards the limit and are not on the axis: the inputs, or also weights. */
+  get offAxis() {
+    const beside = this.model.get("state")?.inputs_bytes ?? 0;
+    return beside + (this.mode === "layer" ? this.data.weights_bytes : 0);
+  }
+
+  /** The limit stands over the curve. */
+  placeLimit() {
+    const [drawing] = this.sheet.drawings;
+    const frame = drawing?.frames[0];
+    if (!this.data || !frame) return;
+    const { left, right, top, bottom, panel } = frame;
+    const plot = /** @type {HTMLElement} */ (drawing.plot.firstElementChild);
+    if (this.track.parentElement !== plot) plot.append(this.track);
+    const [width, height] = [right - left, bottom - top].map((size) => `${size}px`);
+    Object.assign(this.track.style, { left: `${left}px`, top: `${top}px`, width, height });
+    this.handle.place(this.offAxis, this.offAxis + panel.y.high);
+  }
+
+  /** @param {number} bytes */
+  limitWords(bytes) {
+    if (!this.data) return "";
+    const weights = this.mode === "category" ? this.data.weights_bytes : 0;
+    const over = this.data.peak_bytes + weights + this.offAxis - bytes;
+    return over > 0 ? `the call holds ${readableBytes(over)} more` : "the call stays under it";
+  }
 }

@@ -215,6 +215,6 @@ class FitView {
       "what it is": this.data?.about[name] ?? "",
     }));
     const caption = `the predicted peak by category, batch ${fit.batch}`;
-    return plainTable(caption, rows, ["category", "what it is"]);
+    return plainTable({ caption, rows, words: ["category", "what it is"] });
   }
 }

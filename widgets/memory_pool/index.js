@@ -2,10 +2,10 @@
 
 import { fresh, h, set } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
-import { plainTable } from "../shared/plain_table.js";
+import { unpackedPicture } from "../shared/picture.js";
+import { PictureSheet } from "../shared/picture_view.js";
 import { Question } from "../shared/question.js";
-import { roundedText } from "../shared/scale.js";
-import { STEPS, faultShares, shownStep, stepLine } from "./layout.js";
+import { STEPS, shownStep, stepLine } from "./layout.js";
 
 const FOLLOWED = ["state", "requests", "served"];
 const QUESTION = {
@@ -24,13 +24,11 @@ export function memoryPool(root, host, model) {
   const switches = STEPS.map(([kind, name, about]) => stepSwitch(kind, name, about));
   const steps = h("div", { class: "pf-memory-steps" }, ...switches.map(({ element }) => element));
   const title = h("h2", {}, "Memory that is kept or used again");
-  const sentence = h("p", { class: "pf-reason" });
-  const bars = h("div", { class: "pf-faults", "aria-hidden": "true" });
-  const table = h("div", {});
-  const all = [title, steps, sentence, bars, table, question.element];
+  const sheet = new PictureSheet(host);
+  const all = [title, steps, sheet.element, question.element];
   const label = "memory that is kept or used again";
   root.append(h("section", { class: "pf-view pf-pool-view", "aria-label": label }, ...all));
-  /** @type {any} */
+  /** @type {import("../shared/picture.js").Picture | null} */
   let data = null;
 
   /** @param {string} kind @param {string} name @param {string} about */
@@ -73,39 +71,15 @@ export function memoryPool(root, host, model) {
 
   return {
     show(sent) {
-      data = sent && "faults_with" in sent ? sent : null;
+      data = unpackedPicture(sent);
       title.hidden = !model.get("state")?.memory_steps && !data;
-      const shares = data && faultShares(data.faults_without, data.faults_with);
-      for (const part of [sentence, table]) part.hidden = !data;
-      bars.hidden = !shares;
-      fresh(sentence, data?.sentence ?? "");
-      fresh(
-        bars,
-        ...(shares
-          ? [
-              faultBar("without it", shares.without, data.faults_without),
-              faultBar("with it", shares.within, data.faults_with),
-            ]
-          : []),
-      );
-      fresh(table, data && plainTable(data.title, data.table, ["memory"]));
+      sheet.element.hidden = !data;
+      if (data) sheet.show(data);
       follow();
     },
     destroy() {
+      sheet.destroy();
       for (const name of FOLLOWED) model.off(`change:${name}`, follow);
     },
   };
-}
-
-/** @param {string} name @param {number} share @param {number} count */
-function faultBar(name, share, count) {
-  const bar = h("i", { style: `width: ${(100 * share).toFixed(2)}%` });
-  const number = `${roundedText(count)} page faults a call`;
-  return h(
-    "div",
-    { class: "pf-fault" },
-    h("span", {}, name),
-    h("div", {}, bar),
-    h("b", {}, number),
-  );
 }

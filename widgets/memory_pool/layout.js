@@ -1,4 +1,4 @@
-/** The switches of memory that is kept or used again, and page faults as bars. No DOM. */
+/** The switches of memory that is kept or used again, and what they say. No DOM. */
 
 /**
  * A step as Python sends it, and as the page shows it: `isAsked` until Python has served the press.
@@ -40,11 +40,4 @@ export function stepLine({ obstacle, notes, isOn, isAsked }, isBusy) {
   if (!isOn) return "";
   if (isAsked || (!notes.length && isBusy)) return "it is applied and measured now";
   return notes.join(" · ");
-}
-
-/** Page faults as shares of the larger count. @param {number | null} without @param {number | null} within */
-export function faultShares(without, within) {
-  if (without === null || within === null) return null;
-  const most = Math.max(without, within, 1);
-  return { without: without / most, within: within / most };
 }

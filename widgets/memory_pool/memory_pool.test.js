@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { STEPS, faultShares, shownStep, stepLine } from "./layout.js";
+import { STEPS, shownStep, stepLine } from "./layout.js";
 
 const step = (more = {}) => ({ is_on: false, obstacle: "", notes: [], ...more });
 
@@ -33,10 +33,4 @@ test("the line under a switch says why there is none, or what the step did", () 
   );
   assert.match(line({ is_on: true }, true), /applied and measured now/);
   assert.match(line({}, false, [{ do: "memory_step", kind: "pool", is_on: true }]), /now/);
-});
-
-test("page faults are bars as long as their counts, and none where nobody counts", () => {
-  assert.deepEqual(faultShares(1200, 300), { without: 1, within: 0.25 });
-  assert.deepEqual(faultShares(0, 0), { without: 0, within: 0 });
-  assert.equal(faultShares(null, 3), null);
 });

@@ -1,21 +1,19 @@
 /** Everything tried in this session: a table, a scatter, two rows compared, and what to take along. */
 
-import { onWidth } from "../shared/chart.js";
 import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { showPress } from "../shared/press.js";
 import { askingOf } from "../shared/question.js";
 import { plainTable } from "../shared/plain_table.js";
-import { isInScatter, marksAfter, marksWith, pairFigures } from "./rows.js";
-import { resultsScatter } from "./scatter.js";
-import { capitalised, replaceTable, resultsTable } from "./table.js";
+import { ResultsGrid } from "./grid.js";
+import { unpackedPicture } from "../shared/picture.js";
+import { PictureSheet } from "../shared/picture_view.js";
+import { capitalised, marksAfter, marksWith, pairFigures } from "./rows.js";
 
 /** @typedef {import("./rows.js").ResultsData} ResultsData */
 /** @typedef {import("./rows.js").Result} Result */
 
 const SAVE_FOLDER = { query: "save_folder", request: "save_folder" };
-const SEARCHED = "What the search measured, each from the model as it came";
-const SEARCH_WORDS = ["change", "effect", "status"];
 const FOLLOWS = ["state", "requests", "served"];
 /** What a chosen recipe can be taken along as. */
 const TAKE = [
@@ -50,10 +48,13 @@ class ResultsView {
     this.marks = [];
     this.drawn = "";
     this.empty = h("div", { class: "pf-empty pf-results-empty" });
-    this.table = h("div", { class: "pf-results-rows" });
+    this.going = /** @type {number | null} */ (null);
+    this.grid = new ResultsGrid(() => this.choices);
     this.pair = h("div", { class: "pf-results-pair", role: "status" });
     this.search = h("div", { class: "pf-results-search" });
-    this.plot = h("div", { class: "pf-plot" });
+    this.scatter = new PictureSheet(host, {
+      choose: (number) => this.state && this.mark(Number(number)),
+    });
     this.taking = h("p", { class: "pf-note" });
     this.taken = h("p", { class: "pf-note", role: "status" });
     this.takes = new Map(TAKE.map(({ ask, label }) => [ask, this.takeButton(ask, label)]));
@@ -67,12 +68,12 @@ class ResultsView {
     this.whole = h(
       "div",
       { class: "pf-results-both" },
-      h("div", { class: "pf-results-left" }, this.table, this.pair, this.search),
+      h("div", { class: "pf-results-left" }, this.grid.element, this.pair, this.search),
       h(
         "aside",
         { class: "pf-results-right", "aria-label": "speed and accuracy" },
         h("h3", {}, "Fast and still right: up and to the left"),
-        this.plot,
+        this.scatter.element,
         h("p", { class: "pf-note" }, "Line: nothing tried is both faster and more accurate."),
         h("p", { class: "pf-note" }, "Ring: not faster than it came, as far as can be told."),
         this.take,
@@ -88,23 +89,40 @@ class ResultsView {
     );
     this.onChange = () => this.follow();
     for (const name of FOLLOWS) model?.on(`change:${name}`, this.onChange);
-    this.release = onWidth(this.plot, (width) => this.drawScatter(width));
   }
 
   get state() {
     return this.model?.get("state") ?? null;
   }
 
+  /** @returns {import("./grid.js").Choices} */
+  get choices() {
+    return {
+      marks: this.marks,
+      going: this.going,
+      isInBench: Boolean(this.state),
+      mark: (number) => this.mark(number),
+      goBack: (number) => this.goBack(number),
+      allow: (number) => this.host.ask({ do: "allow_result", number }),
+    };
+  }
+
   /** @param {ResultsData} data */
   show(data) {
     this.data = data?.rows ? data : null;
     this.drawn = "";
+    if (this.data) {
+      this.grid.showData(this.data);
+      this.scatter.show(
+        /** @type {import("../shared/picture.js").Picture} */ (unpackedPicture(this.data.scatter)),
+      );
+    }
     this.follow();
-    this.drawScatter(this.plot.clientWidth);
   }
 
   destroy() {
-    this.release();
+    this.scatter.destroy();
+    this.grid.destroy();
     for (const name of FOLLOWS) this.model?.off(`change:${name}`, this.onChange);
   }
 
@@ -116,32 +134,22 @@ class ResultsView {
   /** Redraw what a request or the state changed. */
   follow() {
     const asked = [...this.asked("go_back"), ...this.asked("allow_result")];
-    const going = asked.at(-1)?.number ?? null;
+    this.going = asked.at(-1)?.number ?? null;
     const pair = this.data?.pair ?? null;
     this.marks = marksWith(this.marks, pair, this.asked("compare_results").length > 0);
     if (this.state) this.drawTake();
     const { status } = this.state ?? {};
-    const key = JSON.stringify([going, this.marks, this.data ? "" : status]);
+    this.scatter.select(String(this.data?.current ?? ""));
+    const key = JSON.stringify([this.going, this.marks, this.data ? "" : status]);
     if (key === this.drawn) return;
     this.drawn = key;
     this.whole.hidden = !this.data;
     this.empty.hidden = Boolean(this.data);
     if (!this.data) return this.drawEmpty(status);
-    const isInBench = Boolean(this.state);
-    replaceTable(
-      this.table,
-      resultsTable(this.data, {
-        marks: this.marks,
-        going,
-        isInBench,
-        mark: (number) => this.mark(number),
-        goBack: (number) => this.goBack(number),
-        allow: (number) => this.host.ask({ do: "allow_result", number }),
-      }),
-    );
+    const { isInBench } = this.choices;
+    this.grid.refresh();
     this.drawPair(isInBench);
-    const search = this.data.search ?? [];
-    fresh(this.search, search.length > 0 && plainTable(SEARCHED, search, SEARCH_WORDS));
+    fresh(this.search, this.data.search && plainTable(this.data.search));
     this.take.hidden = !isInBench;
   }
 
@@ -233,15 +241,6 @@ class ResultsView {
     }
     write(this.taking, `Take it with you${current ? `: ${current}, here now` : ""}`);
     write(this.taken, isSaving ? "the folder is being saved …" : this.state.taken);
-  }
-
-  /** @param {number} width */
-  drawScatter(width) {
-    if (!this.data?.rows.some(isInScatter) || width <= 0) return;
-    fresh(
-      this.plot,
-      resultsScatter(width, this.data, (number) => this.state && this.mark(number)),
-    );
   }
 }
 

@@ -4,12 +4,10 @@ import { test } from "node:test";
 import {
   barScale,
   changeText,
-  frontierPath,
   marksAfter,
   marksWith,
   pairFigures,
   pointsText,
-  scatterLayout,
   toneOf,
   worthText,
 } from "./rows.js";
@@ -18,7 +16,6 @@ const row = (number, ms, worth, more = {}) => ({
   number,
   ms,
   ms_text: String(ms),
-  worth,
   metric: worth,
   error: 0,
   likely: [ms * 0.9, ms * 1.1],
@@ -31,7 +28,6 @@ const row = (number, ms, worth, more = {}) => ({
 const DATA = {
   metric: "accuracy",
   current: 2,
-  frontier: [2, 1],
   rows: [
     row(0, 10, 0.9),
     row(1, 5, 0.9),
@@ -70,39 +66,6 @@ test("every bar and likely range is on the scale", () => {
   assert.equal(scale(0), 0);
   assert.ok(Math.abs(scale(11) - 1) < 1e-9);
   assert.ok(Number.isFinite(barScale([row(0, null, null, { likely: null })])(1)));
-});
-
-test("the scatter holds every row within its limit; faster is left, more accurate is up", () => {
-  for (const width of [260, 400, 900]) {
-    const { dots, edges } = scatterLayout(width, 250, DATA);
-    assert.equal(dots.length, 3);
-    for (const dot of dots) {
-      assert.ok(dot.x > edges.left && dot.x < edges.right);
-      assert.ok(dot.y >= edges.top && dot.y <= edges.bottom);
-    }
-    assert.ok(dots[2].x < dots[1].x && dots[1].x < dots[0].x && dots[2].y > dots[1].y);
-  }
-});
-
-test("dots on one spot have labels beside each other", () => {
-  const { dots } = scatterLayout(400, 250, { ...DATA, rows: [row(0, 10, 0.9), row(1, 10, 0.9)] });
-  assert.notDeepEqual(dots[0].label, dots[1].label);
-});
-
-test("equal accuracies are on one line, without a scale of rounding errors", () => {
-  const rows = [row(0, 10, 1), row(1, 5, 1 - 1e-9)];
-  const { dots } = scatterLayout(400, 250, { ...DATA, rows });
-  assert.ok(Math.abs(dots[0].y - dots[1].y) < 0.5);
-});
-
-test("the line goes from the fastest up along the rows that nothing beats", () => {
-  const spots = [
-    { x: 10, y: 90, row: row(2, 2, 0.8) },
-    { x: 50, y: 20, row: row(1, 5, 0.9) },
-  ];
-  const edges = { right: 100, bottom: 120 };
-  assert.equal(frontierPath(spots, [2, 1], edges), "M10.0 120H10.0V90.0H50.0V20.0H100");
-  assert.equal(frontierPath(spots, [], edges), "");
 });
 
 test("changes are signed, and nothing is said where there is none", () => {

@@ -1,7 +1,7 @@
 /** Cells of a heat map, for the sensitivity view and the layer table. */
 
 import { cellFigures, cellRemark, isUntold, predictedAt } from "./table.js";
-import { h, set } from "../shared/dom.js";
+import { fresh, h, set } from "../shared/dom.js";
 import {
   HEAT_STEPS,
   heatLook,
@@ -40,10 +40,10 @@ export function costLook(table, row, format) {
 
 /**
  * The cell of a layer and a format in the grid.
- * @param {SensitivityTable} table @param {number} row @param {string} format
- * @param {HeatCellOptions} options
+ * @param {HTMLElement} cell @param {SensitivityTable} table @param {number} row @param {string}
+ * format @param {HeatCellOptions} options
  */
-export function heatCell(table, row, format, options) {
+export function drawHeatCell(cell, table, row, format, options) {
   const value = predictedAt(table, row, format);
   const isBarred = Number.isNaN(value) || Boolean(options.reason);
   const classes = [
@@ -54,19 +54,15 @@ export function heatCell(table, row, format, options) {
     isBarred && "pf-heat-barred",
     options.hasCursor && "pf-heat-cursor",
   ];
-  return h(
-    "div",
-    {
-      class: classes.filter(Boolean).join(" "),
-      role: "gridcell",
-      id: options.id,
-      "data-column": options.column,
-      "aria-selected": String(options.isTaken),
-      "aria-disabled": isBarred ? "true" : null,
-      "aria-label": heatCellLabel(table, row, format, options.reason),
-    },
-    options.hasNumber || Number.isNaN(value) ? costText(table, row, format) : "",
-  );
+  set(cell, {
+    class: classes.filter(Boolean).join(" "),
+    id: options.id,
+    "data-column": options.column,
+    "aria-selected": String(options.isTaken),
+    "aria-disabled": isBarred ? "true" : null,
+    "aria-label": heatCellLabel(table, row, format, options.reason),
+  });
+  cell.textContent = options.hasNumber || Number.isNaN(value) ? costText(table, row, format) : "";
 }
 
 /**
@@ -86,25 +82,14 @@ export function costText(table, row, format) {
     : heatCellText(table.scale, predictedAt(table, row, format));
 }
 
-/** The layer's name at the head of its row. @param {SensitivityTable} table @param {number} row */
-export function heatRowHead(table, row) {
+/** The layer's name at the head of its row. @param {HTMLElement} cell @param {SensitivityTable} table @param {number} row */
+export function drawHeatName(cell, table, row) {
   const path = table.layers[row];
   const cut = path.lastIndexOf(".") + 1;
-  const name = h(
-    "span",
-    { class: "pf-text pf-path" },
-    h("span", { class: "pf-where" }, path.slice(0, cut)),
-    h("span", {}, path.slice(cut)),
-  );
-  return h(
-    "div",
-    {
-      class: "pf-cell pf-is-layer",
-      role: "rowheader",
-      title: [path, table.kind[row], table.note[row]].filter(Boolean).join(" · "),
-    },
-    name,
-  );
+  cell.title = [path, table.kind[row], table.note[row]].filter(Boolean).join(" · ");
+  const where = h("span", { class: "pf-where" }, path.slice(0, cut));
+  const name = h("span", { class: "pf-text pf-path" }, where, h("span", {}, path.slice(cut)));
+  fresh(cell, name);
 }
 
 /**

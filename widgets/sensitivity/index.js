@@ -3,12 +3,13 @@
  * cell chooses it.
  */
 
-import { AgreementChart } from "./agreement.js";
 import { HoverCard } from "../shared/chart.js";
 import { chosenFormats, whyNot } from "./chosen_formats.js";
 import { fresh, h } from "../shared/dom.js";
 import { heatLegend } from "./heat_cells.js";
 import { HeatGrid } from "./heat_grid.js";
+import { unpackedPicture } from "../shared/picture.js";
+import { PictureSheet } from "../shared/picture_view.js";
 import { Question } from "../shared/question.js";
 import {
   cellFigures,
@@ -51,16 +52,10 @@ class SensitivityView {
       chosen: () => chosenFormats(model),
       whyNot: (layer, format) => this.whyNot(layer, format),
     });
-    this.chart = new AgreementChart({
-      onLayer: (layer) => host.select(layer),
-      onPoint: (dot, mark) => {
-        if (dot)
-          this.tell(dot.row, dot.format, spotIn(this.both, mark, dot), "a click selects the layer");
-        else this.card.hide();
-      },
-    });
+    this.agreement = new PictureSheet(host);
+    this.selected = host.selected();
     this.maps = h("div", { class: "pf-heat-map" }, this.grid.element, this.status);
-    this.both = h("div", { class: "pf-heat-both" }, this.maps, this.chart.element);
+    this.both = h("div", { class: "pf-heat-both" }, this.maps, this.agreement.element);
     this.card = new HoverCard(this.both);
     this.head = h(
       "div",
@@ -98,21 +93,23 @@ class SensitivityView {
     fresh(this.legend, isKnown && heatLegend(scale, quantityOf(this.table)));
     this.head.hidden = this.both.hidden = !isKnown;
     this.grid.show(this.table);
-    this.chart.show(this.table);
+    const agreement = unpackedPicture(data?.agreement);
+    if (agreement) this.agreement.show(agreement);
     this.follow();
   }
 
   /** @param {string} layer */
   select(layer) {
+    this.selected = layer;
     this.grid.select(layer);
-    this.chart.select(layer);
+    this.agreement.select(layer);
   }
 
   destroy() {
     for (const name of ["state", "requests", "served", "chosen"])
       this.model.off(`change:${name}`, this.onChange);
     this.grid.destroy();
-    this.chart.destroy();
+    this.agreement.destroy();
   }
 
   get isInBench() {
@@ -159,9 +156,16 @@ class SensitivityView {
 
   /** @param {import("./heat_grid.js").HeatPlace | null} place @param {Element | null} cell */
   point(place, cell) {
-    this.chart.follow(place?.row ?? null, place?.column ?? 0);
-    if (!place || !cell) this.card.hide();
-    else this.tell(place.row, place.column, spotIn(this.both, cell, null), this.clickWords(place));
+    this.agreement.select(place ? this.table.layers[place.row] : this.selected);
+    if (!place || !cell) return this.card.hide();
+    const { table } = this;
+    const [layer, format] = [table.layers[place.row], table.formats[place.column]];
+    const line = [`${format} in ${table.kind[place.row]}`, cellRemark(table, place.row, format)];
+    const figures = cellFigures(table, place.row, format);
+    this.card.show(spotIn(this.both, cell), layer, line.filter(Boolean).join(" · "), [
+      ...figures,
+      ["", this.clickWords(place)],
+    ]);
   }
 
   /** The effect of a click on a cell. @param {import("./heat_grid.js").HeatPlace} place */
@@ -175,28 +179,12 @@ class SensitivityView {
       ? "chosen; a click gives it up"
       : "a click chooses it";
   }
-
-  /**
-   * @param {number} row @param {number} column @param {{ x: number, y: number }} spot @param
-   * {string} does what a click does
-   */
-  tell(row, column, spot, does) {
-    const { table } = this;
-    const [layer, format] = [table.layers[row], table.formats[column]];
-    const line = [`${format} in ${table.kind[row]}`, cellRemark(table, row, format)]
-      .filter(Boolean)
-      .join(" · ");
-    this.card.show(spot, layer, line, [...cellFigures(table, row, format), ["", does]]);
-  }
 }
 
-/**
- * The middle of a cell, or a dot of a drawing, as seen from a box.
- * @param {HTMLElement} box @param {Element} mark @param {{ x: number, y: number } | null} dot
- */
-function spotIn(box, mark, dot) {
-  const [outer, inner] = [box.getBoundingClientRect(), mark.getBoundingClientRect()];
-  const [x, y] = dot ? [dot.x, dot.y] : [inner.width / 2, inner.height / 2];
+/** The middle of a cell as seen from a box. @param {HTMLElement} box @param {Element} cell */
+function spotIn(box, cell) {
+  const [outer, inner] = [box.getBoundingClientRect(), cell.getBoundingClientRect()];
+  const [x, y] = [inner.width / 2, inner.height / 2];
   return { x: inner.left - outer.left + x, y: inner.top - outer.top + y };
 }
 

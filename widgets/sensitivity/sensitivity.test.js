@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { agreementFrame, agreementPairs, pairDots } from "./agreement_layout.js";
 import { chosenFormats, whyNot } from "./chosen_formats.js";
 import { costLook, costText, heatCellText } from "./heat_cells.js";
 import {
@@ -22,7 +21,6 @@ import {
   heatText,
   heatTicks,
 } from "../shared/heat_scale.js";
-import { reachOf } from "../shared/points.js";
 import { barredWords } from "../workbench/barred_choices.js";
 import { heatColumn } from "../workbench/sensitivity_column.js";
 
@@ -38,7 +36,6 @@ const packed = {
   notes: [],
   formats: ["bf16", "int8", "int2-weights"],
   choices: ["bf16", "int8"],
-  agreement: { int8: 0.9 },
   layer: ["a", "b", "c"],
   kind: { names: ["Conv2d"], codes: new DataView(Uint16Array.from([0, 0, 0]).buffer) },
   note: { names: ["", "it does not run"], codes: new DataView(Uint16Array.from([0, 0, 1]).buffer) },
@@ -166,44 +163,6 @@ test("a cell tells what was predicted, what was measured, and what its number is
   assert.equal(cellRemark(table, 1, "int8"), "within its standard error of 0");
   assert.equal(cellRemark(table, 2, "int8"), "it does not run");
   assert.equal(cellRemark(table, 0, "int8"), "");
-});
-
-test("only a layer that was both predicted and measured is a pair", () => {
-  assert.deepEqual(
-    agreementPairs(table).map((pair) => [pair.row, pair.format]),
-    [
-      [0, 1],
-      [1, 1],
-    ],
-  );
-  assert.deepEqual(agreementPairs({ ...table, method: "ablation" }), []);
-});
-
-test("pairs lie inside the drawing, those not above 0 hollow at its edge", () => {
-  const pairs = agreementPairs(table);
-  for (const width of [240, 420]) {
-    const frame = agreementFrame(width, pairs);
-    const dots = pairDots(pairs, frame);
-    for (const dot of dots)
-      assert.ok(
-        dot.x >= frame.left && dot.x <= frame.right && dot.y >= frame.top && dot.y <= frame.bottom,
-      );
-    assert.deepEqual(
-      dots.map((dot) => dot.isBelow),
-      [false, true],
-    );
-    assert.equal(dots[1].y, frame.bottom);
-    const [across, up] = [frame.x(1e-3) - frame.left, frame.bottom - frame.y(1e-3)];
-    assert.ok(
-      Math.abs(across / (frame.right - frame.left) - up / (frame.bottom - frame.top)) < 1e-9,
-    );
-    assert.equal(reachOf(1e-3, NaN, frame.x, frame.left, frame.right), null);
-    const reach = reachOf(1e-3, 2e-3, frame.x, frame.left, frame.right);
-    assert.ok(
-      reach && reach[0] === frame.left && reach[1] > frame.x(1e-3) && reach[1] <= frame.right,
-    );
-  }
-  assert.ok(agreementFrame(300, []).ticks.length > 0);
 });
 
 test("what is asked for is chosen at once, in the workbench and alone", () => {

@@ -2,16 +2,16 @@
 
 import { readableCount } from "../shared/format.js";
 import { estimateText, heatScale } from "../shared/heat_scale.js";
+import { flatTree } from "../shared/tree.js";
 import { float32s, spelledOut } from "../shared/unpack.js";
 
 /**
  * @typedef {{ value: Float32Array, error: Float32Array }} Estimates
- * @typedef {{
+ * @typedef {import("../shared/arrangement.js").GridTable & {
  *   isKnown: boolean, title: string, machine: string, unit: string, method: string, examples:
  *   number, isInterrupted: boolean,
- *   notes: string[], formats: string[], choices: string[], agreement: Record<string, number>,
- *   layers: string[], place: Map<string, number>, kind: string[], note: string[], parameters:
- *   Float32Array,
+ *   notes: string[], formats: string[], choices: string[],
+ *   note: string[], parameters: Float32Array,
  *   predicted: Record<string, Estimates>, measured: Record<string, Estimates>, scale:
  *   import("../shared/heat_scale.js").HeatScale | null,
  * }} SensitivityTable
@@ -35,9 +35,9 @@ export function unpackedSensitivity(data) {
     notes: data?.notes ?? [],
     formats: data?.formats ?? [],
     choices: data?.choices ?? [],
-    agreement: data?.agreement ?? {},
     layers,
     place: new Map(layers.map((layer, row) => [layer, row])),
+    ...flatTree(layers.length),
     kind: spelledOut(data?.kind),
     note: spelledOut(data?.note),
     parameters: data?.parameters ? float32s(data.parameters) : new Float32Array(),

@@ -1,7 +1,7 @@
 /** Shared parts of the charts: width, hover card, and keyboard movement through marks. */
 
 import { fresh, h } from "./dom.js";
-import { clamped } from "./label_space.js";
+import { clamped } from "./scale.js";
 
 let idsGiven = 0;
 

@@ -6,7 +6,7 @@
 import { fresh, h } from "./dom.js";
 import { rovingTabindex } from "./roving_tabindex.js";
 
-/** @typedef {{ name: string, label: string, isNumber?: boolean, hint?: string }} Headed */
+/** @typedef {{ name: string, label: string, isNumber?: boolean, hint?: string }} Headed without a label it is not sorted by */
 
 /**
  * @param {(column: string) => void} onSort @param {() => void} onFold
@@ -53,19 +53,14 @@ export function gridHead(onSort, onFold) {
 /** @param {Headed} column @param {() => void} onclick */
 function headCell(column, onclick) {
   const arrow = h("span", { class: "pf-arrow", "aria-hidden": "true" });
-  const button = h(
-    "button",
-    { class: "pf-sort", type: "button", title: column.hint, onclick },
-    column.label,
-    arrow,
-  );
+  const attributes = { class: "pf-sort", type: "button", title: column.hint, onclick };
   return h(
     "div",
     {
       class: `pf-cell ${column.isNumber ? "pf-number" : ""} pf-is-${column.name}`,
       role: "columnheader",
     },
-    button,
+    column.label && h("button", attributes, column.label, arrow),
   );
 }
 
@@ -73,6 +68,6 @@ function headCell(column, onclick) {
 function showSorting(cell, isDown) {
   const order = isDown === null ? "none" : isDown ? "descending" : "ascending";
   cell.setAttribute("aria-sort", order);
-  const arrow = /** @type {HTMLElement} */ (cell.querySelector(".pf-arrow"));
-  arrow.textContent = isDown === null ? "" : isDown ? "▾" : "▴";
+  const arrow = cell.querySelector(".pf-arrow");
+  if (arrow) arrow.textContent = isDown === null ? "" : isDown ? "▾" : "▴";
 }

@@ -10,7 +10,7 @@ const table = {
 };
 const ms = [NaN, 3, 9, 1, 3];
 
-/** @param {Partial<import("../layers/arrangement.js").Arrangement>} wish */
+/** @param {{ closed?: Set<string>, query?: string, sorting?: import("./order.js").Sorting | null }} wish */
 const shown = (wish) =>
   shownRows(table, { closed: new Set(), query: "", sorting: null, ...wish }, (row) => ms[row]);
 

@@ -4,15 +4,14 @@
  */
 
 import { readableBytes, readableCount, readableRate, threeFigures } from "./format.js";
-import { clamped } from "./label_space.js";
 import { textWidth, withoutMiddle } from "./lettering.js";
-import { linearScale, logScale } from "./scale.js";
+import { clamped, linearScale, logScale } from "./scale.js";
 import { float32s, spelledOut } from "./unpack.js";
 
 /**
  * @typedef {ArrayLike<number>} Column
  * @typedef {{ name: string, values: Column | string[], readable: string }} Values
- * @typedef {{ heading: string[], line: string[], figures: Values[] }} Tips
+ * @typedef {{ heading: string[] | Values, line: string[], figures: Values[] }} Tips
  * @typedef {{ low: number, high: number, label: string, kind: string, ticks: Column,
  *   names: string[] }} Axis
  * @typedef {{ mark: string, tone: string | string[], style: string, key: string[],
@@ -20,8 +19,11 @@ import { float32s, spelledOut } from "./unpack.js";
  * @typedef {{ x: Axis, y: Axis, marks: Mark[], height: number }} Panel
  * @typedef {{ at: Column, tips: Tips, start: number }} Cursor
  * @typedef {{ caption: string, rows: Record<string, string>[], words: string[] }} Sheet
+ * @typedef {{ value: string, name: string, shape: string }} Fact
  * @typedef {{ title: string, label: string, sentence: string, note: string, rows: Panel[][],
- *   legend: [string, string][], items: [string, string][], tables: Sheet[], below: Picture[],
+ *   legend: [tone: string, name: string, shape?: string][], facts: Fact[], spoken: { line: string, news: string } | null,
+ *   photo: DataView | null, items: [string, string][], items_name: string, tables: Sheet[],
+ *   below: Picture[], by_layer: [string, Picture][], choice: string,
  *   cursor: Cursor | null }} Picture
  * @typedef {{ value: number, name: string }} Tick
  * @typedef {{ panel: Panel, left: number, right: number, top: number, bottom: number,
@@ -45,16 +47,19 @@ const REACH = 4; // around a small mark that is pointed at
 
 /** The picture of the trait `data`; null if there is none. @param {any} data @returns {Picture | null} */
 export function unpackedPicture(data) {
-  return data?.rows ? unpacked(data) : null;
+  if (!data?.rows) return null;
+  const { columns, ...picture } = data;
+  return unpacked(picture, columns.map(float32s));
 }
 
-/** Buffers as columns of numbers, codes as texts. @param {any} value @returns {any} */
-function unpacked(value) {
-  if (value instanceof DataView) return float32s(value);
-  if (Array.isArray(value)) return value.map(unpacked);
-  if (value === null || typeof value !== "object") return value;
+/** Places of columns as columns of numbers, codes as texts. @param {any} value @param {Column[]} columns @returns {any} */
+function unpacked(value, columns) {
+  if (Array.isArray(value)) return value.map((one) => unpacked(one, columns));
+  if (value === null || typeof value !== "object" || value instanceof DataView) return value;
   if (value.codes) return spelledOut(value);
-  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, unpacked(of)]));
+  if (value.column !== undefined) return columns[value.column];
+  const parts = Object.entries(value).map(([name, of]) => [name, unpacked(of, columns)]);
+  return Object.fromEntries(parts);
 }
 
 /** The frames of a picture's panels, side by side where there is room. @param {number} width @param {Picture} picture */
@@ -62,28 +67,35 @@ export function framesOf(width, picture) {
   /** @type {Frame[]} */
   const frames = [];
   let height = 0;
+  const isAlone = picture.rows.filter((row) => row.length === 1).map(([panel]) => panel);
+  const common = Math.max(0, ...isAlone.map((panel) => marginOf(panel, width)));
   for (const row of picture.rows) {
     const isBeside = width / row.length >= NARROWEST;
     const each = isBeside ? Math.floor((width - BETWEEN * (row.length - 1)) / row.length) : width;
     row.forEach((panel, column) => {
       const left = isBeside ? column * (each + BETWEEN) : 0;
-      frames.push(frameOf(panel, left, height, each));
+      const margin = row.length === 1 ? common : marginOf(panel, each);
+      frames.push(frameOf(panel, left, height, each, margin));
       if (!isBeside || column === row.length - 1) height += panel.height;
     });
   }
   return { frames, height };
 }
 
-/** @param {Panel} panel @param {number} start @param {number} above @param {number} width @returns {Frame} */
-function frameOf(panel, start, above, width) {
+/** The room for the names of its rows; panels below each other have that of the widest. @param {Panel} panel @param {number} width */
+function marginOf({ y: { names } }, width) {
+  const widest = Math.max(...names.map((name) => textWidth(name, LETTERS)), 20);
+  return Math.ceil(Math.min(widest, 0.4 * width)) + 8;
+}
+
+/** @param {Panel} panel @param {number} start @param {number} above @param {number} width @param {number} margin @returns {Frame} */
+function frameOf(panel, start, above, width, margin) {
   const { x: across, y: up } = panel;
-  const widest = Math.max(...up.names.map((name) => textWidth(name, LETTERS)), 20);
-  const margin = Math.ceil(Math.min(widest, 0.4 * width)) + 8;
   const letters = Math.floor(margin / (0.58 * LETTERS));
   const left = start + margin;
   const right = Math.max(left + 40, start + width - 12);
   const top = above + (up.label ? 24 : 8);
-  const bottom = above + panel.height - (across.label ? 36 : 22);
+  const bottom = above + panel.height - (across.label ? 36 : across.names.length ? 22 : 8);
   const x = scaleOf(across, left, right);
   const isBand = up.kind === "band";
   const y = isBand ? scaleOf(up, top, bottom) : scaleOf(up, bottom, top);
@@ -122,8 +134,18 @@ function thinned(ticks, scale, room) {
 }
 
 /** The class of a row's colour. @param {Mark} mark @param {number} row */
-export function toneOf({ tone }, row) {
-  return `pf-tone-${(typeof tone === "string" ? tone : tone[row]).replaceAll(" ", "-")}`;
+export function toneOf(mark, row) {
+  return `pf-tone-${toneName(mark, row).replaceAll(" ", "-")}`;
+}
+
+/** @param {Mark} mark @param {number} row */
+export function toneName({ tone }, row) {
+  return typeof tone === "string" ? tone : tone[row];
+}
+
+/** The size of a row of Dots; 0 of other marks. @param {Mark} mark @param {number} row @returns {number} */
+export function sizeOf({ size = 0 }, row) {
+  return typeof size === "number" ? size : size[row];
 }
 
 /** The box of a row of Boxes. @param {Mark} mark @param {number} row @param {Frame} frame */
@@ -145,7 +167,7 @@ export function spotsOf(frames) {
 
 /** @param {Mark} mark @param {number} row @param {Frame} frame @returns {Spot} */
 function spotOf(mark, row, frame) {
-  const half = (mark.size ?? 0) / 2;
+  const half = sizeOf(mark, row) / 2;
   const [x, y] = [frame.x(mark.x[row]) - half, frame.y(mark.y[row]) - half];
   const box =
     mark.mark === "Boxes" ? boxOf(mark, row, frame) : { x, y, width: 2 * half, height: 2 * half };
@@ -186,11 +208,31 @@ export function pointsAt(frame, at) {
     .map((value) => ({ x: frame.x(at), y: clamped(frame.y(value), frame.top, frame.bottom) }));
 }
 
+/** The cells of a heat map by their shade, each as a path. @param {Mark} mark @param {Frame} frame @returns {Map<number, string>} */
+export function cellsOf({ x, y, shades }, frame) {
+  const paths = new Map();
+  const rows = y.length - 1;
+  for (let cell = 0; cell < rows * (x.length - 1); cell++) {
+    const shade = shades.getUint8(cell);
+    if (!shade) continue;
+    const [column, row] = [Math.floor(cell / rows), cell % rows];
+    const [left, right] = [frame.x(x[column]), frame.x(x[column + 1])];
+    const [bottom, top] = [frame.y(y[row]), frame.y(y[row + 1])];
+    const width = Math.max(1, right - left).toFixed(1);
+    const box = `M${left.toFixed(1)} ${top.toFixed(1)}h${width}V${bottom.toFixed(1)}h-${width}Z`;
+    paths.set(shade, (paths.get(shade) ?? "") + box);
+  }
+  return paths;
+}
+
 /** A row's tooltip: heading, line, and figures with their names. @param {Tips} tips @param {number} row @returns {[string, string, [string, string][]]} */
 export function wordsOf({ heading, line, figures }, row) {
   const known = figures.map(({ name, values, readable }) => [text(values[row], readable), name]);
   const shown = /** @type {[string, string][]} */ (known.filter(([value]) => value));
-  return [heading[row], line[row] ?? "", shown];
+  const title = Array.isArray(heading)
+    ? heading[row]
+    : `${heading.name} ${text(heading.values[row], heading.readable)}`;
+  return [title, line[row] ?? "", shown];
 }
 
 /** @param {number | string} value @param {string} readable */

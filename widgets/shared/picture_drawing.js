@@ -3,16 +3,22 @@
 import { freshId, indexAfterKey, onWidth } from "./chart.js";
 import { fresh, h, s, set } from "./dom.js";
 import { MarkList } from "./mark_list.js";
-import { framesOf, rowAt, spotAt, spotsOf, wordsOf } from "./picture.js";
-import { axisMarks, crossMarks, markRows } from "./picture_marks.js";
+import { framesOf, rowAt, spotAt, spotsOf, toneName, wordsOf } from "./picture.js";
+import { axisMarks, crossMarks, markRows, reachMark, signOf } from "./picture_marks.js";
 
 /** @typedef {import("./picture.js").Picture} Picture */
 /** @typedef {import("./picture.js").Spot} Spot */
+/**
+ * What a click on a mark does if not to select its layer, what is done with the row of a cursor that
+ * is pinned (null for none), and after each drawing.
+ * @typedef {{ choose?: (key: string) => void, pin?: (row: number | null) => void,
+ *   drawn?: () => void }} Handlers
+ */
 
 export class PictureDrawing {
-  /** @param {import("./host.js").Host} host */
-  constructor(host) {
-    this.host = host;
+  /** @param {import("./host.js").Host} host @param {Handlers} [handlers] */
+  constructor(host, handlers = {}) {
+    this.handlers = { choose: (/** @type {string} */ key) => host.select(key), ...handlers };
     this.id = freshId("picture");
     this.selected = host.selected();
     /** @type {Picture | null} */
@@ -25,11 +31,13 @@ export class PictureDrawing {
     this.pointed = null;
     /** @type {number | null} */
     this.pinned = null;
+    /** Tones that the legend has taken away. @type {Set<string>} */
+    this.hidden = new Set();
     this.kind = "";
     this.figures = h("p", { class: "pf-readout", "aria-hidden": "true" });
     this.plot = h("div", {});
     this.cross = s("g", { class: "pf-overlay", "aria-hidden": "true" });
-    this.legend = h("div", { class: "pf-legend", "aria-hidden": "true" });
+    this.legend = h("div", { class: "pf-legend" });
     this.element = h("div", { class: "pf-picture" }, this.figures, this.plot, this.legend);
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
@@ -39,10 +47,14 @@ export class PictureDrawing {
     this.data = data;
     this.element.hidden = !data?.rows.length;
     if (!data) return;
-    const isListed = data.rows.flat().some((panel) => panel.marks.some((mark) => mark.tips));
+    const listed = data.rows.flatMap((row) => row.flatMap((panel) => panel.marks));
+    const isListed = listed.some((mark) => mark.tips);
     const kind = data.cursor ? "slider" : isListed ? "listbox" : "img";
     this.figures.hidden = !data.cursor;
-    fresh(this.legend, ...data.legend.map(([tone, name]) => keyOf(tone, name)));
+    if ((this.pinned ?? 0) >= (data.cursor?.at.length ?? 0)) this.pinned = null;
+    const tones = new Set(listed.filter((mark) => mark.tips).flatMap((mark) => mark.tone));
+    set(this.legend, { "aria-hidden": tones.size === 0 && "true" });
+    fresh(this.legend, ...data.legend.map((key) => this.keyOf(key, tones.has(key[0]))));
     if (kind !== this.kind) this.build(kind);
     set(/** @type {SVGElement} */ (this.drawing), { "aria-label": data.label });
     this.draw(this.plot.clientWidth);
@@ -78,16 +90,22 @@ export class PictureDrawing {
     });
   }
 
-  /** @param {string} layer */
-  select(layer) {
-    this.selected = layer;
+  /** @param {string} key */
+  select(key) {
+    this.selected = key;
     this.mark();
   }
 
-  /** @param {string} layer */
-  choose(layer) {
-    this.select(layer);
-    this.host.select(layer);
+  /** @param {string} key */
+  choose(key) {
+    this.select(key);
+    this.handlers.choose(key);
+  }
+
+  /** Describe a row of the cursor until another is pointed at. @param {number | null} row */
+  place(row) {
+    this.pinned = row;
+    this.mark();
   }
 
   destroy() {
@@ -99,21 +117,36 @@ export class PictureDrawing {
     if (!this.data || !this.drawing || width <= 0) return;
     const { frames, height } = framesOf(width, this.data);
     this.frames = frames;
-    if (this.list) this.list.pointed = null;
+    const before = this.list?.pointed ?? null;
+    const place = before ? [...this.options.keys()].indexOf(before) : -1;
     const spots = spotsOf(frames);
+    const isHidden = (/** @type {Spot} */ { mark, row }) => this.hidden.has(toneName(mark, row));
+    const gone = new Set(spots.filter(isHidden).map((spot) => spot.key));
+    let next = 0;
     this.options.clear();
     const panels = frames.flatMap((frame) => [
       axisMarks(frame),
       ...frame.panel.marks.map((mark) => {
         const rows = markRows(mark, frame);
-        if (!mark.tips) return s("g", { class: "pf-overlay", "aria-hidden": "true" }, ...rows);
-        rows.forEach((row, index) => this.option(row, spots[this.options.size], index));
-        return s("g", { role: "presentation" }, ...rows);
+        if (!mark.tips) {
+          const kept = rows.filter((_, row) => mark.mark !== "Names" || !gone.has(mark.key[row]));
+          return s("g", { class: "pf-overlay", "aria-hidden": "true" }, ...kept);
+        }
+        const kept = rows.filter((row, index) => {
+          const spot = spots[next++];
+          if (!isHidden(spot)) this.option(row, spot, index);
+          return this.options.has(spot);
+        });
+        return s("g", { role: "presentation" }, ...kept);
       }),
     ]);
+    // what is pointed at stays so while a picture is shown again and again
+    const now = [...this.options.keys()][place];
+    if (this.list) this.list.pointed = isSame(before, now) ? now : null;
     set(this.drawing, { width, height, viewBox: `0 0 ${width} ${height}` });
     fresh(this.drawing, ...panels, this.cross);
     this.mark();
+    this.handlers.drawn?.();
   }
 
   /** @param {SVGElement} element @param {Spot} spot @param {number} row */
@@ -128,6 +161,24 @@ export class PictureDrawing {
       "aria-label": words.join(", "),
     });
     this.options.set(spot, element);
+  }
+
+  /** A tone of the legend; a press takes what has tooltips away, and another brings it back.
+   * @param {Picture["legend"][number]} key @param {boolean} isListed */
+  keyOf([tone, name, shape], isListed) {
+    const look = `pf-tone-${tone.replaceAll(" ", "-")}`;
+    const sign = shape ? signOf(shape, look) : h("i", { class: `pf-pic-key ${look}` });
+    if (!isListed) return h("span", { class: "pf-group-key" }, sign, name);
+    const key = h("button", { type: "button", class: "pf-group-key pf-key" }, sign, name);
+    const press = () => set(key, { "aria-pressed": String(!this.hidden.has(tone)) });
+    press();
+    return set(key, {
+      onclick: () => {
+        if (!this.hidden.delete(tone)) this.hidden.add(tone);
+        press();
+        this.draw(this.plot.clientWidth);
+      },
+    });
   }
 
   mark() {
@@ -145,6 +196,9 @@ export class PictureDrawing {
     set(list.drawing, {
       "aria-activedescendant": (pointed && this.options.get(pointed)?.id) ?? false,
     });
+    const shown = pointed ?? [...this.options.keys()].find(({ key }) => key === this.selected);
+    const frame = shown && this.frames.find(({ panel }) => panel.marks.includes(shown.mark));
+    fresh(this.cross, frame && shown.mark.reach && reachMark(shown, frame));
     if (!pointed?.mark.tips) return card.hide();
     const middle = { x: pointed.x + pointed.width / 2, y: pointed.y + pointed.height / 2 };
     card.show(middle, ...wordsOf(pointed.mark.tips, pointed.row));
@@ -185,9 +239,9 @@ export class PictureDrawing {
 
   /** @param {number | null} row */
   pin(row) {
-    this.pinned = row;
     this.pointed = null;
-    this.mark();
+    this.place(row);
+    this.handlers.pin?.(row);
   }
 
   /** A slider's keys, a hundredth of the rows at a time. @param {KeyboardEvent} event */
@@ -214,8 +268,8 @@ export class PictureDrawing {
   }
 }
 
-/** A line of the legend. @param {string} tone @param {string} name */
-function keyOf(tone, name) {
-  const class_ = `pf-pic-key pf-tone-${tone.replaceAll(" ", "-")}`;
-  return h("span", { class: "pf-group-key" }, h("i", { class: class_ }), name);
+/** @param {Spot | null} before @param {Spot | undefined} now */
+function isSame(before, now) {
+  if (!before?.mark.tips || !now?.mark.tips) return false;
+  return wordsOf(before.mark.tips, before.row)[0] === wordsOf(now.mark.tips, now.row)[0];
 }

@@ -3,16 +3,18 @@
 import { h } from "./dom.js";
 
 /**
- * @param {string} caption @param {Record<string, string>[]} rows @param {string[]} words columns of
- * text; the others are figures
+ * @param {{ caption: string, rows: Record<string, string>[], words: string[] }} table `words`:
+ * columns of text; the others are figures (`records/table.py`)
  */
-export function plainTable(caption, rows, words) {
+export function plainTable({ caption, rows, words }) {
   const columns = Object.keys(rows[0] ?? {});
   const kind = (/** @type {string} */ column) => words.includes(column) && "pf-names";
   const head = columns.map((column) => h("th", { scope: "col", class: kind(column) }, column));
-  const body = rows.map((row) =>
-    h("tr", {}, ...columns.map((column) => h("td", { class: kind(column) }, row[column] ?? ""))),
-  );
+  const cell = (/** @type {string} */ column, /** @type {Record<string, string>} */ row) =>
+    column === columns[0] && kind(column)
+      ? h("th", { scope: "row", class: "pf-names" }, row[column] ?? "")
+      : h("td", { class: kind(column) }, row[column] ?? "");
+  const body = rows.map((row) => h("tr", {}, ...columns.map((column) => cell(column, row))));
   return h(
     "table",
     { class: "pf-table pf-plain-table" },

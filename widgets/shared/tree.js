@@ -23,6 +23,12 @@ export function endsOf(parent) {
   return end;
 }
 
+/** The tree of a table without branches. @param {number} count */
+export function flatTree(count) {
+  const parent = new Int32Array(count).fill(-1);
+  return { parent, depth: depthsOf(parent), end: endsOf(parent) };
+}
+
 /** Whether there is something under a row. @param {Int32Array} end @param {number} row */
 export function isBranch(end, row) {
   return end[row] > row + 1;

@@ -5,8 +5,8 @@ import { barLength } from "../layers/columns.js";
 import { isSameStep } from "./expected.js";
 import { fresh, h } from "../shared/dom.js";
 import { readablePercent, threeDigits } from "../shared/format.js";
-import { roofline } from "../roofline/index.js";
-import { costliest, roofPoints } from "./rank.js";
+import { PictureDrawing } from "../shared/picture_drawing.js";
+import { unpackedPicture } from "../shared/picture.js";
 import { withoutMiddle } from "../shared/lettering.js";
 import { numberAt } from "../shared/unpack.js";
 
@@ -14,9 +14,7 @@ import { numberAt } from "../shared/unpack.js";
 /** @typedef {{ sentence: string, advice?: string | null, step?: any }} Reason */
 /**
  * @typedef {{ layer: string, title?: string, facts?: { name: string, value: string }[], reasons?:
- * Reason[],
- *   point?: { intensity: number, gflops: number, ms: number, bound: string | null } | null }}
- *   Detail
+ * Reason[], chart?: any }} Detail
  */
 
 export class DetailPanel {
@@ -30,8 +28,8 @@ export class DetailPanel {
     this.onStep = onStep;
     this.title = h("h3", {});
     this.text = h("div", { class: "pf-detail-text" });
-    this.slot = h("div", { class: "pf-detail-roof" });
-    this.chart = roofline(this.slot, host);
+    this.chart = new PictureDrawing(host);
+    this.slot = h("div", { class: "pf-detail-roof" }, this.chart.element);
     this.close = h(
       "button",
       { type: "button", class: "pf-dismiss pf-close-detail", title: "close (Esc)" },
@@ -41,7 +39,7 @@ export class DetailPanel {
     this.times = h("div", { class: "pf-detail-times" });
     this.element = h(
       "aside",
-      { class: "pf-detail", "aria-label": "the chosen layer" },
+      { class: "pf-detail", tabindex: "-1", "aria-label": "the chosen layer" },
       h("div", { class: "pf-detail-head" }, this.title, this.close),
       this.times,
       this.text,
@@ -50,7 +48,7 @@ export class DetailPanel {
     );
     this.drawn = "";
     this.table = /** @type {LayerTable | null} */ (null);
-    this.charted = /** @type {unknown[]} */ ([]);
+    this.charted = /** @type {unknown} */ (null);
   }
 
   /**
@@ -69,16 +67,28 @@ export class DetailPanel {
     for (const part of this.general) part.classList.toggle("pf-gone", Boolean(layer));
     this.drawn = key;
     this.table = table;
-    this.chartPoint(table, layer, isTold ? /** @type {Detail} */ (detail) : null);
+    this.chartPoint(detail?.layer === layer ? /** @type {Detail} */ (detail) : null);
   }
 
   /** @param {string} layer */
   select(layer) {
-    this.chart.select?.(layer);
+    this.chart.select(layer);
   }
 
   destroy() {
-    this.chart.destroy?.();
+    this.chart.destroy();
+  }
+
+  /** Go to what one can do with the layer, as its format or a step that helps; else to the panel. */
+  enter() {
+    const controls = [...this.element.querySelectorAll("select, input, button")].map(
+      (control) => /** @type {HTMLElement} */ (control),
+    );
+    const first = controls.find(
+      (control) =>
+        control !== this.close && !control.matches(":disabled") && control.getClientRects().length,
+    );
+    (first ?? this.element).focus();
   }
 
   /**
@@ -160,23 +170,24 @@ export class DetailPanel {
     );
   }
 
-  /** @param {LayerTable} table @param {string} layer @param {Detail | null} detail */
-  chartPoint(table, layer, detail) {
-    const isSeen = Boolean(
-      table.ceiling && (detail ? detail.point : !layer && table.layers.length),
-    );
-    this.slot.classList.toggle("pf-gone", !isSeen && (detail !== null || !layer));
-    if (!isSeen || (this.charted[0] === table && this.charted[1] === detail)) return;
-    this.charted = [table, detail];
-    this.chart.show({
-      title: "",
-      ceiling: table.ceiling,
-      points: roofPoints(table, layer, detail?.point ?? null),
-      workload: "",
-      machine: "",
-    });
-    this.chart.select?.(layer);
+  /** The layer among the costliest; what was shown stays until the next is known. @param {Detail | null} detail */
+  chartPoint(detail) {
+    const chart = detail?.chart ?? null;
+    if (!detail || chart === this.charted) return;
+    this.charted = chart;
+    this.slot.classList.toggle("pf-gone", !chart);
+    this.chart.show(unpackedPicture(chart));
   }
+}
+
+/**
+ * The rows that took the most time themselves, the longest first.
+ * @param {LayerTable} table @param {number} count @returns {number[]}
+ */
+export function costliest(table, count) {
+  const ms = (/** @type {number} */ row) => numberAt(table, "self_ms", row);
+  const rows = Array.from(table.layers.keys()).filter((row) => table.layers[row] && ms(row) > 0);
+  return rows.sort((first, second) => ms(second) - ms(first)).slice(0, count);
 }
 
 /** @param {{ name: string, value: string }[]} facts */

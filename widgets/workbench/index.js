@@ -119,6 +119,8 @@ class Bench {
     this.tabs.pages.addEventListener("keydown", (event) => this.onEnter(event), true);
     this.primary.addEventListener("click", () => this.sheet?.toggle());
     this.detail.close.addEventListener("click", () => this.closeDrawer());
+    this.table.enter(() => this.detail.enter());
+    this.detail.element.addEventListener("keydown", (event) => this.leaveDetail(event));
     this.setDrawer("auto");
     root.append(this.element);
     this.drawState();
@@ -273,6 +275,15 @@ class Bench {
   /** Enter on a row shows its details. @param {KeyboardEvent} event */
   onEnter(event) {
     if (event.key === "Enter" && this.host.selected()) this.setDrawer("open");
+  }
+
+  /** Escape in the details goes back to the layer's row. @param {KeyboardEvent} event */
+  leaveDetail(event) {
+    if (event.key !== "Escape" || event.defaultPrevented) return;
+    this.closeDrawer();
+    this.table.focus();
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   /** @param {KeyboardEvent} event */

@@ -49,7 +49,7 @@ function precisionColumn(state, onChoose) {
     name: "precision",
     label: "Format",
     width: 84,
-    rank: 88,
+    rank: 99, // what one can do with a layer stays longer than its bars
     hint: "the format that the layer computes in",
     value: (table, row) => choiceOf(table, row)?.value ?? "",
     key: (table, row) => JSON.stringify(choiceOf(table, row)),
@@ -110,6 +110,7 @@ function changeColumn(state) {
     name: "change",
     label: "Change",
     width: 124,
+    most: 280,
     rank: 73,
     hint: "what the recipe made of the layer",
     value: textOf,

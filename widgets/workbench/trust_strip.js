@@ -41,6 +41,7 @@ export function trustStrip(ask) {
       const text = trustLabel(shown);
       element.dataset.trust = kind;
       if (text !== told) fresh(label, text);
+      label.title = text; // it may be cut
       told = text;
       if (sign.textContent !== (SIGNS[kind] ?? "–")) fresh(sign, SIGNS[kind] ?? "–");
       const given = reasonsOf(shown);
@@ -92,7 +93,8 @@ const EXACT = {
 function drawReason([name, value]) {
   if (!value) return null;
   const parts = [name && `${name} `, name ? h("b", {}, value) : value];
-  return h("li", { title: EXACT[name] ?? value }, ...parts); // it may be cut
+  const whole = `${name} ${value}`.trim(); // it may be cut
+  return h("li", { title: EXACT[name] ? `${whole}: ${EXACT[name]}` : whole }, ...parts);
 }
 
 /** @param {string} text @param {string} title @param {() => void} onclick */

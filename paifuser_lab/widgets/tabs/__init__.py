@@ -34,6 +34,7 @@ BUILT_IN = (
     "exports",
     "engine_settings",
     "stream",
+    "graph",
 )
 
 for _name in BUILT_IN:

@@ -4,32 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...progress import is_static
 from ...records import AccelerationStatus
+from ...views.acceleration import picture
 from ..panel import Panel
-from ..section import Section, packed
-
-
-def pack(status: AccelerationStatus) -> dict[str, Any]:
-    """The lines above the table, and a row a switch: its cells as text, its figures for the bar."""
-    return {
-        "title": status.title,
-        "captions": list(status.captions[1:]),
-        "is_enabled": status.is_enabled,
-        "steps": status.steps,
-        "rows": [
-            {
-                "name": row.name,
-                "state": row.state,
-                "ratio": row.ratio,
-                "interval": row.interval,
-                "cells": cells,
-            }
-            for row, cells in zip(status.rows, status.table(), strict=True)
-        ],
-    }
+from ..section import chart_section, packed
 
 
 class AccelerationMonitor(Panel):
@@ -48,4 +27,10 @@ class AccelerationMonitor(Panel):
             self.data = packed(record)
 
 
-SECTION = Section("acceleration", record=AccelerationStatus, pack=pack, panel=AccelerationMonitor)
+SECTION = chart_section(
+    "acceleration",
+    AccelerationStatus,
+    picture,
+    "acceleration of a training loop",
+    panel=AccelerationMonitor,
+)

@@ -12,13 +12,13 @@ import traitlets
 
 from ...errors import RecipeError
 from ...planner.precision.planning import recipe_of_point
-from ...recipe import Recipe
-from ...records import Achieved, Allocation, AllocationPoint
+from ...records import Allocation, AllocationPoint, counted
 from ...session.state import State
-from ...views.allocation import achieved_place, place_of
+from ...variant.recipe import Recipe
+from ...views.allocation import compared_rows, picture
 from ..panel import Panel
 from ..section import Bench, Context, Request, Section, no_weights
-from ..wire import floats
+from ..wire import pictured
 
 ASKED = "asked_point"  # the index of the point that was clicked last
 SHARES = ("latency_ms", "size_bytes")  # budgets given as shares of the model's own
@@ -54,31 +54,20 @@ class AllocationPanel(Panel):
 
 
 def packed_allocation(allocation: Allocation) -> dict[str, Any]:
-    """The points, the frontier before the uniform ones; numbers as float32, NaN if unknown."""
-    points = allocation.everything
-    columns = {
-        f"achieved_{name}": [getattr(point.achieved, name, None) for point in points]
-        for name in Achieved.model_fields
-    }
-    columns |= {
-        name: [getattr(point, name) for point in points]
-        for name in ("loss", "loss_error", "latency_ms", "size_bytes")
-    }
-    columns["x"] = [place_of(allocation, point)[0] for point in points]
-    columns["achieved_x"] = [(achieved_place(allocation, point) or (None,))[0] for point in points]
-    return {
-        **allocation.model_dump(
-            include={"unit", "axis", "limits", "baseline_ms", "baseline_bytes"}, mode="json"
-        ),
-        "title": allocation.title,
-        "remarks": list(allocation.remarks),
-        "frontier": len(allocation.points),
-        "planned": allocation.chosen,
-        "name": [point.name for point in points],
-        "around": [point.around for point in points],
-        "counts": [dict(Counter(point.formats.values()).most_common()) for point in points],
-        "numbers": {name: floats(values) for name, values in columns.items()},
-    }
+    """The picture, and what stands beside it of each point, the frontier first."""
+    points = [
+        {
+            "name": point.name,
+            "formats": [
+                (name, counted(count, "layer"))
+                for name, count in Counter(point.formats.values()).most_common()
+            ],
+            "around": "" if point.around == "fp32" else f"{point.around} between them",
+            "rows": compared_rows(allocation, point),
+        }
+        for point in allocation.everything
+    ]
+    return {"picture": pictured(picture(allocation)), "points": points, "best": allocation.chosen}
 
 
 def budget_of(request: dict[str, Any]) -> dict[str, Any]:

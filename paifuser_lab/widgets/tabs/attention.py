@@ -11,14 +11,15 @@ from typing import Any, get_args
 import traitlets
 
 from ...errors import RecipeError
-from ...recipe import Recipe
 from ...records import AttentionCost, AttentionKind
 from ...session.state import State
 from ...steps import Step
 from ...variant import Variant
+from ...variant.recipe import Recipe
+from ...views.attention_cost import chart
 from ..panel import Panel
 from ..section import Bench, Context, Request, Section, no_attention
-from ..wire import exact, floats, integers
+from ..wire import exact, floats, integers, pictured
 
 DEFAULT_KIND = "topk"
 
@@ -66,17 +67,14 @@ class AttentionPanel(Panel):
 
 
 def packed_attention(cost: AttentionCost) -> dict[str, Any]:
-    """The shares as columns, and each layer's error at each share; NaN where it is not known."""
+    """The chart, the shares, and each layer's error at each share; NaN where it is not known."""
     unknown = (math.nan,) * len(cost.keeps)
     return {
-        **cost.model_dump(
-            include={"machine", "kind", "metric", "note", "dense_ms", "dense_value"}, mode="json"
-        ),
-        "title": cost.title,
+        "chart": pictured(chart(cost)),
+        "kind": cost.kind,
+        "dense_ms": cost.dense_ms,
         "keeps": exact(cost.keeps),
-        "errors": exact(cost.errors),
         "latency_ms": exact(cost.latency_ms),
-        "values": exact(cost.values),
         "layer": [row.layer for row in cost.layers],
         "heads": integers(row.heads for row in cost.layers),
         "queries": integers(row.queries for row in cost.layers),

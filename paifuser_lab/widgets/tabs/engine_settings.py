@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...comparison.comparison import options_of
 from ...errors import RecipeError
 from ...jobs.queries import settings_key
-from ...recipe import Recipe
 from ...records import Comparison, Measurement
 from ...records.quality import readable_interval
 from ...session.state import State
+from ...variant.comparison import options_of
+from ...variant.recipe import Recipe
 from ..recipe_edits import with_options
 from ..section import Bench, Context, Request, Section
 

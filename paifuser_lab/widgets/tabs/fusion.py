@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ...errors import PaifuserError, RecipeError
-from ...recipe import Recipe
 from ...records import Fusion, FusionMap
 from ...session.state import State
+from ...variant.recipe import Recipe
 from ..recipe_edits import with_options
 from ..section import Bench, Request, Section
 from ..wire import floats, numbered

@@ -6,7 +6,8 @@ from functools import cache
 
 from ...machine import hardware
 from ...records import Hardware
-from ..section import Section
+from ...views.hardware import picture
+from ..section import chart_section
 
 
 @cache
@@ -14,9 +15,12 @@ def _machine() -> Hardware:
     return hardware()
 
 
-SECTION = Section(
+SECTION = chart_section(
     "hardware",
-    record=Hardware,
+    Hardware,
+    picture,
+    "hardware",
+    before="What can this machine do? Its ceilings are measured in a few seconds.",
     title="This machine",
     tab="machine",
     place="beside",

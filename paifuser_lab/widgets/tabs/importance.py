@@ -13,11 +13,11 @@ import traitlets
 
 from ...errors import PaifuserError, RecipeError
 from ...pruning.groups.scores import default_importance
-from ...recipe import Recipe
 from ...records import Importance
 from ...saliency.channels import CHANNEL_ESTIMATORS
 from ...saliency.estimate_channels import cut_note
 from ...session.state import State
+from ...variant.recipe import Recipe
 from ...workload import Workload
 from ..details import current
 from ..panel import Panel
@@ -105,7 +105,7 @@ class ImportancePanel(Panel):
         return float(proposal["value"])
 
     def _on_threshold(self, change: Any) -> None:
-        self.kept = self.found.kept(threshold=change["new"])
+        self.kept = self.found.kept(change["new"])
 
     def _on_requests(self, change: Any) -> None:
         """Handle the page's requests in order, each once."""
@@ -127,7 +127,7 @@ class ImportancePanel(Panel):
             return
         self.threshold = threshold
         # also if the threshold is unchanged: a layer may have been set by itself since
-        self.kept = self.found.kept(threshold=threshold)
+        self.kept = self.found.kept(threshold)
 
 
 def packed_importance(importance: Importance) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def _ratios(record: Importance | None, request: Request) -> dict[str, float]:
         return {request["layer"]: float(request["ratio"])}
     if record is None:
         raise PaifuserError("The channels have not been scored yet; find the importance first.")
-    kept = record.kept(threshold=request["threshold"])
+    kept = record.kept(request["threshold"])
     return dict.fromkeys(kept, 0.0) | record.ratios(kept)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy
 
-from ...formats import AUTOCAST, NAMES
+from ...model.formats import AUTOCAST, NAMES
 from ...profiler import side_by_side
 from ...quantization import obstacle
 from ...quantization.float_formats import autocast_obstacle
-from ...recipe import Recipe
 from ...records import ENGINE_ROW, LayerProfile, Profile
 from ...session.state import State
+from ...variant.recipe import Recipe
 from ...workload import Workload
 from ..recipe_edits import without_layers
 from ..section import Bench, Context, Request, Section
@@ -36,7 +36,7 @@ def packed_profile(profile: Profile) -> dict[str, Any]:
     parents = [index[profile.parent(row.layer)] if row.layer else -1 for row in rows]
     return {
         "title": profile.title,
-        "note": profile.failure or profile.accuracy,
+        "note": profile.accuracy,
         "workload": profile.workload,
         "latency_ms": profile.latency_ms,
         "total_ms": profile.total_ms,
@@ -111,9 +111,14 @@ def split_reasons(cannot: Reasons) -> dict[str, dict[str, Any]]:
 
 def precisions(state: State) -> dict[str, str]:
     """The format chosen for each layer by name."""
+    return formats_in(state.recipe)
+
+
+def formats_in(recipe: Recipe) -> dict[str, str]:
+    """The format that a recipe chooses for each layer by name."""
     return {
         layer: name
-        for step in state.recipe
+        for step in recipe
         if step.kind == "precision"
         for layer, name in step.options.get("layers", {}).items()
     }

@@ -1,30 +1,47 @@
-"""The section of memory: that of one call of the current model over time, and its peak as a map."""
+"""The section of memory: that of one call of the current model over time, and as a map what is
+alive at one moment.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy
-
 from ...records import MemoryTimeline
 from ...session.state import State
-from ..section import Section
+from ...views.memory import picture
+from ..panel import Panel
+from ..section import Bench, Data, Request, Section
+from ..wire import pictured
+
+MOMENT = "memory_moment"  # the row of the curve whose map is shown
 
 
-def packed_memory(timeline: MemoryTimeline) -> dict[str, Any]:
-    """The events as columns; byte counts as float64, which is exact for them."""
-    groups, group_of = timeline.groups
+class MemoryPanel(Panel):
+    """A timeline alone; a click on the curve shows the map of that moment."""
+
+    def __init__(self, timeline: MemoryTimeline) -> None:
+        self.found = timeline
+        super().__init__("memory", timeline)
+        self.observe(self._on_requests, "requests")
+
+    def _on_requests(self, change: Any) -> None:
+        last = max(change["new"], key=lambda request: request["id"], default=None)
+        if last is not None and last["id"] > self.served:
+            with self.hold_sync():
+                self.served = last["id"]
+                self.data = packed_memory(self.found, last["row"]) or {}
+
+
+def packed_memory(timeline: MemoryTimeline | None, row: Any = None) -> Data | None:
+    """The pictures by layer and by category, and the bytes that the limit is compared with."""
+    if timeline is None:
+        return None
+    at = row if isinstance(row, int) else None
     return {
-        **timeline.model_dump(include={"workload", "duration_ms", "layers", "note"}, mode="json"),
-        "title": timeline.title,
-        "sentence": timeline.sentence,
-        "groups": list(groups),
-        "group_of": numpy.asarray(group_of, "<u2").tobytes(),
-        "weights_bytes": numpy.asarray(timeline.weights_bytes, "<f8").tobytes(),
-        "time_ms": numpy.asarray(timeline.time_ms, "<f8").tobytes(),
-        "change_bytes": numpy.asarray(timeline.change_bytes, "<f8").tobytes(),
-        "layer_index": numpy.asarray(timeline.layer_index, "<u2").tobytes(),
-        "is_workspace": numpy.asarray(timeline.is_workspace, "u1").tobytes(),
+        "layer": pictured(picture(timeline, at, "layer")),
+        "category": pictured(picture(timeline, at, "category")),
+        "peak_bytes": timeline.peak_bytes,
+        "weights_bytes": timeline.total_weights_bytes,
     }
 
 
@@ -33,17 +50,27 @@ def memory_now(state: State) -> MemoryTimeline | None:
     return (state.record("memory") or {}).get(state.recipe.digest)
 
 
+def _measure(bench: Bench, request: Request) -> None:
+    if bench.session.state.record(MOMENT) is not None:  # another call has other moments
+        bench.session.show(MOMENT, None)
+    bench.session.query("memory")
+
+
 SECTION = Section(
     "memory",
     record=MemoryTimeline,
     pack=packed_memory,
-    sources=lambda state: (memory_now(state),),
+    panel=MemoryPanel,
+    sources=lambda state: (memory_now(state), state.record(MOMENT)),
     title="Memory",
     hint="allocations of one call over time",
     tab="options",
     place="segment",
     is_wide=True,
     is_always_shown=True,
-    requests={"memory": lambda bench, request: bench.session.query("memory")},
+    requests={
+        "memory": _measure,
+        "memory_moment": lambda bench, request: bench.session.show(MOMENT, request["row"]),
+    },
     layers=lambda record: record.layers,
 )

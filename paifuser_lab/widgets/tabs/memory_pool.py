@@ -9,29 +9,18 @@ from typing import Any
 from ...errors import RecipeError
 from ...jobs.memory_queries import pool_key
 from ...memory.pools import heap_obstacle
-from ...recipe import Recipe
 from ...records import PoolCalls
 from ...session.state import State
+from ...variant.recipe import Recipe
+from ...views.memory_fit import picture_of_pool
 from ...workload import Workload
 from ..details import current
 from ..recipe_edits import with_options
 from ..section import Bench, Context, Request, Section
+from ..wire import pictured
 
 KINDS = ("pool", "reuse")
 POOL_NOTE = "the memory pool "  # how the note of a comparison begins
-
-
-def packed_calls(calls: PoolCalls) -> dict[str, Any]:
-    """The page faults with a pool and without it, and the pool's figures as text."""
-    return {
-        "title": calls.title,
-        "sentence": calls.sentence,
-        "faults_without": calls.faults_without,
-        "faults_with": calls.faults_with,
-        "held_bytes": calls.use.held_bytes,
-        "kept_bytes": calls.use.kept_bytes,
-        "table": calls.table(),
-    }
 
 
 def calls_now(state: State) -> PoolCalls | None:
@@ -93,7 +82,7 @@ def _state(state: State, context: Context) -> dict[str, Any]:
 SECTION = Section(
     "memory_pool",
     record=PoolCalls,
-    pack=packed_calls,
+    pack=lambda calls: pictured(picture_of_pool(calls)),
     sources=lambda state: (calls_now(state),),
     title="Memory pool",
     tab="options",

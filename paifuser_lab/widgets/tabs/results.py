@@ -10,14 +10,16 @@ from typing import Any
 from ..._files import write_text
 from ...errors import MeasureError
 from ...profiler import side_by_side
-from ...recipe import Recipe
 from ...records import Candidates, ResultPair, ResultRow, Results
 from ...records.quality import sign
-from ...records.text import html_table, readable_ms, readable_ratio
+from ...records.text import readable_ms, readable_ratio, without_empty
 from ...session.state import State
+from ...variant.recipe import Recipe
 from ...views import figure
 from ...views.page import offline_page
+from ...views.results import scatter
 from ..section import Bench, Context, Request, Section
+from ..wire import pictured
 
 MARKED = "compared_results"  # the numbers of the two rows that are compared
 LAYERS = "side_by_side"  # their profiles, layer by layer
@@ -35,18 +37,19 @@ def packed_results(
         "title": results.title,
         "metric": results.metric_name if has_metric else "",
         "current": results.current,
-        "frontier": list(results.frontier),
+        "scatter": pictured(scatter(results)),
         "rows": [_packed_row(results, row) for row in results.rows],
         "pair": None if marked is None else _packed_pair(results.pair(*marked)),
-        "search": _packed_search(candidates) if candidates is not None and candidates.rows else [],
+        "search": _packed_search(candidates)
+        if candidates is not None and candidates.rows
+        else None,
     }
 
 
-def _packed_search(candidates: Candidates) -> list[dict[str, str]]:
-    """The rows of the search, as text, without what none of them has; the sheet has the reasons."""
-    rows = candidates.table()
-    shown = [key for key in rows[0] if key != "why" and any(row[key] != "–" for row in rows)]
-    return [{key: row[key] for key in shown} for row in rows]
+def _packed_search(candidates: Candidates) -> dict[str, Any]:
+    """What the search measured, without what no row has; the sheet has the reasons."""
+    table = candidates.as_table("What the search measured, each from the model as it came")
+    return table._replace(rows=without_empty(table.rows)).without("why").packed()
 
 
 def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
@@ -58,12 +61,12 @@ def _packed_row(results: Results, row: ResultRow) -> dict[str, Any]:
         "ms": row.latency_ms,
         "ms_text": "–" if row.latency_ms is None else readable_ms(row.latency_ms),
         "likely": row.likely_ms,
+        "speedup": row.speedup,
         "speedup_text": _speedup_text(row),
         "word": verdict.word,
         "tone": verdict.tone,
         "sentence": verdict.sentence,
         "metric": row.metric,
-        "worth": results.worth(row) if row.is_measured else None,
         "error": row.relative_error,
         "size": row.size_bytes,
         "peak": row.peak_bytes,
@@ -164,8 +167,7 @@ def report_page(results: Results, recipe: Recipe, candidates: Candidates | None 
 
 
 def _section(heading: str, record: Results | Candidates) -> str:
-    table = html_table((), record.table(), record.text_columns, record.is_bold)
-    return f'<h2>{heading}</h2><div class="table">{table}</div>'
+    return f'<h2>{heading}</h2><div class="table">{record.as_table()._repr_html_()}</div>'
 
 
 def _file_name(state: State) -> str:

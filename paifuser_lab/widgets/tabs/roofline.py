@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...records import Profile, Roofline
-from ..section import Section
-from ..wire import dumped
+from ...views.picture import Picture
+from ...views.roofline import picture
+from ..section import chart_section
 
 
-def _pack(shown: Roofline | Profile) -> dict[str, Any]:
-    return dumped(shown.roofline if isinstance(shown, Profile) else shown)
+def _picture(shown: Roofline | Profile) -> Picture:
+    return picture(shown.roofline if isinstance(shown, Profile) else shown)
 
 
-SECTION = Section(
+SECTION = chart_section(
     "roofline",
-    record=Roofline,
-    pack=_pack,
+    Roofline,
+    _picture,
+    "roofline",
+    before="How near does each layer come to what this machine can do? The profile tells, in "
+    "seconds.",
     title="How near each layer comes to what this machine can do",
     tab="machine",
     sources=lambda state: (state.profile or state.baseline,),

@@ -10,13 +10,13 @@ import numpy
 import traitlets
 
 from ...errors import PaifuserError, RecipeError
-from ...formats import NAMES
-from ...recipe import Recipe
+from ...model.formats import NAMES
 from ...records import Estimate, Sensitivity
-from ...views.sensitivity import title
+from ...variant.recipe import Recipe
+from ...views.sensitivity import agreement, title
 from ..panel import Panel
 from ..section import Section, no_weights
-from ..wire import numbered
+from ..wire import numbered, pictured
 
 
 class SensitivityPanel(Panel):
@@ -74,10 +74,6 @@ class SensitivityPanel(Panel):
 
 def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:
     """Layers in their order; each format's estimates as two float32 columns, NaN if unknown."""
-    method = next(
-        (method for method in sensitivity.methods if method.name == sensitivity.method), None
-    )
-    agreement = method.agreement if method is not None else {}
     scores = [row.scores for row in sensitivity.rows]
     return {
         **sensitivity.model_dump(
@@ -89,7 +85,7 @@ def packed_sensitivity(sensitivity: Sensitivity) -> dict[str, Any]:
         "formats": list(sensitivity.formats),
         # formats that a layer can run in, not only be estimated in
         "choices": [name for name in sensitivity.formats if name in NAMES],
-        "agreement": {name: value for name, value in agreement.items() if math.isfinite(value)},
+        "agreement": pictured(agreement(sensitivity)),
         "layer": [row.layer for row in sensitivity.rows],
         "kind": numbered(row.kind for row in sensitivity.rows),
         "note": numbered(row.note or "" for row in sensitivity.rows),

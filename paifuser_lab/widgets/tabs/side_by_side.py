@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ...records import SideBySide
-from ..section import Section
+from ...views.side_by_side import picture
+from ..section import chart_section
 
-SECTION = Section(
+SECTION = chart_section(
     "side_by_side",
-    record=SideBySide,
+    SideBySide,
+    picture,
+    "side by side",
     title="Layer by layer",
     tab="results",
     is_wide=True,

@@ -13,59 +13,14 @@ from typing import Any
 from ...progress import is_static
 from ...records import StreamReport
 from ...streaming.sink import Watched
+from ...views.stream import picture as picture_of
 from ..panel import Panel
-from ..section import Section
-from ..wire import floats
+from ..section import chart_section
+from ..wire import pictured
 
-MOST_EVENTS = 60
-MOST_FAILURES = 8
+BEFORE = "The stream has not begun."
 EVERY_S = 0.2  # five times a second at most
 IDLE_S = 1.0  # while no result comes, as when models load or a stage hangs
-
-
-def pack(report: StreamReport) -> dict[str, Any]:
-    """The figures, the rates as two columns, and the latest marks."""
-    latencies = [report.latency] if report.latency else []
-    return {
-        "title": report.title,
-        "state": report.state,
-        "message": report.message,
-        "summary": report.summary.splitlines(),
-        "done": report.frames,
-        "expected": report.expected_frames,
-        "rate": report.frames_per_s,
-        "elapsed_s": report.elapsed_s,
-        "latency": [_spread(latency) for latency in latencies],
-        "stages": [_spread(latency) for latency in report.stage_latency],
-        "queues": {
-            "read, not sent": report.waiting_groups,
-            "at workers": report.in_flight_groups,
-            "wait for an earlier one": report.held_groups,
-            "window": report.window,
-        },
-        "nodes": [node.model_dump(mode="json") for node in report.nodes],
-        "counts": {
-            "hedged": report.hedged,
-            "sent again": report.sent_again,
-            "set aside": report.set_aside,
-            "corrupt on arrival": report.corrupt,
-            "workers lost": report.lost_nodes,
-            "workers hung": report.hung,
-        },
-        "events": [event.model_dump(mode="json") for event in report.events[-MOST_EVENTS:]],
-        "failures": [one.model_dump(mode="json") for one in report.failures[-MOST_FAILURES:]],
-        "at": floats(at for at, _ in report.rates),
-        "rates": floats(rate for _, rate in report.rates),
-    }
-
-
-def _spread(latency: Any) -> dict[str, Any]:
-    return {
-        "name": latency.name,
-        "p50": latency.p50_ms,
-        "p95": latency.p95_ms,
-        "p99": latency.p99_ms,
-    }
 
 
 class StreamMonitor(Panel):
@@ -81,17 +36,17 @@ class StreamMonitor(Panel):
         super().__init__("stream", record)
         self._clock = clock
         self._shown_at: float | None = None
-        self._picture = b""
+        self._photo = b""
         self._turn = threading.Lock()
 
     def __call__(self, report: StreamReport, picture: bytes = b"") -> None:
         """Show the report so far, with a JPEG of the current frame."""
         with self._turn:
             self.record = report
-            self._picture = picture or self._picture
+            self._photo = picture or self._photo
             self._shown_at = self._clock()
             if not is_static():
-                self.data = pack(report) | {"picture": self._picture}
+                self.data = pictured(picture_of(report, self._photo))
 
     @property
     def is_due(self) -> bool:
@@ -138,16 +93,18 @@ class StreamMonitor(Panel):
 
     def follow(self, stream: Any, results: Sequence[Any]) -> None:
         """Show the stream with the latest of these results, if it is time to."""
-        pictures = [getattr(result.value, "preview", b"") for result in results]
-        self._picture = next(filter(None, reversed(pictures)), self._picture)
+        photos = [getattr(result.value, "preview", b"") for result in results]
+        self._photo = next(filter(None, reversed(photos)), self._photo)
         if self.is_due:
             self(stream.report)
 
     def twin(self) -> str:
-        return super().twin() if self.record is not None else "<p>The stream has not begun.</p>"
+        return super().twin() if self.record is not None else f"<p>{BEFORE}</p>"
 
     def brief_twin(self) -> str:
         return super().brief_twin() if self.record is not None else self.twin()
 
 
-SECTION = Section("stream", record=StreamReport, pack=pack, panel=StreamMonitor)
+SECTION = chart_section(
+    "stream", StreamReport, picture_of, "stream", before=BEFORE, panel=StreamMonitor
+)

@@ -3,50 +3,6 @@ import { test } from "node:test";
 
 import { cardPlace, indexAfterKey } from "./chart.js";
 import { textWidth, withoutMiddle } from "./lettering.js";
-import { clusters, leaderOf, overlap, LabelSpace } from "./label_space.js";
-
-const INSIDE = { x: 0, y: 0, width: 600, height: 300 };
-
-test("labels of dots in one place cover neither each other nor what was there", () => {
-  const dots = Array.from({ length: 6 }, (_, index) => ({ x: 300 + index * 15, y: 150 }));
-  const taken = [{ x: 260, y: 100, width: 140, height: 30 }];
-  const room = new LabelSpace(INSIDE, taken, [], dots);
-  const boxes = dots.map((dot) => room.place(110, 15, dot, 5)).filter((box) => box !== null);
-  assert.ok(boxes.length >= 4);
-  for (const box of boxes) {
-    assert.ok(box.x >= 0 && box.x + box.width <= 600 && box.y >= 0 && box.y + box.height <= 300);
-    assert.ok(!overlap(box, taken[0]));
-    assert.ok(boxes.every((other) => other === box || !overlap(box, other)));
-  }
-});
-
-test("a label that fits nowhere is left out", () => {
-  const room = new LabelSpace({ x: 0, y: 0, width: 80, height: 40 }, [], [], []);
-  assert.equal(room.place(200, 15, { x: 40, y: 20 }, 4), null);
-});
-
-test("dots that stand together share the name of the first", () => {
-  const dots = [
-    { x: 0, y: 0 },
-    { x: 5, y: 0 },
-    { x: 100, y: 0 },
-    { x: 0, y: 6 },
-  ];
-  assert.deepEqual(clusters(dots, 12), [
-    { index: 0, others: 2 },
-    { index: 2, others: 0 },
-  ]);
-  assert.deepEqual(clusters([], 12), []);
-});
-
-test("a leader joins the rim of a dot and the border of its label unless they touch", () => {
-  const box = { x: 50, y: -5, width: 40, height: 10 };
-  assert.deepEqual(leaderOf(box, { x: 0, y: 0 }, 10), [
-    { x: 10, y: 0 },
-    { x: 50, y: 0 },
-  ]);
-  assert.equal(leaderOf(box, { x: 48, y: 0 }, 10), null);
-});
 
 test("a long name gives up its middle, by letters and not by halves of them", () => {
   const short = withoutMiddle("stages.0.layers.1.layer.1.convolution", 20);

@@ -1,19 +1,26 @@
-/** The rows of a layer table and their order: folding, sorting, filter and chosen row. No DOM. */
+/** The rows of a grid and their order: folding, sorting, filter and chosen row. No DOM. */
 
-import { nextSorting, shownRows } from "../shared/order.js";
-import { above, isBranch } from "../shared/tree.js";
-import { unpackedProfile } from "../shared/unpack.js";
+import { nextSorting, shownRows } from "./order.js";
+import { above, isBranch } from "./tree.js";
 
-/** @typedef {import("./columns.js").Column} Column */
+/**
+ * What a grid needs of a table; `tree.js` has the tree of one without branches.
+ * @typedef {{ layers: string[], kind: string[], place: Map<string, number>, parent: Int32Array,
+ * depth: Uint16Array, end: Int32Array }} GridTable
+ */
 
+/** @template {GridTable} T */
 export class Arrangement {
-  /** @param {() => Column[]} columns all there are, also those that there is no room for */
-  constructor(columns) {
+  /**
+   * @param {T} table @param {() => import("./grid.js").Column<T>[]} columns all there are, also
+   * those that there is no room for
+   */
+  constructor(table, columns) {
     this.columns = columns;
-    this.table = unpackedProfile({});
+    this.table = table;
     /** Paths, so that they mean the same in the next profile. @type {Set<string>} */
     this.closed = new Set();
-    /** @type {import("../shared/order.js").Sorting | null} */
+    /** @type {import("./order.js").Sorting | null} */
     this.sorting = null;
     this.query = "";
     this.cursor = -1; // the chosen row's place in the table
@@ -22,13 +29,14 @@ export class Arrangement {
   }
 
   /**
-   * Show another profile; folding, sorting, filter and choice stay.
-   * @param {import("../shared/unpack.js").LayerTable} table
+   * Show another table; folding, sorting by a column that is still there, filter and choice stay.
+   * @param {T} table
    */
   take(table) {
     const { chosen } = this;
     this.table = table;
     this.cursor = chosen === null ? -1 : (table.place.get(chosen) ?? -1);
+    if (!this.column(this.sorting?.column)) this.sorting = null;
     this.arrange();
   }
 
@@ -83,7 +91,10 @@ export class Arrangement {
 
   /** @param {string} name */
   sort(name) {
-    this.sorting = nextSorting(this.sorting, name, Boolean(this.column(name)?.isNumber));
+    const { table } = this;
+    const isNumber =
+      table.layers.length > 0 && typeof this.column(name)?.value(table, 0) === "number";
+    this.sorting = nextSorting(this.sorting, name, isNumber);
     this.arrange();
   }
 
