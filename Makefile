@@ -5,7 +5,7 @@ VENV ?= .venv
 DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -Eo '^[0-9]+' | head -n 1)
 # The tour needs few packages; the tests need every extra.
 TOUR := backends$(if $(DRIVER),$(shell test $(DRIVER) -ge 580 && echo ,gpu || echo ,gpu12))
-EXTRAS := $(TOUR),cluster,coreml,executorch,fpga,hf,kernels,serve,stream,tensorboard,dev
+EXTRAS := $(TOUR),cluster,coreml,executorch,fpga,hf,kernels,language,serve,stream,docs,tensorboard,dev
 BIN := $(VENV)/bin
 # Dependencies are installed anew when these two files change, the project itself when the checkout is another one.
 VERSIONS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
@@ -36,7 +36,7 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # What fails beside others is run once more, alone and in a new process: a fault fails twice, a test that a busy machine disturbed is named here.
 AGAIN = { test $$? = 1 && echo "=== The tests that failed are run again, alone." && PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest --last-failed --last-failed-no-failures none -rA
 
-.PHONY: tour install lab report test forget check unit frontend notebooks browser refresh figures pictures bench map weights wheel format clean
+.PHONY: tour install lab report test forget check docs unit frontend notebooks browser refresh figures pictures bench map weights wheel format clean
 
 tour: $(DEPENDENCIES) $(INSTALLED)
 
@@ -50,7 +50,7 @@ report: tour
 
 # Each run adds what it skipped to this file, and the last one names all of it.
 test: export PAIFUSER_SKIPPED := $(CURDIR)/out/skipped.json
-test: forget check unit frontend notebooks browser
+test: forget check docs unit frontend notebooks browser
 
 forget:
 	@rm -f out/skipped.json
@@ -60,6 +60,11 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_house.py
+
+# The site, in out/site: offline, and a warning is an error.
+docs: install
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs out/site
+	@echo "out/site/index.html"
 
 unit: install
 	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) --ignore tests/test_house.py -m 'not browser and not gpu' $(ARGS) \

@@ -23,9 +23,7 @@ from scipy.stats import spearmanr
 
 from paifuser_lab.bench.runner import BenchRecord, Keep, Names, Seconds, measured_rows
 from paifuser_lab.bench.text import percent
-from paifuser_lab.comparison import compare
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.loading.load import load
 from paifuser_lab.profiler import profile
 from paifuser_lab.profiler.expected import (
     FILE,
@@ -35,8 +33,10 @@ from paifuser_lab.profiler.expected import (
     calibration,
     terms_of,
 )
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Comparison, Profile, Record
+from paifuser_lab.variant.comparison import compare
+from paifuser_lab.variant.load import load
+from paifuser_lab.variant.recipe import Recipe
 
 MODELS = (
     *("resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "yolo-tiny"),

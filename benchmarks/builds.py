@@ -17,10 +17,10 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import apply
 from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
 
 from .child import printed
 

@@ -14,12 +14,11 @@ import typer
 
 from paifuser_lab.bench.runner import BenchRecord, measured_rows
 from paifuser_lab.bench.text import minus, percent, times
-from paifuser_lab.comparison import compare
 from paifuser_lab.errors import PaifuserError
-from paifuser_lab.loading.load import load
-from paifuser_lab.recipe import Recipe
-from paifuser_lab.recipe.recipe import gradually
 from paifuser_lab.records import Comparison, Measurement, Record
+from paifuser_lab.variant.comparison import compare
+from paifuser_lab.variant.load import load
+from paifuser_lab.variant.recipe import Recipe, gradually
 
 MODEL = "resnet18-hard-digits"
 BATCH = 64

@@ -13,14 +13,14 @@ import typer
 from paifuser_lab.attention import attention_cost
 from paifuser_lab.bench.runner import BenchRecord, Names, Seconds, measured_rows
 from paifuser_lab.bench.text import times
-from paifuser_lab.comparison import compare
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner import plan_precision, recipe_of
 from paifuser_lab.profiler import explain, profile, side_by_side
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import AttentionCost, Comparison, SideBySide
 from paifuser_lab.variant import apply
+from paifuser_lab.variant.comparison import compare
 from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload
 
 ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # losses are reported, not refused

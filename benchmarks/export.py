@@ -16,10 +16,10 @@ from paifuser_lab.bench.runner import BenchRecord, Columns, measure_each, measur
 from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.converter import export, exporters, target_of
 from paifuser_lab.errors import PaifuserError, first_line
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport, Record
 from paifuser_lab.variant import Variant, apply
 from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload
 from tests.support.tricky_exports import TRICKY, TrickyRow, tricky_row
 

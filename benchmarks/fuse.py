@@ -10,11 +10,11 @@ import typer
 
 from paifuser_lab.bench.runner import BenchRecord, Names, Seconds, measured_rows
 from paifuser_lab.bench.text import number, ratio, times
-from paifuser_lab.comparison import compare
 from paifuser_lab.engines import available_engines
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Comparison, Measurement
+from paifuser_lab.variant.comparison import compare
 from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload
 
 from .builds import BuildBench

@@ -18,9 +18,9 @@ from torch import nn
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, measured_rows, table_of
 from paifuser_lab.errors import MeasureError, MissingExtraError
-from paifuser_lab.loading.load import load
 from paifuser_lab.records import LayerSensitivity, Record
 from paifuser_lab.saliency import sensitivity
+from paifuser_lab.variant.load import load
 from paifuser_lab.workload import Workload
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits")

@@ -22,9 +22,9 @@ from paifuser_lab.machine import threads
 from paifuser_lab.measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from paifuser_lab.progress import progress
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import apply
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload, running
 
 ROWS = (1, 8, 32, 64)

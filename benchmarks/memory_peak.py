@@ -21,13 +21,13 @@ from pydantic import Field
 from paifuser_lab.bench.runner import BenchRecord, Columns, Names, measured_rows
 from paifuser_lab.bench.text import megabytes
 from paifuser_lab.errors import MeasureError, PaifuserError, first_line
-from paifuser_lab.loading.load import load, models
 from paifuser_lab.machine.host import threads
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.memory import predicted_peak
 from paifuser_lab.memory.predict.step import Observer, real_subject, run
 from paifuser_lab.records import PeakBytes, Record, StepOptions, readable_bytes
 from paifuser_lab.records.predicted_peak import RESIDENT_MORE_BYTES, RESIDENT_RATIO, resident_bound
+from paifuser_lab.variant.load import load, models
 from paifuser_lab.workload import Inputs, Workload, outside_inference
 from paifuser_lab.workload.batching import tensor_bytes
 from paifuser_lab.workload.seeding import preserve_rng

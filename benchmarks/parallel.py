@@ -19,13 +19,13 @@ from torch import nn
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, Keep, check_known, table_of
 from paifuser_lab.bench.text import number, percent, ratio
+from paifuser_lab.errors import keep_when_stopped
 from paifuser_lab.measure.timing import median_interval
 from paifuser_lab.parallel import DataParallel, pipeline, run, tell
 from paifuser_lab.parallel.plans import power_bytes
 from paifuser_lab.parallel.simulated_link import simulated_link
 from paifuser_lab.parallel.simulation import Communication, Compute, buckets_of, simulate_steps
 from paifuser_lab.records import Link, PipelineSchedule, Record, readable_bytes
-from paifuser_lab.stopping import keep_when_stopped
 
 from .parallel_equal import EqualBench
 from .parallel_equal import bench as equal_to_one
@@ -209,7 +209,7 @@ def bench(
     with keep_when_stopped(lambda: bool(known.ways)):
         run(on_each, model, options, seeds, rounds, steps,
             processes=processes, threads=1, on_told=told)  # fmt: skip
-        for rows in _links(model, options, links, steps):
+        for rows in _links(model, options, links, steps) if links else ():
             told(0, ("links", rows))
     return known
 

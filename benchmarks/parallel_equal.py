@@ -12,10 +12,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from paifuser_lab.bench.runner import BenchRecord, Keep, check_known
+from paifuser_lab.errors import keep_when_stopped
 from paifuser_lab.parallel import DataParallel, pipeline, run, tell, tensor_parallel
 from paifuser_lab.parallel.averaging import POWER_SGD_FROM
 from paifuser_lab.records import Record
-from paifuser_lab.stopping import keep_when_stopped
 from paifuser_lab.workload import Workload
 
 from .parallel_models import MODELS, learn

@@ -20,10 +20,9 @@ from typing import Any
 from pydantic import Field
 
 from paifuser_lab.bench.runner import BenchRecord, Keep
-from paifuser_lab.errors import MeasureError
+from paifuser_lab.errors import MeasureError, keep_when_stopped
 from paifuser_lab.parallel.torchrun import torchrun_command
 from paifuser_lab.records import Record
-from paifuser_lab.stopping import keep_when_stopped
 
 SCRIPT = Path(__file__).with_name("parallel_kill_rank.py")
 STEPS_A_KILL = 12

@@ -15,12 +15,12 @@ from paifuser_lab.bench.by_hand import candidates as engines_by_hand
 from paifuser_lab.bench.runner import BenchRecord, Names, Seconds, measured_rows
 from paifuser_lab.bench.text import number, power, ratio
 from paifuser_lab.errors import PaifuserError
-from paifuser_lab.loading.load import load
 from paifuser_lab.machine import thread_choices
 from paifuser_lab.measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import Variant, apply
+from paifuser_lab.variant.load import load
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload, running
 
 from .quantized_peers import candidates as quantizers

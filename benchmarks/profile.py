@@ -16,10 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paifuser_lab.bench.runner import BenchRecord, Columns, Names, measured_rows
 from paifuser_lab.bench.text import number
-from paifuser_lab.loading.load import load, models
 from paifuser_lab.profiler import profile
 from paifuser_lab.profiler.cost import is_counted_by_torch
 from paifuser_lab.records import Profile, Record
+from paifuser_lab.variant.load import load, models
 from paifuser_lab.views import figure
 from paifuser_lab.workload import Workload, running
 

@@ -16,9 +16,9 @@ from paifuser_lab.bench.runner import BenchRecord, Columns, Words, table_of
 from paifuser_lab.errors import MeasureError, PaifuserError
 from paifuser_lab.machine import threads
 from paifuser_lab.progress import Progress, progress
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import apply
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload
 from tests.support.masking import gap, masked
 from tests.support.prune_zoo import Architecture, architectures

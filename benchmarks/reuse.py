@@ -13,9 +13,9 @@ from paifuser_lab.measure import (
     peak_bytes,
 )
 from paifuser_lab.memory.lifetimes import record
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.variant import Variant, apply
 from paifuser_lab.variant.open import load
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import running
 
 from .memory import MODELS, PairRow, threads_of, timed_pair

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 import typer
 
 from paifuser_lab.bench.runner import BenchRecord, Names, measured_rows
-from paifuser_lab.loading.load import load
 from paifuser_lab.records import Method, Sensitivity
 from paifuser_lab.saliency import sensitivity
+from paifuser_lab.variant.load import load
 
 from .hessian_peer import HessianBench
 from .hessian_peer import bench as traced
@@ -24,7 +24,6 @@ METHODS = (
     "quadratic-curvature",
     "trace",
     "fisher",
-    "fisher-sampled",
     "divergence",
     "output",
     "ablation",

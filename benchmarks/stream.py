@@ -24,9 +24,8 @@ from paifuser_lab.bench.runner import (
 )
 from paifuser_lab.bench.stream_batching import measure as measure_batching
 from paifuser_lab.bench.text import number
-from paifuser_lab.errors import MeasureError, StoppedError
+from paifuser_lab.errors import NO_RESULT, MeasureError, StoppedError, keep_when_stopped
 from paifuser_lab.records import BatchingCurve
-from paifuser_lab.stopping import NO_RESULT, keep_when_stopped
 
 from .stream_faults import APART, one_ray, workers_killed
 from .stream_overhead import Overhead, overheads

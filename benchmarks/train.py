@@ -44,6 +44,9 @@ EAGER, CHOSEN, AUTOCAST = "eager", "enable()", "torch.autocast"
 STEPS = 200  # of the runs whose last losses are compared
 MOST_STEPS = 1000  # of a loop until everything is judged
 BLOCK, LAST = 3, 20  # steps of a block, and losses that are averaged
+FEWEST = 5  # rounds at least
+# after so many rounds what takes more than so many times eager's step leaves
+LEAVES = {2: 4.0, FEWEST: 2.0}
 ALONE = ("precision", "channels_last", "fused_optimizer", "memory_pool")
 
 
@@ -242,20 +245,39 @@ def _raced(
             contenders.append(peer)
     _run_in_turn(contenders, trained, seconds)
     eager = contenders[0]
-    return [_row(name, eager, contender) for contender in contenders]
+    return [_row(name, eager, contender) for contender in contenders if contender.block_s]
 
 
 def _run_in_turn(contenders: list[Contender], trained: Trained, seconds: float) -> None:
+    """Rounds of a block each, until the time is over; what is far slower than eager leaves."""
     shuffle, until, step = random.Random(0).shuffle, time.perf_counter() + seconds, 0
-    order = list(contenders)
-    for contender in order:
-        _block(contender, trained, step)
-        contender.block_s.clear()
-    while len(order[0].block_s) < 5 or time.perf_counter() < until:
+    order = _warmed(contenders, trained)
+    rounds = 0
+    while rounds < FEWEST or time.perf_counter() < until:
         shuffle(order)
         for contender in order:
             _block(contender, trained, step)
-        step += BLOCK
+        step, rounds = step + BLOCK, rounds + 1
+        if rounds in LEAVES:  # the rest of the time is for those that can win
+            most = LEAVES[rounds] * numpy.median(contenders[0].block_s)
+            order = [one for one in order if numpy.median(one.block_s) <= most]
+
+
+def _warmed(contenders: list[Contender], trained: Trained) -> list[Contender]:
+    """Those to race after a block that is not counted: a switch that is far slower alone, such as
+    bf16 where the processor only emulates it, is not raced together with others.
+    """
+    kept, far, eager = [], set[str](), 0.0
+    for contender in contenders:
+        if contender.name != CHOSEN and far & {switch.name for switch in contender.switches}:
+            continue
+        _block(contender, trained, 0)
+        kept.append(contender)
+        took = contender.block_s.pop()
+        eager = eager or took  # the first
+        if contender.name in ALONE and took > LEAVES[2] * eager:
+            far.add(contender.name)
+    return kept
 
 
 def _block(contender: Contender, trained: Trained, first: int) -> None:
@@ -292,7 +314,8 @@ def _step(contender: Contender, trained: Trained, inputs: torch.Tensor, labels: 
 
 
 def _row(name: str, eager: Contender, contender: Contender) -> TrainRow:
-    ratios = numpy.asarray(eager.block_s) / numpy.asarray(contender.block_s)
+    rounds = len(contender.block_s)  # fewer than eager's where it was hopeless
+    ratios = numpy.asarray(eager.block_s[:rounds]) / numpy.asarray(contender.block_s)
     ratio, interval = median_interval(ratios)
     return TrainRow(
         model=name,

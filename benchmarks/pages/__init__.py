@@ -1,4 +1,4 @@
-"""The figures in README.md and docs/*.md, generated from the records in docs/measured.
+"""The figures in README.md and docs/, generated from the records in docs/measured.
 
 A page marks the place of a block of measured text with `<!-- measured:NAME -->` and
 `<!-- /measured -->`; the text between them is generated from the records alone. The Markdown files
@@ -82,7 +82,8 @@ def rewrite(root: Path, *, check: bool = False) -> dict[Path, list[str]]:
 
 def pages_of(root: Path) -> list[Path]:
     """README.md and the pages in docs/, in alphabetical order."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    written = [page for page in (root / "docs").rglob("*.md") if page.parent.name != "reference"]
+    return [root / "README.md", *sorted(written)]
 
 
 def blocks_of(written: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from .. import (  # noqa: F401
     export,
     formats,
     fuse,
+    language,
     memory,
     memory_peak,
     memory_replay,
@@ -40,13 +41,13 @@ from .. import (  # noqa: F401
 
 # The file name of a record → its command, and the rooms that it measures.
 SOURCES = {
-    "models": ("paifuser-lab bench models --by-hand", "comparison measure engines planner"),
+    "models": ("paifuser-lab bench models --by-hand", "variant measure engines planner"),
     "advice": ("python -m benchmarks advice --fit", "profiler"),
-    "fuse": ("python -m benchmarks fuse", "comparison measure fusion attention"),
+    "fuse": ("python -m benchmarks fuse", "variant measure fusion attention"),
     "fuse_builds": ("python -m benchmarks fuse --builds", "fusion"),
     "profile": ("python -m benchmarks profile", "profiler"),
     "flops": ("python -m benchmarks profile --flops", "profiler"),
-    "promises": ("python -m benchmarks experiment promises", "profiler comparison measure"),
+    "promises": ("python -m benchmarks experiment promises", "profiler variant measure"),
     "precision": (
         "python -m benchmarks precision",
         "quantization converter engines measure",
@@ -58,7 +59,7 @@ SOURCES = {
     ),
     "sensitivity": ("python -m benchmarks sensitivity resnet18-hard-digits", "saliency"),
     "hessian": ("python -m benchmarks sensitivity --peer pyhessian", "saliency"),
-    "trust": ("paifuser-lab bench trust", "comparison measure"),
+    "trust": ("paifuser-lab bench trust", "variant measure"),
     "widgets": ("python -m benchmarks widgets", "widgets session"),
     "prune": ("python -m benchmarks prune", "pruning"),
     "prune_peer": ("python -m benchmarks prune --peer torch-pruning", "pruning"),
@@ -73,6 +74,10 @@ SOURCES = {
     "train": ("python -m benchmarks train", "accelerate"),
     "train-avx2": ("", "accelerate"),  # of a processor with AVX2 alone, by the same command
     "detector": ("python -m benchmarks detector", "accelerate"),
+    "language": (
+        "python -m benchmarks language",
+        "variant workload quantization converter",
+    ),
     "formats": ("python -m benchmarks formats", "planner/training training"),
     "checkpoints": ("python -m benchmarks checkpoints", "planner/training training"),
     "parallel": ("python -m benchmarks parallel", "parallel"),

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from paifuser_lab.errors import RecipeError
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.steps import step_class, step_names
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload
 
 MAX_STEPS = 4

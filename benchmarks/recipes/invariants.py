@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from paifuser_lab.errors import MeasureError, PaifuserError, first_line
-from paifuser_lab.loading.load import load
 from paifuser_lab.model.weights import answer_hash, weights_hash
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.records import Record
 from paifuser_lab.variant import Variant, apply
+from paifuser_lab.variant.load import load
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Workload, running
 from tests.support.prune_zoo import architectures
 

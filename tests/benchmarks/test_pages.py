@@ -255,18 +255,18 @@ def test_a_block_says_how_many_commits_have_changed_what_it_measures(tmp_path):
     first = commit(tmp_path, "docs")
     rewrite(tmp_path)
     assert "Measured before" not in page.read_text(), "nothing has changed since the record"
-    commit(tmp_path, "comparison", "zoo")
+    commit(tmp_path, "variant", "zoo")
     commit(tmp_path, "zoo")
     rewrite(tmp_path)
-    sentence = "_Measured before 1 commit to `comparison`._\n<!-- /measured -->"
+    sentence = "_Measured before 1 commit to `variant`._\n<!-- /measured -->"
     assert sentence in page.read_text()
-    commit(tmp_path, "measure", "comparison")
+    commit(tmp_path, "measure", "variant")
     assert rewrite(tmp_path, check=True) == {}, "the check does not follow later commits"
     content = json.loads((measured / "trust.json").read_text())
     content["measured"] = header().model_dump(mode="json") | {"commit": f"{first}+"}
     (measured / "trust.json").write_text(json.dumps(content), encoding="utf-8")
     rewrite(tmp_path)
-    sentence = "_Measured before 2 commits to `comparison` and `measure`._\n<!-- /measured -->"
+    sentence = "_Measured before 2 commits to `measure` and `variant`._\n<!-- /measured -->"
     assert sentence in page.read_text(), "counted from the record's own commit"
     shutil.rmtree(tmp_path / ".git")
     rewrite(tmp_path)

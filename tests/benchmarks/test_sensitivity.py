@@ -7,7 +7,7 @@ import pytest
 from benchmarks import hessian_peer, sensitivity
 from benchmarks.sensitivity import SensitivityBench, bench
 from paifuser_lab.errors import MissingExtraError
-from paifuser_lab.loading.load import load
+from paifuser_lab.variant.load import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -54,6 +54,37 @@ def test_what_a_model_cannot_have_is_not_raced(small, monkeypatch):
     ]
 
 
+def test_a_way_that_is_far_slower_leaves_after_a_few_rounds(small):
+    def burn_time(contender):
+        call = contender.call
+        contender.call = lambda args, kwargs: (sum(range(2_000_000)), call(args, kwargs))[1]
+
+    fast, slow = (
+        train._contender(name, train.MODELS["digits"], frozenset()) for name in ("eager", "slow")
+    )
+    burn_time(slow)
+    train._run_in_turn([fast, slow], train.MODELS["digits"], seconds=3)
+    assert len(slow.block_s) == min(train.LEAVES) < train.FEWEST < len(fast.block_s)
+    assert train._row("digits", fast, slow).ratio < 0.5
+
+
+def test_a_switch_that_is_far_slower_alone_is_not_raced_with_others(small, monkeypatch):
+    took = {"eager": 1.0, "precision": 9.0, "channels_last": 1.2}
+
+    def block(contender, trained, step):
+        contender.block_s.append(took.get(contender.name, 1.0))
+
+    monkeypatch.setattr(train, "_block", block)
+    ways = ("eager", "precision", "channels_last", "precision + channels_last", "enable()")
+    contenders = [
+        train._contender(way, train.MODELS["digits"], frozenset(way.split(" + "))) for way in ways
+    ]
+    contenders[-1].switches = contenders[1].switches  # chosen all the same
+    kept = [contender.name for contender in train._warmed(contenders, train.MODELS["digits"])]
+    assert kept == ["eager", "precision", "channels_last", "enable()"]
+    assert not any(contender.block_s for contender in contenders), "it is not counted"
+
+
 def test_a_model_that_is_not_trained_here_is_refused_with_the_names():
     with pytest.raises(MeasureError, match="'resnet99' is not trained here; there are seed-cnn, "):
         train.bench(("resnet99",))
