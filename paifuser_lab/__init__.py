@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 # otherwise torch's profiler, which measures memory, writes to the terminal at each call
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
-from .comparison import compare, compare_settings
 from .errors import PaifuserError
-from .loading.load import models
 from .machine import hardware
-from .recipe import Recipe
 from .records import Comparison, Hardware, Importance, Measurement, Profile, Record, Sensitivity
 from .variant import Variant, apply
+from .variant.comparison import compare, compare_settings
+from .variant.history import history
+from .variant.load import models
 from .variant.open import load
+from .variant.recipe import Recipe
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ if TYPE_CHECKING:
     from .planner.searching import search
     from .profiler import profile
     from .pruning.targets import staircase
-    from .recipe.recipe import gradually
     from .saliency import importance, sensitivity
     from .training.find_rate import find_rate
+    from .variant.generation import compare_generation
     from .variant.quantize import quantize_model
+    from .variant.recipe import gradually
     from .views import figure
     from .widgets import TrainingMonitor, Workbench, show
 
@@ -88,6 +90,7 @@ __all__ = [
     "apply",
     "attention_cost",
     "compare",
+    "compare_generation",
     "compare_settings",
     "deploy",
     "disable",
@@ -114,6 +117,7 @@ __all__ = [
     "fusions",
     "gradually",
     "hardware",
+    "history",
     "importance",
     "load",
     "memory_pool",
@@ -133,6 +137,7 @@ __all__ = [
 _LAZY = {
     **{name: "accelerate" for name in __all__ if name.startswith(("enable", "disable"))},
     "attention_cost": "attention",
+    "compare_generation": "variant.generation",
     "deploy": "deployment",
     "export": "converter",
     "exporters": "converter",
@@ -140,7 +145,7 @@ _LAZY = {
     "find_rate": "training.find_rate",
     "fits": "memory",
     "fusions": "fusion",
-    "gradually": "recipe.recipe",
+    "gradually": "variant.recipe",
     "importance": "saliency",
     "memory_pool": "memory.pools",
     "memory_snapshot": "memory.snapshots",

@@ -11,14 +11,18 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab.cli import program
-from paifuser_lab.errors import StoppedError
-from paifuser_lab.stopping import keep_when_stopped, stop_if_asked, terminated_like_ctrl_c
+from paifuser_lab.errors import (
+    StoppedError,
+    keep_when_stopped,
+    stop_if_asked,
+    terminated_like_ctrl_c,
+)
 
 PACKAGE = Path(lab.__file__).parent
 EDGES = {
     "cli/program.py",  # Ctrl-C ends the JupyterLab that it started
-    "pipeline/sweep.py",  # stops the processes of a sweep, and is one of them
-    "stopping.py",
+    "cli/sweep.py",  # stops the processes of a sweep, and is one of them
+    "errors.py",
     "training/run.py",  # reports the epoch and raises the interrupt again
 }
 

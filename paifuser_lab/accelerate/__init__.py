@@ -1,11 +1,11 @@
 """Make an ordinary training loop faster: `lab.enable()` before it, nothing changed inside it.
 
 features      `enable`, `disable`, `status`, and one pair of functions a feature
-acceleration  what is in force: told of the loop's steps, its switches added, removed, looked at
-rows          the rows of the status: each switch, its state and why
+acceleration  what a user holds: switches added, removed, looked at
 watcher       sees the loop's models, optimizer steps and losses, through torch's hooks
+loop          what the watcher tells: one loop, its parts, and its switches in force
 calls         the call of one model, in training as the switches want it; where a NaN began in it
-loop          one loop: its parts, the switches in force, the blocks of steps that are judged
+judging       times the loop's steps in blocks, and lets it run as the judge says
 judge         which switches stay, decided by blocks of steps
 race          ways to run a loop, compared in turn; whether the losses stay in their band
 meter         time and memory of steps, and the block of them that runs now

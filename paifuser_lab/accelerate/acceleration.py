@@ -1,37 +1,23 @@
-"""The acceleration in force: it is told of the loop's steps, and its switches can be added, removed
-and looked at.
-"""
+"""The acceleration in force as its user holds it: switches are added, removed and looked at."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
-from weakref import WeakSet
-
-from torch import Tensor
-from torch.optim import Optimizer
 
 from ..errors import AccelerationError
-from ..records import AccelerationStatus
-from .calls import origin_of_nan
+from ..records import AccelerationStatus, SwitchState, SwitchStatus
 from .loop import Loop
 from .meter import Meter
-from .race import Way
-from .rows import row_of
-from .switches import SWITCHES
+from .race import Verdict
+from .switches import SWITCHES, Switch
 from .switches.base import is_in_backward
-from .watcher import Watcher, has_autocast
 
 logger = logging.getLogger("paifuser_lab.accelerate")
-MOST_STRAY_STEPS = 8  # of another optimizer without one of the leader: another loop has begun
-MOST_LOSSES = 256  # held unread, as in a loop that updates its weights by hand
-MOST_BROKEN = 10  # losses in a row that are not finite
 FOLLOWED_EVERY_S = 0.5
-READ_EVERY = 10  # steps on a GPU, where reading a loss waits for it
 
 
 class Acceleration:
@@ -47,21 +33,16 @@ class Acceleration:
         self.features: dict[str, set[str]] = {}  # which switches each was asked for
         self.options: dict[str, Any] = {"switches": set()}
         self.loop = Loop(meter or Meter())
-        self.watcher = Watcher(self)
-        self.is_on = False
         self.yields = False  # to another lab.enable(), which takes its place
         self._contexts: list[str] = []  # the feature that each `with` block is for
-        self._losses: deque[Tensor] = deque(maxlen=MOST_LOSSES)
-        self._late = 0  # how many of them a step has been taken with
-        self._is_late = False  # the first of this step that is not finite
-        self._read: list[float] = []  # losses of this step
-        self._strangers: WeakSet[Optimizer] = WeakSet()
-        self._skips = False  # the steps that follow this backward pass
-        self._stray_steps = self._broken = self._restarts = 0
-        self._state_watched: tuple[bool, Way, Way] | None = None
         self._last: AccelerationStatus | None = None
         self._followers: list[Callable[[AccelerationStatus], None]] = []
         self._told_at = -math.inf
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is in force."""
+        return self.loop.watcher.is_on
 
     def add(self, feature: str, names: set[str], options: Mapping[str, Any]) -> None:
         """Turn a feature's switches on; those that another one has turned on stay."""
@@ -80,12 +61,11 @@ class Acceleration:
         for switch in new.values():
             switch.options = self.options
         self.features[feature] = names
-        self._count_passed()
+        self.loop.count_passed()  # before a loop at rest is woken
         self.loop.add(list(new.values()))
         if not self.is_on:
-            self.watcher.start()
-            self.is_on = True
-        self._watch()
+            self.loop.watcher.start()
+        self.loop.watch_what_is_needed()
 
     def remove(self, name: str) -> None:
         """Turn a switch off and restore what it changed."""
@@ -95,9 +75,9 @@ class Acceleration:
             if not names:
                 del self.features[feature]
         self.options["switches"].discard(name)
-        self._count_passed()
+        self.loop.count_passed()
         self.loop.remove(name)
-        self._watch()
+        self.loop.watch_what_is_needed()
 
     def stop(self) -> None:
         """Restore everything: calls, weights, optimizers, hooks and settings."""
@@ -105,12 +85,7 @@ class Acceleration:
             return
         check_not_in_backward()
         self._last = self.status()
-        self.loop.leave()
-        self.watcher.stop()
-        self._losses.clear()
-        self._strangers.clear()
-        self._state_watched = None
-        self.is_on = False
+        self.loop.end()
         self._tell_followers(is_last=True)
         self._followers.clear()
         logger.info("off: %s", self._last.title)
@@ -124,8 +99,8 @@ class Acceleration:
                 if last is None
                 else last.model_copy(update={"is_enabled": False})
             )
-        self._count_passed()
-        loop, judge = self.loop, self.loop.judge
+        self.loop.count_passed()
+        loop, judge = self.loop, self.loop.judging.judge
         unknown = [f"{name} is left alone: its state is not known" for name in loop.parts.unknown]
         return AccelerationStatus(
             is_enabled=True,
@@ -135,8 +110,8 @@ class Acceleration:
             steps=loop.steps,
             judged_steps=judge.judged_steps if judge else 0,
             judging_share=judge.share(loop.steps) if judge else None,
-            clock="wall" if loop.is_wall else "cpu",
-            rows=tuple(row_of(loop, label, switch) for label, switch in loop.switches.items()),
+            clock="wall" if loop.judging.is_wall else "cpu",
+            rows=tuple(_row_of(loop, label, switch) for label, switch in loop.switches.items()),
             notes=(*unknown, *loop.notes),
         )
 
@@ -146,7 +121,7 @@ class Acceleration:
         """
         if self.is_on:
             self._followers.append(show)
-            self.loop.between_steps = self._tell_followers
+            self.loop.judging.between_steps = self._tell_followers
 
     def _tell_followers(self, *, is_last: bool = False) -> None:
         now = time.monotonic()
@@ -156,121 +131,6 @@ class Acceleration:
         for show in self._followers:
             show(status)
         self._told_at = time.monotonic()
-
-    # What the watcher tells.
-
-    def note_loss(self, loss: Tensor) -> None:
-        """A backward pass begins from a loss."""
-        self._losses.append(loss)
-        self._skips = False
-
-    def begin_backward(self, losses: Sequence[Tensor]) -> None:
-        """It begins from all of these."""
-        self.loop.begin_backward(losses)
-
-    def end_backward(self) -> None:
-        """It has ended."""
-        self.loop.end_backward()
-
-    def before_step(self, optimizer: Optimizer, *, has_closure: bool = False) -> bool:
-        """An optimizer is about to step; False skips the step."""
-        if self._losses:
-            is_cpu = self.loop.parts.device.type == "cpu"
-            if is_cpu or self.loop.steps % READ_EVERY == 0:
-                self._read_losses()
-        if optimizer not in self.loop.parts.optimizers:
-            return True
-        if has_closure and not self.loop.parts.has_closure:
-            self.loop.parts.has_closure = True
-            self.loop.reconsider()
-        if bad := [loss for loss in self._read if not math.isfinite(loss)]:
-            self._skips |= self.loop.take_back_inexact(bad[0], is_in_time=not self._is_late)
-        return not self._skips and self.loop.before_step(optimizer)
-
-    def after_step(self, optimizer: Optimizer) -> None:
-        """An optimizer has stepped."""
-        loop = self.loop
-        self._count_passed()
-        if optimizer not in loop.parts.optimizers:
-            self._meet(optimizer)
-            return
-        loop.after_step(optimizer)
-        if optimizer is not loop.leader:
-            self._stray_steps += 1
-            if self._stray_steps > MOST_STRAY_STEPS:
-                self._begin_again("another loop has begun")
-            return
-        self._stray_steps = 0
-        if loop.is_changed():
-            self._begin_again("the model or the optimizer has changed its structure")
-            return
-        if self.watcher.is_searching and not self._strangers:
-            self.watcher.end_search()
-        losses, self._read = self._read, []
-        self._late = len(self._losses)
-        loop.end_step([sum(losses) / len(losses)] if losses else [])
-        self._watch()
-
-    def _count_passed(self) -> None:
-        """Count the steps of a loop at rest that the watcher has not told of."""
-        self.loop.steps += self.watcher.take_passed(self.loop.leader)
-
-    def _read_losses(self) -> None:
-        losses = [float(loss) for loss in self._losses]
-        self._is_late = not all(map(math.isfinite, losses[: self._late]))
-        self._losses.clear()
-        self._late = 0
-        self._read += losses
-        self._watch_finite(losses)
-
-    def _watch(self) -> None:
-        """Watch of the loop what it needs now, and nothing else: each step pays for it."""
-        loop = self.loop
-        state = (loop.is_at_rest, loop.on, loop.lately)
-        if state == self._state_watched or not self.is_on:
-            return
-        self._state_watched = state
-        watched = loop.watched
-        self.watcher.watch(steps=watched.steps, losses=watched.losses)
-        self.watcher.pass_over(() if any(watched) else loop.parts.optimizers)
-        loop.place_calls(watched.calls)
-
-    def _meet(self, optimizer: Optimizer) -> None:
-        """An optimizer that is not known: its models are known once it steps during a search."""
-        if not self.watcher.is_searching:
-            self.watcher.search()
-            self._strangers.add(optimizer)
-            return
-        self._strangers.discard(optimizer)
-        models = self.watcher.models_of(optimizer)
-        self.loop.join(optimizer, models, autocast=self.watcher.has_autocast or has_autocast())
-        self._read = []
-        self._watch()
-
-    def _begin_again(self, why: str) -> None:
-        self.loop.leave()
-        self._restarts += 1
-        count = f", {self._restarts} times by now" if self._restarts > 1 else ""
-        note = f"judged anew from step {self.loop.steps}{count}: {why}"
-        self.loop.note(note, subject=f"judged anew: {why}")
-        self._stray_steps = 0
-        self.watcher.search()
-        self._watch()
-
-    def _watch_finite(self, losses: list[float]) -> None:
-        """Name the layer where a NaN began, once; stop after too many of them."""
-        if all(map(math.isfinite, losses)):
-            self._broken = 0
-            return
-        self._broken += 1
-        if self._broken == 1:
-            loop = self.loop
-            bad = next(loss for loss in losses if not math.isfinite(loss))
-            origin = origin_of_nan(loop.calls.values(), loop.calls_of_copies(loop.on))
-            loop.note(f"the loss is {bad}; {origin}")
-            logger.warning("the loss is %s; %s", bad, origin)
-        if self._broken == MOST_BROKEN:
-            self.loop.stop(f"the loss has not been finite for {MOST_BROKEN} steps")
 
     def __enter__(self) -> Acceleration:
         self._contexts.append(next(reversed(self.features), ""))
@@ -300,3 +160,53 @@ def check_not_in_backward() -> None:
         raise AccelerationError(
             "Acceleration cannot change inside a running backward pass; call it between two steps."
         )
+
+
+def _row_of(loop: Loop, label: str, switch: Switch) -> SwitchStatus:
+    """A switch as it is now, with the measurement that decided it."""
+    state, why = _state(loop, label, switch)
+    judge = loop.judging.judge
+    verdict = judge.verdicts.get(label) if judge else None
+    return SwitchStatus(name=label, state=state, why=why, **_figures(verdict))
+
+
+def _state(loop: Loop, label: str, switch: Switch) -> tuple[SwitchState, str]:
+    """Whether it is in force, and why."""
+    if label in loop.obstacles:
+        return "not offered", loop.obstacles[label]
+    if loop.stopped:
+        return "taken back", loop.stopped
+    if not switch.is_judged:
+        return ("on" if label in loop.on else "waiting"), switch.why()
+    judge = loop.judging.judge
+    if judge is None:
+        return "waiting", ""
+    later = f"judging goes on at step {judge.goes_on_at:,}" if loop.judging.is_waiting else ""
+    if label in judge.names_waiting:
+        before = judge.verdicts.get(label)
+        again = f"{before.why}; it is tried again" if before is not None else ""
+        return "waiting", "; ".join(filter(None, (again, later)))
+    race = judge.race
+    is_racing = race is not None and any(
+        label in way - race.reference for way in race.ways if way not in race.dropped
+    )
+    if is_racing:
+        return ("on" if label in loop.on and later else "judging"), later
+    verdict = judge.verdicts.get(label)
+    if verdict is None:
+        return "waiting", "" if label in judge.offers else switch.why()
+    extra = f"; {switch.why()}" if verdict.is_kept and switch.why() else ""
+    return ("on" if verdict.is_kept else "taken back"), verdict.why + extra
+
+
+def _figures(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {}
+    return {
+        "ratio": verdict.ratio,
+        "interval": verdict.interval,
+        "without_steps_per_s": 1 / verdict.without_s if verdict.without_s else None,
+        "with_steps_per_s": 1 / verdict.with_s if verdict.with_s else None,
+        "without_bytes": verdict.without_bytes,
+        "with_bytes": verdict.with_bytes,
+    }

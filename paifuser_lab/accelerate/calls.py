@@ -21,8 +21,7 @@ from .switches.base import Call, is_in_backward
 class Owner(Protocol):
     """What an accelerated call belongs to."""
 
-    is_disturbed: bool
-
+    def note_evaluation(self) -> None: ...
     def recover(self, call: AcceleratedCall, error: Exception, again: Callable[[], Any]) -> Any: ...
 
 
@@ -52,7 +51,7 @@ class AcceleratedCall:
         if torch.compiler.is_dynamo_compiling() or is_foreign:
             return plain(*args, **kwargs)
         if not torch.is_grad_enabled() or self.model.training != self.mode:
-            self.owner.is_disturbed = True  # an evaluation, which is not counted
+            self.owner.note_evaluation()
             return plain(*args, **kwargs)
         self.last = (args, kwargs)
         return self._accelerated(args, kwargs)

@@ -10,17 +10,9 @@ from ..errors import AccelerationError
 from ..records import AccelerationStatus
 from .acceleration import Acceleration
 from .functions import FasterFunction, compiled_function, fused_function
+from .switches import SWITCHES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-FEATURES = {
-    "memory_pool": {"memory_pool"},
-    "memory_reuse": {"memory_reuse"},
-    "graph_optimization": {"compile", "channels_last"},
-    "operator_fusion": {"fused_optimizer"},
-    "data_parallelism": {"data_parallelism"},
-    "adaptive_lr": {"adaptive_lr"},
-    "model_quantization": {"model_quantization"},
-}
 _in_force: list[Acceleration] = []  # one at most, the last one also after its end
 
 
@@ -181,7 +173,12 @@ def disable_model_quantization() -> None:
 
 
 def _feature(name: str, options: dict[str, Any] | None = None) -> Acceleration:
-    return _add(f"enable_{name}", set(FEATURES[name]), options or {})
+    return _add(f"enable_{name}", switches_of(name), options or {})
+
+
+def switches_of(feature: str) -> set[str]:
+    """The switches that `enable_<feature>` turns on, as they say themselves."""
+    return {name for name, kind in SWITCHES.items() if kind.feature == feature}
 
 
 def _add(feature: str, names: set[str], options: dict[str, Any]) -> Acceleration:
@@ -198,7 +195,7 @@ def _add(feature: str, names: set[str], options: dict[str, Any]) -> Acceleration
 
 def _disable(name: str) -> None:
     held = _in_force[0] if _in_force and _in_force[0].is_on else None
-    names = FEATURES[name]
+    names = switches_of(name)
     if held is None or not any(names & others for others in held.features.values()):
         raise AccelerationError(
             f"{name} is not enabled; call lab.enable_{name}() before a training loop."

@@ -7,9 +7,11 @@ only there until every optimizer's models are known; losses where backward begin
 from __future__ import annotations
 
 import functools
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -22,11 +24,20 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .switches.base import is_in_backward
+from .switches.base import is_in_backward, weights_of
 
 UNSCALED = "_loss_before_scaling"  # an attribute of a loss that a GradScaler has multiplied
 PASS_OVER = 49  # steps of a loop at rest between two that are told of
+MOST_LOSSES = 256  # held unread, as in a loop that updates its weights by hand
 REMEDY = "with acceleration on; lab.disable() runs the loop without it"
+
+
+class Watched(NamedTuple):
+    """What is watched of a loop's steps beside that they end, at a cost for each of them."""
+
+    steps: bool = True  # that they begin
+    losses: bool = True
+    calls: bool = True
 
 
 class Listener(Protocol):
@@ -34,9 +45,33 @@ class Listener(Protocol):
 
     def before_step(self, optimizer: Optimizer, *, has_closure: bool) -> bool: ...
     def after_step(self, optimizer: Optimizer) -> None: ...
-    def note_loss(self, loss: Tensor) -> None: ...
     def begin_backward(self, losses: Sequence[Tensor]) -> None: ...
     def end_backward(self) -> None: ...
+
+
+class Losses:
+    """The losses where backward began, held until they are read, which waits for a GPU."""
+
+    def __init__(self) -> None:
+        self.held: deque[Tensor] = deque(maxlen=MOST_LOSSES)
+        self.of_step: list[float] = []
+        self.is_late = False  # a step has been taken with the first that is not finite
+        self._late = 0  # how many of those held a step has been taken with
+
+    def read(self) -> list[float]:
+        """Read what is held."""
+        losses = [float(loss) for loss in self.held]
+        self.is_late = not all(map(math.isfinite, losses[: self._late]))
+        self.held.clear()
+        self._late = 0
+        self.of_step += losses
+        return losses
+
+    def end_step(self) -> list[float]:
+        """The mean loss of the step that ends, if one was read."""
+        losses, self.of_step = self.of_step, []
+        self._late = len(self.held)
+        return [sum(losses) / len(losses)] if losses else []
 
 
 class Watcher:
@@ -45,6 +80,7 @@ class Watcher:
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.thread = get_ident()
+        self.losses = Losses()
         # since the search for models began, in order
         self.called: WeakKeyDictionary[nn.Module, None] = WeakKeyDictionary()
         self.has_autocast = False
@@ -70,6 +106,7 @@ class Watcher:
         if self._end is not None:
             self._end.remove()
             self._end = None
+        self.losses.held.clear()
         self._aside.clear()
         self._passed = {}
 
@@ -126,13 +163,18 @@ class Watcher:
         self.called.clear()
 
     @property
+    def is_on(self) -> bool:
+        """Whether the hooks are set."""
+        return self._end is not None
+
+    @property
     def is_searching(self) -> bool:
         """Whether called modules are noted."""
         return self._search is not None
 
     def models_of(self, optimizer: Optimizer) -> list[nn.Module]:
         """The outermost called modules that hold what an optimizer trains."""
-        missing = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        missing = set(map(id, weights_of(optimizer)))
         models = []
         for module in self.called:
             if own := missing & {id(weight) for weight in module.parameters()}:
@@ -159,10 +201,7 @@ class Watcher:
         if self.listener.before_step(optimizer, has_closure=closure is not None):
             return
         gradients = [
-            (weight, weight.grad)
-            for group in optimizer.param_groups
-            for weight in group["params"]
-            if weight.grad is not None
+            (weight, weight.grad) for weight in weights_of(optimizer) if weight.grad is not None
         ]
         self._aside[optimizer] = gradients
         for weight, _ in gradients:
@@ -188,7 +227,7 @@ class Watcher:
         losses = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         for tensor in losses:
             if tensor.numel() == 1:
-                self.listener.note_loss(getattr(tensor, UNSCALED, tensor).detach())
+                self.losses.held.append(getattr(tensor, UNSCALED, tensor).detach())
         self.listener.begin_backward(losses)
         try:
             backward(tensors, *args, **kwargs)

@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from ..errors import MeasureError
+from ..errors import MeasureError, keep_when_stopped, stop_if_asked
 from ..machine import thread_choices
 from ..machine.host import device_name
 from ..measure import Candidate, Samples, output_error, rounds_in_turn
 from ..model.copying import copied
 from ..progress import Progress, progress
 from ..records import AttentionCost, AttentionKind, AttentionLayer, counted
-from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Inputs, Workload, outside_inference, running, workload_of
 from .block_lists import Sparsity
 from .discover import Attending, find_attention, lists_from_data

@@ -7,15 +7,15 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from ..comparison import compare
 from ..engines import available_engines
-from ..loading.load import load
 from ..machine import thread_choices
 from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
 from ..planner import plan
-from ..recipe import Recipe
 from ..records import Comparison, Measurement, Record
 from ..variant import apply
+from ..variant.comparison import compare
+from ..variant.load import load
+from ..variant.recipe import Recipe
 from ..workload import Workload, running
 from .by_hand import candidates as by_hand_candidates
 from .runner import BenchRecord, Names, Seconds, measure_each

@@ -11,11 +11,10 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import typer
 from pydantic import Field
 
-from ..errors import MeasureError, PaifuserError, StoppedError, first_line
+from ..errors import MeasureError, PaifuserError, StoppedError, first_line, keep_when_stopped
 from ..machine import machine_label
 from ..progress import progress
 from ..records import Record
-from ..stopping import keep_when_stopped
 
 INTERRUPTED = "interrupted"
 Value = TypeVar("Value")

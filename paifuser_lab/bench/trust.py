@@ -14,14 +14,14 @@ from typing import Annotated
 import numpy
 import typer
 
-from ..comparison import compare
-from ..loading.load import load
 from ..progress import progress
-from ..recipe import Recipe
 from ..records import Comparison, Quality, Record
 from ..records.quality import word_for
 from ..records.text import readable_share
 from ..variant import Variant, apply
+from ..variant.comparison import compare
+from ..variant.load import load
+from ..variant.recipe import Recipe
 from ..workload import Workload
 from .runner import BenchRecord, Names, measured_rows
 
@@ -29,7 +29,7 @@ MODELS = ("resnet18", "mobilenetv2", "vit-s")
 RECIPES = (["fold"], ["layout"], [{"backend": "onnxruntime"}])
 QUIET_TRIES, BUSY_TRIES = 5, 17  # of each model: 51 with three models beside other processes
 BUSY_PROCESSES = 2
-ROUNDS, SECONDS = 15, 6.0
+ROUNDS, SECONDS = 30, 10.0  # as a workbench compares
 SETTLE_S = 1.0
 LARGE = 1.5  # times as fast, or as slow, on a quiet machine
 BURN = "while True: sum(range(10000))"

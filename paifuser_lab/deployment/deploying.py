@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from .._files import write_text
+from ..arguments import checked_options
 from ..converter import Exportable, export, target_of
-from ..errors import ExportError, PaifuserError, ParityError, StoppedError
+from ..errors import (
+    NO_RESULT,
+    ExportError,
+    PaifuserError,
+    ParityError,
+    ShouldStop,
+    StoppedError,
+    stop_if_asked,
+)
 from ..machine import machine_label
-from ..recipe import Recipe
 from ..records import Comparison, Deployment, ExporterRow, LayerDifference
-from ..stopping import NO_RESULT, ShouldStop, stop_if_asked
+from ..variant.recipe import Recipe
 from .container import cluster_name, dockerfile, manifests, requirements
 from .folder import replaced_folder, write_manifest
 from .model_card import model_card
@@ -31,15 +39,15 @@ TEMPLATES = Path(__file__).parent / "templates"
 TAG_CHARACTERS = 12  # of the weights' hash, in an image's tag
 
 
-@dataclass(frozen=True)
-class DeployOptions:
+class DeployOptions(BaseModel):
     """How a model is exported, and what its author states of it."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
     precision: str | None = None  # None: as the model is
     opset: int | None = None
     dynamic: bool = False  # any batch size
     labels: Sequence[str] = ()
-    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # mean, std, size of an image
+    preprocessing: Mapping[str, Any] = {}  # mean, std, order of an image
     licence: str = ""
     comparison: Comparison | None = None
     seconds: float = 1.0  # for timing each file beside the live model; 0 leaves that out
@@ -61,17 +69,11 @@ def deploy(
     scripts that run it with ONNX Runtime alone, a Dockerfile, manifests and a model card.
 
     The subject is a variant, a workload or a model. Options are precision, opset, dynamic (any
-    batch size), labels (one a class), preprocessing (mean, std, size), licence of the original and
+    batch size), labels (one a class), preprocessing (mean, std, order), licence of the original and
     comparison (the measured table of the card). An existing folder is replaced whole, if an earlier
     deployment wrote all of it; a target that refuses is a row of the record, with its reason.
     """
-    unknown = options.keys() - DeployOptions.__dataclass_fields__.keys()
-    if unknown:
-        raise ExportError(
-            f"deploy has no option '{sorted(unknown)[0]}'; it has "
-            f"{', '.join(DeployOptions.__dataclass_fields__)}."
-        )
-    chosen = DeployOptions(**options)
+    chosen = checked_options(DeployOptions, options, "deploy", ExportError)
     (*_, last) = deployments(subject, folder, to, chosen, should_stop=should_stop)
     if not last.folder:
         onnx = next(row for row in last.rows if row.target == ONNX)

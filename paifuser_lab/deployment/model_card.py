@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from ..converter import Exportable
-from ..loading.load import models
 from ..records import Comparison, Deployment
+from ..variant.load import models
 from ..workload import Workload
 from .preprocessing import InputSpec, Preprocessing
 

@@ -5,18 +5,17 @@ becomes a tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import nn
 
 from ..converter import Exportable
 from ..errors import ExportError
+from ..workload.checks import checked_preprocessing
 
 MODES = {1: "L", 3: "RGB"}  # channels of an image → what pillow calls them
-STATED = ("mean", "std", "size", "order")  # what only its author knows of an image's preprocessing
-Positive = Annotated[float, Field(gt=0)]
 
 
 class InputSpec(BaseModel):
@@ -34,7 +33,7 @@ class InputSpec(BaseModel):
     mean: tuple[float, ...] | None = Field(
         default=None, description="a channel, of pixels from 0 to 1; None if nobody stated it"
     )
-    std: tuple[Positive, ...] | None = None
+    std: tuple[float, ...] | None = None
     vocabulary: int | None = Field(default=None, description="tokens are below it")
 
 
@@ -55,34 +54,30 @@ def preprocessing_of(
     labels: Sequence[str],
     is_dynamic: bool = False,
 ) -> Preprocessing:
-    """The inputs as the example tells, with what was stated of the first, an image."""
-    if unknown := sorted(stated.keys() - set(STATED)):
-        raise ExportError(
-            f"'{unknown[0]}' is no part of an image's preprocessing; give {', '.join(STATED)}."
-        )
+    """The inputs as the example tells, with what was stated of the first, an image, here or with
+    the workload.
+    """
     specs = [
         _spec(name, tensor, exportable.module, is_dynamic=is_dynamic)
         for name, tensor in zip(exportable.input_names, exportable.tensors, strict=True)
     ]
-    if all_stated := {**_of_workload(exportable, specs[0]), **stated}:
-        specs[0] = _with_stated(specs[0], all_stated)
-    own = exportable.preprocessing
+    own, work = exportable.preprocessing, exportable.work
+    if stated and work is not None:
+        known = own.model_dump() if own is not None else {}
+        own = checked_preprocessing(work, {**known, **stated})
+    if own is not None and specs[0].kind == "image":
+        count = specs[0].shape[1] or 1
+        mean, std = (
+            values * count if len(values) == 1 else values for values in (own.mean, own.std)
+        )
+        image = {"mean": mean, "std": std, "order": own.order}
+        specs[0] = specs[0].model_copy(update=image)
     classes = own.classes if own is not None and not labels else ()
     return Preprocessing(
         inputs=tuple(specs),
         outputs=exportable.output_names,
         labels=classes or _checked_labels(labels or exportable.labels, exportable),
     )
-
-
-def _of_workload(exportable: Exportable, spec: InputSpec) -> dict[str, Any]:
-    """What the model's workload states of its image: a number for each channel."""
-    own = exportable.preprocessing
-    if own is None or spec.kind != "image":
-        return {}
-    count = spec.shape[1] or 1
-    mean, std = (values * count if len(values) == 1 else values for values in (own.mean, own.std))
-    return {"mean": mean, "std": std, "order": own.order}
 
 
 def _spec(name: str, tensor: torch.Tensor, module: nn.Module, *, is_dynamic: bool) -> InputSpec:
@@ -108,36 +103,6 @@ def _vocabulary(module: nn.Module) -> int | None:
     """The number of rows of the largest embedding."""
     rows = [layer.num_embeddings for layer in module.modules() if isinstance(layer, nn.Embedding)]
     return max(rows, default=None)
-
-
-def _with_stated(spec: InputSpec, stated: Mapping[str, Any]) -> InputSpec:
-    """The image's spec with what was stated of it, each part checked against its shape."""
-    if spec.kind != "image":
-        raise ExportError(
-            f"The input '{spec.name}' of shape {spec.shape} is no image; leave mean, std, size "
-            "and order out."
-        )
-    channels = spec.shape[1]
-    try:
-        checked = InputSpec.model_validate({**spec.model_dump(), **stated})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ExportError(f"preprocessing: {first['loc'][0]}: {first['msg']}.") from error
-    if (checked.mean is None) is not (checked.std is None):
-        raise ExportError("preprocessing: give mean and std together, one number a channel.")
-    for name in ("mean", "std"):
-        values = getattr(checked, name)
-        if values is not None and len(values) != channels:
-            raise ExportError(
-                f"preprocessing: {name} needs {channels} numbers, one a channel, not "
-                f"{list(values)}."
-            )
-    if checked.size != spec.size:
-        raise ExportError(
-            f"preprocessing: the model takes images of {spec.size}, height and width, not "
-            f"{checked.size}."
-        )
-    return checked
 
 
 def _checked_labels(labels: Sequence[str], exportable: Exportable) -> tuple[str, ...]:

@@ -7,17 +7,18 @@ and results in place, are one buffer. What an operator allocates and frees insid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..fusion.call_trace import Form, form_of
+from ..model.tensors import tensors_in
 from ..model.watch import watching
 
 SEPARATE = 0  # the result of torch._debug_has_internal_overlap for dense tensors
@@ -83,11 +84,7 @@ class Recording:
             alive[buffer.begin] += buffer.size_bytes
             if buffer.released is not None:
                 alive[buffer.released] -= buffer.size_bytes
-        total = largest = 0
-        for change in alive:
-            total += change
-            largest = max(largest, total)
-        return largest
+        return max(accumulate(alive))
 
 
 def record(model: nn.Module, run: Callable[[], Any]) -> Recording:
@@ -136,12 +133,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._note_releases()
-        self._touch(_tensors((args, kwargs)), "")
-        if func is torch.ops.aten.add.Tensor and not kwargs and all(map(_is_tensor, args)):
+        self._touch(tensors_in((args, kwargs)), "")
+        is_add = func is torch.ops.aten.add.Tensor and not kwargs
+        if is_add and all(isinstance(value, Tensor) for value in args):
             layer = self._open[-1].layer if self._open else ""
             self.sums.append(Sum(layer, (self._given(args[0]), self._given(args[1])), self.step))
         result = func(*args, **(kwargs or {}))
-        self._touch(_tensors(result), func._schema.name.removeprefix("aten::"))
+        self._touch(tensors_in(result), func._schema.name.removeprefix("aten::"))
         self.step += 1
         return result
 
@@ -150,7 +148,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._note_releases()
         for buffer in self._alive:
             self.buffers[buffer].end = self.step - 1
-        for tensor in _tensors(output):
+        for tensor in tensors_in(output):
             if (index := self._buffer_of(tensor)) is not None:
                 self.buffers[index].is_output = True
 
@@ -195,14 +193,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for index in [index for index, memory in self._alive.items() if memory.expired()]:  # type: ignore[no-untyped-call]
             self.buffers[index].released = self.step
             del self._alive[index]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor))
 
 
 def _weak_reference(storage: Any) -> StorageWeakRef:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from ..errors import StepError
 from ..fusion.blocks import sum_in_place
 from ..measure import peak_bytes
 from ..model.layers import is_altered
+from ..model.tensors import tensors_in
 from ..model.weights import answer_hash
 from ..workload import Workload, running
 from .lifetimes import Recording, record
@@ -147,8 +147,8 @@ class InPlace:
 
 
 def _has_gradient(model: nn.Module, args: Any, kwargs: Any) -> bool:
-    given = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-    return any(tensor.requires_grad for tensor in (*model.parameters(), *given))
+    tensors = (*model.parameters(), *tensors_in((args, kwargs)))
+    return any(tensor.requires_grad for tensor in tensors)
 
 
 def _obstacle_at(module: nn.Module, times: int, names: int) -> str:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import psutil
 import torch
 
 from ..arguments import check_count
@@ -66,7 +65,7 @@ def run(
             for rank in range(processes):
                 with _interrupts_later():
                     ranks.append(Rank(rank, job, on_log or print_line, on_told))
-            return Launch(ranks, timeout_s, should_stop or (lambda: False)).results()
+            return _results(ranks, timeout_s, should_stop or (lambda: False))
         finally:
             with _interrupts_later(), contextlib.ExitStack() as ends:
                 for started in ranks:  # each is ended, also where the end of another fails
@@ -134,14 +133,6 @@ class Rank:
         """Whether it has given its result or failed."""
         return bool(self.result) or self.failure is not None
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a signal such as SIGSTOP has stopped it."""
-        try:
-            return bool(psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
-        except psutil.NoSuchProcess:
-            return False
-
     def read(self, source: Connection | int) -> None:
         """Take what has come from the connection or from the output."""
         if source == self.output:
@@ -205,79 +196,53 @@ class Rank:
         self.failure = {"message": how, "traceback": "", "is_by_another": False, "is_killed": True}
 
 
-class Launch:
-    """The ranks of one call, until all have given a result or one has failed."""
-
-    def __init__(
-        self, ranks: list[Rank], timeout_s: float, should_stop: Callable[[], bool]
-    ) -> None:
-        self.ranks, self.timeout_s, self.should_stop = ranks, timeout_s, should_stop
-        self.failed_at: float | None = None
-        self.stopped_since: dict[int, float] = {}
-
-    def results(self) -> list[Any]:
-        """The result of each rank; raises as soon as it is clear why there is none."""
-        while not all(rank.is_over for rank in self.ranks):
-            self._read()
-            if self.should_stop():
-                raise StoppedError("was stopped; its processes were ended.")
-            now = time.monotonic()
-            self._note_stopped(now)
-            if self.failed_at is None and any(rank.failure for rank in self.ranks):
-                self.failed_at = now
-            if self.failed_at is not None and now - self.failed_at > GRACE_S:
-                break
-        if any(rank.failure for rank in self.ranks):
-            raise self._error()
-        return [rank.result[0] for rank in self.ranks]
-
-    def _read(self) -> None:
-        sources = {source: rank for rank in self.ranks for source in rank.sources()}
+def _results(ranks: list[Rank], timeout_s: float, should_stop: Callable[[], bool]) -> list[Any]:
+    """The result of each rank; raises as soon as it is clear why there is none."""
+    failed_at: float | None = None
+    while not all(rank.is_over for rank in ranks):
+        sources = {source: rank for rank in ranks for source in rank.sources()}
         for source in wait(list(sources), ASKED_EVERY_S):
             sources[source].read(source)  # type: ignore[index,arg-type]
+        if should_stop():
+            raise StoppedError("was stopped; its processes were ended.")
+        now = time.monotonic()
+        if failed_at is None and any(rank.failure for rank in ranks):
+            failed_at = now
+        if failed_at is not None and now - failed_at > GRACE_S:
+            break
+    if any(rank.failure for rank in ranks):
+        raise failure_of(ranks, timeout_s)
+    return [rank.result[0] for rank in ranks]
 
-    def _note_stopped(self, now: float) -> None:
-        """A rank that stays stopped for longer than others would wait has failed."""
-        for rank in self.ranks:
-            if rank.is_over or not rank.is_stopped:
-                self.stopped_since.pop(rank.rank, None)
-            elif now - self.stopped_since.setdefault(rank.rank, now) > self.timeout_s:
-                rank.failure = {"message": _STOPPED, "traceback": "", "is_killed": True}
 
-    def _error(self) -> ParallelError:
-        """The failure that began it: a rank that was killed or stopped, else an error of its own,
-        else a rank that waited for another.
-        """
-        world = len(self.ranks)
-        for rank in self.ranks:
-            if not rank.is_over and rank.is_stopped:
-                rank.failure = {"message": _STOPPED, "traceback": "", "is_killed": True}
-        failed = [(rank, rank.failure) for rank in self.ranks if rank.failure]
-        rank, failure = min(
-            failed,
-            key=lambda pair: (not pair[1].get("is_killed"), pair[1].get("is_by_another", False)),
+def failure_of(ranks: list[Rank], timeout_s: float) -> ParallelError:
+    """The failure that began it: a rank that was killed, else an error of its own, else a rank that
+    waited for another.
+    """
+    world = len(ranks)
+    failed = [(rank, rank.failure) for rank in ranks if rank.failure]
+    rank, failure = min(
+        failed,
+        key=lambda pair: (not pair[1].get("is_killed"), pair[1].get("is_by_another", False)),
+    )
+    waiting = [str(other.rank) for other in ranks if not other.is_over]
+    words = f"rank {rank.rank} of {world} {'' if failure.get('is_killed') else 'failed: '}"
+    message = f"{words}{failure['message'].rstrip('.')}"
+    if failure.get("is_by_another") and waiting:
+        message += (
+            f"; it waited up to {timeout_s:g} s for rank {', '.join(waiting)}, still at work: look "
+            "at what that does, or raise timeout_s"
         )
-        waiting = [str(other.rank) for other in self.ranks if not other.is_over]
-        words = f"rank {rank.rank} of {world} {'' if failure.get('is_killed') else 'failed: '}"
-        message = f"{words}{failure['message'].rstrip('.')}"
-        if failure.get("is_by_another") and waiting:
-            message += (
-                f"; it waited up to {self.timeout_s:g} s for rank {', '.join(waiting)}, still at "
-                "work: look at what that does, or raise timeout_s"
-            )
-        ended = [str(other.rank) for other in self.ranks if other.result]
-        if failure.get("is_by_another") and ended:
-            message += (
-                f"; rank {', '.join(ended)} had ended already: do all take as many steps, and all "
-                "part in each exchange?"
-            )
-        error = ParallelError(f"{message}; all {world} were ended.")
-        if failure["traceback"]:
-            error.add_note(failure["traceback"])
-        return error
-
-
-_STOPPED = "stands still, as a signal has stopped it"
+    ended = [str(other.rank) for other in ranks if other.result]
+    if failure.get("is_by_another") and ended:
+        message += (
+            f"; rank {', '.join(ended)} had ended already: do all take as many steps, and all part "
+            "in each exchange?"
+        )
+    error = ParallelError(f"{message}; all {world} were ended.")
+    if failure["traceback"]:
+        error.add_note(failure["traceback"])
+    return error
 
 
 def _environment(rank: int, world: int, threads: int) -> dict[str, str]:

@@ -9,9 +9,8 @@ import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import pydantic
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
@@ -21,17 +20,6 @@ from ..errors import FileError, first_line
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-
-
-class Contents(pydantic.BaseModel):
-    """What a manifest has to have; others than this version's fields are left alone."""
-
-    step: Annotated[pydantic.StrictInt, pydantic.Field(ge=0)]
-    world: Annotated[pydantic.StrictInt, pydantic.Field(ge=1)]
-    kind: Literal["local", "every", "sharded"]
-    groups: list[dict[str, Any]]
-    facts: dict[str, Any]
-    files: dict[str, tuple[pydantic.StrictInt, pydantic.StrictStr]]
 
 
 class SafeReader(FileSystemReader):
@@ -111,10 +99,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise FileError("its manifest was altered")
         if body["format"] != FORMAT:
             raise FileError(f"it has form {body['format']}, and this version reads {FORMAT}")
-        Contents.model_validate(body)
-    except pydantic.ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise FileError(f"its manifest has no usable '{where}'") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(f"its manifest is damaged ({first_line(error)})") from error
     return body

@@ -8,9 +8,8 @@ layers and within a limit of bytes. The bubble, in which stages wait, is predict
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,32 +29,25 @@ from .schedules import equal_split, partition, predicted_schedule, simulate, tas
 
 def pipeline(
     work: Workload,
-    stages: int | None = None,
     *,
     schedule: str = "1f1b",
     microbatches: int = 4,
     profile: Profile | None = None,
     limit: int | None = None,
-    begins: Sequence[int] | str | None = None,
+    begins: str | None = None,
 ) -> Pipeline:
     """This process's stage of a workload's model, with its schedule; every process calls it alike.
 
     The layers are split by the times in `profile`, a record of `lab.profile(work, backward=True)`,
     or without it by times that rank 0 measures here; no stage has more than `limit` bytes of
-    parameters. `begins` gives the parts of the chain where stages begin instead, or is "equal".
-    The batch is cut into equal microbatches, and the loss is the mean of theirs.
+    parameters. With `begins="equal"` they have equal numbers of layers instead. The batch is cut
+    into equal microbatches, and the loss is the mean of theirs.
     """
     if not dist.is_initialized():
         raise ParallelError(
             "a pipeline needs several processes; call it in a function that parallel.run starts."
         )
-    world = dist.get_world_size()
-    stages = world if stages is None else stages
-    if stages != world:
-        raise ParallelError(
-            f"stages={stages} need as many processes, and there are {world}; give stages={world} "
-            f"or start {stages} processes."
-        )
+    stages = dist.get_world_size()
     tasks_of(schedule, stages, microbatches)
     inputs, target = batch_of(work)
     chain = Chain(work.model, part_of(inputs, microbatches, work.name), name=work.name)
@@ -105,7 +97,7 @@ def _begins(
     stages: int,
     profile: Profile | None,
     limit: int | None,
-    begins: Sequence[int] | str | None,
+    begins: str | None,
 ) -> tuple[str, tuple[int, ...]]:
     """By what the stages are split, and the part where each begins."""
     if begins is None:
@@ -113,16 +105,9 @@ def _begins(
         sizes = [cost.parameter_bytes for cost in costs]
         starts = partition(times, stages, sizes=sizes, limit=limit)
         return ("measured times" if profile is None else "profile"), starts
-    if begins == "equal":
-        return "equal numbers of layers", equal_split(len(costs), stages)
-    starts = tuple(int(begin) for begin in begins)
-    is_rising = all(a < b for a, b in pairwise(starts))
-    if len(starts) != stages or starts[0] != 0 or not is_rising or starts[-1] >= len(costs):
-        raise ParallelError(
-            f"begins={starts} is no split of {len(costs)} parts into {stages} stages; give "
-            f"{stages} rising numbers from 0 to {len(costs) - 1}, the first 0."
-        )
-    return "given", starts
+    if begins != "equal":
+        raise ParallelError(f"begins={begins!r} is unknown; give 'equal', or leave it out.")
+    return "equal numbers of layers", equal_split(len(costs), stages)
 
 
 class Pipeline:

@@ -50,7 +50,6 @@ def plan(
     processes: int = 2,
     *,
     link: Link | None = None,
-    slowdown: float | None = None,
     rounds: int = ROUNDS,
 ) -> ParallelPlan:
     """Predict the time of a step of each strategy over the first batch of the train data.
@@ -63,18 +62,17 @@ def plan(
     inputs, target = batch_of(work)
     share = part_of(inputs, processes, work.name)
     if link is None:
-        link, measured_slowdown = measure_link(processes)
-        slowdown = measured_slowdown if slowdown is None else slowdown
+        link, slowdown = measure_link(processes)
         threads = max(1, torch.get_num_threads() // processes)
     else:
-        threads = torch.get_num_threads()
+        slowdown, threads = 1.0, torch.get_num_threads()
     alone = measure_step(work, inputs, target, rounds)
     with with_threads(threads):
         own = measure_step(work, share, target[: len(target) // processes], rounds)
         whole = alone
         if threads != torch.get_num_threads():
             whole = measure_step(work, inputs, target, rounds)
-        context = _Context(work, processes, link, slowdown or 1.0, own, whole)
+        context = _Context(work, processes, link, slowdown, own, whole)
         pipelined = _pipeline(context, inputs, target)
     one = ParallelOption(
         strategy="one process",
@@ -90,7 +88,7 @@ def plan(
         machine=machine_label(),
         processes=processes,
         threads=torch.get_num_threads(),
-        slowdown=slowdown or 1.0,
+        slowdown=slowdown,
         link=link,
         options=tuple(options),
     )

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from ..model.tensors import tensors_in
 from ..records import Link
 
 
@@ -53,8 +52,7 @@ class LinkUse:
     def over_at(self, name: str, tensors: Any, world: int) -> float:
         """When an exchange that begins now is over."""
         passes = RULES[name].passes
-        leaves = pytree.tree_leaves(tensors)
-        size = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
+        size = sum(tensor.nbytes for tensor in tensors_in(tensors))
         seconds = self.link.ring_s(size, world, passes) if passes else self.link.transfer_s(size)
         self.link_s += seconds
         self._free_at = max(time.perf_counter(), self._free_at) + seconds

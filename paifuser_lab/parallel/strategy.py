@@ -51,8 +51,7 @@ class DataParallel:
     each step. `gradient_compression` sends int8 differences in the first case and bf16 in the
     second; "powersgd" sends less. `zero_redundancy_optimizer` divides gradients and optimizer state
     among the ranks, `shard="full"` the weights, too; both exchange in each step. `shared_memory`
-    holds the loader's examples once for all ranks of a machine. `recipe` is what else all ranks
-    have to agree on.
+    holds the loader's examples once for all ranks of a machine.
     """
 
     def __init__(
@@ -64,14 +63,13 @@ class DataParallel:
         shard: Literal["full"] | None = None,
         *,
         seed: int = 0,
-        recipe: Any = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         check_count("sync_frequency", sync_frequency, error=ParallelError)
         if shard not in (None, "full"):
             raise ParallelError(f"shard={shard!r} is unknown; give 'full', or leave it out.")
         self.sync_frequency, self.shard, self.seed = sync_frequency, shard, seed
-        self.shared_memory, self.recipe, self.timeout_s = shared_memory, recipe, timeout_s
+        self.shared_memory, self.timeout_s = shared_memory, timeout_s
         is_sharded = shard is not None or zero_redundancy_optimizer
         self.kind = "sharded" if is_sharded else "every" if sync_frequency == 1 else "local"
         self.compression = _compression(self.kind, gradient_compression)
@@ -95,11 +93,6 @@ class DataParallel:
             "sharded": f"{whole}gradients and optimizer state divided, averaged {how}",
         }
         return "one process" if self.group.is_alone else kinds[self.kind]
-
-    @property
-    def sent_bytes(self) -> int:
-        """All bytes that this rank has sent so far."""
-        return self.traffic.sent_bytes
 
     def prepare(
         self,
@@ -187,7 +180,6 @@ class DataParallel:
 
     def _facts(self, model: nn.Module, loader: DataLoader[Any] | None) -> dict[str, Any]:
         facts: dict[str, Any] = {"torch": torch.__version__, "the strategy": self.name}
-        facts["the recipe"] = self.recipe
         if loader is not None and isinstance(loader.dataset, Sized):
             facts["the number of examples"] = len(loader.dataset)
             facts["the batch size"] = loader.batch_size

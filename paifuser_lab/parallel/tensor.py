@@ -30,8 +30,8 @@ def tensor_plan(work: Workload, processes: int) -> TensorPlan:
     return _divisions(work.model, work.inputs, processes, work.name)[0]
 
 
-def tensor_parallel(work: Workload, mesh: DeviceMesh | None = None) -> TensorParallel:
-    """Divide the blocks of a workload's model, in place, among the processes of a mesh.
+def tensor_parallel(work: Workload) -> TensorParallel:
+    """Divide the blocks of a workload's model, in place, among all processes.
 
     Each process calls it alike, gives every batch to the model as a whole, and steps its optimizer
     over the model's parameters; outputs and gradients are those of the whole model.
@@ -41,7 +41,7 @@ def tensor_parallel(work: Workload, mesh: DeviceMesh | None = None) -> TensorPar
             "tensor_parallel needs several processes; call it in a function that parallel.run "
             "starts."
         )
-    mesh = mesh or init_device_mesh(work.device.type, (dist.get_world_size(),))
+    mesh = init_device_mesh(work.device.type, (dist.get_world_size(),))
     plan, divisions = _divisions(work.model, work.inputs, mesh.size(), work.name)
     if not divisions:
         raise ParallelError(
@@ -173,34 +173,24 @@ class ColumnParallelLinear(_Parallel):
     """A linear layer of which each process computes a part of the outputs, from the whole input.
 
     `parts` is how many projections lie one after another in its weight, 3 for query, key and value
-    in one; each process gets its share of each. With `gather_output` the outputs of all processes
-    are gathered.
+    in one; each process gets its share of each.
     """
 
     def __init__(
-        self,
-        linear: nn.Linear,
-        mesh: DeviceMesh | None = None,
-        *,
-        parts: int = 1,
-        gather_output: bool = False,
+        self, linear: nn.Linear, mesh: DeviceMesh | None = None, *, parts: int = 1
     ) -> None:
         super().__init__(linear, mesh)
         self._check_width("outputs", linear.out_features, parts)
-        if gather_output and parts > 1:
-            raise ParallelError(
-                "gather_output would mix the parts of the processes; use parts=1 with it."
-            )
-        self.parts, self.gather_output = parts, gather_output
+        self.parts = parts
         self.weight = self._own_rows(linear.weight)
         self.bias = None if linear.bias is None else self._own_rows(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """This process's outputs, or with `gather_output` all."""
+        """This process's outputs."""
         whole = DTensor.from_local(x, self.mesh, [Replicate()], run_check=False)
         output = F.linear(whole, self.weight, self.bias)
         assert isinstance(output, DTensor)
-        return output.full_tensor() if self.gather_output else output.to_local()
+        return output.to_local()
 
     def whole(self) -> nn.Linear:
         """The linear layer with the weights of all processes."""
@@ -215,28 +205,20 @@ class ColumnParallelLinear(_Parallel):
 
 
 class RowParallelLinear(_Parallel):
-    """A linear layer of which each process has a part of the inputs; the outputs are added up.
-
-    The input is what a column-parallel layer gave, or with `input_is_split=False` the whole.
+    """A linear layer of which each process has a part of the inputs, as a column-parallel layer
+    gave it; the outputs are added up.
     """
 
-    def __init__(
-        self, linear: nn.Linear, mesh: DeviceMesh | None = None, *, input_is_split: bool = True
-    ) -> None:
+    def __init__(self, linear: nn.Linear, mesh: DeviceMesh | None = None) -> None:
         super().__init__(linear, mesh)
         self._check_width("inputs", linear.in_features)
-        self.input_is_split = input_is_split
         self.weight = self._split(linear.weight, 1)
         # The bias is added once, after the sum: every process has the whole.
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
         """The whole output, on every process."""
-        columns = [Shard(x.ndim - 1)]
-        given = columns if self.input_is_split else [Replicate()]
-        part = DTensor.from_local(x, self.mesh, given, run_check=False).redistribute(
-            placements=columns
-        )
+        part = DTensor.from_local(x, self.mesh, [Shard(x.ndim - 1)], run_check=False)
         output = F.linear(part, self.weight)
         assert isinstance(output, DTensor)
         total = output.full_tensor()

@@ -46,7 +46,12 @@ class Advice:
     expected: Expected | None = None
     measured: Candidate | None = None
     is_offered: bool = True
-    is_doubtful: bool = False
+    caution: str = ""
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether it is offered and saves something."""
+        return self.measured is not None or (self.is_offered and self.saves_ms > 0)
 
     @property
     def layers(self) -> dict[str, float]:
@@ -72,7 +77,7 @@ class Advice:
         """The advice as a record."""
         parts = [self.expected.sentence] if self.expected else []
         parts += [self._of_layers(profile)] if self.layers else []
-        parts += [DOUBT] if self.is_doubtful else []
+        parts += [self.caution] if self.caution else []
         reason = Reason(
             topic=" and ".join(self.topics),
             sentence=" ".join(parts),
@@ -81,7 +86,7 @@ class Advice:
             error_ms=self.expected.error_ms if self.expected else None,
             basis=self.basis,
         )
-        return reason if self.is_offered and not self.is_doubtful else reason.without_step
+        return reason if self.is_offered else reason.without_step
 
     def _of_layers(self, profile: Profile) -> str:
         saves = self.layers
@@ -99,24 +104,19 @@ class Advice:
         return f"{topics}: {counted(len(winners), 'layer')} ({names} ms{more}){less}."
 
 
-def offered(profile: Profile, candidates: Candidates | None = None) -> list[Advice]:
-    """The steps to offer, the best first: as a search measured them, else as they are expected."""
+def advise(profile: Profile, layer: str = "", candidates: Candidates | None = None) -> list[Advice]:
+    """The steps that would help a container or the model, the most first: those that a search has
+    measured to be faster, else as they are expected. One that helps layers alone, and is not
+    expected to help the whole, is described and not offered.
+    """
     if candidates is not None and candidates.ranked:
         return [
             Advice(step, measured=row)
             for row in candidates.ranked
             if row.word == "faster" and (step := only_step(row)) is not None
         ]
-    if len(profile) == 1:
+    if len(profile) == 1:  # run as a whole, of which no part can be told apart
         return []
-    reasons = ((each, each.reason(profile)) for each in advise(profile))
-    return [each for each, reason in reasons if reason.step and each.saves_ms > 0]
-
-
-def advise(profile: Profile, layer: str = "") -> list[Advice]:
-    """The steps that would help a container or the model, the most first. One that helps layers
-    alone, and is not expected to help the whole, is described and not offered.
-    """
     summed = sorted(_summed(profile, layer), key=lambda each: -each.saves_ms)
     if profile.engine:  # joins and folds by itself: what it would save eager torch is no advice
         return [replace(each, is_offered=False) for each in summed]
@@ -137,7 +137,9 @@ def advise(profile: Profile, layer: str = "") -> list[Advice]:
     ]
     covered = [kind.step for kind in KINDS.values()]
     others = [
-        replace(each, is_doubtful=each.step in covered and each.saves_ms > 0)
+        replace(each, is_offered=False, caution=DOUBT)
+        if each.step in covered and each.saves_ms > 0
+        else each
         for each in by_step.values()
     ]
     return [*best, *others]

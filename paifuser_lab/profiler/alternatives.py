@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from ..errors import first_line
-from ..formats import Range
 from ..measure import timed_ms
+from ..model.formats import Range
 from ..quantization import QuantizedLayer, obstacle, quantized_layer
 from ..records import Alternative, Hardware
 from .operators import Operators

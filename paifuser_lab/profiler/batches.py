@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 
 from ..arguments import bytes_of, check_count, check_seconds, check_threads
-from ..errors import MeasureError, first_line
+from ..errors import MeasureError, first_line, keep_when_stopped, stop_if_asked
 from ..machine import thread_choices
 from ..machine.host import device_name
 from ..machine.host import threads as using_threads
@@ -28,7 +28,6 @@ from ..model.weights import weights_bytes
 from ..progress import Progress, progress
 from ..records import BatchRow, BatchSweep, StepOptions, readable_bytes
 from ..records.text import readable_rate
-from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Inputs, Workload, running, workload_of
 from ..workload.batching import example_batch, first_of, leading_sizes, repeated, tensor_bytes
 from . import batch_plan as plan

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -20,13 +20,12 @@ from torch.utils import _pytree as pytree
 
 from ..arguments import check_count, check_seconds, check_threads
 from ..engines.threads import faster_threads
-from ..errors import ForwardError, MeasureError, first_line
-from ..machine import hardware, thread_choices
+from ..errors import MeasureError, first_line, keep_when_stopped
+from ..machine import hardware
 from ..machine import threads as with_threads
 from ..measure import MachineWatch, spread, timed_ms
 from ..progress import Progress, progress
-from ..records import Hardware, Profile
-from ..stopping import keep_when_stopped
+from ..records import Profile
 from ..workload import Derived, Workload, running, running_in_turns, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
@@ -55,8 +54,7 @@ def profile(
     """Measure where a model or variant spends its time, memory and bytes, layer by layer.
 
     Ends after `runs`, or after `seconds` once five are done. `backward` also times the gradients of
-    a training step. `threads` defaults to the faster of one and all. A model that fails is profiled
-    up to the failing layer.
+    a training step. `threads` defaults to the faster of one and all.
     """
     return profile_in_turn(
         [subject],
@@ -92,22 +90,21 @@ def profile_in_turn(
     observations = [_first_run(subject, threads) for subject in subjects]
     if backward:
         _check_engines(observations)
-    complete = [observation for observation in observations if observation.failure is None]
     with (
-        progress("profiling", runs + 3 * len(complete)) as shown,
-        torch.random.fork_rng(devices=_devices(complete)),
+        progress("profiling", runs + 3 * len(observations)) as shown,
+        torch.random.fork_rng(devices=_devices(observations)),
     ):
         with keep_when_stopped(
-            lambda: bool(complete) and all(one.watched_ms and one.plain_ms for one in complete)
+            lambda: all(one.watched_ms and one.plain_ms for one in observations)
         ) as ending:
             watch = MachineWatch()
-            _time_in_turn(complete, (runs, seconds), watch, shown, should_stop)
-            for observation in complete:
+            _time_in_turn(observations, (runs, seconds), watch, shown, should_stop)
+            for observation in observations:
                 observation.quality = watch.quality(spread=spread(observation.plain_ms))
-            for observation in complete:
+            for observation in observations:
                 _measure_details(observation, shown, backward=backward)
         if ending.is_stopped:
-            for observation in complete:
+            for observation in observations:
                 observation.is_interrupted = True
     return [finished(observation) for observation in observations]
 
@@ -121,12 +118,8 @@ def _devices(observations: list[Observation]) -> list[torch.device]:
 def _first_run(subject: Workload | Derived, threads: int | None) -> Observation:
     """Check that it runs, choose the number of threads, and record its layers' operators."""
     work, own = workload_of(subject), None if isinstance(subject, Workload) else subject.own_threads
-    machine = hardware()
-    try:
-        work.output()
-    except ForwardError as failure:
-        return _failed(work, threads or own or thread_choices()[-1], machine, failure)
-    observation = Observation(work, threads or own or faster_threads(work), machine)
+    work.output()  # a failing model raises here, with its layer's name
+    observation = Observation(work, threads or own or faster_threads(work), hardware())
     with running(work.model), with_threads(observation.threads):
         if observation.engine is not None:
             observation.recorder = observation.engine.recorder(work.inputs.clone())
@@ -139,23 +132,6 @@ def _first_run(subject: Workload | Derived, threads: int | None) -> Observation:
         observation.operators = watch_operators(
             work.model, observation.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS
         )
-    return observation
-
-
-def _failed(work: Workload, count: int, machine: Hardware, failure: ForwardError) -> Observation:
-    """The observation of a model that fails: everything up to the failing layer."""
-    observation = Observation(work, count, machine, failure=failure)
-    with running(work.model), with_threads(count):
-        with suppress(Exception):  # it fails as before, and the profile reports how
-            watch_operators(
-                work.model, observation.fresh_call, runs=1, operators=observation.operators
-            )
-        with suppress(Exception):
-            observation.runs.append(
-                watch_run(
-                    work.model, observation.fresh_call(), work.device, partial=observation.runs
-                )
-            )
     return observation
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..engines import Engine, EngineNode, NodeRecorder
-from ..errors import ForwardError
 from ..model.weights import parameter_count
 from ..records import Alternative, Ceiling, Hardware, Quality
 from ..workload import Workload
@@ -42,7 +41,6 @@ class Observation:
     backward: list[dict[str, float]] = field(default_factory=list)
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
     quality: Quality | None = None
-    failure: ForwardError | None = None
     is_interrupted: bool = False
     recorder: NodeRecorder | None = None  # of an engine that can be seen into
 

@@ -48,18 +48,12 @@ class Operators:
 
 
 def watch_operators(
-    model: nn.Module,
-    fresh_call: Callable[[], Callable[[], Any]],
-    *,
-    runs: int,
-    operators: Operators | None = None,
+    model: nn.Module, fresh_call: Callable[[], Callable[[], Any]], *, runs: int
 ) -> Operators:
     """Run a model once to count its operators and a few times to time them; compiled parts run
     eagerly, to be seen.
-
-    A run that fails leaves its results so far in `operators`.
     """
-    operators = Operators() if operators is None else operators
+    operators = Operators()
     with torch.compiler.set_stance("force_eager"):
         for turn in range(runs + 1):
             _run_once(model, fresh_call(), operators, is_count=turn == 0)
@@ -83,12 +77,10 @@ def _run_once(
         if is_count:
             _note_output(operators, layer, output)
 
-    try:
-        with watching(model, enter, leave), mode:
-            run()
-    finally:
-        if isinstance(mode, _Timing):
-            operators.runs_ms.append(dict(mode.spent_ms))
+    with watching(model, enter, leave), mode:
+        run()
+    if isinstance(mode, _Timing):
+        operators.runs_ms.append(dict(mode.spent_ms))
 
 
 def _note_output(operators: Operators, layer: str, output: Any) -> None:

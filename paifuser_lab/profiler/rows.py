@@ -78,8 +78,6 @@ def profile_of(observation: Observation) -> Profile:
         operator_us=operator_cost_ms() * 1e3,
         layers=layers,
         is_interrupted=observation.is_interrupted,
-        failure=str(observation.failure) if observation.failure else None,
-        failed_layer=observation.failure.layer if observation.failure else None,
     )
     if observation.quality is None:
         return profile

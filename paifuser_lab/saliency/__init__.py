@@ -16,7 +16,6 @@ curvature.py          gradients and Hessian products; probes.py: traces
 estimate_channels.py  the record of `importance`; channel_run.py: an estimator over batches
 channels/             the estimators of channels, a file each
 select_layers.py      the layers to estimate
-class_scores.py       the class scores in a model's output
 subject.py            layers, batches, and temporary changes of a layer, such as rounding
 """
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import StoppedError
+from ..errors import StoppedError, keep_when_stopped, stop_if_asked
 from ..progress import progress
-from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Workload
 from ..workload.data import SampledBatches, example_inputs, sampled_batches
 from .channels import CHANNEL_ESTIMATORS, ChannelEstimator

@@ -25,7 +25,6 @@ class GradientError(MeasureError):
 
 
 Product = Callable[[Tensor], Tensor]  # of a matrix with a flat vector
-Loss = Callable[[Batch], Tensor]
 Direction = Sequence[Tensor | None]  # a part for each point; None leaves the point unchanged
 
 
@@ -134,15 +133,11 @@ def slope(
     )
 
 
-def gradients(
-    subject: Subject, batch: Batch, layers: Iterable[str], loss_of: Loss | None = None
-) -> dict[str, Tensor]:
-    """The gradient of the loss, or of `loss_of`, in these layers' weights; the parameters' own
-    `grad` is not changed.
-    """
+def gradients(subject: Subject, batch: Batch, layers: Iterable[str]) -> dict[str, Tensor]:
+    """The gradient of the loss in these layers' weights; parameters' own `grad` is not changed."""
     weights = {name: subject.layers[name].weight.requires_grad_() for name in layers}
     with torch.enable_grad(), subject.changed(weights, {}):
-        loss = (loss_of or subject.loss)(batch)
+        loss = subject.loss(batch)
         subject.checked_value(loss, batch)
         slopes = gradient(subject.work.name, loss, list(weights.values()))
     return dict(zip(weights, slopes, strict=True))

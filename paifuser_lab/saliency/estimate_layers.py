@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import MeasureError
-from ..formats import NAMES, format_of
+from ..errors import MeasureError, keep_when_stopped, stop_if_asked
 from ..machine.host import device_name
+from ..model.formats import NAMES, format_of
 from ..model.layers import channel_of
 from ..model.weights import weights_hash
 from ..records import Curvature, LayerSensitivity, Method, Sensitivity
-from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Workload, outside_inference, workload_of
 from ..workload.data import SampledBatches, sampled_batches
 from .estimation import Estimation

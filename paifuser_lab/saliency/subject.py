@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import MeasureError, first_line
-from ..formats import Range, format_of, fp8_rounded, rounded
-from ..model.watch import describe, first_nan, has_nan
+from ..model.formats import Range, format_of, fp8_rounded, rounded
+from ..model.watch import describe, first_nan, has_nan, watching
 from ..workload import Workload, running
 from ..workload.data import Batch as Batch
 from ..workload.data import SampledBatches
@@ -181,38 +181,24 @@ class Subject:
         inputs.
         """
         calls = dict.fromkeys(self.layers, 0)
+
+        def enter(layer: str, args: Any, kwargs: Any) -> None:
+            if layer not in calls:
+                return
+            calls[layer] += 1
+            values = args[0] if args else next(iter(kwargs.values()), None)
+            if isinstance(values, Tensor) and values.is_floating_point() and values.numel():
+                low, high = (float(edge) for edge in values.detach().aminmax())
+                known = self.ranges.get(layer, Range(low, high))
+                self.ranges[layer] = Range(min(low, known.low), max(high, known.high))
+
         has_int8 = any(
             format_of(name).rounds_inputs and not format_of(name).is_float for name in self.formats
         )
-        handles = [
-            layer.module.register_forward_pre_hook(_counter(name, calls), with_kwargs=True)
-            for name, layer in self.layers.items()
-        ]
-        try:
-            with self.changed({}, {name: self._widen(name) for name in self.layers}):
-                for index in range(min(self.batches.available, RANGE_BATCHES if has_int8 else 1)):
-                    self.output(self.batches[index])
-        finally:
-            for handle in handles:
-                handle.remove()
+        with watching(self.work.model, enter, lambda layer, output: None):
+            for index in range(min(self.batches.available, RANGE_BATCHES if has_int8 else 1)):
+                self.output(self.batches[index])
         return calls
-
-    def _widen(self, name: str) -> Change:
-        def widen(values: Tensor) -> Tensor:
-            if values.numel():
-                low, high = (float(edge) for edge in values.detach().aminmax())
-                known = self.ranges.get(name, Range(low, high))
-                self.ranges[name] = Range(min(low, known.low), max(high, known.high))
-            return values
-
-        return widen
-
-
-def _counter(name: str, calls: dict[str, int]) -> Callable[..., None]:
-    def count(*_: Any) -> None:
-        calls[name] += 1
-
-    return count
 
 
 @contextmanager

@@ -99,23 +99,14 @@ def _check_joined(address: str | None) -> None:
         )
 
 
-class _Actor:
+class _Actor(Worker):
     """The worker in an actor."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
-        self.worker = Worker(stages)
-
-    def open(self) -> str:
+    def begin(self) -> str:
         """Open the stages; returns the machine's address."""
-        self.worker.open()
+        self.open()
         address: str = ray_module().util.get_node_ip_address()
         return f"{address}, process {os.getpid()}"
-
-    def process(self, group: Group, offsets: tuple[int, ...] | None) -> Answer:
-        return self.worker.process(group, offsets)
-
-    def close(self) -> None:
-        self.worker.close()
 
 
 class ActorPool:
@@ -174,7 +165,7 @@ class ActorPool:
         with self._lock:
             self._actors[name] = actor
             self._starting.add(name)
-        actor.open.remote().future().add_done_callback(partial(self._opened, name))
+        actor.begin.remote().future().add_done_callback(partial(self._opened, name))
 
     def send(self, node: str, group: Group, offsets: tuple[int, ...] | None) -> None:
         if (actor := self._actors.get(node)) is None:
@@ -278,12 +269,11 @@ class ActorPool:
                 return
             self._deaths += 1
             limit = ATTEMPTS * max(self._count or len(self._machines), 1)
-        is_replaced = may_replace and self._deaths <= limit
         # it may be alive and only its answer lost, or its stages cannot open
         self._inbox.put(Asked(partial(ray_module().kill, actor)))
-        if is_replaced:
+        if may_replace and self._deaths <= limit:
             self._inbox.put(Asked(self.add))
-        self._inbox.put(Lost(name, reason, is_replaced))
+        self._inbox.put(Lost(name, reason))
 
 
 def _value(future: Any) -> Any:

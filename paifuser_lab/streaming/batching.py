@@ -47,11 +47,10 @@ class Batcher:
         rule: BatchRule | None = None,
         *,
         capacity: int = 1024,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rule = rule or BatchRule()
         self.capacity = capacity
-        self._call, self._clock = call, clock
+        self._call = call
         self._waiting: deque[tuple[float, Any, Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._is_closing = False
@@ -78,7 +77,7 @@ class Batcher:
                 raise StreamError(
                     f"{self.capacity} items wait already; send fewer at once, or raise `capacity`."
                 )
-            self._waiting.append((self._clock(), item, future))
+            self._waiting.append((time.monotonic(), item, future))
             self._changed.notify()
         return future
 
@@ -118,7 +117,7 @@ class Batcher:
     def _seconds_left(self) -> float | None:
         if not self._waiting or self.rule.delay_ms is None:
             return None
-        return self._waiting[0][0] + self.rule.delay_ms / 1e3 - self._clock()
+        return self._waiting[0][0] + self.rule.delay_ms / 1e3 - time.monotonic()
 
     def _answer(self, batch: list[tuple[Any, Future[Any]]]) -> None:
         try:

@@ -120,8 +120,6 @@ class Dispatcher:
 
     def join(self, name: str) -> None:
         """A worker is ready."""
-        if name in self.nodes:
-            raise StreamError(f"A worker '{name}' has joined already; give another name.")
         self.nodes[name] = Node(name)
 
     def leave(self, name: str) -> None:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ..errors import PaifuserError, StreamError, first_line
@@ -45,13 +44,11 @@ class Driver:
         *,
         start: int = 0,
         decodes: bool = False,
-        start_timeout_s: float = START_S,
     ) -> None:
         self.statistics, self.dispatcher = statistics, dispatcher
         self.state = "waiting"
         self.pool, self._inbox, self._decodes = pool, inbox, decodes
-        self._start_timeout_s = start_timeout_s
-        self._reader = Reader(source, inbox, start=start, on_restart=self._on_restart)
+        self._reader = Reader(source, inbox, start)
         self._works: dict[int, Work] = {}
         self._outbox: queue.SimpleQueue[tuple[Result, ...] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -213,10 +210,9 @@ class Driver:
         waited = now - self._waiting_since
         if waited > LOOK_S:
             self.statistics.message = f"Waiting for {self.pool.missing()}."
-        if waited > self._start_timeout_s:
+        if waited > START_S:
             raise StreamError(
-                f"No worker started within {self._start_timeout_s:g} s: waiting for "
-                f"{self.pool.missing()}."
+                f"No worker started within {START_S:g} s: waiting for {self.pool.missing()}."
             )
 
     # events
@@ -305,28 +301,13 @@ class Driver:
                 f"{type(error).__name__}: {first_line(error)}"
             ) from error
 
-    def _on_restart(self, error: BaseException) -> None:
-        self.statistics.mark("source", text=f"opened again after {first_line(error)}")
-
 
 class Reader:
-    """Puts groups into the driver's inbox; each takes one permit.
+    """Puts groups into the driver's inbox; each takes one permit."""
 
-    A source that can be opened again (`can_reopen`) and raises after it has made progress is opened
-    behind the last group read.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        inbox: Inbox,
-        *,
-        start: int,
-        on_restart: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, source: Source, inbox: Inbox, start: int) -> None:
         self.granted = 0
-        self._source, self._inbox, self._next = source, inbox, start
-        self._on_restart = on_restart
+        self._source, self._inbox, self._start = source, inbox, start
         self._permits = threading.Semaphore(0)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="paifuser-reader")
@@ -348,24 +329,15 @@ class Reader:
             self._thread.join(1.0)
 
     def _run(self) -> None:
-        while True:
-            begun_at = self._next
-            try:
-                self._read()
-            except BaseException as error:
-                can_reopen = getattr(self._source, "can_reopen", False)
-                is_ours = isinstance(error, PaifuserError)
-                if is_ours or not can_reopen or self._next == begun_at:
-                    self._inbox.put(Ended(error))
-                    return
-                self._permits.release()  # the one of the group that did not come
-                self._inbox.put(Asked(partial(self._on_restart, error)))
-                continue
+        try:
+            self._read()
+        except BaseException as error:
+            self._inbox.put(Ended(error))
+        else:
             self._inbox.put(Ended())
-            return
 
     def _read(self) -> None:
-        groups = self._source.groups(self._next)
+        groups = self._source.groups(self._start)
         try:
             while self._may_read():
                 group = next(groups, None)
@@ -374,7 +346,6 @@ class Reader:
                 if group.checksum is None:
                     group = group.sealed()
                 self._inbox.put(Read(group, time.monotonic()))
-                self._next += 1
         finally:
             close = getattr(groups, "close", None)
             if close is not None:

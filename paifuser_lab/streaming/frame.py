@@ -1,12 +1,9 @@
 """A frame on its way through a stream: an image with its time, and what the stages made of it; and
-encoded groups as a tuple of bytes, so that one checksum covers all that a worker decodes: a JSON
-header, then the packets of a video or encoded images.
+encoded groups, the packets of a video or encoded images.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -14,10 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError
-
 Image = npt.NDArray[np.uint8]
-Payload = tuple[bytes, ...]
 MILLISECOND = Fraction(1, 1000)
 
 
@@ -109,18 +103,10 @@ class Pictures:
     rotation: int = 0
     """Degrees, counter-clockwise, by which the decoded image is turned before it is shown."""
 
-    def packed(self) -> Payload:
-        """The header and the packets."""
-        header = {
-            "kind": "pictures",
-            "codec": self.codec,
-            "extradata": self.extradata.hex(),
-            "times": self.times,
-            "shown": self.shown,
-            "time_base": str(self.time_base),
-            "rotation": self.rotation,
-        }
-        return (json.dumps(header).encode(), *self.packets)
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """What a checksum covers."""
+        return self.packets
 
 
 @dataclass(frozen=True)
@@ -132,37 +118,7 @@ class Photos:
     times: tuple[int, ...]
     time_base: Fraction = MILLISECOND
 
-    def packed(self) -> Payload:
-        """The header and the images."""
-        header = {
-            "kind": "photos",
-            "names": self.names,
-            "times": self.times,
-            "time_base": str(self.time_base),
-        }
-        return (json.dumps(header).encode(), *self.contents)
-
-
-def unpacked(payload: Sequence[bytes]) -> Pictures | Photos:
-    """The group that a payload holds."""
-    try:
-        header: dict[str, Any] = json.loads(payload[0])
-        rest = tuple(payload[1:])
-        base = Fraction(header["time_base"])
-        times = tuple(header["times"])
-        if header["kind"] == "photos":
-            return Photos(rest, tuple(header["names"]), times, base)
-        return Pictures(
-            codec=header["codec"],
-            extradata=bytes.fromhex(header["extradata"]),
-            packets=rest,
-            times=times,
-            shown=tuple(header["shown"]),
-            time_base=base,
-            rotation=header["rotation"],
-        )
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise DataError(
-            "This payload is no encoded group of pictures or images; the stage that decodes is "
-            "for video files, folders of images and Parquet files."
-        ) from error
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """What a checksum covers."""
+        return self.contents

@@ -5,7 +5,7 @@ variant.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from ..variant.open import load
 from ..workload import Inputs, Workload
 
 ModelSource = str | Path | Workload | Variant
-Example = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
-"""The tensors of one call without their batch dimension: one, or by name, or in order."""
+Example = Tensor | Sequence[Tensor]
+"""The tensors of one call without their batch dimension: one, or in order."""
 
 
 class _Bare(NamedTuple):
@@ -106,12 +106,7 @@ class OpenModel:
 
     def _tensors(self, example: Example) -> list[Tensor]:
         device = self.work.device
-        if isinstance(example, Tensor):
-            found = [example]
-        elif isinstance(example, Mapping):
-            found = [example[name] for name in self.specs if name in example]
-        else:
-            found = list(example)
+        found = [example] if isinstance(example, Tensor) else list(example)
         if len(found) != len(self.specs):
             raise StreamError(
                 f"{self.name} takes {len(self.specs)} tensors ({', '.join(self.specs)}), not "

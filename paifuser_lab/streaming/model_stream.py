@@ -8,12 +8,13 @@ from typing import Any
 
 from .._files import checked_path
 from ..errors import StreamError
+from .frame import Frame
 from .model import ModelSource, OpenModel
 from .sink import Sink
 from .sinks import FORMATS, ParquetSink, VideoSink
 from .source import Source
 from .sources import ImageFolder, ParquetImages, VideoFile
-from .stages import Decode, Encode, Infer, Overlay, Postprocess, Preprocess, Preview
+from .stages import Decode, Encode, Infer, Overlay, Postprocess, Preprocess
 from .stream import Engine, Stream
 
 PARQUET = ".parquet"
@@ -30,7 +31,6 @@ def model_stream(
     least_score: float = 0.3,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
-    preview: bool = False,
     trust: bool = False,
     engine: Engine = "threads",
     **options: Any,
@@ -53,20 +53,19 @@ def model_stream(
         )
     opened = source_of(source) if isinstance(source, str | Path) else source
     sink = sink_of(out, getattr(opened, "rate", 25))
-    draws = isinstance(sink, VideoSink)
     stages: list[Any] = [
         Decode(),
         Preprocess.of(opened_model, how=how, mean=mean, std=std),
         Infer(model, batch=batch, trust=trust, opened=opened_model),
         Postprocess(names=names or opened_model.classes, least_score=least_score),
     ]
-    stages += [Overlay()] if draws or preview else []
-    if isinstance(sink, VideoSink):
-        stages += [Preview()] if preview else []
-        stages += [Encode(rate=sink.rate)]
-    else:
-        stages += [Preview(rate=5.0 if preview else 0.0, keeps_image=False)]
+    stages += [Overlay(), Encode(rate=sink.rate)] if isinstance(sink, VideoSink) else [answer_alone]
     return Stream(opened, *stages, sink=sink, engine=engine, **options)
+
+
+def answer_alone(frame: Frame) -> Frame:
+    """A frame without its image, which need not travel then."""
+    return frame.with_(image=None)
 
 
 def _is_same(path: str | Path, other: str | Path) -> bool:

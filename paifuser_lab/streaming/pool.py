@@ -38,11 +38,10 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker is gone, or could not open; `is_replaced` if another starts in its place."""
+    """A worker is gone, or could not open."""
 
     node: str
     reason: str
-    is_replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,11 +213,10 @@ class ThreadPool:
             self._deaths += 1
             is_known = self._threads.pop(name, None) is not None
             may_go_on = is_open and self._deaths <= ATTEMPTS * self.count
-        is_replaced = is_known and may_go_on and not self._is_closed
-        if is_replaced:
+        if is_known and may_go_on and not self._is_closed:
             self.add()
         if is_known:
-            self._inbox.put(Lost(name, reason, is_replaced))
+            self._inbox.put(Lost(name, reason))
         if not is_open:
             with self._lock:
                 self.starting -= 1

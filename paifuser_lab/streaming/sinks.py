@@ -17,7 +17,7 @@ from .frame import Frame
 from .optional import pyarrow, pyav
 from .stage import Result
 from .stages.answer import as_json
-from .stages.encode import Encoded, FrameEncoder, configure
+from .stages.encode import Encoded, configure
 
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
 ROWS = 1024
@@ -68,17 +68,13 @@ class _FileSink:
 
 
 class VideoSink(_FileSink):
-    """A video of the frames, each at its own time; a frame that was set aside leaves a gap.
-
-    Frames that the stage `Encode` encoded on the workers are only joined; others are encoded here.
-    The file appears when the stream has ended well.
+    """A video of the frames that the stage `Encode` has encoded, each at its own time; a frame that
+    was set aside leaves a gap. The file appears when the stream has ended well.
     """
 
-    def __init__(
-        self, path: str | Path, *, rate: float | Fraction = 25, codec: str | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, *, rate: float | Fraction = 25) -> None:
         super().__init__(path)
-        self.rate, self.codec = Fraction(rate).limit_denominator(100_000), codec
+        self.rate = Fraction(rate).limit_denominator(100_000)
         if self.path.suffix.lower() not in FORMATS:
             raise FileError(f"{self.name} is no video's name; let it end in {', '.join(FORMATS)}.")
         if self.path.is_dir():
@@ -86,15 +82,12 @@ class VideoSink(_FileSink):
         pyav()
         self._container: Any = None
         self._stream: Any = None
-        self._encoder: FrameEncoder | None = None
         self._like: Encoded | None = None
-        self._times: list[Fraction] = []  # of frames that the encoder holds
         self._latest: Fraction | None = None
-        self.frames = 0
 
     def open(self, token: str | None) -> None:
         super().open(token)
-        self._latest, self.frames, self._times = None, 0, []
+        self._latest = None
 
     def write(self, results: Sequence[Result]) -> str | None:
         """Append the frames of a group."""
@@ -104,27 +97,23 @@ class VideoSink(_FileSink):
         return None
 
     def _finish(self) -> None:
-        if self._encoder is not None:
-            self._mux(self._encoder.encode(None))
         if self._container is None:
             self.abort()
             raise StreamError(f"No frame came for {self.name}; there is no video to write.")
         with self._written():
             self._container.close()
-        self._container = self._encoder = self._like = None
+        self._container = self._like = None
 
     def _drop(self) -> None:
-        container, self._container = self._container, None
-        self._encoder = self._like = None
+        container, self._container, self._like = self._container, None, None
         if container is not None:
             with suppress(pyav().FFmpegError):  # the rest of a file that is removed
                 container.close()
 
     def _append(self, frame: Any) -> None:
-        if not isinstance(frame, Frame) or (frame.image is None and frame.packet is None):
-            raise StreamError(
-                f"{self.name} takes frames with an image; let the last stage return frames."
-            )
+        encoded: Encoded | None = frame.packet if isinstance(frame, Frame) else None
+        if encoded is None:
+            raise StreamError(f"{self.name} takes encoded frames; let Encode be the last stage.")
         time = frame.time * frame.time_base
         if self._latest is not None and time <= self._latest:
             raise StreamError(
@@ -132,28 +121,16 @@ class VideoSink(_FileSink):
                 "the times of a video's frames rise."
             )
         self._latest = time
-        self._times.append(time)
-        if frame.packet is not None:
-            self._mux([frame.packet])
-            return
-        if self._encoder is None:
-            self._encoder = FrameEncoder(frame, self.codec, rate=self.rate)
-        self._mux(self._encoder.encode(frame))
-
-    def _mux(self, packets: list[Encoded]) -> None:
-        """Write packets; without B-frames each is that of the earliest frame that waits."""
-        for encoded in packets:
-            if self._container is None:
-                self._begin(encoded)
-            self._check_alike(encoded)
-            packet = pyav().Packet(encoded.content)
-            packet.time_base = encoded.time_base
-            packet.pts = packet.dts = round(self._times.pop(0) / encoded.time_base)
-            packet.is_keyframe = encoded.is_keyframe
-            packet.stream = self._stream
-            with self._written():
-                self._container.mux(packet)
-            self.frames += 1
+        if self._container is None:
+            self._begin(encoded)
+        self._check_alike(encoded)
+        packet = pyav().Packet(encoded.content)
+        packet.time_base = encoded.time_base
+        packet.pts = packet.dts = round(time / encoded.time_base)
+        packet.is_keyframe = encoded.is_keyframe
+        packet.stream = self._stream
+        with self._written():
+            self._container.mux(packet)
 
     def _begin(self, first: Encoded) -> None:
         self._like = first

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
+import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
+from ..arguments import check_count
 from ..errors import StreamError
-from .batching import BatchRule
-
-POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -23,8 +18,8 @@ class Group:
     """Consecutive frames that travel together: a list of them, or an encoded group of pictures.
 
     `sequence` counts groups from 0 and `first` frames; `count` is how many frames the group has
-    once it is decoded. An encoded payload is bytes or a tuple of them; the stream's first stage
-    then has `takes_group`, and returns `count` frames.
+    once it is decoded. An encoded payload is bytes, or has them as `parts`; the first stage then
+    has `takes_group`, and returns `count` frames.
     """
 
     sequence: int
@@ -42,8 +37,7 @@ class Group:
 class Source(Protocol):
     """Yields groups in order; the same groups, from any number on, when it is opened again.
 
-    A source that cannot be opened again has no journal, and is not opened again after an error; one
-    that can has `can_reopen = True`.
+    A source that can be opened again has `can_reopen = True`; others have no journal.
     """
 
     @property
@@ -59,20 +53,18 @@ class Source(Protocol):
 
 
 def checksum(payload: Any) -> int | None:
-    """The CRC-32 of bytes or of a sequence of bytes; None for anything else."""
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return zlib.crc32(payload)
-    if isinstance(payload, tuple) and all(isinstance(part, bytes) for part in payload):
-        value = 0
-        for part in payload:
-            value = zlib.crc32(part, zlib.crc32(len(part).to_bytes(8, "little"), value))
-        return value
-    return None
+    """The CRC-32 of an encoded payload; None for a list of frames."""
+    parts = (payload,) if isinstance(payload, bytes) else getattr(payload, "parts", None)
+    if parts is None:
+        return None
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, zlib.crc32(len(part).to_bytes(8, "little"), value))
+    return value
 
 
 class Items:
-    """Any iterable of frames, in groups of `group`; with `delay_ms` a group of a live source closes
-    that long after its first frame, full or not.
+    """Any iterable of frames, in groups of `group`; of a live source, groups of 1 do not wait.
 
     A sequence (or a function that returns a fresh iterator) can be opened again, as a resumed
     stream does; any other iterator is read once.
@@ -83,18 +75,16 @@ class Items:
         frames: Iterable[Any] | Callable[[], Iterable[Any]],
         *,
         group: int = 8,
-        delay_ms: float | None = None,
         name: str = "items",
     ) -> None:
-        self.rule = BatchRule(group, delay_ms)
-        self.name = name
+        check_count("group", group, error=StreamError)
+        self.group, self.name = group, name
         self._iterable = _checked(frames)
 
     @property
     def can_reopen(self) -> bool:
         """Whether the same frames come again."""
-        is_fixed = isinstance(self._iterable, Sequence) or callable(self._iterable)
-        return is_fixed and self.rule.delay_ms is None
+        return isinstance(self._iterable, Sequence) or callable(self._iterable)
 
     @property
     def frames(self) -> int | None:
@@ -102,54 +92,13 @@ class Items:
         return len(self._iterable) if isinstance(self._iterable, Sequence) else None
 
     def groups(self, start: int = 0) -> Iterator[Group]:
-        """The groups from number `start` on; those of a live source have no fixed borders."""
-        items = self._iterable() if callable(self._iterable) else self._iterable
-        delay_ms = self.rule.delay_ms
-        batches = (
-            self._full(iter(items)) if delay_ms is None else self._live(iter(items), delay_ms / 1e3)
-        )
-        first = 0
-        for sequence, frames in enumerate(batches):
+        """The groups from number `start` on."""
+        items = iter(self._iterable() if callable(self._iterable) else self._iterable)
+        for sequence in itertools.count():
+            if not (frames := list(itertools.islice(items, self.group))):
+                return
             if sequence >= start:
-                yield Group(sequence, first, len(frames), frames)
-            first += len(frames)
-
-    def _full(self, items: Iterator[Any]) -> Iterator[list[Any]]:
-        while frames := list(islice(items, self.rule.count)):
-            yield frames
-
-    def _live(self, items: Iterator[Any], delay_s: float) -> Iterator[list[Any]]:
-        """Read on a thread of its own, so that a group can close while no frame comes."""
-        waiting: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=self.rule.count)
-        has_ended = threading.Event()
-        reader = threading.Thread(
-            target=_read, args=(items, waiting, has_ended), daemon=True, name="paifuser-camera"
-        )
-        reader.start()
-        frames: list[Any] = []
-        due = float("inf")  # of a group that has a frame
-        try:
-            while True:
-                try:
-                    wait = max(due - time.monotonic(), 0.0) if frames else POLL_S
-                    kind, value = waiting.get(timeout=wait)
-                except queue.Empty:
-                    kind, value = "none", None
-                if kind == "item":
-                    due = due if frames else time.monotonic() + delay_s
-                    frames.append(value)
-                is_over = kind in ("error", "end")
-                is_full = len(frames) >= self.rule.count
-                is_late = kind == "none" and time.monotonic() >= due
-                if frames and (is_full or is_over or is_late):
-                    yield frames
-                    frames = []
-                if kind == "error":
-                    raise value
-                if is_over:
-                    return
-        finally:
-            has_ended.set()
+                yield Group(sequence, sequence * self.group, len(frames), frames)
 
 
 def _checked(frames: Any) -> Any:
@@ -165,24 +114,3 @@ def _checked(frames: Any) -> Any:
             "that returns one."
         )
     return frames
-
-
-def _read(items: Iterator[Any], waiting: queue.Queue[tuple[str, Any]], is_over: Any) -> None:
-    message: tuple[str, Any] = ("end", None)
-    try:
-        for item in items:
-            if not _put(waiting, ("item", item), is_over):
-                return
-    except BaseException as error:
-        message = ("error", error)
-    _put(waiting, message, is_over)
-
-
-def _put(waiting: queue.Queue[Any], message: Any, is_over: threading.Event) -> bool:
-    while not is_over.is_set():
-        try:
-            waiting.put(message, timeout=POLL_S)
-        except queue.Full:
-            continue
-        return True
-    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..records import Latency, SetAside, StreamEvent, StreamNode, StreamReport
@@ -38,11 +38,10 @@ class Statistics:
         stages: Sequence[str],
         sink: str,
         expected: int | None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = {"source": source, "engine": engine, "sink": sink}
-        self._stages, self._expected, self._clock = tuple(stages), expected, clock
-        self.begun_at = clock()
+        self._stages, self._expected = tuple(stages), expected
+        self.begun_at = time.monotonic()
         self.ended_at: float | None = None
         self.counts: Counter[str] = Counter()
         self.frames = self.groups = self._answered = 0
@@ -64,7 +63,7 @@ class Statistics:
     ) -> None:
         """Count an event, and keep it among the latest."""
         self.counts[kind] += 1
-        at_s = self._clock() - self.begun_at
+        at_s = time.monotonic() - self.begun_at
         self._events.append(StreamEvent(at_s=at_s, kind=kind, node=node, group=group, text=text))
 
     def join(self, node: str, host: str) -> None:
@@ -101,7 +100,7 @@ class Statistics:
 
     def deliver(self, results: Iterable[Result]) -> None:
         """A group was delivered."""
-        now = self._clock()
+        now = time.monotonic()
         if self._delivered_at is not None:
             self._longest_gap_s = max(self._longest_gap_s, now - self._delivered_at)
         self._delivered_at = now
@@ -124,7 +123,7 @@ class Statistics:
 
     def report(self, dispatcher: Dispatcher, state: str) -> StreamReport:
         """The statistics as a record."""
-        elapsed = (self.ended_at or self._clock()) - self.begun_at
+        elapsed = (self.ended_at or time.monotonic()) - self.begun_at
         stages = (self._latency(name, kept) for name, kept in self._stage_ms.items())
         fields: dict[str, Any] = {
             **self._names,
@@ -149,7 +148,6 @@ class Statistics:
             "set_aside": self.counts["set aside"],
             "lost_nodes": self.counts["lost"],
             "hung": self.counts["hung"],
-            "source_restarts": self.counts["source"],
             "longest_gap_ms": 1e3 * self._longest_gap_s,
             "resumed_at": self.resumed_at,
             "failures": tuple(self.set_aside),

@@ -59,7 +59,6 @@ class Stream:
         timeout_s: float = 60.0,
         journal: str | Path | None = None,
         options: Mapping[str, Any] | None = None,
-        start_timeout_s: float = 120.0,
     ) -> None:
         self.source: Source = source if isinstance(source, Source) else Items(source)
         self.stages: tuple[Stage, ...] = tuple(as_stage(stage) for stage in stages)
@@ -67,7 +66,6 @@ class Stream:
         self.engine, self.address, self.workers = engine, address, workers
         self.in_flight, self.window, self.hedge = in_flight, window, hedge
         self.timeout_s, self.options, self.journal = timeout_s, options, journal
-        self.start_timeout_s = start_timeout_s
         self._check()
         self._driver: Driver | None = None
         self._lock = threading.Lock()
@@ -79,7 +77,7 @@ class Stream:
             value = getattr(self, name)
             if value is not None or name == "in_flight":
                 check_count(name, value, error=StreamError)
-        for name in ("hedge", "timeout_s", "start_timeout_s"):
+        for name in ("hedge", "timeout_s"):
             value = getattr(self, name)
             if not (value is None and name == "hedge") and not value > 0:
                 raise StreamError(f"{name}={value!r} is not possible; give more than 0.")
@@ -264,7 +262,6 @@ class Stream:
             statistics,
             start=position.groups,
             decodes=bool(self.stages) and self.stages[0].takes_group,
-            start_timeout_s=self.start_timeout_s,
         )
 
     def _new_pool(self, inbox: Inbox) -> Pool:

@@ -58,12 +58,12 @@ class Worker:
         """The group through all stages; with `offsets` only those of its frames, once decoded."""
         if group.checksum is not None and checksum(group.payload) != group.checksum:
             return Answer(is_corrupt=True)
-        items: list[Any] = [] if self._takes_group else list(group.payload)
-        if not self._takes_group and len(items) != group.count:
+        if group.checksum is not None and not self._takes_group:
             return Answer(
                 refusal="The source sends encoded groups; put a stage that decodes them, such as "
                 "Decode, first in the stream."
             )
+        items: list[Any] = [] if self._takes_group else list(group.payload)
         seconds = []
         for index, stage in enumerate(self.stages):
             begun = time.perf_counter()

@@ -15,11 +15,10 @@ import numpy
 import torch
 
 from ..arguments import check_count
-from ..errors import StepError
+from ..errors import StepError, stop_if_asked
 from ..model.copying import copied
 from ..progress import progress
 from ..records import RateCurve
-from ..stopping import stop_if_asked
 from ..workload import QUIET, Derived, Workload, outside_inference, workload_of
 from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng

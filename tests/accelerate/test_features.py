@@ -10,12 +10,16 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import paifuser_lab as lab
 from paifuser_lab.accelerate import features
+from paifuser_lab.accelerate.switches import SWITCHES, Switch
 from paifuser_lab.accelerate.switches.memory_reuse import MemoryReuse
 from paifuser_lab.errors import AccelerationError, MeasureError
 from paifuser_lab.records import AccelerationStatus
 from tests.support.training_loops import Digits, metered, trained
 
-NAMES = tuple(features.FEATURES)
+NAMES = (
+    "memory_pool", "memory_reuse", "graph_optimization", "operator_fusion", "data_parallelism",
+    "adaptive_lr", "model_quantization",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -35,16 +39,22 @@ def test_what_is_enabled_twice_is_refused_and_the_first_stays(name):
     lab.disable()
 
 
+@pytest.fixture
+def hooks():
+    """The hooks that others in this process have set; those set since are ours."""
+    return dict(_global_optimizer_post_hooks)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_each_feature_is_enabled_and_disabled_by_itself(name):
+def test_each_feature_is_enabled_and_disabled_by_itself(name, hooks):
     with pytest.raises(AccelerationError, match=f"{name} is not enabled; call lab.enable_{name}"):
         getattr(lab, f"disable_{name}")()
     getattr(lab, f"enable_{name}")()
     rows = {row.name.split("=")[0] for row in lab.status().rows}
-    assert rows == features.FEATURES[name]
+    assert rows == features.switches_of(name)
     getattr(lab, f"disable_{name}")()
     assert not lab.status().is_enabled
-    assert not _global_optimizer_post_hooks
+    assert dict(_global_optimizer_post_hooks) == hooks
 
 
 def test_disable_without_enable_says_what_to_do():
@@ -96,14 +106,14 @@ def test_nothing_changes_inside_a_running_backward_pass(call):
         lab.disable()
 
 
-def test_an_unknown_precision_and_no_switch_at_all_are_refused_with_nothing_changed():
+def test_an_unknown_precision_and_no_switch_at_all_are_refused_with_nothing_changed(hooks):
     with pytest.raises(AccelerationError, match=r"'int8' is not a format to train in; .* None"):
         lab.enable(precision="int8")
     with pytest.raises(AccelerationError, match="given no switch"):
         lab.enable(precision=None, channels_last=False, fused_optimizer=False, memory_pool=False,
                    threads=False, compile=False)  # fmt: skip
     assert not lab.status().is_enabled and not features._in_force
-    assert not _global_optimizer_post_hooks
+    assert dict(_global_optimizer_post_hooks) == hooks
 
 
 @pytest.mark.parametrize("limit", ["abc", -1, 0, "2 parsecs", True, 1.5])
@@ -120,7 +130,7 @@ def test_a_sync_frequency_that_is_no_count_is_refused_at_once(frequency):
     assert not features._in_force
 
 
-def test_an_enable_that_yields_gives_way_to_another_one_and_is_ended():
+def test_an_enable_that_yields_gives_way_to_another_one_and_is_ended(hooks):
     first = lab.enable()
     first.yields = True
     with lab.enable_memory_reuse():  # which is one more feature, not another loop's
@@ -134,7 +144,7 @@ def test_an_enable_that_yields_gives_way_to_another_one_and_is_ended():
     with pytest.raises(AccelerationError, match="in force already"):
         lab.enable()
     lab.disable()
-    assert not _global_optimizer_post_hooks
+    assert dict(_global_optimizer_post_hooks) == hooks
 
 
 def test_a_switch_taken_out_of_enable_is_restored_and_the_rest_stays(monkeypatch):
@@ -226,3 +236,51 @@ def test_what_was_decided_is_logged(monkeypatch, caplog):
         lab.disable()
     assert "on: channels_last, fused_optimizer after" in caplog.text
     assert "off: Digits with Adam on cpu" in caplog.text
+
+
+class Toy(Switch):
+    """Ready after three looks at the loop; its wrapped call fails until it has recovered."""
+
+    name = feature = "toy"
+    looks, is_mended = 0, False
+
+    @property
+    def is_ready(self):
+        return self.looks > 2
+
+    def is_pending(self, course):
+        return not self.is_ready
+
+    def tend(self, course, *, is_on):
+        self.looks += 1
+        return ""
+
+    def wrap(self, model, call):
+        def with_a_fault(args, kwargs):
+            if not self.is_mended:
+                raise RuntimeError("toy")
+            return call(args, kwargs)
+
+        return with_a_fault
+
+    def recover(self, model, error):
+        self.is_mended = str(error) == "toy"
+        return self.is_mended
+
+    def why(self):
+        return "mended" if self.is_mended else ""
+
+
+def test_a_switch_is_one_class_and_one_line_in_the_table_of_switches(monkeypatch):
+    monkeypatch.setitem(SWITCHES, "toy", Toy)  # the line
+    model = Digits()
+    with metered(monkeypatch, lambda way: 0.5 if "toy" in way else 1.0) as meter:
+        toy = features._feature("toy").loop.switches["toy"]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        trained(model, optimizer, 3, work=meter.work)
+        assert lab.status()["toy"].state == "waiting" and not toy.is_ready
+        trained(model, optimizer, 60, first=3, work=meter.work)
+        row = lab.status()["toy"]
+        assert row.state == "on" and row.ratio == pytest.approx(2) and row.why.endswith("mended")
+        features._disable("toy")
+        assert not lab.status().is_enabled

@@ -12,8 +12,8 @@ from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import paifuser_lab as lab
-from paifuser_lab.accelerate.acceleration import MOST_LOSSES
 from paifuser_lab.accelerate.loop import MOST_NOTES
+from paifuser_lab.accelerate.watcher import MOST_LOSSES
 from tests.support.training_loops import Digits, batch, metered, trained
 
 QUICK = {"memory_pool": False, "threads": False, "compile": False}
@@ -154,7 +154,7 @@ def test_a_loop_that_updates_its_weights_by_hand_holds_few_losses(monkeypatch):
         lab.enable(**QUICK)
         for step in range(MOST_LOSSES + 20):
             model(batch(step % 4)[0]).square().mean().backward()
-        assert len(meter.acceleration._losses) == MOST_LOSSES
+        assert len(meter.acceleration.loop.watcher.losses.held) == MOST_LOSSES
 
 
 def test_an_optimizer_that_has_stepped_once_is_not_held(monkeypatch):
@@ -164,15 +164,15 @@ def test_an_optimizer_that_has_stepped_once_is_not_held(monkeypatch):
             trained(*made(), 5, work=meter.work)
             other, optimizer = made()
             trained(other, optimizer, 1)
-            assert optimizer in acceleration._strangers
+            assert optimizer in acceleration.loop._strangers
             if ends:
                 acceleration.stop()
-                assert not acceleration._strangers and not acceleration.watcher._aside
+                assert not acceleration.loop._strangers and not acceleration.loop.watcher._aside
             reference = weakref.ref(optimizer)
             del other, optimizer
             gc.collect()
             assert reference() is None
-            assert ends or acceleration.watcher.is_searching
+            assert ends or acceleration.loop.watcher.is_searching
 
 
 def test_loops_that_take_turns_add_one_note(monkeypatch):

@@ -10,9 +10,9 @@ import torch
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
-from paifuser_lab.comparison.comparison import CHANGES
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.steps.backend import Backend
+from paifuser_lab.variant.comparison import CHANGES
 from tests.support.models import Small, images
 
 LEVELS = onnxruntime.GraphOptimizationLevel

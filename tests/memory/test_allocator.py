@@ -88,7 +88,7 @@ def check(allocator, alive):
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("kind", KINDS)
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=30, deadline=None)
 @given(actions)
 def test_no_blocks_overlap_nothing_is_lost_and_all_is_given_back(kind, limit, todo):
     allocator = Allocator(KINDS[kind], limit)
@@ -173,13 +173,11 @@ def test_settings_are_read_from_a_snapshot_and_written_as_torch_takes_them():
         "max_split_size": 128 * MIB,
         "garbage_collection_threshold": 0.7,
         "expandable_segments": True,
-        "roundup_power2_divisions": {"1": 0, "256": 4, "512": 8, "3": 2, "64": "x"},
-        "PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:64, max_non_split_rounding_mb:70",
+        "roundup_power2_divisions": {"1": 4, "2": 4},
     }
-    settings = Settings.of_snapshot(recorded)
-    assert str(settings) == (
-        "large_segment_size_mb:64,expandable_segments:True,max_split_size_mb:128,"
-        "max_non_split_rounding_mb:70,garbage_collection_threshold:0.7,"
-        "roundup_power2_divisions:[128:0,256:4,512:8]"
+    assert str(Settings.of_snapshot(recorded)) == (
+        "expandable_segments:True,max_split_size_mb:128,garbage_collection_threshold:0.7,"
+        "roundup_power2_divisions:4"
     )
-    assert str(Settings(roundup_power2_divisions=4)) == "roundup_power2_divisions:4"
+    mixed = {"roundup_power2_divisions": {"1": 0, "256": 4}, "max_split_size": "x"}
+    assert str(Settings.of_snapshot(mixed)) == "default"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import strategies as some
 
 from paifuser_lab.errors import FileError
 from paifuser_lab.memory.snapshots.allocator import Allocator
-from paifuser_lab.memory.snapshots.settings import CLASSES, Settings
+from paifuser_lab.memory.snapshots.settings import Settings
 
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
 EXPANDABLE = Settings(expandable_segments=True)
 
 
@@ -36,16 +35,12 @@ def test_small_sizes_are_not_divided():
     assert Settings(roundup_power2_divisions=8).rounded(4097) == 4608  # 4096 + 512
 
 
-counts = some.lists(some.sampled_from([0, 2, 4, 8, 16]), min_size=CLASSES, max_size=CLASSES)
-
-
 HAS_CUDA = torch.cuda.is_available()
 on_a_cpu = pytest.mark.skipif(HAS_CUDA, reason="it would change the allocator that is in use")
 
 
 def parsed_by_torch(text):
     """Torch's own parser of the settings, which a CPU has too; it keeps what is not named."""
-    torch._C._accelerator_setAllocatorSettings("large_segment_size_mb:20")
     torch._C._accelerator_setAllocatorSettings(text)
 
 
@@ -54,10 +49,7 @@ def parsed_by_torch(text):
     "settings",
     [
         Settings(expandable_segments=True, garbage_collection_threshold=0.6),
-        Settings(max_split_size_mb=20, max_non_split_rounding_mb=64),
-        Settings(roundup_power2_divisions=((128, 0), (256, 4), (512, 8))),
-        Settings(roundup_power2_divisions=16, large_segment_size_mb=64, max_split_size_mb=64),
-        Settings(large_segment_size_mb=11, max_split_size_mb=11),
+        Settings(roundup_power2_divisions=16, max_split_size_mb=20),
     ],
     ids=str,
 )
@@ -70,9 +62,6 @@ def test_torch_s_parser_takes_the_settings_as_they_are_written(settings):
     "wrong",
     [
         {"max_split_size_mb": 19},
-        {"large_segment_size_mb": 10},
-        {"large_segment_size_mb": 64, "max_split_size_mb": 63},
-        {"max_non_split_rounding_mb": 19},
         {"garbage_collection_threshold": 1.0},
         {"roundup_power2_divisions": 3},
     ],
@@ -85,26 +74,16 @@ def test_what_is_refused_here_is_refused_by_torch_s_parser(wrong):
         parsed_by_torch(",".join(f"{name}:{value}" for name, value in wrong.items()))
 
 
-# large_segment_size_mb, max_split_size_mb, max_non_split_rounding_mb
+# max_split_size_mb
 
 
-def test_the_segment_of_a_request_below_10_mebibytes_has_the_set_size():
-    """[get_allocation_size]"""
-    allocator = Allocator(Settings(large_segment_size_mb=64))
-    allocated(allocator, 5)
-    assert allocator.reserved_bytes == 64 * MIB
-    allocated(allocator, 60)  # of its own, since 59 are left
-    assert allocator.reserved_bytes == 124 * MIB
-
-
-def test_a_block_that_is_not_split_serves_requests_up_to_the_set_size_smaller():
-    """[get_free_block: block.size < size + max_non_split_rounding]"""
-    for rounding in (20, 24, 25):
-        settings = Settings(max_split_size_mb=32, max_non_split_rounding_mb=rounding)
-        allocator = Allocator(settings)
+def test_a_block_that_is_not_split_serves_requests_that_are_a_little_smaller():
+    """[get_free_block: block.size < size + max_non_split_rounding, of 20 MiB]"""
+    for size in (44, 46):
+        allocator = Allocator(Settings(max_split_size_mb=32))
         free(allocator, *allocated(allocator, 64))
-        (block,) = allocated(allocator, 40)
-        assert block.size == (64 if rounding == 25 else 40) * MIB, rounding
+        (block,) = allocated(allocator, size)
+        assert block.size == (64 if size == 46 else 44) * MIB
 
 
 def test_a_block_of_just_the_split_size_is_left_for_requests_of_it():

@@ -54,11 +54,11 @@ def test_the_pools_of_a_device_are_listed_apart(cuda):
     with cuda.use_mem_pool(private, 0):
         cuda.caching_allocator_alloc(3 * KB)
     cuda.caching_allocator_alloc(4 * KB, 1)
-    listed = pools_of(0, {pool._pool.id: "mine"}, cuda=cuda)
+    listed = pools_of(0, cuda=cuda)
     assert [(each.name, each.held_bytes) for each in listed] == [
         ("torch", KB),
         (f"private 0.{private.id[1]}", 3 * KB),
-        ("mine", 2 * KB),
+        (f"private 0.{pool._pool.id[1]}", 2 * KB),
     ]
     assert [each.held_bytes for each in pools_of(1, cuda=cuda)] == [4 * KB]
 

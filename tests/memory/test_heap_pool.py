@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -109,26 +108,6 @@ def test_in_any_order_of_use_the_pools_in_force_decide(uses):
         pools[index]._end(trim=True)
         depth[index] -= 1
     assert not library.settings or library.thresholds == (1, 2)
-
-
-def test_threads_share_the_pools_in_force(library):
-    mine, theirs = pools_in(library, None, 40 * MB)
-    entered, leave = threading.Event(), threading.Event()
-
-    def other():
-        with theirs:
-            entered.set()
-            assert leave.wait(20)
-
-    thread = threading.Thread(target=other)
-    with mine:
-        thread.start()
-        assert entered.wait(20)
-        assert library.thresholds == (40 * MB, 40 * MB)
-    assert library.thresholds == (40 * MB, 40 * MB) and library.trims == 0, "theirs is in force"
-    leave.set()
-    thread.join()
-    assert library.thresholds == ADAPTED and library.trims == 1
 
 
 def test_what_is_kept_past_the_limit_is_given_back(library):

@@ -154,11 +154,10 @@ def test_options_are_for_workloads_alone(tmp_path):
 
 
 class History:
-    """Torch's memory history on CUDA: what is called of it, and the snapshots that it answers."""
+    """Torch's memory history on CUDA: what is called of it."""
 
-    def __init__(self, monkeypatch, *traces: list[dict[str, Any]], is_on: bool) -> None:
+    def __init__(self, monkeypatch, *, is_on: bool) -> None:
         self.calls: list[Any] = []
-        self.traces = list(traces)
         memory, calls = torch.cuda.memory, self.calls
         monkeypatch.setattr(memory, "_record_memory_history", lambda **how: calls.append(how))
         monkeypatch.setattr(memory, "_snapshot", self.snapshot)
@@ -166,7 +165,8 @@ class History:
         monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: is_on, raising=False)
 
     def snapshot(self, device: torch.device) -> dict[str, Any]:
-        return {"segments": [], "device_traces": [self.traces.pop(0)], "allocator_settings": {}}
+        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": []}
+        return {"segments": [], "device_traces": [[event]], "allocator_settings": {}}
 
     def record(self, call=None):
         work = net()
@@ -174,13 +174,8 @@ class History:
         return live._history(work, work.model, [], call)
 
 
-def event(time_us: int, action: str = "alloc") -> dict[str, Any]:
-    return {"action": action, "addr": 4096 * time_us, "size": 512, "stream": 0,
-            "time_us": time_us, "frames": []}  # fmt: skip
-
-
 def test_a_gpu_s_own_history_is_taken_and_ended(monkeypatch):
-    history = History(monkeypatch, [event(1)], is_on=False)
+    history = History(monkeypatch, is_on=False)
     found, calls = history.record(), history.calls
     assert found.name == "net" and found.device_type == "cuda" and len(found.trace(0)) == 1
     assert calls[1:] == ["called", "waited", {"enabled": None}] and "max_entries" in calls[0]
@@ -193,21 +188,11 @@ def test_a_gpu_s_own_history_is_taken_and_ended(monkeypatch):
     assert calls[-1] == {"enabled": None}
 
 
-def test_a_history_that_the_caller_records_stays_on_and_only_the_call_is_taken(monkeypatch):
-    earlier = [event(1), event(2)]
-    mark, own = event(3, "snapshot"), [event(4), event(5)]
-    history = History(monkeypatch, earlier, [*earlier, mark, *own], is_on=True)
-    assert history.record().trace(0).time_us.tolist() == [3, 4, 5]
-    assert history.calls == ["called", "waited"], "nothing was turned on or off"
-    first = History(monkeypatch, [], [mark, *own], is_on=True)
-    assert len(first.record().trace(0)) == 3
-
-
-@pytest.mark.parametrize("earlier", [[], [event(1)]])
-def test_a_history_too_short_for_the_call_is_refused(monkeypatch, earlier):
-    history = History(monkeypatch, earlier, [event(8), event(9)], is_on=True)
-    with pytest.raises(MeasureError, match="holds too few events for this call"):
+def test_a_history_that_the_caller_records_is_left_alone(monkeypatch):
+    history = History(monkeypatch, is_on=True)
+    with pytest.raises(MeasureError, match="is on already"):
         history.record()
+    assert not history.calls
 
 
 TORCH = "/usr/lib/python3.11/site-packages/torch/nn/modules"

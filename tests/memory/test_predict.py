@@ -18,7 +18,7 @@ from benchmarks.memory_peak import measured_bytes
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.memory import Predictor, predicted_peak
 from paifuser_lab.memory.predict import predictor as predicting
-from paifuser_lab.memory.predict.predictor import fake_inputs, fake_model
+from paifuser_lab.memory.predict.predictor import fake_model
 from paifuser_lab.records import StepOptions
 from tests.support.models import Counting, Mapped, Perceptron, Small, images
 
@@ -142,7 +142,7 @@ def test_without_workspace_the_peak_is_that_of_the_memory_tracker(name, monkeypa
     monkeypatch.setattr(predicting, "workspace_of", lambda *call: 0)
     work = loaded(name)
     mode = FakeTensorMode()
-    model, inputs = fake_model(work.model, mode).eval(), fake_inputs(work.inputs, mode)
+    model, inputs = fake_model(work.model, mode).eval(), work.inputs.map(mode.from_tensor)
     tracker = MemTracker()
     tracker.track_external(model, *inputs.tensors)
     with mode, torch.no_grad(), tracker:

@@ -75,8 +75,7 @@ def test_every_activation_in_place_is_the_same_to_the_bit(kind):
         assert outputs(changed, x) == outputs(plain, x)
 
 
-@pytest.mark.parametrize("name", ["resnet18-tiny", "yolo-tiny"])
-@pytest.mark.parametrize("first", [[], ["fold"]], ids=["as it is", "folded"])
+@pytest.mark.parametrize(("name", "first"), [("resnet18-tiny", ["fold"]), ("yolo-tiny", [])])
 def test_a_zoo_model_runs_in_place_at_another_size_too(name, first):
     work = lab.load(name, batch=2)
     before = weights_hash(work.model)

@@ -234,14 +234,6 @@ def test_other_settings_reserve_what_a_run_under_them_reserves(folder):
     assert rows[0].peak_reserved_bytes != rows[1].peak_reserved_bytes
 
 
-def test_a_limit_refuses_what_does_not_fit(folder):
-    snapshot = read(folder, recorded(12))
-    row = replay(snapshot, [], limit_bytes=30 * MIB).rows[0]
-    assert row.refused and row.peak_reserved_bytes <= 30 * MIB
-    with pytest.raises(FileError, match="limit_bytes is 0"):
-        replay(snapshot, limit_bytes=0)
-
-
 # out of memory
 
 

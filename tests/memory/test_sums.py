@@ -164,9 +164,7 @@ class Wide(nn.Module):
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("resnet18-tiny", ["reuse"]),
         ("vit-s-tiny", ["reuse"]),
-        ("vit-s-tiny", ["fuse", "reuse"]),
         ("vit-s-tiny", ["reuse", "fuse"]),
     ],
 )

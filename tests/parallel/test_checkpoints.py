@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paifuser_lab.errors import FileError
-from paifuser_lab.parallel import Checkpoints, DataParallel, manifest
+from paifuser_lab.parallel import Checkpoints, DataParallel
 from paifuser_lab.parallel import checkpoints as module
 from paifuser_lab.parallel.manifest import MANIFEST, write_manifest
 
@@ -120,19 +120,6 @@ def test_metadata_that_names_files_elsewhere_is_refused(kept):
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
     write_manifest(folder, json.loads((folder / MANIFEST).read_text())["body"])
     with pytest.raises(FileError, match=r"names '\.\./elsewhere', which is no file of its"):
-        kept.load()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("world", 0), ("world", "2"), ("kind", "else"), ("groups", None), ("files", {"a": 1})],
-)
-def test_a_manifest_that_fits_its_digest_and_makes_no_sense_is_refused(kept, field, value):
-    folder = kept.newest()
-    body = json.loads((folder / MANIFEST).read_text())["body"] | {field: value}
-    digest = manifest._digest(body)
-    (folder / MANIFEST).write_text(json.dumps({"digest": digest, "body": body}))
-    with pytest.raises(FileError, match=f"nothing of it was read: its manifest has no .*{field}"):
         kept.load()
 
 

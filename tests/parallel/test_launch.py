@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from paifuser_lab import parallel
-from paifuser_lab.errors import ParallelError, StoppedError
+from paifuser_lab.errors import ParallelError, StoppedError, terminated_like_ctrl_c
 from paifuser_lab.parallel import launch
-from paifuser_lab.stopping import terminated_like_ctrl_c
 
 
 @pytest.fixture(autouse=True)
@@ -72,15 +71,9 @@ def test_a_killed_rank_ends_all_and_is_named(monkeypatch):
         parallel.run(asleep, should_stop=once_to_rank_1(signal.SIGKILL))
 
 
-def test_a_rank_that_stands_still_is_an_error_within_the_timeout(monkeypatch):
-    monkeypatch.setattr(launch, "GRACE_S", 0.0)
-    with pytest.raises(ParallelError, match="rank 1 of 2 stands still, as a signal has stopped it"):
-        parallel.run(asleep, timeout_s=0.5, should_stop=once_to_rank_1(signal.SIGSTOP))
-
-
 def seen(rank: int, failure: dict[str, Any] | None = None, **other: Any) -> Any:
     """A rank that has failed, has ended, or is still at work."""
-    known = {"is_stopped": False, "result": []} | other
+    known = {"result": []} | other
     is_over = failure is not None or bool(known["result"])
     return SimpleNamespace(rank=rank, failure=failure, is_over=is_over, **known)
 
@@ -90,14 +83,13 @@ def seen(rank: int, failure: dict[str, Any] | None = None, **other: Any) -> Any:
     [
         (seen(1), r"rank 0 of 2 failed: late; it waited up to 3 s for rank 1, still at work"),
         (seen(1, result=[7]), "rank 0 of 2 failed: late; rank 1 had ended already: do all take as"),
-        (seen(1, is_stopped=True), "rank 1 of 2 stands still, as a signal has stopped it; all"),
         (seen(1, {"message": "broken.", "traceback": "", "is_by_another": False}), "rank 1 .*: br"),
     ],
 )
 def test_the_failure_that_began_it_is_named_before_the_one_that_follows(second, words):
     """Rank 0 has waited for rank 1 in vain."""
     first = seen(0, {"message": "late.", "traceback": "at line 1", "is_by_another": True})
-    error = launch.Launch([first, second], 3, lambda: False)._error()
+    error = launch.failure_of([first, second], 3)
     assert re.match(words, str(error))
     assert str(error).endswith("all 2 were ended.")
 

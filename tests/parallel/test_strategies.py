@@ -139,7 +139,6 @@ def test_a_value_that_is_not_finite_names_rank_and_layer_and_changes_no_weight(r
     ("what", "words"),
     [
         ("model", r"the weight 'weight': rank 0 has torch.float32 (2, 2), and rank 1 has"),
-        ("recipe", "the recipe: rank 0 has lr=0, and rank 1 has lr=1"),
         ("data", "the number of examples: rank 0 has 10, and rank 1 has 11"),
         ("shared data", "the number of examples: rank 0 has 10, and rank 1 has 11"),
         ("batch", "the batch size: rank 0 has 2, and rank 1 has 3"),
@@ -243,7 +242,6 @@ def test_in_one_process_everything_stays_as_it_is():
     report = strategy.report()
     assert report.sent_bytes == (0,)
     assert "there is one process" in str(report)
-    assert strategy.sent_bytes == 0
 
 
 def test_torch_s_own_data_parallel_trains_as_before_and_is_said_to_do_nothing():

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
 from paifuser_lab.records import (
     Ceiling,
@@ -24,8 +23,12 @@ from paifuser_lab.records import (
     SideBySide,
 )
 from paifuser_lab.views import figure
+from paifuser_lab.views.label_room import Room
+from paifuser_lab.views.picture import Names
 from paifuser_lab.views.profile import parts
-from paifuser_lab.views.roofline import Room, shown
+from paifuser_lab.views.roofline import picture as roofline_picture
+from paifuser_lab.views.roofline import shown
+from paifuser_lab.views.side_by_side import picture as pair_picture
 from paifuser_lab.views.style import LIGHT, without_middle
 from tests.support.advised import profile, row
 
@@ -95,6 +98,7 @@ def test_no_word_leaves_the_drawing_and_no_two_overlap():
     ]
     for record in (profile_of(*rows), PAIR):
         drawing = figure(record)
+        drawing.draw_without_rendering()  # lays it out
         boxes = [
             text.get_window_extent()
             for text in drawing.findobj(Text)
@@ -137,13 +141,15 @@ def test_a_large_part_is_shown_as_what_it_is_made_of():
 def test_a_dot_says_its_name_its_time_and_both_of_its_rates():
     drawing = figure(profile_of(leaf("layer1.0.conv1", 2.0)).roofline)
     (tooltip,) = drawing.hover.values()
-    assert tooltip.splitlines()[0] == "layer1.0.conv1 (Conv2d)"
-    assert (
-        "2 ms" in tooltip
-        and "50 GFLOP/s" in tooltip
-        and "100 FLOP/byte" in tooltip
-        and "bound by compute" in tooltip
-    )
+    assert tooltip.splitlines() == [
+        "layer1.0.conv1",
+        "Conv2d · limited by arithmetic",
+        "2.00 ms",
+        "1.00 ms at the ceiling",
+        "50 GFLOP/s",
+        "100 FLOP/byte",
+        "50% of the ceiling",
+    ]
 
 
 def test_each_bound_has_its_own_marker_beside_its_colour():
@@ -165,7 +171,7 @@ def test_dots_too_small_to_matter_are_left_out_and_counted():
     dust = Point(layer="dust", kind="ReLU", intensity=0.1, gflops=1e-6, ms=0.001)
     roofline = Roofline(workload="net", machine="a machine", ceiling=CEILING, points=(big, dust))
     assert shown(roofline.points) == [big]
-    assert any("1 of the smallest left out" in word for word in words(figure(roofline)))
+    assert roofline_picture(roofline).note == "surface: time; 1 of the smallest left out"
 
 
 @given(
@@ -173,20 +179,63 @@ def test_dots_too_small_to_matter_are_left_out_and_counted():
 )
 @settings(max_examples=10, deadline=None)
 def test_labels_never_lie_on_each_other_where_there_is_room(dots):
-    room = Room(Bbox.from_bounds(0, 0, 500, 400), [], [], dots)
-    boxes = [room.place((90, 14), dot, 4.0) for dot in dots]
+    room = Room((500, 400), [], [], dots)
+    boxes = [room.place(90, 14, dot, 4.0) for dot in dots]
     assert not any(
         one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[place + 1 :]
     )
-    assert all(box.x0 >= 0 and box.x1 <= 500 and box.y0 >= 0 and box.y1 <= 400 for box in boxes)
+    assert all(45 <= box.x <= 455 and 7 <= box.y <= 393 for box in boxes)
+
+
+def test_a_name_keeps_off_dots_lines_and_what_else_is_written():
+    free = Room((500, 400), [], [], []).place(90, 14, (250, 200), 4.0)
+    for taken in ({"names": [free]}, {"lines": [free[:2]]}, {"dots": [free[:2]]}):
+        known = {"names": [], "lines": [], "dots": []} | taken
+        assert Room((500, 400), **known).place(90, 14, (250, 200), 4.0) != free
+
+
+def test_dots_of_a_cluster_share_a_name_and_the_small_ones_have_none():
+    points = [
+        Point(layer=f"a{k}", kind="Conv2d", intensity=10, gflops=50, ms=9 - k) for k in range(3)
+    ]
+    points.append(Point(layer="far", kind="Conv2d", intensity=0.5, gflops=1, ms=2))
+    points.append(Point(layer="little", kind="Conv2d", intensity=90, gflops=1, ms=0.05))
+    roofline = Roofline(workload="net", machine="a machine", ceiling=CEILING, points=points)
+    (panel,) = roofline_picture(roofline).panels
+    (names,) = [mark for mark in panel.marks if isinstance(mark, Names)]
+    assert names.texts == ["a0 and 2 near it", "far"]
+
+
+def test_roofs_that_nearly_coincide_share_a_name():
+    near = CEILING.model_copy(update={"fp16_gflops": 195.0})
+    drawn = words(figure(Roofline(workload="net", machine="m", ceiling=near, points=())))
+    assert "bf16 200 · fp16 195 GFLOP/s" in drawn and "memory 30 GB/s" in drawn
+
+
+def test_a_dot_is_as_large_as_its_share_of_the_time_and_reaches_up_to_its_roof():
+    points = [Point(layer=str(k), kind="Conv2d", intensity=2, gflops=9, ms=ms)
+              for k, ms in enumerate([4, 1] + [1] * 30)]  # fmt: skip
+    roofline = Roofline(workload="net", machine="m", ceiling=CEILING, points=points)
+    dots = roofline_picture(roofline).panels[0].marks[-1]
+    assert math.isclose(dots.size[0], 2 * dots.size[1]) and dots.reach[0] == 60
 
 
 def test_side_by_side_shows_changes_with_their_sign_and_the_promise():
+    drawn = pair_picture(PAIR)
     shown = words(figure(PAIR))
-    assert {"−4.000", "+1.000", "–"} <= set(shown)
-    assert "predicted −2.500 ms (timed alone), achieved −3.000 ms" in shown
-    assert "same" not in shown and "1 more, together" in shown
+    assert {"−4 ms", "+1 ms"} <= set(shown) and "same" not in shown
+    assert "predicted −2.500 ms (timed alone), achieved −3.000 ms" in drawn.sentence
+    title = figure(PAIR).axes[0].get_title(loc="left")
+    assert drawn.sentence in title.replace("\n", " ")
+    assert drawn.note.startswith("1 more layer, together")
     assert any("folded away" in tooltip for tooltip in figure(PAIR).hover.values())
+    lines, before, after, labels = drawn.panels[0].marks
+    assert lines.tone == labels.tone and dict(zip(lines.key, lines.tone, strict=True)) == {
+        "pool": "good", "conv": "bad", "norm": "good"
+    }  # fmt: skip
+    assert len(before.x) + len(after.x) < 2 * len(labels.texts), "one is not in both"
+    even = PAIR.model_copy(update={"rows": ()})
+    assert pair_picture(even).panels == () and "No layer" in pair_picture(even).note
 
 
 def test_ids_of_two_drawings_on_a_page_never_meet_and_point_into_their_own():
@@ -227,7 +276,7 @@ def test_any_name_is_drawn_and_stays_text(name):
 
 
 def test_a_profile_without_times_is_drawn():
-    empty = profile_of(failure="it broke", is_interrupted=True)
+    empty = profile_of(is_interrupted=True)
     assert figure(empty).png().startswith(b"\x89PNG")
     assert figure(empty.roofline).png().startswith(b"\x89PNG")
 

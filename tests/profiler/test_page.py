@@ -125,7 +125,6 @@ def test_text_from_a_model_is_never_markup():
         12,
         workload=NASTY,
         machine=NASTY,
-        failure=NASTY,
     )
     reason = Reason(topic=NASTY, sentence=NASTY, step={NASTY: {NASTY: NASTY}})
     explanation = Explanation(

@@ -12,7 +12,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Profile, Workload
-from paifuser_lab.errors import MeasureError, WorkloadError
+from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
 from paifuser_lab.profiler import side_by_side
 from paifuser_lab.records import LayerProfile, Reason, SideBySide
 from tests.support import advised
@@ -117,5 +117,5 @@ def test_a_profile_and_a_workload_are_no_pair() -> None:
 
 def test_a_model_that_fails_is_no_half_of_a_pair() -> None:
     broken = unchecked(nn.Linear(5, 5), torch.ones(1, 4), name="broken")
-    with pytest.raises(MeasureError, match="broken fails on its example inputs"):
+    with pytest.raises(ForwardError, match="broken fails on its example inputs"):
         side_by_side(broken, broken, **QUICK)

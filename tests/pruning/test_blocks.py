@@ -16,8 +16,8 @@ import paifuser_lab as lab
 from paifuser_lab.errors import StepError, StoppedError
 from paifuser_lab.measure import output_error
 from paifuser_lab.pruning.blocks import find_blocks
-from paifuser_lab.recipe import Recipe
 from paifuser_lab.steps import Draft
+from paifuser_lab.variant.recipe import Recipe
 from paifuser_lab.workload import Inputs
 from tests.support.masking import gap
 from tests.support.models import enliven, images

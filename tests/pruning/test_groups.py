@@ -155,7 +155,7 @@ def test_the_record_is_printed_and_saved(tmp_path):
     record = channel_groups(work)
     assert Record.load(record.save(tmp_path / "coupling.json")) == record
     assert isinstance(record, Coupling)
-    assert "vision transformer: " in str(record) and "stays: " in str(record)
+    assert "vision transformer: " in str(record) and "the model's answer" in str(record)
     assert {"layer", "units", "channels", "weights", "note"} == set(record.table()[0])
 
 

@@ -24,6 +24,7 @@ from paifuser_lab.records import (  # fmt: skip
     readable_count,
     readable_share,
 )
+from paifuser_lab.records.table import Table
 from paifuser_lab.records.text import terminal_width, text_table
 
 ROW = Measurement(
@@ -295,3 +296,15 @@ def test_a_machine_s_short_name_has_the_units_that_make_it_fast(isa, units) -> N
     )
     assert machine.label == " · ".join(filter(None, ["CPU", units, "2 cores"]))
     assert machine.model_copy(update={"source": "published"}).label == "CPU · 2 cores"
+
+
+def test_a_table_is_one_thing_in_a_terminal_a_notebook_and_the_page():
+    rows = [{"layer": "<b>a</b>", "ms": "1.5"}, {"layer": "b", "ms": "2.5"}]
+    table = Table(("what", "on what"), rows, ("layer", "kind"), lambda row: row["layer"] == "b")
+    assert str(table).splitlines()[:2] == ["what", "on what"] and "<b>a</b>" in str(table)
+    shown = table._repr_html_()
+    assert shown.count("font-weight:bold") == 2, "both cells of one row"
+    assert "&lt;b&gt;a&lt;/b&gt;" in shown and "what<br>on what" in shown and "<b>a" not in shown
+    assert table.packed() == {"caption": "what · on what", "rows": rows, "words": ["layer"]}
+    assert table.without("layer", "nothing").rows == [{"ms": "1.5"}, {"ms": "2.5"}]
+    assert str(Table((), [])) == "" and Table((), []).packed()["words"] == []

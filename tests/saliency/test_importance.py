@@ -82,7 +82,7 @@ def test_every_method_gives_a_value_per_channel_and_does_not_change_the_model(me
         assert len(row.errors) == (
             0 if CHANNEL_ESTIMATORS[method].needs == "nothing" else row.channels
         )
-    assert [row.is_answer for row in seen.rows] == [False, False, True] and seen.kept(threshold=99)[
+    assert [row.is_answer for row in seen.rows] == [False, False, True] and seen.kept(99)[
         "head"
     ] == 3
     assert seen.examples == (0 if CHANNEL_ESTIMATORS[method].needs == "nothing" else 20)
@@ -350,34 +350,22 @@ def record(*rows: LayerImportance, **more: Any) -> Importance:
 
 
 def test_a_layer_s_values_are_compared_by_its_mean_and_counted_above_a_threshold():
-    assert (
-        ROW.mean == 2 and ROW.normalised.tolist() == [0.5, 2, 1, 0.5] and ROW.order == (1, 2, 0, 3)
-    )
+    assert ROW.mean == 2 and ROW.normalised.tolist() == [0.5, 2, 1, 0.5]
     assert [ROW.kept(threshold) for threshold in (0, 0.5, 0.6, 1, 1.5, 9)] == [4, 4, 2, 2, 1, 1], (
         "one channel stays"
     )
-    assert [ROW.kept(ROW.threshold_for(count)) for count in (1, 2, 4)] == [1, 2, 4]
-    assert ROW.kept(ROW.threshold_for(3)) == 4, "equal values stay together"
-    with pytest.raises(ValueError, match="5 of them cannot be kept"):
-        ROW.threshold_for(5)
     unknown = LayerImportance(layer="b", kind="Linear", channels=3, note="why")
-    assert unknown.kept(9) == 3 and unknown.threshold_for(1) == 0
+    assert unknown.kept(9) == 3
     assert LayerImportance(layer="c", kind="Linear", channels=2, values=(0.0, 0.0)).kept(1) == 2, (
         "nothing tells them apart"
     )
 
 
-def test_one_threshold_keeps_a_share_of_all_channels_and_is_converted_to_ratios_to_remove():
+def test_one_threshold_for_all_layers_is_converted_to_ratios_to_remove():
     seen = record(ROW, LayerImportance(layer="b", kind="Linear", channels=2, values=(3.0, 1.0)))
     assert seen.channels == 6
-    assert seen.kept(threshold=0.6) == {"a": 2, "b": 1} == seen.kept(ratio=0.5)
-    assert seen.kept(ratio=1) == {"a": 4, "b": 2}
+    assert seen.kept(0.6) == {"a": 2, "b": 1}
     assert seen.ratios({"a": 1, "b": 2}) == {"a": 0.75}
-    for bad in ({}, {"ratio": 0.5, "threshold": 1}):
-        with pytest.raises(ValueError, match="either a ratio"):
-            seen.kept(**bad)
-    with pytest.raises(ValueError, match="A share of 0 channels"):
-        seen.kept(ratio=0)
     with pytest.raises(KeyError, match="no layer 'z'"):
         seen["z"]
 

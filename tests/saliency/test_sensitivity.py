@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import paifuser_lab as lab
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.formats import rounded
+from paifuser_lab.model.formats import rounded
 from paifuser_lab.records import Sensitivity
 from paifuser_lab.saliency import estimation
 from paifuser_lab.saliency.methods import ESTIMATORS
@@ -89,18 +89,6 @@ def test_the_quadratic_prediction_is_the_measured_rise_for_small_changes():
             predicted, measured = seen.predicted(row.layer, name), seen.measured(row.layer, name)
             assert predicted.value == pytest.approx(measured.value, rel=0.1, abs=2e-6)
             assert predicted.samples == measured.samples == 5
-
-
-def test_the_quadratic_prediction_has_a_part_of_weights_and_a_part_of_inputs():
-    methods = ("quadratic", "quadratic-weights", "quadratic-inputs")
-    seen = lab.sensitivity(classes(), formats=("int8", "int4-weights"), methods=methods)
-    for row in seen.rows:
-        only_weights = row.scores["int4-weights"]
-        assert only_weights["quadratic-inputs"].value == 0
-        assert only_weights["quadratic"].value == pytest.approx(
-            only_weights["quadratic-weights"].value, abs=1e-7
-        )
-        assert row.scores["int8"]["quadratic-inputs"].value != 0
 
 
 def test_the_curvature_alone_leaves_the_slope_out():
@@ -238,11 +226,7 @@ def test_awkward_models_work_and_are_not_changed():
     assert "never ran" in seen["unused"].note and not seen["unused"].scores
     for name in ("first", "again", "frozen", "head"):
         scores = seen[name].scores["int2-weights"]
-        assert all(
-            estimate.value != 0
-            for method, estimate in scores.items()
-            if method != "quadratic-inputs"
-        ), name
+        assert all(estimate.value != 0 for estimate in scores.values()), name
     repeat = lab.sensitivity(
         work, formats=("int8", "int2-weights"), methods=("quadratic", "ablation")
     )

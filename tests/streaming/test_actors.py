@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from paifuser_lab.errors import StreamError
-from paifuser_lab.streaming import Group, Items, Map, Opened, Stream
+from paifuser_lab.streaming import Group, Items, Map, Opened, Stream, driver
 from paifuser_lab.streaming import actors as room
 from paifuser_lab.streaming.pool import Answered, Asked, Joined, Lost, Returned
 from paifuser_lab.streaming.worker import Answer
@@ -81,7 +81,7 @@ def opened_pool(fake, workers=1):
     pool = room.ActorPool(queue.SimpleQueue(), [], workers)
     pool.start()
     for actor in fake.actors:
-        actor.answer("open", "machine")
+        actor.answer("begin", "machine")
         assert pool._inbox.get(timeout=WAIT_S).host == "machine"
     return pool
 
@@ -110,7 +110,7 @@ def test_an_answer_lost_with_its_machine_is_a_lost_worker_and_no_failure_of_fram
     pool.send("actor-0", Group(0, 0, 1, [5]), None)
     fake.actors[0].answer("process", value)
     *asked, lost = events_of(pool)
-    assert isinstance(lost, Lost) and (lost.node, lost.is_replaced) == ("actor-0", True)
+    assert isinstance(lost, Lost) and lost.node == "actor-0"
     assert len(asked) == 2 and fake.killed == fake.actors[:1] and len(fake.actors) == 2
     assert pool.starting == 1
 
@@ -135,27 +135,29 @@ def test_an_answer_that_cannot_travel_is_an_error_of_its_frames(fake):
 def test_workers_that_keep_dying_are_not_replaced_for_ever_but_after_an_answer_anew(fake):
     pool = opened_pool(fake)
     pool._lose("actor-0", "", may_replace=True)
-    for _ in range(room.ATTEMPTS - 1):
-        assert events_of(pool)[-1].is_replaced
-        fake.actors[-1].answer("open", GONE[0])
-    assert events_of(pool)[-1].is_replaced
-    fake.actors[-1].answer("open", "machine")
+    for started in range(2, room.ATTEMPTS + 1):
+        events_of(pool)
+        assert len(fake.actors) == started
+        fake.actors[-1].answer("begin", GONE[0])
+    events_of(pool)
+    fake.actors[-1].answer("begin", "machine")
     pool.send(f"actor-{room.ATTEMPTS}", Group(0, 0, 1, [5]), None)
     fake.actors[-1].answer("process", Answer((5,)))
     assert [type(event) for event in events_of(pool)] == [Joined, Answered]
     for _ in range(room.ATTEMPTS + 1):
         pool._lose(next(iter(pool._actors)), "no CPU", may_replace=True)
+        started = len(fake.actors)
         *_, last = events_of(pool)
-    assert not last.is_replaced and "no CPU" in last.reason
+    assert len(fake.actors) == started and "no CPU" in last.reason
 
 
 def test_a_worker_whose_stages_cannot_open_is_not_replaced(fake):
     pool = room.ActorPool(queue.SimpleQueue(), [], 1)
     pool.start()
     failed = StreamError("The stage 'infer' could not open: There is no folder 'mine'.")
-    fake.actors[0].answer("open", failed)
+    fake.actors[0].answer("begin", failed)
     *_, lost = events_of(pool)
-    assert isinstance(lost, Lost) and not lost.is_replaced and "no folder 'mine'" in lost.reason
+    assert isinstance(lost, Lost) and "no folder 'mine'" in lost.reason
     assert (pool.starting, len(fake.actors), fake.killed) == (0, 1, fake.actors)
 
 
@@ -178,7 +180,7 @@ def test_stages_are_closed_before_their_actors_are_ended(fake):
     pool.add()
     pool.close()
     closed = [[name for name, _ in actor.calls] for actor in fake.actors]
-    assert closed == [["open", "close"], ["open", "close"], ["open"]]  # the last is not open yet
+    assert closed == [["begin", "close"], ["begin", "close"], ["begin"]]  # the last is not open yet
     assert len(fake.waited) == 2 and fake.killed == fake.actors
 
 
@@ -265,10 +267,10 @@ def test_stages_that_cannot_travel_end_the_stream(cluster):
         stream_of(range(10), Map(lambda frame: lock)).run()
 
 
-def test_what_cannot_be_had_is_waited_for_and_then_named(cluster):
-    options = {"options": {"resources": {"tpu": 1}}, "start_timeout_s": 0.3}
+def test_what_cannot_be_had_is_waited_for_and_then_named(cluster, monkeypatch):
+    monkeypatch.setattr(driver, "START_S", 0.3)
     with pytest.raises(StreamError, match=r"No worker started.*1 tpu a worker"):
-        stream_of(range(3), Infer(), **options).run()
+        stream_of(range(3), Infer(), options={"resources": {"tpu": 1}}).run()
 
 
 def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch):

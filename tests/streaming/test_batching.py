@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Batcher, BatchRule, Items
 
 
-@given(st.lists(st.integers(), max_size=40), st.integers(1, 6), st.none() | st.just(1e6))
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 6))
 @settings(deadline=None)
-def test_every_item_is_in_one_group_in_order_and_all_but_the_last_are_full(items, count, delay_ms):
-    groups = list(Items(items, group=count, delay_ms=delay_ms).groups())
+def test_every_item_is_in_one_group_in_order_and_all_but_the_last_are_full(items, count):
+    groups = list(Items(items, group=count).groups())
     assert [item for group in groups for item in group.payload] == items
     assert all(group.count == count for group in groups[:-1])
 
@@ -99,39 +98,12 @@ def test_impossible_rules_are_refused(rule, words):
         BatchRule(*rule)
 
 
-def test_a_live_source_closes_a_group_that_waits_although_no_frame_comes():
-    more = threading.Event()
-
-    def camera():
-        yield from range(3)
-        more.wait(20)
-        yield 3
-        raise OSError("unplugged")
-
-    groups = Items(camera(), group=2, delay_ms=1.0).groups()
-    assert [next(groups).payload, next(groups).payload] == [[0, 1], [2]]
-    more.set()
-    assert next(groups).payload == [3]
-    with pytest.raises(OSError, match="unplugged"):
-        next(groups)
-
-
-def test_a_live_source_that_is_closed_ends_its_thread():
-    groups = Items(itertools.count(), group=2, delay_ms=1.0).groups()
-    next(groups)
-    groups.close()
-    for thread in threading.enumerate():
-        if thread.name == "paifuser-camera":
-            thread.join(10)
-            assert not thread.is_alive()
-
-
 def test_items_are_grouped_from_any_group_on():
     items = Items(range(10), group=4)
     assert [group.payload for group in items.groups(1)] == [[4, 5, 6, 7], [8, 9]]
     assert [(group.sequence, group.first) for group in items.groups(1)] == [(1, 4), (2, 8)]
     assert items.frames == 10 and items.can_reopen
-    assert not Items(iter([])).can_reopen and not Items(range(3), delay_ms=1.0).can_reopen
+    assert not Items(iter([])).can_reopen
 
 
 @pytest.mark.parametrize("frames", ["clip.mp4", Path("clip.mp4"), b"clip.mp4"])

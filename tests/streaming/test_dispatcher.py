@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming.dispatcher import Dispatcher, Flight, Node
 from tests.support.simulated_workers import Fault, simulate
 
@@ -100,18 +99,6 @@ def test_what_a_dead_worker_held_is_sent_first_and_again():
     assert [(send.group, send.why) for send in again] == [(0, "again"), (2, "first")]
 
 
-def test_a_second_answer_is_told_from_the_first():
-    dispatcher = Dispatcher()
-    dispatcher.join("a")
-    dispatcher.accept(0)
-    dispatcher.assign(0.0)
-    assert dispatcher.answer("a", 0, 1.0)
-    assert not dispatcher.answer("a", 0, 1.0)
-    assert dispatcher.release() == [0]
-    assert not dispatcher.answer("a", 0, 2.0)
-    assert dispatcher.release() == []
-
-
 def test_the_answer_of_a_worker_that_was_given_up_still_counts():
     dispatcher = Dispatcher()
     dispatcher.join("a")
@@ -138,44 +125,6 @@ def test_a_group_is_overdue_by_the_time_since_its_worker_could_begin():
     assert dispatcher.overdue(19.0) == [("a", 2)]
 
 
-def test_no_more_is_read_than_the_window_holds_until_results_are_consumed():
-    dispatcher = Dispatcher(window=3)
-    dispatcher.join("a")
-    for group in range(3):
-        dispatcher.accept(group)
-    assert dispatcher.room == 0
-    dispatcher.assign(0.0)
-    dispatcher.answer("a", 0, 1.0)
-    dispatcher.release()
-    assert dispatcher.room == 0
-    dispatcher.consume()
-    assert dispatcher.room == 1
-    dispatcher.end()
-    assert dispatcher.room == 0
-
-
-def test_nothing_is_sent_while_it_is_paused():
-    dispatcher = Dispatcher()
-    dispatcher.join("a")
-    dispatcher.accept(0)
-    dispatcher.is_paused = True
-    assert dispatcher.assign(0.0) == []
-    dispatcher.is_paused = False
-    assert [send.group for send in dispatcher.assign(0.0)] == [0]
-
-
-def test_a_worker_that_leaves_finishes_what_it_holds():
-    dispatcher = Dispatcher()
-    dispatcher.join("a")
-    dispatcher.accept(0)
-    dispatcher.assign(0.0)
-    dispatcher.leave("a")
-    dispatcher.accept(1)
-    assert dispatcher.assign(0.0) == [] and dispatcher.departed() == []
-    dispatcher.answer("a", 0, 1.0)
-    assert dispatcher.departed() == ["a"] and dispatcher.nodes == {}
-
-
 def test_one_stall_moves_the_estimate_by_less_than_half_and_one_quick_answer_redeems_it():
     node = Node("a", estimate=1.0)
     node.answer(Flight(0, 1.0, 0.0), 1000.0)
@@ -183,12 +132,3 @@ def test_one_stall_moves_the_estimate_by_less_than_half_and_one_quick_answer_red
     node.estimate = 20.0
     node.answer(Flight(1, 1.0, 2000.0), 2001.0)
     assert node.estimate < 3.0
-
-
-def test_groups_must_be_read_in_order_and_names_of_workers_are_unique():
-    dispatcher = Dispatcher()
-    with pytest.raises(StreamError, match="Group 1 was read where group 0 was expected"):
-        dispatcher.accept(1)
-    dispatcher.join("a")
-    with pytest.raises(StreamError, match="'a' has joined already"):
-        dispatcher.join("a")

@@ -9,12 +9,10 @@ import pytest
 from paifuser_lab.errors import StreamError
 from paifuser_lab.streaming import Group, Items
 from paifuser_lab.streaming.dispatcher import Dispatcher
-from paifuser_lab.streaming.driver import Driver, Reader
-from paifuser_lab.streaming.pool import Answered, Asked, Joined, Read
+from paifuser_lab.streaming.driver import Driver
+from paifuser_lab.streaming.pool import Answered, Asked, Joined
 from paifuser_lab.streaming.statistics import MARKS, Statistics
 from paifuser_lab.streaming.worker import Answer
-
-WAIT_S = 60  # for what comes at once; not a measurement
 
 
 class Pool:
@@ -131,32 +129,6 @@ def test_groups_without_frames_pass():
     pool = Pool(same)
     assert run(pool, Gaps())[1] == [0, 1, 2]
     assert pool.sent == [1, 3, 5]
-
-
-def test_a_source_that_was_opened_again_is_read_as_far_ahead_as_before():
-    class Flaky:
-        name, frames, can_reopen = "flaky", None, True
-        breaks_at = [2, 4]
-
-        def groups(self, start=0):
-            for sequence in range(start, 8):
-                if sequence in self.breaks_at:
-                    self.breaks_at.remove(sequence)
-                    raise OSError("unplugged")
-                yield Group(sequence, sequence, 1, [sequence])
-
-    inbox, read = queue.SimpleQueue(), []
-    reader = Reader(Flaky(), inbox, start=0, on_restart=print)
-    reader.start()
-    reader.grant(1)
-    while len(read) < 6:
-        event = inbox.get(timeout=WAIT_S)
-        if isinstance(event, Read):
-            read.append(event.group.sequence)
-            reader.granted -= 1
-            reader.grant(1)
-    reader.close()
-    assert read == list(range(6))
 
 
 def test_of_workers_that_are_gone_the_latest_are_kept_and_the_shares_stay():

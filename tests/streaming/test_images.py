@@ -11,7 +11,7 @@ from PIL import Image
 from paifuser_lab.errors import DataError, FileError, StreamError
 from paifuser_lab.streaming import FrameError
 from paifuser_lab.streaming.sources import Camera, ImageFolder, ParquetImages
-from paifuser_lab.streaming.stages import Decode
+from paifuser_lab.streaming.stages import Decode, decode
 from paifuser_lab.streaming.stages.decode import decoded_image
 from tests.support.clips import encoded, pictures
 
@@ -41,15 +41,18 @@ def test_a_damaged_image_is_set_aside_by_its_name(tmp_path):
     assert good.image.shape == (48, 64, 3)
 
 
-def test_an_image_is_turned_as_its_exif_data_says_and_refused_past_the_limit_of_pixels():
+def test_an_image_is_turned_as_its_exif_data_says_and_refused_past_the_limit_of_pixels(
+    monkeypatch,
+):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was held sideways
     image = decoded_image(encoded(pictures(1)[0], "JPEG", exif=exif, quality=95))
     assert image.shape == (64, 48, 3)
-    with pytest.raises(DataError, match="64 × 48 pixels, past the limit of 3,000"):
-        decoded_image(encoded(pictures(1)[0]), most_pixels=3000)
     with pytest.raises(DataError, match="no image that can be read"):
         decoded_image(encoded(pictures(1)[0], "GIF"))
+    monkeypatch.setattr(decode, "MAX_PIXELS", 3000)
+    with pytest.raises(DataError, match="64 × 48 pixels, past the limit of 3,000"):
+        decoded_image(encoded(pictures(1)[0]))
 
 
 @pytest.mark.parametrize("is_struct", [False, True])
@@ -86,9 +89,8 @@ def test_what_is_no_table_of_images_is_refused(tmp_path):
 
 def test_a_camera_s_images_have_their_times_and_end_where_it_ends():
     images = pictures(5)
-    camera = Camera(
-        lambda index: images[index] if index < 5 else None, rate=10, is_paced=False, delay_ms=None
-    )
+    camera = Camera(lambda index: images[index] if index < 5 else None, rate=1000)
     frames = [frame for group in camera.groups() for frame in group.payload]
-    assert [frame.seconds for frame in frames] == [0, 0.1, 0.2, 0.3, 0.4]
+    assert [frame.seconds for frame in frames] == [0, 0.001, 0.002, 0.003, 0.004]
+    assert not camera.can_reopen
     np.testing.assert_array_equal(frames[3].image, images[3])

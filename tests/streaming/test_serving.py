@@ -129,15 +129,15 @@ def header(shape, kind="<f4"):
         (b"x", "text/html", 415, "is not understood"),
         (b"", "image/png", 400, "has no body"),
         (b"GIF89a", "image/png", 400, "no image that can be read"),
-        (b"x", "application/x-npy", 400, "no .npy file"),
+        (b"x", "application/x-npy", 400, "no whole .npy file"),
         (npy(np.zeros((3, 4))), "application/x-npy", 400, "has shape 3×4; one example has 3×4×4"),
         (npy(np.array([Evil()])), "application/x-npy", 400, "nothing pickled is read"),
-        (header((1 << 40,)), "application/x-npy", 400, "0 bytes in place of"),
-        (header((-1, -1)) + b"1234", "application/x-npy", 400, "shape of -1×-1, which none has"),
+        (header((1 << 40,)), "application/x-npy", 400, "no whole .npy file"),
+        (header((-1, -1)) + b"1234", "application/x-npy", 400, "no whole .npy file"),
         (npy(np.zeros((3, 4, 4), np.longdouble)), "application/x-npy", 400, "64 bits or less"),
         (npy(np.full((3, 4, 4), 1e300)), "application/x-npy", 400, "not finite in float32"),
         (npy(np.full((3, 4, 4), np.nan)), "application/x-npy", 400, "not finite"),
-        (npy(np.array(["a"])), "application/x-npy", 400, "holds numbers"),
+        (npy(np.array(["a"])), "application/x-npy", 400, "numbers"),
         (b"{", "application/json", 400, "not JSON"),
         (b"[" * 100_000, "application/json", 400, "not JSON"),
         (b"[1]", "application/json", 400, "has the form"),
@@ -181,17 +181,6 @@ def shared_server():
     running = _Running()
     yield running
     running.close()
-
-
-@pytest.mark.parametrize(
-    ("mean", "std"), [(0.45, 0.25), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
-)
-def test_an_image_is_normalised_as_the_model_was_trained(mean, std):
-    image = pictures(1, 4, 4)[0]
-    predictor = Predictor(workload(), names=("a", "b"), mean=mean, std=std)
-    values = (image / 255 - np.array(mean)) / np.array(std)
-    tensor = predictor._prepared(Frame(image)).tensor
-    np.testing.assert_allclose(tensor.permute(1, 2, 0), values, atol=1e-5)
 
 
 def test_an_image_is_answered_as_the_workload_states_unless_told_otherwise():

@@ -14,18 +14,15 @@ from tests.support.house import BANDS
 ROOT = Path(__file__).parent.parent.parent
 FILES = {"light": ROOT / "docs" / "house-light.svg", "dark": ROOT / "docs" / "house-dark.svg"}
 ABOUT = {
-    "cli": "the command line",
+    "cli": "commands, papermill",
     "bench": "benchmarks of this machine",
     "__init__": "the public names of lab",
     "widgets": "panels in a notebook",
     "session": "undo, results, a worker",
     "jobs": "what a workbench computes",
     "planner": "recipes and formats, chosen",
-    "comparison": "variants timed in turn",
     "deployment": "deploy folders",
-    "pipeline": "papermill and sweeps",
-    "variant": "apply, save, load",
-    "recipe": "steps as data, YAML",
+    "variant": "load, apply, compare, save",
     "steps": "one file a kind of change",
     "streaming": "frames in order, on workers",
     "accelerate": "enable() and its switches",
@@ -49,12 +46,9 @@ ABOUT = {
     "model": "any torch model, read and edited",
     "records": "frozen results, no torch",
     "_files": "safe writing, assets",
-    "stopping": "stop, keep results",
     "arguments": "checked arguments",
     "zoo": "models, data, training",
-    "loading": "workloads by name",
-    "errors": "messages with a remedy",
-    "formats": "names of formats",
+    "errors": "with a remedy; stopping",
     "progress": "progress bars",
 }
 PURPOSE = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import paifuser_lab as lab
+from paifuser_lab.planner.result import SearchResult
 from paifuser_lab.records import (  # fmt: skip
     AccelerationStatus,
     Allocation,
@@ -14,6 +15,7 @@ from paifuser_lab.records import (  # fmt: skip
     BatchingPoint,
     BatchRow,
     BatchSweep,
+    Candidate,
     Ceiling,
     Estimate,
     Fit,
@@ -21,6 +23,8 @@ from paifuser_lab.records import (  # fmt: skip
     Fusion,
     FusionMap,
     GradientRange,
+    GraphOperator,
+    GraphTensor,
     Importance,
     Latency,
     LayerImportance,
@@ -32,6 +36,7 @@ from paifuser_lab.records import (  # fmt: skip
     MemoryPoolUse,
     MemorySnapshot,
     MemoryTimeline,
+    ModelGraph,
     OutOfMemory,
     PackedBuffer,
     ParallelOption,
@@ -169,7 +174,24 @@ ACCELERATION = AccelerationStatus(
         SwitchStatus(name="compile", state="not offered", why="the loop compiles its own model"),
     ),
 )  # fmt: skip
+GRAPH = ModelGraph(
+    workload="a $x_{$ net",
+    operators=(
+        GraphOperator(name="input", layer=""),
+        GraphOperator(name="convolution", layer="a.$conv_{"),
+        GraphOperator(name="relu", layer="a"),
+        GraphOperator(name="output", layer=""),
+    ),
+    tensors=(
+        GraphTensor(source=0, target=1, name=0, shape=(1, 3, 8, 8), bytes=768),
+        GraphTensor(source=1, target=2, name=1, shape=(1, 4, 6, 6), bytes=576),
+        GraphTensor(source=2, target=3, name=2, shape=(1, 4, 6, 6), bytes=576),
+    ),
+    classes={"": "Net", "a": "Block", "a.$conv_{": "Conv2d"},
+)
+
 RECORDS = {
+    "ModelGraph": GRAPH,
     "AccelerationStatus": ACCELERATION,
     "StreamReport": StreamReport(
         source="a $x_{$ clip.mp4",
@@ -372,6 +394,67 @@ RECORDS = {
         measured=(
             PipelineSlot(stage=0, microbatch=0, is_backward=False, begin_ms=5, end_ms=6.5),
             PipelineSlot(stage=1, microbatch=0, is_backward=False, begin_ms=7, end_ms=8),
+        ),
+    ),
+    "SearchResult": SearchResult(
+        workload="net",
+        goal="latency",
+        metric_drop=0.01,
+        may_train=False,
+        seconds=60,
+        took_s=41,
+        machine="a machine",
+        metric_name="accuracy",
+        planned=4,
+        is_done=True,
+        baseline_ms=10.0,
+        importance={"engine": 0.7, "keep": 0.3, "memory": 0.001},
+        rows=(
+            Candidate(
+                label="$x_{$ fast",
+                steps=({"fold": {}},),
+                why="",
+                status="measured",
+                rank=1,
+                latency_ms=2.5,
+                speedup=4.0,
+                metric_lost=0.008,
+                at_s=20.0,
+                sentence="10 → 2.5 ms · 4 × faster",
+            ),
+            Candidate(
+                label="exact",
+                steps=({"fold": {}},),
+                why="",
+                status="measured",
+                rank=2,
+                latency_ms=5.0,
+                speedup=2.0,
+                metric_lost=0.0,
+                at_s=10.0,
+            ),
+            Candidate(
+                label="beaten",
+                steps=({"fold": {}},),
+                why="",
+                status="measured",
+                rank=3,
+                latency_ms=8.0,
+                speedup=1.25,
+                metric_lost=0.0,
+                at_s=30.0,
+            ),
+            Candidate(
+                label="past",
+                steps=({"fold": {}},),
+                why="",
+                status="outside the limits",
+                reason="too much is lost",
+                latency_ms=2.6,
+                speedup=3.9,
+                metric_lost=0.03,
+            ),
+            Candidate(label="no", steps=({"fold": {}},), why="", status="refused", reason="fails"),
         ),
     ),
     "Fit": Fit(

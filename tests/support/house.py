@@ -4,10 +4,8 @@ from __future__ import annotations
 
 # From the top down: a room imports none of a higher band.
 BANDS = {
-    "face": ("cli", "__init__", "widgets", "views", "bench", "pipeline"),
-    "loop": (
-        "session", "jobs", "planner", "comparison", "variant", "recipe", "steps", "loading",
-    ),
+    "face": ("cli", "__init__", "widgets", "views", "bench"),
+    "loop": ("session", "jobs", "planner", "variant", "steps"),
     "techniques": (
         "profiler", "saliency", "quantization", "pruning", "fusion", "attention", "memory",
         "training", "accelerate", "kernels", "engines", "zoo",
@@ -15,7 +13,7 @@ BANDS = {
     "runtimes": ("streaming", "parallel", "deployment", "converter"),
     "ground": (
         "measure", "workload", "model", "records", "machine", "importer", "_files", "arguments",
-        "stopping", "errors", "progress", "formats",
+        "errors", "progress",
     ),
 }  # fmt: skip
 BAND_OF = {room: band for band, rooms in BANDS.items() for room in rooms}

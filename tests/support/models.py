@@ -119,6 +119,18 @@ class Scaled(nn.Module):
         return self.line(x) * self.scale
 
 
+class Conv1D(nn.Module):
+    """GPT-2's linear layer of transformers, whose weight is the other way round."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf = nf
+        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
 def unchecked(model: nn.Module, inputs: Any, **options: Any) -> Workload:
     """A workload whose model was not called with its inputs, as if it had changed since."""
     work = Workload(model, UNSEEN, **options)

@@ -92,21 +92,21 @@ def divided(name: str, steps: int) -> dict[str, Any]:
 
 
 def single_layers() -> dict[str, Any]:
-    """Column and row layers by themselves, against the linear layer that they are made from."""
+    """A column and a row layer one after the other, against the linear layers they are made of."""
     torch.manual_seed(0)
-    linear, x = nn.Linear(12, 8), torch.randn(3, 12)
-    gathered = ColumnParallelLinear(linear, gather_output=True)
-    summed = RowParallelLinear(linear, input_is_split=False)
-    result: dict[str, Any] = {}
-    for name, layer in (("column", gathered), ("row", summed)):
-        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-        layer(ours).square().sum().backward()
-        linear(theirs).square().sum().backward()
-        result[name] = (
-            (layer(x) - linear(x)).abs().max().item(),
+    linear, second, x = nn.Linear(12, 8), nn.Linear(8, 6), torch.randn(3, 12)
+    column, row = ColumnParallelLinear(linear), RowParallelLinear(second)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    row(column(ours)).square().sum().backward()
+    second(linear(theirs)).square().sum().backward()
+    result: dict[str, Any] = {
+        "pair": (
+            (row(column(x)) - second(linear(x))).abs().max().item(),
             (ours.grad - theirs.grad).abs().max().item(),
-            (layer.whole().weight - linear.weight).abs().max().item(),
+            (column.whole().weight - linear.weight).abs().max().item(),
+            (row.whole().weight - second.weight).abs().max().item(),
         )
+    }
     parts = ColumnParallelLinear(linear, parts=2)
     result["parts"] = (parts.whole().weight - linear.weight).abs().max().item()
     result["own_of_parts"] = (parts(x) - linear(x)[:, own_columns(8, 2)]).abs().max().item()
@@ -129,10 +129,8 @@ def refusals() -> dict[str, str]:
     calls = {
         "odd": lambda: ColumnParallelLinear(nn.Linear(4, 7)),
         "odd row": lambda: RowParallelLinear(nn.Linear(7, 4)),
-        "stages": lambda: pipeline(work, 3),
         "microbatches": lambda: pipeline(work, microbatches=5),
-        "begins": lambda: pipeline(work, begins=(0, 99)),
-        "gather parts": lambda: ColumnParallelLinear(nn.Linear(4, 8), parts=2, gather_output=True),
+        "begins": lambda: pipeline(work, begins="half"),
         "whole": lambda: tensor_parallel(Workload(nn.Linear(4, 4), torch.ones(2, 4))),
     }
     said = {}

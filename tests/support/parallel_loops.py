@@ -186,7 +186,6 @@ def disagreeing() -> dict[str, str]:
 
     return {
         "model": message,
-        "recipe": refused(lambda: DataParallel(recipe=f"lr={rank}").prepare(nn.Linear(2, 2))),
         "data": loader(examples),
         "shared data": loader(examples, shared=True),
         "batch": loader(TensorDataset(torch.arange(10)), 2 + rank),

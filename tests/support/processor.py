@@ -9,8 +9,8 @@ import numpy
 import pytest
 import torch
 
-from paifuser_lab import formats
 from paifuser_lab.machine.host import host_facts
+from paifuser_lab.model import formats
 
 BF16_UNITS = {"avx512_bf16", "amx_bf16", "bf16"}
 

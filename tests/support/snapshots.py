@@ -143,28 +143,3 @@ def dump(content: Any, path: Path, protocol: int = 4) -> Path:
     """Write what `torch.cuda.memory._dump_snapshot` writes."""
     path.write_bytes(pickle.dumps(content, protocol=protocol))
     return path
-
-
-def large(events: int, depth: int = 30, stacks: int = 3000) -> dict[str, Any]:
-    """A snapshot with many events, of deep call stacks that share their frames."""
-    draw = random.Random(1)
-    frames = [frame(f"layer_{n}", f"/home/user/work/part_{n % 50}.py", n) for n in range(4000)]
-    known = [draw.sample(frames, depth) for _ in range(stacks)]
-    entries: list[dict[str, Any]] = []
-    for index in range(events // 3):
-        address = (1 << 42) + 512 * (index % 4096)
-        for action in ("alloc", "free_requested", "free_completed"):
-            entries.append(
-                {
-                    "action": action,
-                    "addr": address,
-                    "size": 512,
-                    "stream": 0,
-                    "time_us": 1_700_000_000_000_000 + index,
-                    "frames": list(known[index % stacks]),
-                    # a text of its own for each event, as torch writes it
-                    "compile_context": "".join(("N", "/A")),
-                    "user_metadata": "",
-                }
-            )
-    return {"segments": [], "device_traces": [entries], "allocator_settings": {}}

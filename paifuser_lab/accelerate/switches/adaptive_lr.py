@@ -19,7 +19,7 @@ class AdaptiveRate(Switch):
     loop and its schedulers see their own rate.
     """
 
-    name = "adaptive_lr"
+    name = feature = "adaptive_lr"
     is_of_calls = False
     is_exact = False
     is_judged = False

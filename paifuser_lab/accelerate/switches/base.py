@@ -36,12 +36,7 @@ class Parts:
     @property
     def device(self) -> torch.device:
         """The device of the first weight."""
-        weights = (
-            weight
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-            for weight in group["params"]
-        )
+        weights = (weight for optimizer in self.optimizers for weight in weights_of(optimizer))
         return next((weight.device for weight in weights), torch.device("cpu"))
 
     @property
@@ -61,6 +56,20 @@ class Parts:
             for optimizer in self.optimizers
             if type(optimizer) not in MAIN_OPTIMIZERS
         ]
+
+    def structure(self) -> tuple[Any, ...]:
+        """The identity of every weight, and the sizes of the optimizers' groups."""
+        weights = [tuple(map(id, model.parameters())) for model in self.models]
+        groups = [
+            tuple(len(group["params"]) for group in optimizer.param_groups)
+            for optimizer in self.optimizers
+        ]
+        return (*weights, *groups)
+
+
+def weights_of(optimizer: Optimizer) -> list[Tensor]:
+    """The weights that an optimizer trains."""
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -91,6 +100,7 @@ class Switch:
     """A change of how a training loop runs, made and undone between two steps."""
 
     name: ClassVar[str]
+    feature: ClassVar[str] = ""  # `lab.enable_<feature>` turns it on by itself
     is_exact: ClassVar[bool] = True
     saves_memory: ClassVar[bool] = False
     is_judged: ClassVar[bool] = True  # otherwise it is in force because it was asked for
@@ -112,6 +122,13 @@ class Switch:
     def offer(self) -> Offer:
         """The switch as the judge sees it."""
         return Offer(self.label, self.is_exact, self.saves_memory, self.is_of_optimizers)
+
+    @property
+    def follows_steps(self) -> bool:
+        """Whether it acts on optimizers' steps, or on losses, which are read there."""
+        kind = type(self)
+        acts = (kind.before_step, kind.after_step) != (Switch.before_step, Switch.after_step)
+        return acts or not self.is_exact
 
     def obstacle(self, parts: Parts) -> str:
         """Why this loop cannot have it; empty if it can."""

@@ -43,6 +43,7 @@ class ChannelsLast(Switch):
     """The model's images in channels-last; outputs leave contiguous."""
 
     name = "channels_last"
+    feature = "graph_optimization"
     is_combined = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from ...errors import first_line
 from ...machine.openmp import release_pool
 from ...model.layers import has_hooks
 from ...model.silence import compilers_silenced
+from ...model.tensors import tensors_in
 from .base import Call, Course, Example, Parts, Switch
 
 LEAST_STEPS, LEAST_S = 200, 30.0  # of a loop, before it is worth compiling unasked
@@ -34,6 +35,7 @@ class Compiled(Switch):
     """`torch.compile` of each model's forward; more compilations in the loop end it."""
 
     name = "compile"
+    feature = "graph_optimization"
     is_exact = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -136,12 +138,8 @@ class Compiled(Switch):
             torch.set_num_threads(threads)  # which Dynamo guards
             with compilers_silenced(), unnoticed_by_others():
                 for call, (args, kwargs) in work:
-                    outputs = pytree.tree_leaves(call(args, kwargs))
-                    parts = [
-                        leaf.float().sum()
-                        for leaf in outputs
-                        if isinstance(leaf, Tensor) and leaf.requires_grad
-                    ]
+                    outputs = tensors_in(call(args, kwargs))
+                    parts = [leaf.float().sum() for leaf in outputs if leaf.requires_grad]
                     if parts:
                         torch.stack(parts).sum().backward()  # type: ignore[no-untyped-call]
         except Exception as error:

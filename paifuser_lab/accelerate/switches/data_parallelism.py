@@ -16,7 +16,7 @@ from ...parallel.averaging import LocalSteps
 from ...parallel.exchange import Exchange, Traffic, mean_gradients
 from ...parallel.group import Group, agree, facts_of, join
 from ...records import readable_bytes
-from .base import Parts, Switch
+from .base import Parts, Switch, weights_of
 
 ALONE = "this process trains alone, so that there is nothing to exchange"
 
@@ -26,7 +26,7 @@ class DataParallelism(Switch):
     rank 0, the optimizer's state included.
     """
 
-    name = "data_parallelism"
+    name = feature = "data_parallelism"
     is_of_calls = False
     is_judged = False
 
@@ -64,11 +64,10 @@ class DataParallelism(Switch):
 
     def before_step(self, optimizer: Optimizer) -> bool:
         if not self.local:
-            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
             buffers = [buffer for model in self.parts.models for buffer in model.buffers()]
             mean_gradients(
                 Exchange(self.group, self.traffic),
-                [weight for weight in weights if weight.requires_grad],
+                [weight for weight in weights_of(optimizer) if weight.requires_grad],
                 buffers if optimizer is self.parts.optimizers[0] else [],
             )
         return True
@@ -89,8 +88,7 @@ def _state_of(parts: Parts) -> list[Tensor]:
     for model in parts.models:
         tensors += [tensor.data for tensor in (*model.parameters(), *model.buffers())]
     for optimizer in parts.optimizers:
-        for group in optimizer.param_groups:
-            for weight in group["params"]:
-                state = optimizer.state.get(weight, {})
-                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+        for weight in weights_of(optimizer):
+            state = optimizer.state.get(weight, {})
+            tensors += [value for value in state.values() if isinstance(value, Tensor)]
     return tensors

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from .base import Parts, Switch
+from .base import Parts, Switch, weights_of
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
 MISSING = object()
@@ -18,6 +18,7 @@ class FusedOptimizer(Switch):
     """`fused=True` in the parameter groups of SGD, Adam, AdamW and Adagrad."""
 
     name = "fused_optimizer"
+    feature = "operator_fusion"
     is_of_calls = False
     is_of_optimizers = True
 
@@ -71,13 +72,12 @@ def _can_fuse(optimizer: Optimizer) -> bool:
     """Whether every group may be fused: dense floats on a CPU, where the step counts are too."""
     if type(optimizer) not in FUSED:
         return False
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return all(
         weight.is_floating_point()
         and weight.device.type == "cpu"
         and weight.layout is torch.strided
         and not (weight.grad is not None and weight.grad.is_sparse)
-        for weight in weights
+        for weight in weights_of(optimizer)
     ) and not any(
         group.get("fused") or group.get("foreach") or group.get("differentiable")
         for group in optimizer.param_groups

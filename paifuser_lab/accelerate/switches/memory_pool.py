@@ -13,7 +13,7 @@ from .base import Parts, Switch
 class MemoryPool(Switch):
     """`lab.memory_pool()` around the loop; a GPU's allocator is a pool by itself."""
 
-    name = "memory_pool"
+    name = feature = "memory_pool"
     is_of_calls = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ...errors import first_line
+from ...model.tensors import tensors_in
 from .base import Call, Course, Parts, Switch
 
 IN_PLACE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU)
@@ -24,7 +25,7 @@ IN_PLACE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU)
 class MemoryReuse(Switch):
     """`inplace=True` in the activation layers of models where that is proven to change nothing."""
 
-    name = "memory_reuse"
+    name = feature = "memory_reuse"
     saves_memory = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -108,16 +109,9 @@ def _outcome(
     args, kwargs = pytree.tree_map_only(Tensor, lambda value: value.clone(), (args, kwargs))
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(0)
-        outputs = [
-            leaf for leaf in pytree.tree_leaves(calls(twin)(args, kwargs)) if _is_trained(leaf)
-        ]
+        outputs = [leaf for leaf in tensors_in(calls(twin)(args, kwargs)) if leaf.requires_grad]
         total = torch.stack([output.float().square().mean() for output in outputs]).sum()
         weights = [weight for weight in twin.parameters() if weight.requires_grad]
         found = torch.autograd.grad(total, weights, allow_unused=True)
     gradients = [gradient for gradient in found if gradient is not None]
-    inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    return [value.detach() for value in (*outputs, *inputs)] + gradients
-
-
-def _is_trained(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.requires_grad
+    return [value.detach() for value in (*outputs, *tensors_in((args, kwargs)))] + gradients

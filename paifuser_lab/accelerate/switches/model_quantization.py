@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...formats import rounded
+from ...model.formats import rounded
 from ...model.layers import channel_of
 from .base import Call, Parts, Switch
 
@@ -19,7 +19,7 @@ class ModelQuantization(Switch):
     through to the fp32 weights.
     """
 
-    name = "model_quantization"
+    name = feature = "model_quantization"
     is_exact = False
     is_judged = False
 

@@ -18,7 +18,16 @@ from torch.utils import _pytree as pytree
 
 from ...errors import AccelerationError
 from ...machine.ceilings import product_speedup
-from .base import Call, Parts, Refusal, Switch, is_in_backward, is_reachable, kept_tensors
+from .base import (
+    Call,
+    Parts,
+    Refusal,
+    Switch,
+    is_in_backward,
+    is_reachable,
+    kept_tensors,
+    weights_of,
+)
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"  # bf16, unless this processor emulates it
@@ -182,8 +191,7 @@ def has_finite_gradients(optimizer: Optimizer) -> bool:
     """Whether no gradient of its weights has overflowed."""
     gradients = [
         weight.grad
-        for group in optimizer.param_groups
-        for weight in group["params"]
+        for weight in weights_of(optimizer)
         if weight.grad is not None and not weight.grad.is_sparse
     ]
     norms = torch._foreach_norm(gradients) if gradients else []

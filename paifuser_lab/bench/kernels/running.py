@@ -12,7 +12,7 @@ import torch
 import typer
 from torch import Tensor
 
-from ...errors import MeasureError, PaifuserError
+from ...errors import MeasureError, PaifuserError, keep_when_stopped
 from ...kernels import errors_by_density
 from ...kernels.nvrtc import nvrtc
 from ...kernels.runners import Runner, runner_of
@@ -20,7 +20,6 @@ from ...kernels.tuning.search import message_of
 from ...machine.ceilings import cuda_accelerators, cuda_names
 from ...machine.host import host_facts
 from ...progress import progress
-from ...stopping import keep_when_stopped
 from ..runner import Words
 from .cases import Case, Inputs, cases, error_of, exact, floor_bytes, named, unwritten
 from .peers import Peer

@@ -11,10 +11,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ...errors import KernelError, PaifuserError, first_line
+from ...errors import KernelError, PaifuserError, first_line, keep_when_stopped
 from ...progress import progress
 from ...records import Record
-from ...stopping import keep_when_stopped
 from ..tiles import Tile, Tiles, describe_tile
 from .evolution import MAX_LISTED, CostModel, Features, Space, TilePoint, promising
 

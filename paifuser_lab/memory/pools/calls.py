@@ -16,11 +16,10 @@ from statistics import median
 import torch
 
 from ...arguments import bytes_of
-from ...errors import PoolError
+from ...errors import PoolError, ShouldStop, stop_if_asked
 from ...machine import hardware, threads
 from ...measure import page_faults
 from ...records import PoolCalls
-from ...stopping import ShouldStop, stop_if_asked
 from ...workload import Derived, Workload, running, workload_of
 from .device import DevicePool
 from .heap import HeapPool, heap_obstacle
@@ -90,33 +89,36 @@ def pool_calls(
         inputs(work.model)
 
     with running(work.model), threads(own) if own else nullcontext():
-        without = _faults_of(call, calls)
+        without = _counted(call, calls, WARM_CALLS)
         with pool.held():
-            within = _faults_of(call, calls)
+            within = _counted(call, calls, WARM_CALLS)
             use = pool.statistics
     return PoolCalls(
         workload=work.name,
         machine=hardware().name,
         calls=calls,
-        faults_without=without,
-        faults_with=within,
+        faults_without=None if without is None else without[0],
+        faults_with=None if within is None else within[0],
         use=use,
     )
 
 
-def _faults_of(call: Callable[[], None], calls: int) -> float | None:
-    """The median page faults of a call, after the first ones; None where nobody counts them."""
-    for _ in range(WARM_CALLS):
+def _counted(call: Callable[[], object], calls: int, warm: int) -> tuple[float, float] | None:
+    """The median page faults and milliseconds of a call, after the first ones; None where nobody
+    counts them.
+    """
+    for _ in range(warm):
         call()
-    counts = []
+    faults, times = [], []
     for _ in range(calls):
-        before = page_faults()
+        before, began = page_faults(), time.perf_counter()
         call()
-        after = page_faults()
+        ended, after = time.perf_counter(), page_faults()
         if before is None or after is None:
             return None
-        counts.append(after - before)
-    return float(median(counts))
+        faults.append(after - before)
+        times.append(1e3 * (ended - began))
+    return float(median(faults)), median(times)
 
 
 REGION_BYTES = 32 << 20
@@ -155,28 +157,14 @@ class PoolGain:
         )
 
 
-def pool_gain(
-    work: Workload,
-    *,
-    count: Callable[[], int | None] = page_faults,
-    clock: Callable[[], float] = time.perf_counter,
-    fault_us: Callable[[], float] | None = None,
-) -> PoolGain | None:
+def pool_gain(work: Workload) -> PoolGain | None:
     """What a pool may spare a workload's call; None where no pool is or no faults are counted."""
-    if work.device.type != "cpu" or heap_obstacle() or count() is None:
+    if work.device.type != "cpu" or heap_obstacle():
         return None
     inputs = work.inputs.clone()
-    faults, times = [], []
     with running(work.model):
-        for call in range(ADAPTING_CALLS + CALLS):
-            before, began = count() or 0, clock()
-            inputs(work.model)
-            ended, after = clock(), count() or 0
-            if call >= ADAPTING_CALLS:
-                times.append(1e3 * (ended - began))
-                faults.append(after - before)
-    cost = (fault_us or measured_fault_us)()
-    return PoolGain(median(faults), cost, median(times))
+        counted = _counted(lambda: inputs(work.model), CALLS, ADAPTING_CALLS)
+    return None if counted is None else PoolGain(counted[0], measured_fault_us(), counted[1])
 
 
 @cache

@@ -54,11 +54,9 @@ def sums_of(segments: Iterable[Mapping[str, Any]]) -> BlockSums:
     )
 
 
-def pools_of(
-    device: int | None = None, names: Mapping[PoolId, str] | None = None, *, cuda: Any = torch.cuda
-) -> tuple[MemoryPoolUse, ...]:
-    """Every pool of the caching allocator on a device, torch's own first. Pools without a name of
-    ours are private ones, as CUDA graphs have: torch's statistics count what they hold as free.
+def pools_of(device: int | None = None, *, cuda: Any = torch.cuda) -> tuple[MemoryPoolUse, ...]:
+    """Every pool of the caching allocator on a device, torch's own first. The others are private
+    ones, as CUDA graphs have: torch's statistics count what they hold as free.
     """
     index = cuda.current_device() if device is None else device
     by_pool: dict[PoolId, list[Mapping[str, Any]]] = defaultdict(list)
@@ -66,10 +64,9 @@ def pools_of(
         if segment["device"] == index:
             first, second = segment.get("segment_pool_id", DEFAULT)
             by_pool[int(first), int(second)].append(segment)
-    known = {DEFAULT: "torch", **(names or {})}
     return tuple(
         MemoryPoolUse(
-            name=known.get(pool, f"private {pool[0]}.{pool[1]}"),
+            name="torch" if pool == DEFAULT else f"private {pool[0]}.{pool[1]}",
             device=f"cuda:{index}",
             **sums_of(by_pool[pool])._asdict(),
         )

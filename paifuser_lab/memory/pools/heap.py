@@ -1,22 +1,11 @@
 """The pool on a CPU: the GNU C library's heap keeps what is freed, for the whole process.
 
-Several pools can be in force: the smallest of their limits holds, and when the last one is left,
-the thresholds are as before and the pages that were kept are given back. Not so the heap's address
-range, where something small is still alive above a hole: a later buffer that fits in the hole is
-served from it, and stays there, also without a pool. So what a pool has changed can outlast it, and
-a turn without it in a comparison can fault less than a process that never had one.
-
-Only in the main thread is everything kept: other threads have heaps of at most 64 MB, so that their
-larger buffers are still mapped one by one. M_ARENA_MAX or M_ARENA_TEST of 1 in the pool does not
-help: threads that exist keep their arena, new ones take over one that is free, and a buffer of 96
-MiB faulted in 24,577 pages at each call in both, with these settings and without.
-
-The library (glibc) serves a buffer from a mapping of its own if it is past the mmap threshold, and
-gives it back when it is freed; it also gives back the top of its heap past the trim threshold. The
-next buffer is then faulted in again, page by page. Both thresholds begin at 128 kB and follow the
-largest mapping freed so far, up to 32 and 64 MB; setting either ends that for the process, and
-neither can be read. So `usual` are the values that the environment sets, or 32 and 64 MB, which
-programs with large tensors reach by themselves; the adapting mode cannot be had back.
+glibc serves a buffer past the mmap threshold from a mapping of its own, which it gives back when it
+is freed, and gives back the top of its heap past the trim threshold; the next buffer is faulted in
+again, page by page. Both thresholds begin at 128 kB and follow the largest mapping freed so far, up
+to 32 and 64 MB; setting either ends that for the process, and neither can be read. So `usual` are
+those of the environment, or 32 and 64 MB. docs/memory.md says what a pool cannot do: heaps of other
+threads stay at 64 MB, and a hole below something that is alive outlasts the pool.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ from ...arguments import check_count, checked_options
 from ...errors import MeasureError, PaifuserError, first_line
 from ...machine.host import threads
 from ...model.flops import counter
+from ...model.tensors import tensors_in
 from ...model.watch import watching
 from ...records import Held, PeakBytes, PredictedPeak, StepOptions
 from ...records.predicted_peak import MAX_LAYERS
-from ...workload import Derived, Inputs, Workload, outside_inference, workload_of
+from ...workload import Derived, Workload, outside_inference, workload_of
 from ...workload.batching import example_batch
 from ...workload.seeding import preserve_rng
 from .convolutions import backward_bytes, forward_bytes
@@ -80,7 +81,7 @@ def _safe_softmax(args: tuple[Any, ...], output: Any) -> int:
 
 
 def _bytes_of(output: Any) -> int:
-    return sum(leaf.nbytes for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))
+    return sum(tensor.nbytes for tensor in tensors_in(output))
 
 
 def _is_on_cpu(args: tuple[Any, ...]) -> bool:
@@ -106,16 +107,6 @@ def fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
         if isinstance(tensor, nn.Parameter):
             known[id(tensor)].grad = None
     return copy.deepcopy(model, known)
-
-
-def fake_inputs(inputs: Inputs, mode: FakeTensorMode) -> Inputs:
-    """The inputs without values."""
-    return inputs.map(mode.from_tensor)
-
-
-def fake_target(target: Any, mode: FakeTensorMode) -> Any:
-    """A target without values."""
-    return pytree.tree_map_only(Tensor, mode.from_tensor, target)
 
 
 BY_BACKWARD = "the backward pass"
@@ -166,11 +157,10 @@ class Predictor:
         inputs, target, self._example = example_of(self.work, options)
         with self._explained(""):
             model = fake_model(self.work.model, self._mode)
-            self._inputs = fake_inputs(inputs, self._mode)
-            self._target = fake_target(target, self._mode)
+            inputs = inputs.map(self._mode.from_tensor)
+            target = pytree.tree_map_only(Tensor, self._mode.from_tensor, target)
             with self._mode:
-                subject_ = Subject(model, self._inputs, self.work.loss, self._target, options)
-                self._subject = subject_.prepare()
+                self._subject = Subject(model, inputs, self.work.loss, target, options).prepare()
 
     def peak(self, batch: int) -> PredictedPeak:
         """The predicted peak at a batch size."""

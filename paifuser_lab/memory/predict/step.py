@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ...errors import MeasureError
+from ...model.tensors import tensors_in
 from ...records import StepOptions
 from ...workload import Inputs, Workload
 from ...workload.batching import example_batch, repeated
@@ -115,11 +116,7 @@ def _loss(subject: Subject) -> Tensor:
     output = subject.inputs(subject.model)
     if subject.loss is not None and subject.target is not None:
         return subject.loss(output, subject.target)
-    leaves = [
-        leaf.float().sum()
-        for leaf in pytree.tree_leaves(output)
-        if isinstance(leaf, Tensor) and leaf.requires_grad
-    ]
+    leaves = [leaf.float().sum() for leaf in tensors_in(output) if leaf.requires_grad]
     if not leaves:
         raise MeasureError(
             "no output depends on a weight that can be trained, so there is no training step."

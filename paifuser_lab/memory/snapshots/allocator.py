@@ -16,6 +16,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from .settings import (
+    LARGE_SEGMENT_BYTES,
     SMALL_REQUEST_BYTES,
     SMALL_SEGMENT_BYTES,
     SMALLEST_BYTES,
@@ -189,7 +190,7 @@ class Allocator:
             return block
         if size < split <= block.size:
             return None
-        if size >= split and block.size >= size + self.settings.most_unsplit_rest_bytes:
+        if size >= split and block.size >= size + LARGE_SEGMENT_BYTES:
             return None
         return block
 
@@ -320,7 +321,7 @@ class Allocator:
         return self._add(hole)
 
     def _page_bytes(self, pool: FreeBlocks) -> int:
-        return SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
+        return SMALL_SEGMENT_BYTES if pool.is_small else LARGE_SEGMENT_BYTES
 
     def _holes(self, pool: FreeBlocks) -> list[Block]:
         """The unmapped ranges of a pool's expandable segment, which is made at its first use."""

@@ -13,11 +13,10 @@ it differentiates: both have the sequence number of the autograd node.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -150,46 +149,22 @@ def recorded(
 
 
 def _history(work: Workload, model: nn.Module, tensors: Iterable[Any], call: Call) -> Snapshot:
-    """What CUDA's allocator recorded of a call. A history that the caller records is left on, and
-    what it held before the call is left out.
-    """
+    """What CUDA's allocator recorded of a call."""
     memory: Any = torch.cuda.memory
     if torch._C._cuda_isHistoryEnabled():
-        before = memory._snapshot(work.device)["device_traces"]
-        taken = _after(call, work.device)
-        traces = zip_longest(before, taken["device_traces"], fillvalue=())
-        taken = {**taken, "device_traces": [_later(*pair) for pair in traces]}
-    else:
-        memory._record_memory_history(max_entries=MAX_EVENTS, stacks="python")
-        try:
-            taken = _after(call, work.device)
-        finally:
-            memory._record_memory_history(enabled=None)
-    return replace(read_snapshot(taken), name=work.name)
-
-
-def _after(call: Call, device: torch.device) -> dict[str, Any]:
-    """The snapshot after a call, with what the call returned still alive."""
-    kept = call(Observer())
-    torch.cuda.synchronize(device)
-    taken: dict[str, Any] = torch.cuda.memory._snapshot(device)
-    del kept
-    return taken
-
-
-def _later(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[Any]:
-    """The events of a device since a snapshot, which is an event itself; raises where some of them
-    are lost, since the history holds only so many.
-    """
-    last = max((event["time_us"] for event in before), default=-1)
-    later = [event for event in after if event["time_us"] > last]
-    if len(later) == len(after) > 0 and after[0]["action"] != "snapshot":
         raise MeasureError(
-            "torch's memory history is on already and holds too few events for this call; record "
-            "more (max_entries), or turn it off: "
+            "torch's memory history is on already; turn it off before: "
             "torch.cuda.memory._record_memory_history(enabled=None)."
         )
-    return later
+    memory._record_memory_history(max_entries=MAX_EVENTS, stacks="python")
+    try:
+        kept = call(Observer())
+        torch.cuda.synchronize(work.device)
+        taken: dict[str, Any] = memory._snapshot(work.device)
+        del kept
+    finally:
+        memory._record_memory_history(enabled=None)
+    return replace(read_snapshot(taken), name=work.name)
 
 
 def _recording(work: Workload, model: nn.Module, tensors: Iterable[Any], call: Call) -> Snapshot:

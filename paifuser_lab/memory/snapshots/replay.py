@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from ...errors import FileError
 from ...progress import Progress, progress
 from ...records import Replay, ReplayRow
 from .allocator import Allocator, Block
@@ -47,19 +46,14 @@ def replay(
     settings: Sequence[Settings] | None = None,
     *,
     device: int | None = None,
-    limit_bytes: int | None = None,
 ) -> Replay:
-    """Simulate the recorded requests under the snapshot's own settings and others.
-
-    `limit_bytes` is what may be reserved; without it, what the device had when memory ran out, and
-    no limit if it never did.
+    """Simulate the recorded requests under the snapshot's own settings and others, within what the
+    device had when memory ran out, if it did.
     """
-    if limit_bytes is not None and limit_bytes <= 0:
-        raise FileError(f"limit_bytes is {limit_bytes}; give a number of bytes above 0.")
     chosen = snapshot.device(device)
     trace, segments = snapshot.trace(chosen), snapshot.segments_of(chosen)
     reserved = reserved_bytes(trace, segments)
-    limit = limit_bytes or capacity(trace, reserved)
+    limit = capacity(trace, reserved)
     own = Settings.of_snapshot(snapshot.settings)
     tried = _candidates(limit) if settings is None else tuple(settings)
     requests = list(requests_of(trace, segments))

@@ -79,10 +79,6 @@ class Trace:
         times: numpy.ndarray = (self.time_us - self.time_us[0]) / 1e3
         return numpy.maximum.accumulate(times)
 
-    def before(self, event: int) -> Trace:
-        """The events before an event."""
-        return Trace(*(getattr(self, name)[:event] for name in self.__dataclass_fields__))
-
 
 @dataclass(frozen=True)
 class Snapshot:

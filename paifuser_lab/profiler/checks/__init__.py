@@ -6,7 +6,7 @@ trace       the operators that ran, as time spans, and their arithmetic
 loops       checks of loops: data loading, waiting, gradient exchange
 gradients   checks of gradients: finite, alive, fp16
 inference   checks of inference: eval mode, no graph, the metric
-settings    checks of settings: layout, threads, denormals, allocator
+settings    checks of settings: layout, threads, allocator
 
 A new check is one function of the findings, which judges a value or says why there is none, and
 one line in CHECKS.
@@ -29,7 +29,7 @@ from .loops import (
     check_gradient_exchange,
     check_host_waits,
 )
-from .settings import check_denormals, check_fragmentation, check_memory_layout, check_threads
+from .settings import check_fragmentation, check_memory_layout, check_threads
 
 __all__ = ["CHECKS", "checklist"]
 
@@ -48,7 +48,6 @@ CHECKS: dict[str, Callable[[Findings], Judged | str]] = {
     "eval mode": check_eval_mode,
     "gradients in inference": check_graph_in_inference,
     "accuracy": check_accuracy,
-    "denormals": check_denormals,
     "memory fragmentation": check_fragmentation,
     "memory layout": check_memory_layout,
     "threads": check_threads,

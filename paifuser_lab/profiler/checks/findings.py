@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...errors import WorkloadError, first_line
+from ...errors import WorkloadError, first_line, keep_when_stopped
 from ...machine import thread_choices
 from ...measure import Candidate, Samples, rounds_in_turn
 from ...model.copying import copied
 from ...progress import progress
 from ...records import Check, counted
-from ...stopping import keep_when_stopped
 from ...workload import Derived, Workload, running, workload_of
 from .watch import LoopRun, training_layers, watch
 

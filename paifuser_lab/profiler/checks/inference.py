@@ -67,10 +67,11 @@ def check_accuracy(findings: Findings) -> Judged | str:
         reason = "nothing to compare with; hand in a variant, or give baseline_metric=…"
         return "stopped before it was taken" if findings.is_interrupted else reason
     baseline, now = findings.metrics
-    drop = (baseline - now) / abs(baseline) if baseline else baseline - now
+    lost = work.metric_lost(baseline, now)
+    drop = lost / abs(baseline) if baseline else lost
     figure = (
         f"{work.metric_name} {now:.4f} against {baseline:.4f}: {percent(abs(drop))} "
-        f"{'less' if drop > 0 else 'more'}"
+        f"{'less' if now < baseline else 'more'}"
     )
     figure = f"{work.metric_name} {now:.4f}, the same as before" if not drop else figure
     remedy = (

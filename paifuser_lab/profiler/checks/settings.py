@@ -1,4 +1,4 @@
-"""Checks of settings: memory layout, threads, denormals, the allocator."""
+"""Checks of settings: memory layout, threads, the allocator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...measure import ratio_of_rounds
-from ...records import counted, readable_bytes, readable_count
+from ...records import counted, readable_bytes
 from ...records.quality import readable_interval
 from .findings import (
     AS_IT_IS,
@@ -20,7 +20,6 @@ from .findings import (
 )
 
 MIN_SPEEDUP = 1.10
-MAX_DENORMAL = 0.001
 MAX_SPLIT = 0.20
 MIN_RESERVED = 256_000_000  # below it the allocator's smallest blocks make a large share
 
@@ -49,34 +48,6 @@ def check_threads(findings: Findings) -> Judged | str:
         step,
         now=counted(torch.get_num_threads(), "thread"),
     )
-
-
-def check_denormals(findings: Findings) -> Judged | str:
-    """Neither weights nor values between layers are denormal, which slows a CPU down."""
-    weights, outputs = findings.run.weights, findings.run.outputs
-    if not weights.values + outputs.values:
-        reason = (
-            "the models run on a GPU, which computes with denormals at full speed"
-            if findings.run.is_on_device
-            else ""
-        )
-        return reason or "no model with floating-point values was called in this thread"
-    worse = max(weights, outputs, key=lambda denormals: denormals.share)
-    figure = (
-        f"{percent(weights.share)} of {readable_count(weights.values)} weights, "
-        f"{percent(outputs.share)} of "
-    )
-    figure += f"{readable_count(outputs.values)} values between layers"
-    where = "".join(
-        f"; most in {layer or 'the output'}"
-        for layer, count in worse.by_layer.most_common(1)
-        if count
-    )
-    remedy = (
-        "torch.set_flush_denormal(True) takes them for zero; a CPU computes with them many times "
-        "slower"
-    )
-    return Judged(worse.share, MAX_DENORMAL, figure + where, remedy)
 
 
 def check_fragmentation(findings: Findings) -> Judged | str:

@@ -22,9 +22,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
-from ...errors import MeasureError
-from ...model.watch import watching, watching_outermost
-from ...stopping import keep_when_stopped
+from ...errors import MeasureError, keep_when_stopped
+from ...model.watch import watching_outermost
 from ...workload import QUIET
 from .trace import LOOP, MODEL, SYNCHRONIZE, WATCHING, Trace, trace_of
 
@@ -95,30 +94,6 @@ def watching_time() -> AbstractContextManager[Any]:
 
 
 @dataclass
-class Denormals:
-    """The number of denormal values, in all and by layer."""
-
-    values: int = 0
-    denormal: int = 0
-    by_layer: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def share(self) -> float:
-        return self.denormal / self.values if self.values else 0.0
-
-    def count(self, layer: str, tensor: Any) -> None:
-        """Count the values of a CPU tensor; a GPU computes with denormals at full speed."""
-        if not _can_be_slow(tensor):
-            return
-        with torch.no_grad():
-            size = tensor.detach().abs()
-            count = int(((size > 0) & (size < torch.finfo(size.dtype).tiny)).sum())
-        self.values += size.numel()
-        self.denormal += count
-        self.by_layer[layer] += count
-
-
-@dataclass
 class ModelWatch:
     """Observations of the outermost calls of models, in order."""
 
@@ -127,7 +102,6 @@ class ModelWatch:
     grown: int = 0  # calls whose output can be differentiated
     # layers that were in training mode and depend on it
     training: dict[str, str] = field(default_factory=dict)
-    outputs: Denormals = field(default_factory=Denormals)
     _open: list[tuple[ExitStack, bool]] = field(default_factory=list)
 
     def enter(self, model: nn.Module) -> None:
@@ -136,11 +110,7 @@ class ModelWatch:
         if is_call:
             with watching_time():
                 self._note_call(model)
-            count = self.calls[id(model)]
             stack.enter_context(record_function(MODEL))
-            # calls 1, 2, 4, 8 …: late ones are covered and most cost nothing
-            if count & (count - 1) == 0:
-                stack.enter_context(watching(model, _ignore, self._count_output))
         self._open.append((stack, is_call))
 
     def leave(self, model: nn.Module, output: Any) -> None:
@@ -153,14 +123,6 @@ class ModelWatch:
                 for leaf in pytree.tree_leaves(output)
             )
 
-    def weights(self) -> Denormals:
-        """Denormal weights of all models that were called, as they are now."""
-        denormals = Denormals()
-        for model in self.models.values():
-            for name, parameter in model.named_parameters():
-                denormals.count(name, parameter)
-        return denormals
-
     def _note_call(self, model: nn.Module) -> None:
         if id(model) not in self.models:
             self.training |= {
@@ -168,11 +130,6 @@ class ModelWatch:
             }
         self.models[id(model)] = model
         self.calls[id(model)] += 1
-
-    def _count_output(self, layer: str, output: Any) -> None:
-        with watching_time():
-            for leaf in pytree.tree_leaves(output):
-                self.outputs.count(layer, leaf)
 
 
 def training_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -189,21 +146,6 @@ def _depends_on_mode(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm) or (isinstance(share, float) and share > 0)
 
 
-def _can_be_slow(tensor: Any) -> bool:
-    is_plain = (
-        isinstance(tensor, Tensor)
-        and type(tensor) in (Tensor, nn.Parameter)
-        and tensor.layout is torch.strided
-    )
-    if not is_plain or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return False
-    return tensor.device.type == "cpu" and tensor.dtype in (
-        torch.float32,
-        torch.float64,
-        torch.bfloat16,
-    )
-
-
 def is_traced() -> bool:
     """Whether a tracer or a mode records every operator, which would include ours."""
     return torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0
@@ -212,10 +154,6 @@ def is_traced() -> bool:
 def _is_in_backward() -> bool:
     """Whether backward runs, which calls checkpointed layers again; these calls do not count."""
     return bool(torch._C._current_graph_task_id() != -1)
-
-
-def _ignore(layer: str, args: Any, kwargs: Any) -> None:
-    return
 
 
 @dataclass(frozen=True)
@@ -238,8 +176,6 @@ class LoopRun:
     optimizer_steps: int = 0
     training: dict[str, str] = field(default_factory=dict)
     gradients: dict[str, GradientCounts] = field(default_factory=dict)
-    weights: Denormals = field(default_factory=Denormals)
-    outputs: Denormals = field(default_factory=Denormals)
     memory: Memory | None = None
     is_interrupted: bool = False
 
@@ -311,8 +247,6 @@ class _Watch:
             optimizer_steps=max(self.gradients.steps.values(), default=0),
             training=models.training,
             gradients=self.gradients.by_name(list(models.models.values())),
-            weights=models.weights(),
-            outputs=models.outputs,
             memory=self.memory,
             is_interrupted=is_interrupted,
         )

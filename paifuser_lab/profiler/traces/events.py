@@ -6,14 +6,9 @@ import re
 from array import array
 from decimal import Decimal
 from enum import IntEnum
-from math import inf, isfinite, nan
+from math import isfinite, nan
 from typing import Any
 
-from ...errors import FileError
-
-MAX_EVENTS = 20_000_000
-MAX_NAMES = 200_000
-MAX_NAME_LENGTH = 2000
 MAX_ID = 1 << 62
 
 # as `profiler.trace` writes it; the model itself has no path
@@ -34,18 +29,16 @@ class Kind(IntEnum):
     FILL = 6
 
 
-# Category names differ by version: capitals until torch 1.12, and cuda_driver for launches by
-# Triton. Old profilers wrote none.
+# Kineto's categories; Triton launches by the driver. Exports without Kineto have none.
 KINDS = {
-    **dict.fromkeys(("", "operator", "cpu_op"), Kind.OPERATOR),
+    **dict.fromkeys(("", "cpu_op"), Kind.OPERATOR),
     "user_annotation": Kind.ANNOTATION,
     **dict.fromkeys(
-        ("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "xpu_driver"),
-        Kind.RUNTIME,
+        ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "xpu_driver"), Kind.RUNTIME
     ),
     "kernel": Kind.KERNEL,
-    **dict.fromkeys(("memcpy", "gpu_memcpy"), Kind.COPY),
-    **dict.fromkeys(("memset", "gpu_memset"), Kind.FILL),
+    "gpu_memcpy": Kind.COPY,
+    "gpu_memset": Kind.FILL,
 }
 DATA_LOADING = "enumerate(DataLoader)#"
 STEP = "ProfilerStep#"
@@ -64,7 +57,6 @@ class Events:
         self.start, self.length = array("d"), array("d")
         self.name, self.lane, self.kind = array("i"), array("i"), array("b")
         self.external, self.correlation = array("q"), array("q")
-        self._open: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self.start)
@@ -75,75 +67,34 @@ class Events:
         if not isinstance(event, dict):
             self.skipped += 1
             return
-        phase = event.get("ph")
-        if phase == "X":
-            self._add(event, number(event.get("dur", nan)))
-        elif phase == "B":
-            self._open.setdefault(_thread(event), []).append(self._add(event, inf))
-        elif phase == "E":
-            self._close(event)
-
-    def finish(self) -> None:
-        """Count events that began and never ended; their length stays infinite."""
-        self.skipped += sum(row >= 0 for rows in self._open.values() for row in rows)
-        self._open.clear()
-
-    def _add(self, event: dict[str, Any], length: float) -> int:
-        name = str(event.get("name", ""))[:MAX_NAME_LENGTH]
+        name = str(event.get("name", ""))
         kind = _kind(name, event.get("cat"))
-        if kind is None:
-            return -1
-        start = number(event.get("ts"))
-        if not (isfinite(start) and length >= 0 and (isfinite(length) or event["ph"] == "B")):
+        if event.get("ph") != "X" or kind is None:
+            return
+        start, length = number(event.get("ts")), number(event.get("dur"))
+        if not (isfinite(start) and isfinite(length) and length >= 0):
             self.skipped += 1
-            return -1
-        if len(self.start) >= MAX_EVENTS:
-            raise FileError(
-                f"{self.file} holds more than {MAX_EVENTS:,} events; trace fewer steps."
-            )
+            return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         lane = (
             f"device {args.get('device', event.get('pid'))}"
             if kind >= Kind.KERNEL
-            else _thread(event)
+            else f"{event.get('pid')} {event.get('tid')}"
         )
         self.start.append(start)
         self.length.append(length)
         self.kind.append(kind)
-        self.name.append(self._index_of(name, self.names))
-        self.lane.append(self._index_of(lane, self.lanes))
+        self.name.append(self.names.setdefault(name, len(self.names)))
+        self.lane.append(self.lanes.setdefault(lane, len(self.lanes)))
         self.external.append(_identity(args.get("External id", args.get("external id"))))
         self.correlation.append(_identity(args.get("correlation")))
         if kind is Kind.COPY:
             self._count_copy(name, args, length)
-        return len(self.start) - 1
-
-    def _close(self, event: dict[str, Any]) -> None:
-        rows = self._open.get(_thread(event))
-        row = rows.pop() if rows else -1
-        if row < 0:
-            return
-        length = number(event.get("ts")) - self.start[row]
-        if isfinite(length) and length >= 0:
-            self.length[row] = length
-        else:
-            self.skipped += 1
-
-    def _index_of(self, name: str, indices: dict[str, int]) -> int:
-        index = indices.get(name)
-        if index is None:
-            if len(indices) >= MAX_NAMES:
-                raise FileError(
-                    f"{self.file} holds more than {MAX_NAMES:,} different names; is it a trace of "
-                    "a model?"
-                )
-            index = indices[name] = len(indices)
-        return index
 
     def _count_copy(self, name: str, args: dict[str, Any], length: float) -> None:
         direction = next((words for mark, words in DIRECTIONS.items() if mark in name), None)
-        if direction and isfinite(length):
+        if direction:
             size = number(args.get("bytes", 0))
             counted = self.copied.setdefault(direction, [0, 0, 0.0])
             counted[0] += 1
@@ -153,14 +104,7 @@ class Events:
 
 def number(value: Any) -> float:
     """A number of the file as a float; NaN for other values."""
-    if type(value) is float:
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return nan
-    try:
-        return float(value)
-    except OverflowError:
-        return inf
+    return float(value) if isinstance(value, int | float | Decimal) else nan
 
 
 def layer_of(name: str) -> tuple[str, str]:
@@ -174,17 +118,13 @@ def layer_of(name: str) -> tuple[str, str]:
 def _kind(name: str, category: Any) -> Kind | None:
     if category == "python_function":
         return Kind.LAYER if name.startswith("nn.Module: ") else None
-    kind = KINDS.get(str(category or "").lower())
+    kind = KINDS.get(str(category or ""))
     if kind is Kind.ANNOTATION or kind is Kind.OPERATOR:
         if name.startswith((DATA_LOADING, STEP)):  # operators in old versions of torch
             return Kind.ANNOTATION
         if kind is Kind.ANNOTATION and LAYER_NAME.fullmatch(name):
             return Kind.LAYER
     return kind
-
-
-def _thread(event: dict[str, Any]) -> str:
-    return f"{event.get('pid')} {event.get('tid')}"
 
 
 def _identity(value: Any) -> int:

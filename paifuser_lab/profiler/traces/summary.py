@@ -237,21 +237,17 @@ def _is_launch(name: str) -> bool:
 
 
 class Table:
-    """The columns as arrays, without events that never ended."""
+    """The columns as arrays."""
 
     def __init__(self, events: Events) -> None:
-        self.names, self.lanes = list(events.names), list(events.lanes)
-        length = numpy.frombuffer(events.length)
-        chosen: Any = (
-            slice(None) if (ended := numpy.isfinite(length)).all() else numpy.flatnonzero(ended)
-        )
-        self.length: Floats = length[chosen]
-        self.start: Floats = numpy.frombuffer(events.start)[chosen]
-        self.kind: Rows = numpy.frombuffer(events.kind, numpy.int8)[chosen]
-        self.name: Rows = numpy.frombuffer(events.name, numpy.int32)[chosen]
-        self.lane: Rows = numpy.frombuffer(events.lane, numpy.int32)[chosen]
-        self.external: Rows = numpy.frombuffer(events.external, numpy.int64)[chosen]
-        self.correlation: Rows = numpy.frombuffer(events.correlation, numpy.int64)[chosen]
+        self.names = list(events.names)
+        self.length: Floats = numpy.frombuffer(events.length)
+        self.start: Floats = numpy.frombuffer(events.start)
+        self.kind: Rows = numpy.frombuffer(events.kind, numpy.int8)
+        self.name: Rows = numpy.frombuffer(events.name, numpy.int32)
+        self.lane: Rows = numpy.frombuffer(events.lane, numpy.int32)
+        self.external: Rows = numpy.frombuffer(events.external, numpy.int64)
+        self.correlation: Rows = numpy.frombuffer(events.correlation, numpy.int64)
 
     @cached_property
     def end(self) -> Floats:

@@ -16,10 +16,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ..._files import replacing
-from ...errors import FileError, MeasureError
+from ...errors import FileError, MeasureError, keep_when_stopped
 from ...progress import progress
 from ...records import TraceSummary
-from ...stopping import keep_when_stopped
 from ...workload import Workload, running, workload_of
 from ..recording import marking
 from .reading import read_as

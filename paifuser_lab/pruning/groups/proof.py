@@ -12,7 +12,8 @@ from itertools import chain, combinations, islice
 import torch
 from torch import Tensor, nn
 
-from ...errors import first_line
+from ...errors import MeasureError, first_line
+from ...measure import output_error
 from ...workload import Inputs, running
 from .grouping import CutProblem
 from .removal import cut, mask
@@ -163,11 +164,7 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
 
 def relative_gap(reference: list[Tensor], outputs: list[Tensor]) -> float:
     """The relative L2 difference of the outputs; infinite where their shapes differ."""
-    if [expected.shape for expected in reference] != [expected.shape for expected in outputs]:
+    try:
+        return output_error(reference, outputs)[0]
+    except MeasureError:
         return float("inf")
-    gap = sum(
-        float((expected.double() - actual.double()).square().sum())
-        for expected, actual in zip(reference, outputs, strict=True)
-    )
-    total = sum(float(expected.double().square().sum()) for expected in reference)
-    return float((gap / total) ** 0.5) if total else float(gap**0.5)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from ...measure import output_error
+from ...model.tensors import tensors_in
 from ...model.watch import watching
 from ...records import counted
 from ...workload import Workload, running
@@ -112,11 +112,7 @@ def _outputs(model: nn.Module, samples: Samples) -> list[Tensor]:
     inputs = samples.inputs.clone()
     with running(model):
         output: Any = inputs(model)
-    return [
-        samples.judged(leaf)
-        for leaf in pytree.tree_leaves(output)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point()
-    ]
+    return [samples.judged(leaf) for leaf in tensors_in(output) if leaf.is_floating_point()]
 
 
 def _values(model: nn.Module) -> dict[str, Tensor]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ...model.watch import watching
 from ..subject import Batch
 from .estimator import ChannelEstimator
 from .output_channels import channel_count
@@ -21,33 +21,22 @@ class Activation(ChannelEstimator):
     needs = "data"
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        outputs_of: dict[str, list[Tensor]] = {}
-        with ExitStack() as hooks:
-            for name, layer in self.subject.layers.items():
-                handle = layer.module.register_forward_hook(
-                    _watcher(outputs_of.setdefault(name, []), channel_count(layer))
-                )
-                hooks.callback(handle.remove)
+        layers = self.subject.layers
+        means: dict[str, list[Tensor]] = {name: [] for name in layers}
+
+        def leave(name: str, output: Any) -> None:
+            if name not in layers or not isinstance(output, Tensor) or not output.numel():
+                return
+            dimension = _channel_dimension(layers[name].module, output)
+            if output.shape[dimension] == channel_count(layers[name]):
+                values = output.detach().abs().double().movedim(dimension, 0)
+                means[name].append(values.flatten(1).mean(1))
+
+        with watching(self.subject.work.model, lambda name, args, kwargs: None, leave):
             self.subject.checked_output(batch)
-        never = {name for name, outputs in outputs_of.items() if not outputs}
+        never = {name for name, calls in means.items() if not calls}
         self.notes |= dict.fromkeys(never, "it never ran on a batch, or returned no tensor")
-        return {
-            name: sum(outputs[1:], outputs[0]) / len(outputs)
-            for name, outputs in outputs_of.items()
-            if outputs
-        }
-
-
-def _watcher(means: list[Tensor], channels: int) -> Callable[[nn.Module, Any, Any], None]:
-    def watch(layer: nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.numel():
-            dimension = _channel_dimension(layer, output)
-            if output.shape[dimension] == channels:
-                means.append(
-                    output.detach().abs().double().movedim(dimension, 0).flatten(1).mean(1)
-                )
-
-    return watch
+        return {name: torch.stack(calls).mean(0) for name, calls in means.items() if calls}
 
 
 def _channel_dimension(layer: nn.Module, output: Tensor) -> int:

@@ -1,7 +1,7 @@
 """Estimators of what a format costs a layer, by name. A new estimator is a file here and a line in
 the registry.
 
-quadratic.py   g·δ + ½ δᵀHδ along the actual change; also of weights, inputs or curvature alone
+quadratic.py   g·δ + ½ δᵀHδ along the actual change; also of the curvature alone
 trace.py       mean curvature times the squared norm of the change
 fisher.py      squared gradients in place of the curvature
 spectrum.py    eigenvalues of each layer's curvature, and their density: recorded, not scored
@@ -14,9 +14,9 @@ from __future__ import annotations
 from .ablation import Ablation
 from .divergence import Divergence
 from .estimator import Estimator
-from .fisher import Fisher, SampledFisher
+from .fisher import Fisher
 from .output import Output
-from .quadratic import Quadratic, QuadraticCurvature, QuadraticInputs, QuadraticWeights
+from .quadratic import Quadratic, QuadraticCurvature
 from .spectrum import Density, Eigenvalues
 from .trace import Trace
 
@@ -24,12 +24,9 @@ __all__ = ["ESTIMATORS", "Estimator"]
 
 _ALL: tuple[type[Estimator], ...] = (
     Quadratic,
-    QuadraticWeights,
-    QuadraticInputs,
     QuadraticCurvature,
     Trace,
     Fisher,
-    SampledFisher,
     Eigenvalues,
     Density,
     Ablation,

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from ..class_scores import log_probabilities
 from ..curvature import dot, gradients
-from ..subject import Batch, Key, Subject
+from ..subject import Batch, Key
 from .estimator import Estimator, layers_of
 
 EXAMPLES = 8  # of a batch
@@ -33,36 +30,10 @@ class Fisher(Estimator):
         squares: dict[str, Tensor] = {}
         examples = one_by_one(batch)[:EXAMPLES]
         for example in examples:
-            for layer, slopes in gradients(
-                self.subject, example, layers_of(keys), self.loss
-            ).items():
+            for layer, slopes in gradients(self.subject, example, layers_of(keys)).items():
                 squares[layer] = squares.get(layer, 0.0) + slopes.square() / len(examples)
         for key in keys:
             yield key, dot(squares[key.layer], self.subject.weight_change(key).square()) / 2
-
-    def loss(self, example: Batch) -> Tensor:
-        """The loss whose gradients are taken."""
-        return self.subject.loss(example)
-
-
-class SampledFisher(Fisher):
-    """The true Fisher: gradients of the negative log-likelihood at labels sampled from the model.
-    Needs class scores, no labels.
-    """
-
-    name = "fisher-sampled"
-    needs_loss = False
-
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.generator = torch.Generator().manual_seed(subject.seed)
-
-    def loss(self, example: Batch) -> Tensor:
-        scores = log_probabilities(self.subject, example, needed_for=self.name)
-        drawn = torch.multinomial(scores.detach().cpu().exp(), 1, generator=self.generator).squeeze(
-            1
-        )
-        return F.nll_loss(scores, drawn.to(scores.device))
 
 
 def one_by_one(batch: Batch) -> list[Batch]:

@@ -16,12 +16,10 @@ class Quadratic(Estimator):
     """Weights and inputs of a layer change together, each to its value in the format."""
 
     name = "quadratic"
-    moves_weights: ClassVar[bool] = True
-    moves_inputs: ClassVar[bool] = True
     counts_slope: ClassVar[bool] = True
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
-        rounded = [key for key in keys if self.moves_inputs and self.subject.input_rounding(key)]
+        rounded = [key for key in keys if self.subject.input_rounding(key)]
         loss_slope = slope(self.subject, batch, layers_of(keys), with_inputs=layers_of(rounded))
         for key in keys:
             first, second = loss_slope.rise(key.layer, self._direction(loss_slope, key))
@@ -29,28 +27,14 @@ class Quadratic(Estimator):
 
     def _direction(self, loss_slope: Slope, key: Key) -> list[Tensor | None]:
         _, *inputs = loss_slope.points[key.layer]
-        rounding = self.subject.input_rounding(key) if self.moves_inputs else None
+        rounding = self.subject.input_rounding(key)
         return [
-            self.subject.weight_change(key) if self.moves_weights else None,
+            self.subject.weight_change(key),
             *(
                 None if rounding is None else rounding(values.detach()) - values.detach()
                 for values in inputs
             ),
         ]
-
-
-class QuadraticWeights(Quadratic):
-    """The part of a layer's weights alone."""
-
-    name = "quadratic-weights"
-    moves_inputs = False
-
-
-class QuadraticInputs(Quadratic):
-    """The part of a layer's inputs alone; zero for formats that do not round inputs."""
-
-    name = "quadratic-inputs"
-    moves_weights = False
 
 
 class QuadraticCurvature(Quadratic):

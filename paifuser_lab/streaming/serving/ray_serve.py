@@ -68,10 +68,9 @@ def serve_on_ray(
     limits: Limits | None = None,
     on_start: Callable[[str], None] = lambda where: None,
     on_wait: Callable[[str], None] = lambda message: None,
-    stopping: threading.Event | None = None,
     **options: Any,
 ) -> None:
-    """Serve on Ray until SIGTERM or SIGINT, or until `stopping` is set; then answer what has come.
+    """Serve on Ray until SIGTERM or SIGINT, then answer what has come.
 
     `address` is that of a cluster; None starts one on this machine. Each replica opens the model.
     `on_start` is told where the model answers, `on_wait` what is missing until it does. Options are
@@ -82,7 +81,7 @@ def serve_on_ray(
     source = _sent(model, trust=options.get("trust", False))
     # what is wrong with the model or the options is said here, before anything is started
     name = _plain(Predictor(received(source), **options).model.name)
-    stopping = stopping or threading.Event()
+    stopping = threading.Event()
     is_ours = connect(address, cpus=replicas)
     try:
         with _set_by_signals(stopping):

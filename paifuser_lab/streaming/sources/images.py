@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ..._files import check_size, checked_path, folder_exists, size_of
+from ..._files import checked_path, folder_exists, size_of
 from ...arguments import check_count
 from ...errors import FileError, StreamError, first_line
 from ..frame import Frame, Photos, frame_of
@@ -17,8 +17,6 @@ from ..source import Group, Items
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 NAMES = ("name", "path", "key", "id")  # of a column that names images
-MOST_BYTES = 64 << 20
-"""Of one image's file."""
 
 
 class ImageFolder:
@@ -59,12 +57,11 @@ class ImageFolder:
                 tuple(range(first, first + len(paths))),
                 self.time_base,
             )
-            yield Group(sequence, first, len(paths), photos.packed())
+            yield Group(sequence, first, len(paths), photos)
 
 
 def _content(path: Path) -> bytes:
     try:
-        check_size(path, limit_bytes=MOST_BYTES)
         return path.read_bytes()
     except OSError as error:
         raise FileError(f"Cannot read {path}: {error.strerror}.") from error
@@ -72,10 +69,7 @@ def _content(path: Path) -> bytes:
 
 class Camera(Items):
     """Images that a function makes, `rate` a second, as a camera would; `look(index)` returns an
-    image, or None at the end.
-
-    A group is sent `delay_ms` after its first image, full or not. `is_paced=False` does not wait
-    between images.
+    image, or None at the end. Each is sent at once, unless `group` says how many together.
     """
 
     def __init__(
@@ -83,20 +77,22 @@ class Camera(Items):
         look: Callable[[int], Any],
         *,
         rate: float = 25.0,
-        group: int = 4,
-        delay_ms: float | None = 40.0,
-        is_paced: bool = True,
+        group: int = 1,
         name: str = "camera",
     ) -> None:
-        self.look, self.rate, self.is_paced = look, rate, is_paced
+        self.look, self.rate = look, rate
         self.time_base = _base(rate)
-        super().__init__(self._images, group=group, delay_ms=delay_ms, name=name)
+        super().__init__(self._images, group=group, name=name)
+
+    @property
+    def can_reopen(self) -> bool:
+        """It has other images each time."""
+        return False
 
     def _images(self) -> Iterator[Frame]:
         began, index = clock.monotonic(), 0
         while (image := self.look(index)) is not None:
-            if self.is_paced:
-                clock.sleep(max(0.0, began + index / self.rate - clock.monotonic()))
+            clock.sleep(max(0.0, began + index / self.rate - clock.monotonic()))
             yield frame_of(image).with_(time=index, time_base=self.time_base)
             index += 1
 
@@ -144,7 +140,7 @@ class ParquetImages:
             batches = file.iter_batches(batch_size=self.group, columns=columns)
             for batch in _read(batches, self.name):
                 if sequence >= start:
-                    yield Group(sequence, first, len(batch), self._photos(batch, first).packed())
+                    yield Group(sequence, first, len(batch), self._photos(batch, first))
                 first, sequence = first + len(batch), sequence + 1
 
     def _photos(self, batch: Any, first: int) -> Photos:

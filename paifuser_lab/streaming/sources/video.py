@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._files import checked_path, size_of
 from ...errors import FileError, first_line
-from ..frame import Frame, Payload, Pictures
+from ..frame import Frame, Pictures
 from ..optional import pyav
 from ..source import Group
 from ..stages.decode import frames_of, turned
@@ -32,8 +31,8 @@ SPLIT = WHOLE | REFRESHED | {"vp8", "vp9", "av1", "mpeg1video", "mpeg2video", "g
 """Codecs whose groups of pictures decode alone to what the file decodes to in turn."""
 
 
-# how many frames a group has, and what it sends, which is packed only where that is asked for
-Portion = tuple[int, Callable[[], Payload | list[Frame]]]
+# how many frames a group has, and what it sends
+Portion = tuple[int, Pictures | list[Frame]]
 
 
 class Packet(NamedTuple):
@@ -121,7 +120,7 @@ class VideoFile:
             found = self._encoded(container, stream) if self.encoded else self._decoded(container)
             for sequence, (count, payload) in enumerate(found):
                 if sequence >= start:
-                    yield Group(sequence, first, count, payload())
+                    yield Group(sequence, first, count, payload)
                 first += count
         if self.frames is not None and first < self.frames:
             self.notes.append(
@@ -144,10 +143,10 @@ class VideoFile:
             image = turned(decoded.to_ndarray(format="rgb24"), self.rotation)
             frames.append(Frame(image, time, base))
             if len(frames) == self.group_frames:
-                yield len(frames), frames.copy
+                yield len(frames), frames
                 frames = []
         if frames:
-            yield len(frames), frames.copy
+            yield len(frames), frames
 
     def _encoded(self, container: Any, stream: Any) -> Iterator[Portion]:
         before: list[Packet] = []
@@ -204,18 +203,18 @@ class VideoFile:
             shown = times[start : start + self.group_frames]
             end = 1 + max(index for index, packet in enumerate(packets) if packet.time in shown)
             sent = (*before, *packets[:end])
-            yield len(shown), partial(self._packed, sent, tuple(shown))
-
-    def _packed(self, packets: tuple[Packet, ...], shown: tuple[int, ...]) -> Payload:
-        return Pictures(
-            codec=self.codec,
-            extradata=self.extradata,
-            packets=tuple(packet.content for packet in packets),
-            times=tuple(packet.time for packet in packets),
-            shown=shown,
-            time_base=self.time_base,
-            rotation=self.rotation,
-        ).packed()
+            yield (
+                len(shown),
+                Pictures(
+                    codec=self.codec,
+                    extradata=self.extradata,
+                    packets=tuple(packet.content for packet in sent),
+                    times=tuple(packet.time for packet in sent),
+                    shown=tuple(shown),
+                    time_base=self.time_base,
+                    rotation=self.rotation,
+                ),
+            )
 
     def _until_damage(self, units: Iterator[Any]) -> Iterator[Any]:
         """What can be read before the file is damaged, which leaves a note."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, PaifuserError, first_line
-from ..frame import Frame, Image, Photos, Pictures, frame_of, unpacked
+from ..frame import Frame, Image, Photos, Pictures, frame_of
 from ..optional import pyav
 from ..stage import FrameError, Opened
 
@@ -29,10 +29,11 @@ class Decode(Opened):
 
     def __call__(self, items: Any) -> list[Any]:
         """The frames of an encoded payload, or of a list of frames or images."""
-        if not isinstance(items, tuple):
-            return [frame_of(item) for item in items]
-        group = unpacked(items)
-        return decoded_photos(group) if isinstance(group, Photos) else decoded_pictures(group)
+        if isinstance(items, Pictures):
+            return decoded_pictures(items)
+        if isinstance(items, Photos):
+            return decoded_photos(items)
+        return [frame_of(item) for item in items]
 
 
 def decoded_pictures(group: Pictures) -> list[Any]:
@@ -80,7 +81,7 @@ def decoded_photos(group: Photos) -> list[Any]:
     return frames
 
 
-def decoded_image(content: bytes, *, most_pixels: int = MAX_PIXELS) -> Image:
+def decoded_image(content: bytes) -> Image:
     """A JPEG or PNG as an RGB image, turned as its EXIF data says; raises for anything else, and
     before it is unpacked for one that is too large.
     """
@@ -90,13 +91,13 @@ def decoded_image(content: bytes, *, most_pixels: int = MAX_PIXELS) -> Image:
     try:
         with Pillow.open(io.BytesIO(content), formats=IMAGE_FORMATS) as opened:
             width, height = opened.size
-            if width * height <= most_pixels:
+            if width * height <= MAX_PIXELS:
                 return np.array(ImageOps.exif_transpose(opened).convert("RGB"))
     except Exception as error:  # Pillow raises many kinds for damaged files
         raise DataError(
             f"This is no image that can be read, JPEG or PNG: {first_line(error)}."
         ) from error
     raise DataError(
-        f"The image has {width} × {height} pixels, past the limit of {most_pixels:,}; make it "
+        f"The image has {width} × {height} pixels, past the limit of {MAX_PIXELS:,}; make it "
         "smaller."
     )

@@ -1,5 +1,5 @@
-"""Encodes frames for a video: on the worker that made them, so that packets travel instead of
-images, or in one place. Built on PyAV.
+"""Encodes frames for a video on the worker that made them, so that packets travel instead of
+images. Built on PyAV.
 """
 
 from __future__ import annotations
@@ -35,61 +35,6 @@ class Encoded:
     time_base: Fraction
 
 
-def codec_name(codec: str | None = None) -> str:
-    """The encoder by this name, or the first one of ours that this PyAV has."""
-    known = pyav().codecs_available
-    for name in [codec] if codec else PREFERRED:
-        if name in known:
-            return name
-    raise StreamError(f"This PyAV has no encoder {codec or ' or '.join(PREFERRED)}; name another.")
-
-
-class FrameEncoder:
-    """Encodes frames of one size; what it returns are packets of the frames so far."""
-
-    def __init__(self, first: Frame, codec: str | None = None, *, rate: Fraction) -> None:
-        if first.size is None:
-            raise StreamError("A frame without its image cannot be encoded.")
-        av = pyav()
-        self.size = first.size
-        self.codec = codec_name(codec)
-        self.context = av.CodecContext.create(self.codec, "w")
-        width, height = (side + side % 2 for side in self.size)
-        configure(self.context, self.codec, width, height, first.time_base, rate)
-        try:
-            self.context.open()
-        except (av.FFmpegError, ValueError) as error:
-            raise StreamError(
-                f"{self.codec} cannot encode {self.size[0]}×{self.size[1]}: {first_line(error)}."
-            ) from error
-
-    def encode(self, frame: Frame | None) -> list[Encoded]:
-        """The packets that are ready; None gives the rest."""
-        if frame is None:
-            return [self._encoded(packet) for packet in self.context.encode(None)]
-        if frame.image is None or frame.size != self.size:
-            found = "no image" if frame.size is None else f"{frame.size[0]}×{frame.size[1]}"
-            raise StreamError(
-                f"A video of {self.size[0]}×{self.size[1]} cannot take a frame with {found}; "
-                "resize them to one size before."
-            )
-        picture = pyav().VideoFrame.from_ndarray(_even(frame.image), format="rgb24")
-        base = self.context.time_base
-        picture.pts, picture.time_base = round(frame.time * frame.time_base / base), base
-        return [self._encoded(packet) for packet in self.context.encode(picture)]
-
-    def _encoded(self, packet: Any) -> Encoded:
-        return Encoded(
-            bytes(packet),
-            packet.is_keyframe,
-            self.codec,
-            bytes(self.context.extradata or b""),
-            self.context.width,
-            self.context.height,
-            self.context.time_base,
-        )
-
-
 def configure(
     context: Any, codec: str, width: int, height: int, time_base: Fraction, rate: Fraction
 ) -> None:
@@ -103,16 +48,50 @@ def configure(
     context.flags |= pyav().codec.context.Flags.global_header
 
 
-def encoded_group(frames: list[Frame], codec: str | None, *, rate: Fraction) -> list[Encoded]:
+def encoded_group(frames: list[Frame], *, rate: Fraction) -> list[Encoded]:
     """Frames as a group of packets that decodes alone, one each."""
-    encoder = FrameEncoder(frames[0], codec, rate=rate)
-    packets = [packet for frame in [*frames, None] for packet in encoder.encode(frame)]
-    if len(packets) != len(frames):
+    av, first = pyav(), frames[0]
+    if first.size is None:
+        raise StreamError("A frame without its image cannot be encoded.")
+    codec = next(name for name in PREFERRED if name in av.codecs_available)
+    context = av.CodecContext.create(codec, "w")
+    width, height = (side + side % 2 for side in first.size)
+    configure(context, codec, width, height, first.time_base, rate)
+    try:
+        context.open()
+    except (av.FFmpegError, ValueError) as error:
         raise StreamError(
-            f"{encoder.codec} made {len(packets)} packets of {len(frames)} frames; choose an "
-            "encoder that makes one of each."
+            f"{codec} cannot encode {first.size[0]}×{first.size[1]}: {first_line(error)}."
+        ) from error
+    packets = []
+    for frame in frames:
+        packets += context.encode(_picture(frame, first.size, context.time_base))
+    packets += context.encode(None)
+    return [
+        Encoded(
+            bytes(packet),
+            packet.is_keyframe,
+            codec,
+            bytes(context.extradata or b""),
+            context.width,
+            context.height,
+            context.time_base,
         )
-    return packets
+        for packet in packets
+    ]
+
+
+def _picture(frame: Frame, size: tuple[int, int], base: Fraction) -> Any:
+    """A frame as PyAV encodes it; raises for one of another size."""
+    if frame.image is None or frame.size != size:
+        other = "no image" if frame.size is None else f"{frame.size[0]}×{frame.size[1]}"
+        raise StreamError(
+            f"A video of {size[0]}×{size[1]} cannot take a frame with {other}; resize them to one "
+            "size before."
+        )
+    picture = pyav().VideoFrame.from_ndarray(_even(frame.image), format="rgb24")
+    picture.pts, picture.time_base = round(frame.time * frame.time_base / base), base
+    return picture
 
 
 def _even(image: Image) -> Image:
@@ -131,15 +110,15 @@ class Encode(Opened):
 
     name = "encode"
 
-    def __init__(self, *, rate: float | Fraction = 25, codec: str | None = None) -> None:
-        self.rate, self.codec = Fraction(rate).limit_denominator(100_000), codec
+    def __init__(self, *, rate: float | Fraction = 25) -> None:
+        self.rate = Fraction(rate).limit_denominator(100_000)
 
     def __call__(self, items: Any) -> list[Frame]:
         """The frames with their packets."""
         frames = list(items)
         if not all(isinstance(frame, Frame) for frame in frames):
             raise StreamError("Only frames are encoded; put Decode first in the stream.")
-        packets = encoded_group(frames, self.codec, rate=self.rate) if frames else []
+        packets = encoded_group(frames, rate=self.rate) if frames else []
         return [
             frame.with_(packet=packet, image=None)
             for frame, packet in zip(frames, packets, strict=True)

@@ -16,9 +16,9 @@ class Infer:
     """Gives each frame its `output`; a tensor is answered by its output.
 
     The model is a name of the zoo, a folder that a variant was saved in, a workload or a variant,
-    with whatever engine it runs in. Calls have at most `batch` examples; those of other shapes are
-    other calls. Threads share the model, but an engine takes one call at a time: where the model
-    has a name or a folder, each thread opens one of its own. `opened` is the model, if it was.
+    with whatever engine it runs in. Calls have at most `batch` examples. Threads share the model,
+    but an engine takes one call at a time: where the model has a name or a folder, each thread
+    opens one of its own. `opened` is the model, if it was.
     """
 
     takes_group = False
@@ -80,29 +80,17 @@ class Infer:
         if self._opened is None:
             self.open()
         assert self._opened is not None
-        answers: list[Any] = [None] * len(items)
-        for positions in self._batches(items):
+        answers: list[Any] = []
+        for start in range(0, len(items), self.batch):
+            together = items[start : start + self.batch]
             with self._turn:
-                outputs = self._opened.answers([_input(items[index]) for index in positions])
-            for index, output in zip(positions, outputs, strict=True):
-                item = items[index]
-                # the input is not needed any more, and travelling costs
-                answers[index] = (
-                    item.with_(output=output, tensor=None) if isinstance(item, Frame) else output
-                )
+                outputs = self._opened.answers([_input(item) for item in together])
+            # the input is not needed any more, and travelling costs
+            answers += [
+                item.with_(output=output, tensor=None) if isinstance(item, Frame) else output
+                for item, output in zip(together, outputs, strict=True)
+            ]
         return answers
-
-    def _batches(self, items: Any) -> list[list[int]]:
-        """Positions of items that are called together: of one shape, at most `batch`."""
-        by_shape: dict[Any, list[int]] = {}
-        for index, item in enumerate(items):
-            shape = getattr(_input(item), "shape", None)
-            by_shape.setdefault(shape, []).append(index)
-        return [
-            positions[start : start + self.batch]
-            for positions in by_shape.values()
-            for start in range(0, len(positions), self.batch)
-        ]
 
 
 class _Shared:

@@ -109,33 +109,22 @@ DRAWN: dict[type, Callable[[Image, Any], Image]] = {Boxes: _boxes, Classes: _cla
 
 
 class Preview(Opened):
-    """Gives a few frames a second a small JPEG, for a person who watches; `keeps_image=False` lets
-    go of the images, which need not travel then.
-    """
+    """Gives a few frames a second a small JPEG, for a person who watches."""
 
     name = "preview"
 
-    def __init__(
-        self,
-        *,
-        width: int = 480,
-        rate: float = 5.0,
-        keeps_image: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.width, self.rate, self.keeps_image, self.clock = width, rate, keeps_image, clock
+    def __init__(self, *, width: int = 480, rate: float = 5.0) -> None:
+        self.width, self.rate = width, rate
         self._next = 0.0
 
     def __call__(self, items: Any) -> list[Any]:
-        """The frames, at most one of them with a preview."""
+        """The frames, each with a preview whose turn it is."""
         frames = list(items)
         for index, frame in enumerate(frames):
-            if not isinstance(frame, Frame):
-                continue
-            if self.rate and frame.image is not None and self.clock() >= self._next:
-                self._next = self.clock() + 1 / self.rate
-                frame = frame.with_(preview=small_jpeg(frame.image, self.width))
-            frames[index] = frame if self.keeps_image else frame.with_(image=None)
+            has_image = isinstance(frame, Frame) and frame.image is not None
+            if has_image and (now := time.monotonic()) >= self._next:
+                self._next = now + 1 / self.rate
+                frames[index] = frame.with_(preview=small_jpeg(frame.image, self.width))
         return frames
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...arguments import checked_options
 from ...errors import StreamError
 from ...records import ImagePreprocessing
 from ..frame import Fit, Frame, Image, frame_of
@@ -67,14 +67,14 @@ class Preprocess(Opened):
         order: str = "RGB",
     ) -> None:
         self.height, self.width = (size, size) if isinstance(size, int) else size
-        self.how, self.channels, self.order = how, channels, order
-        self.mean, self.std = _values(mean), _values(std)
+        self.how, self.channels = how, channels
+        stated = {"mean": mean, "std": std, "order": order}
+        own = checked_options(ImagePreprocessing, stated, "an image's preprocessing", StreamError)
+        self.mean, self.std, self.order = own.mean, own.std, own.order
         if how not in RESIZES:
             raise StreamError(
                 f"Images are not fitted by {how!r}; choose one of {', '.join(RESIZES)}."
             )
-        if order not in ("RGB", "BGR"):
-            raise StreamError(f"Channels are not in the order {order!r}; give RGB or BGR.")
         if self.height < 1 or self.width < 1 or channels not in (1, 3):
             raise StreamError(
                 f"An input of {channels} × {self.height} × {self.width} is not possible: 1 or 3 "
@@ -82,10 +82,6 @@ class Preprocess(Opened):
             )
         if any(len(values) not in (1, channels) for values in (self.mean, self.std)):
             raise StreamError(f"Give one mean and std, or one for each of {channels} channels.")
-        if not all(0 < value < math.inf for value in self.std):
-            raise StreamError("Every std is more than 0; values are divided by it.")
-        if not all(map(math.isfinite, self.mean)):
-            raise StreamError("Every mean is a finite number; it is taken from values of 0 to 1.")
 
     @classmethod
     def of(
@@ -146,7 +142,3 @@ class Preprocess(Opened):
         return tensor[0], Fit(
             self.width, self.height, to_width / width, to_height / height, left, top
         )
-
-
-def _values(given: float | Sequence[float]) -> tuple[float, ...]:
-    return (given,) if isinstance(given, int | float) else tuple(given)

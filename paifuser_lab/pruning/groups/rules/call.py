@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ....model.tensors import tensors_in
 from ..label_space import Label, Labels, LabelSpace, compressed
 
 
@@ -28,11 +29,7 @@ class Call:
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor among the arguments."""
-        return [
-            leaf
-            for leaf in pytree.tree_leaves((self.args, self.kwargs))
-            if isinstance(leaf, Tensor)
-        ]
+        return tensors_in((self.args, self.kwargs))
 
     def argument(self, index: int, name: str, default: Any = None) -> Any:
         """An argument by its position or by its name."""
