@@ -16,6 +16,8 @@ compress          prune, distil and train in int8, over several seeds
 sensitivity       predicted sensitivity against measured losses
 hessian_peer      the trace of each layer's Hessian, against PyHessian
 recipes           random recipes: undo, hashes, saved folders
+faults            writes killed, on a full disk or without memory at random moments: what is lost
+fault_tasks       those writes, and what must be there after
 experiment        small experiments behind single statements of the pages
 memory_snapshot   reading a generated snapshot of a gigabyte: time and memory
 memory_replay     recorded snapshots replayed: simulated peaks against recorded ones

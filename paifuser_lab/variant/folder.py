@@ -6,11 +6,11 @@ builds the original.
     (records.SavedModel)
     weights.safetensors    the weights, tied ones once
     report.json            a comparison or another record; by default the checks of `apply`
-    manifest.json          the SHA-256 of each file, written last
+    manifest.json          the SHA-256 of each file
 
-A new folder appears with all its files, an existing one is valid again once its manifest is
-written. It is read if its hashes match; then the steps are repeated on the original's code, the
-weights loaded, and the output compared.
+A folder appears with all its files, and takes the place of an earlier one in one step. It is read
+if its hashes match; then the steps are repeated on the original's code, the weights loaded, and
+the output compared.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from .._files import (
     file_exists,
     folder_exists,
     read_text,
+    replace_folder,
     sha256,
     staged,
 )
@@ -112,14 +113,22 @@ def _keep_report(report: Path, weights_hash: str, stage: Path) -> bool:
 
 
 def _swap(stage: Path, folder: Path) -> None:
-    """Rename the stage if there is no folder; else move file by file, without a manifest."""
-    if not folder.exists():
-        stage.chmod(0o755)
-        stage.rename(folder)
+    """Put the stage in the folder's place in one step, with what else is in that folder."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if not (stage / path.name).exists():
+            _link(path, stage / path.name)
+    replace_folder(stage, folder)
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """A hard link, or a copy where the file system has none; of a folder, to each of its files."""
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, target, symlinks=True, copy_function=_link)
         return
-    (folder / MANIFEST).unlink(missing_ok=True)
-    for path in sorted(stage.iterdir(), key=lambda file: file.name == MANIFEST):
-        os.replace(path, folder / path.name)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 @dataclass(frozen=True)

@@ -716,19 +716,30 @@ def test_a_failed_save_leaves_the_previous_files(
     assert [path.name for path in saved.parent.iterdir()] == ["saved"]
 
 
-def test_an_interrupted_save_is_not_loaded(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace = os.replace
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_folder_is_replaced_in_one_step_and_keeps_what_is_no_save_s(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    (saved / "notes").mkdir()
+    (saved / "notes" / "mine.txt").write_text("kept")
+    (saved / "link").symlink_to("notes")
+    if not has_links:
+        monkeypatch.setattr("os.link", lambda *_, **__: (_ for _ in ()).throw(OSError(1, "none")))
+    before = lab.Recipe.load(saved / "recipe.yaml").label
+    variant = lab.apply(small(), Recipe(["fold"]))
+    with monkeypatch.context() as patch:
 
-    def until_the_weights(source: Any, target: Any) -> None:
-        if Path(target) == saved.resolve() / "weights.safetensors":
+        def full(*_: Any) -> None:
             raise OSError(28, "No space left on device")
-        replace(source, target)
 
-    monkeypatch.setattr("paifuser_lab.variant.folder.os.replace", until_the_weights)
-    with pytest.raises(FileError, match="No space left on device"):
-        lab.apply(small(), Recipe(["fold"])).save(saved)
-    with pytest.raises(FileError, match="saving it was interrupted"):
-        lab.load(saved)
+        patch.setattr(folder, "replace_folder", full)
+        with pytest.raises(FileError, match="No space left on device"):
+            variant.save(saved)
+    assert lab.load(saved).name.endswith(before)
+    variant.save(saved)
+    assert lab.Recipe.load(saved / "recipe.yaml").label == variant.recipe.label
+    assert (saved / "notes" / "mine.txt").read_text() == "kept" and (saved / "link").is_symlink()
+    assert [path.name for path in saved.parent.iterdir()] == ["saved"]
 
 
 def test_a_folder_keeps_how_a_picture_becomes_the_input(tmp_path: Path) -> None:

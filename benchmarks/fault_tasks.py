@@ -1,0 +1,182 @@
+"""What `python -m benchmarks faults` disturbs: writes of every kind, and what must be there after.
+
+`write` may be killed at any moment. `check` then raises unless what was whole is whole: the state
+before or after the write, and nothing between.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.streaming import Items, Stream
+
+FRAMES = 200
+STEPS = 40  # of a training
+
+
+class Task(ABC):
+    """Something that is written into a folder."""
+
+    name: ClassVar[str]
+    is_again: ClassVar[bool] = True  # what is disturbed is a second write, over a first
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.work = lab.Workload(small(), torch.rand(2, 3, 8, 8), name="small")
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write for the first time, or again."""
+
+    @abstractmethod
+    def check(self, folder: Path) -> None:
+        """Raise AssertionError or PaifuserError if anything is lost or half."""
+
+
+def small() -> nn.Sequential:
+    """A convolution with its norm, and a linear layer."""
+    norm = nn.BatchNorm2d(8)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+
+
+class Save(Task):
+    """A variant saved over another in the same folder."""
+
+    name = "variant.save"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variants = [
+            lab.apply(self.work, lab.Recipe(steps)) for steps in (["fold"], ["layout"])
+        ]
+
+    def write(self, folder: Path) -> None:
+        target = folder / "model"
+        was = lab.Recipe.load(target / "recipe.yaml").label if target.exists() else ""
+        new = next(each for each in self.variants if each.recipe.label != was)
+        new.save(target)
+
+    def check(self, folder: Path) -> None:
+        loaded = lab.load(folder / "model", work=self.work)
+        hashes = [variant.weights_hash for variant in self.variants]
+        assert weights_hash(loaded.model) in hashes, "the weights are neither's"
+        assert (folder / "model" / "of my own").read_text() == "kept"
+
+
+class Export(Task):
+    """An ONNX file written over another."""
+
+    name = "export"
+
+    def write(self, folder: Path) -> None:
+        lab.export(self.work, "onnx", folder / "model.onnx", seconds=0)
+
+    def check(self, folder: Path) -> None:
+        lab.load(folder / "model.onnx").output()
+
+
+class Train(Task):
+    """A training that stores itself, and goes on from its checkpoint."""
+
+    name = "train"
+    is_again = False
+
+    def work_of(self) -> lab.Workload:
+        """The same untrained model and data each time."""
+        torch.manual_seed(0)
+        batches = [(torch.rand(4, 3, 8, 8), torch.randint(5, (4,))) for _ in range(STEPS // 4)]
+        loss = nn.functional.cross_entropy
+        return lab.Workload(small(), batches[0][0], name="small", loss=loss, train=batches)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = lab.train(self.work_of(), epochs=4, learning_rate=0.01).losses
+
+    def write(self, folder: Path) -> None:
+        run = lab.train(self.work_of(), epochs=4, learning_rate=0.01, save_every_s=0.01,
+                        checkpoint=folder / "run.pt")  # fmt: skip
+        assert run.losses == self.losses, "other losses than those of an undisturbed training"
+
+    def check(self, folder: Path) -> None:
+        self.write(folder)
+
+
+class Searched(Task):
+    """A search that goes on from its study."""
+
+    name = "search"
+
+    def write(self, folder: Path) -> None:
+        before = self._known(folder)
+        found = lab.search(self.work, seconds=0.5, engines=("eager",), metric_drop=1.0,
+                           study=f"sqlite:///{folder / 'searches.db'}")  # fmt: skip
+        labels = {row.label for row in found.rows}
+        assert len(labels) == len(found.rows), "a trial counts twice"
+        assert before <= labels, f"{sorted(before - labels)} had been measured, and are lost"
+        with (folder / "known").open("a") as file:  # one write; a killed process leaves a line less
+            file.write("".join(f"{label}\n" for label in sorted(labels - before)))
+
+    def check(self, folder: Path) -> None:
+        self.write(folder)
+
+    @staticmethod
+    def _known(folder: Path) -> set[str]:
+        known = folder / "known"
+        return set(known.read_text().splitlines()) if known.exists() else set()
+
+
+class Streamed(Task):
+    """A stream with a journal: each frame is in the output once."""
+
+    name = "stream"
+    is_again = False
+
+    def write(self, folder: Path) -> None:
+        stream = Stream(Items(range(FRAMES), group=4), _square, sink=Lines(folder / "lines"),
+                        journal=folder / "journal")  # fmt: skip
+        stream.run()
+
+    def check(self, folder: Path) -> None:
+        self.write(folder)
+        expected = [f"{index} {index**2}" for index in range(FRAMES)]
+        assert (folder / "lines").read_text().splitlines() == expected
+
+
+def _square(frame: int) -> int:
+    return frame**2
+
+
+class Lines:
+    """A file with a line a frame; what is behind the length that was committed is cut off."""
+
+    name, is_resumable = "lines", True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, token: Any) -> None:
+        self.file = self.path.open("ab")
+        self.file.truncate(int(token or 0))
+
+    def write(self, results: Any) -> str:
+        rows = "".join(f"{result.index} {result.value}\n" for result in results)
+        self.file.write(rows.encode())
+        self.file.flush()
+        return str(self.file.tell())
+
+    def close(self) -> None:
+        self.file.close()
+
+    abort = close
+
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Save, Export, Train, Searched, Streamed)
+}

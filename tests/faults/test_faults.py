@@ -1,0 +1,71 @@
+"""Writes that are killed, on a full disk or without memory lose nothing; `python -m benchmarks
+faults` disturbs them a thousand times.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fault_tasks import TASKS
+from benchmarks.faults import FaultsBench
+
+ROOT = Path(__file__).parents[2]
+
+
+# exporting takes seconds each time; tests/converter/test_delivery.py kills it
+@pytest.mark.parametrize("task", [name for name in TASKS if name != "export"])
+def test_a_disturbed_write_loses_nothing_and_the_next_run_goes_on(task, tmp_path):
+    """In a process of its own, of which the disturbed ones are forks: this one has threads."""
+    record = tmp_path / "faults.json"
+    command = ["-m", "benchmarks", "faults", task, "--times", "4", "--json", str(record)]
+    ended = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = FaultsBench.load(record).rows
+    assert [row.tried for row in rows] == [4, 4, 4]
+
+
+HALF = """
+from pathlib import Path
+from benchmarks import fault_tasks
+from benchmarks.faults import bench
+
+class Half(fault_tasks.Task):
+    name = "half"
+
+    def write(self, folder):
+        for _ in range(2000):
+            (folder / "file").write_text("whole" * 100)
+
+    def check(self, folder):
+        assert (folder / "file").read_text() == "whole" * 100, "half a file"
+
+fault_tasks.TASKS["half"] = Half
+record = bench(["half"], times=20)
+print(record.summary)
+assert not record.is_good
+"""
+
+
+def test_what_writes_in_place_is_seen_to_lose(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", HALF],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "half a file" in ended.stdout
