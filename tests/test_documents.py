@@ -18,6 +18,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from benchmarks.__main__ import NAMES, benches
+from benchmarks.pages import BLOCK as MEASURED
 from benchmarks.pages import pages_of
 from paifuser_lab.cli import program
 from paifuser_lab.model.weights import weights_hash
@@ -32,7 +33,8 @@ def name_of(page: Path) -> str:
     return page.as_posix().partition("/docs/")[2] or page.name
 
 
-PAGES = [*pages_of(ROOT), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+OTHERS = ("README.zh.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*pages_of(ROOT), *(ROOT / name for name in OTHERS)]
 TEXTS = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
 WITH_CODE = [name for name, text in TEXTS.items() if "```python" in text and ".zh." not in name]
 
@@ -261,11 +263,14 @@ def test_every_block_of_a_page_runs_after_those_before_it(
             names["bench"].close()
 
 
-def test_the_chinese_page_has_the_code_commands_rows_and_links_of_the_english_one() -> None:
-    english, chinese = TEXTS["start.md"], TEXTS["start.zh.md"]
-    for pattern in (r"```.*?```", r"(?<!`)`[^`\n]+`", r"\]\([\w.]+md\)", r"^#+ ", r"^[|*] "):
+@pytest.mark.parametrize("page", ["README", "start"])
+def test_a_chinese_page_has_the_code_commands_rows_and_links_of_the_english_one(page: str) -> None:
+    """What is rendered from records is in English alone; the two link to each other."""
+    english, chinese = MEASURED.sub("", TEXTS[f"{page}.md"]), TEXTS[f"{page}.zh.md"]
+    assert f"({page}.zh.md)" in english and f"({page}.md)" in chinese
+    for pattern in (r"```.*?```", r"(?<!`)`[^`\n]+`", r"\]\([\w./-]+\)", r"^#+ ", r"^[|*] "):
         of = [re.findall(pattern, text, re.MULTILINE | re.DOTALL) for text in (english, chinese)]
-        places = [[match for match in matches if "start." not in match] for matches in of]
+        places = [[match for match in matches if f"({page}." not in match] for matches in of]
         assert sorted(places[0]) == sorted(places[1]), pattern
 
 
