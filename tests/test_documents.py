@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from benchmarks.__main__ import NAMES, benches
+from benchmarks.pages import BLOCK as MEASURED
 from benchmarks.pages import pages_of
 from paifuser_lab.cli import program
 from paifuser_lab.model.weights import weights_hash
@@ -30,7 +33,8 @@ def name_of(page: Path) -> str:
     return page.as_posix().partition("/docs/")[2] or page.name
 
 
-PAGES = [*pages_of(ROOT), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+OTHERS = ("README.zh.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*pages_of(ROOT), *(ROOT / name for name in OTHERS)]
 TEXTS = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
 WITH_CODE = [name for name, text in TEXTS.items() if "```python" in text and ".zh." not in name]
 
@@ -64,6 +68,21 @@ SMALL = {
     "prompt_tokens=128, new_tokens=64": "prompt_tokens=8, new_tokens=4",
     '"openvino"])': '"openvino"], prompt_tokens=8, new_tokens=2, rounds=1)',
     'kind="topk")': 'kind="topk", seconds=1.0)',
+    "--rounds 5": "--rounds 1",
+    'methods=("ablation",), seconds=30)': 'methods=("ablation",), seconds=2)',
+    "narrow=narrow)": "narrow=narrow, rounds=2)",
+    'backend": "onnxruntime"}))': 'backend": "onnxruntime"}, rounds=2))',
+    "lab.profile(variant)": "lab.profile(variant, runs=3, seconds=0.5)",
+    "print(profiler.side_by_side(work, variant))": (
+        "print(profiler.side_by_side(work, variant, runs=3, seconds=0.5))"
+    ),
+    'lab.load("yolo-streets")': 'few_data(lab.load("yolo-streets"))',
+    'lab.load("resnet18-digits-tiny")  # with train': (
+        'few_data(lab.load("resnet18-digits-tiny"))  # with train'
+    ),
+    'lab.compare(work, lab.Recipe(["fold"]))': 'lab.compare(work, lab.Recipe(["fold"]), rounds=2)',
+    "--nnodes 2": "--nnodes 1",
+    "--rdzv-endpoint host0:29500": "--rdzv-endpoint 127.0.0.1:0",
 }
 
 COMMAND = "(?:paifuser-lab|python -m benchmarks)"
@@ -115,11 +134,24 @@ def own_names() -> dict[str, Any]:
     }
 
 
-def blocks(page: str) -> Iterator[tuple[int, str]]:
-    """Each block of Python with its first line."""
+def blocks(page: str) -> Iterator[tuple[int, str, str]]:
+    """Each block of Python, on a page of docs/howto also each of commands: its first line, its
+    code, its language.
+    """
     text = TEXTS[page]
-    for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
-        yield text.count("\n", 0, match.start(1)), match[1]
+    languages = "python|sh" if page.startswith("howto/") else "python"
+    for match in re.finditer(rf"```({languages})\n(.*?)```", text, re.DOTALL):
+        yield text.count("\n", 0, match.start(2)), match[2], match[1]
+
+
+def run_commands(block: str) -> None:
+    """Run a block of commands line by line, ours in this process."""
+    for line in block.splitlines():
+        name, *words = shlex.split(line, comments=True)
+        if name == "paifuser-lab":
+            typer.main.get_command(program.app).main(words, name, standalone_mode=False)
+        else:
+            subprocess.run([Path(sys.executable).with_name(name), *words], check=True)
 
 
 def with_small_models(code: str) -> str:
@@ -203,7 +235,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 def test_every_replacement_is_for_code_of_a_page() -> None:
-    code = "".join(block for page in WITH_CODE for _, block in blocks(page))
+    code = "".join(block for page in WITH_CODE for _, block, _ in blocks(page))
     assert [full for full in SMALL if full not in code] == []
     assert CHECKS.keys() <= set(WITH_CODE) and len(WITH_CODE) >= 10
 
@@ -217,7 +249,10 @@ def test_every_block_of_a_page_runs_after_those_before_it(
     (tmp_path / "cnn.py").write_text(next(blocks("start.md"))[1], encoding="utf-8")
     names = own_names()
     try:
-        for line, code in blocks(page):
+        for line, code, language in blocks(page):
+            if language == "sh":
+                run_commands(with_small_models(code))
+                continue
             tree = ast.parse("\n" * line + with_small_models(code), page)
             exec(compile(tree, page, "exec"), names)
             if "bench" in names:
@@ -228,11 +263,14 @@ def test_every_block_of_a_page_runs_after_those_before_it(
             names["bench"].close()
 
 
-def test_the_chinese_page_has_the_code_commands_rows_and_links_of_the_english_one() -> None:
-    english, chinese = TEXTS["start.md"], TEXTS["start.zh.md"]
-    for pattern in (r"```.*?```", r"(?<!`)`[^`\n]+`", r"\]\([\w.]+md\)", r"^#+ ", r"^[|*] "):
+@pytest.mark.parametrize("page", ["README", "start"])
+def test_a_chinese_page_has_the_code_commands_rows_and_links_of_the_english_one(page: str) -> None:
+    """What is rendered from records is in English alone; the two link to each other."""
+    english, chinese = MEASURED.sub("", TEXTS[f"{page}.md"]), TEXTS[f"{page}.zh.md"]
+    assert f"({page}.zh.md)" in english and f"({page}.md)" in chinese
+    for pattern in (r"```.*?```", r"(?<!`)`[^`\n]+`", r"\]\([\w./-]+\)", r"^#+ ", r"^[|*] "):
         of = [re.findall(pattern, text, re.MULTILINE | re.DOTALL) for text in (english, chinese)]
-        places = [[match for match in matches if "start." not in match] for matches in of]
+        places = [[match for match in matches if f"({page}." not in match] for matches in of]
         assert sorted(places[0]) == sorted(places[1]), pattern
 
 
@@ -317,6 +355,11 @@ def test_every_test_that_a_page_names_exists() -> None:
 
 def test_the_readme_is_read_in_five_minutes() -> None:
     assert TEXTS["README.md"].count("\n") <= 150
+
+
+def test_a_how_to_page_is_short() -> None:
+    lines = {page: text.count("\n") for page, text in TEXTS.items() if page.startswith("howto/")}
+    assert len(lines) >= 11 and max(lines.values()) <= 60, lines
 
 
 def test_the_glossary_is_short() -> None:

@@ -7,7 +7,7 @@ SECONDS = {
     "tests/engines/test_engines.py": 70,
     "tests/converter/test_targets.py": 70,
     "tests/zoo/test_data.py": 60,
-    "tests/test_documents.py": 60,
+    "tests/test_documents.py": 140,
     "tests/pruning/test_blocks.py": 60,
     "tests/kernels/test_kernels.py": 60,
     "tests/converter/test_quantized_export.py": 50,
