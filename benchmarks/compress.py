@@ -82,7 +82,7 @@ class CompressBench(BenchRecord):
         runs = tuple(run for run in self.runs if run.seed != seed)
         rest = self.model_copy(update={"runs": runs})
         return " and ".join(
-            f"{-fmean(_lost(rest.pairs(goal, stage)) or [0.0]):.1f}" for goal in self.goals
+            f"{-fmean(points_lost(rest.pairs(goal, stage)) or [0.0]):.1f}" for goal in self.goals
         )
 
     @property
@@ -177,13 +177,13 @@ def _compressed(
     return CompressedSeed(seed=seed, goal=goal, measured=measured)
 
 
-def _lost(pairs: Pairs) -> list[float]:
+def points_lost(pairs: Pairs) -> list[float]:
     """Points of the metric."""
     return [100 * ((before.metric or 0) - (after.metric or 0)) for before, after in pairs]
 
 
 def _row(pairs: Pairs, label: str) -> dict[str, str]:
-    lost = _lost(pairs)
+    lost = points_lost(pairs)
     deviation = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
     faster = [after.speedup or 0 for _, after in pairs]
     parameters = ((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)

@@ -5,7 +5,7 @@ A page marks the place of a block of measured text with `<!-- measured:NAME -->`
 beside this one have a template between the same markers, whose holes are a record's fields. A block
 without a record names the command that measures it.
 
-sources   what each block shows: its records, their commands, the rooms that they measure
+sources   the records that each block shows
 changed   whether what a record measured has changed since
 summary   the one table of the README
 """
@@ -27,12 +27,13 @@ from paifuser_lab.bench.runner import table_of
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import Comparison, Measurement, readable_bytes
 
+from ..measured import COMMANDS, Records
 from ..memory import threads_of
 from ..parallel import PIPELINES, readable_losses
 from ..precision import bare
 from ..stream import BATCHING, OVERHEADS
 from .changed import SENTENCE, changed
-from .sources import COMMANDS, Records, records_of, shown_of
+from .sources import records_of, shown_of
 from .summary import speedups
 
 WIDTH = 120

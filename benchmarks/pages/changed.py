@@ -13,7 +13,7 @@ from pathlib import Path
 from paifuser_lab.bench.header import DIRTY, git
 from paifuser_lab.bench.text import listed
 
-from .sources import ROOMS, Records
+from ..measured import ROOMS, Records
 
 SENTENCE = re.compile(r"^_Measured before .*_\n", re.MULTILINE)
 

@@ -1,16 +1,9 @@
-"""The records of a folder, the blocks that show them, the commands that write them with
-`--json docs/measured/NAME.json`, and the rooms that they measure.
-"""
+"""The records that each block shows, and the kinds of all records."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 # for the kinds of their records
 from paifuser_lab.bench import models, trust  # noqa: F401
-from paifuser_lab.bench.header import Header, header_of
-from paifuser_lab.records import Record
 
 from .. import (  # noqa: F401
     advice,
@@ -39,62 +32,6 @@ from .. import (  # noqa: F401
     widgets,
 )
 
-# The file name of a record → its command, and the rooms that it measures.
-SOURCES = {
-    "models": ("paifuser-lab bench models --by-hand", "variant measure engines planner"),
-    "advice": ("python -m benchmarks advice --fit", "profiler"),
-    "fuse": ("python -m benchmarks fuse", "variant measure fusion attention"),
-    "fuse_builds": ("python -m benchmarks fuse --builds", "fusion"),
-    "profile": ("python -m benchmarks profile", "profiler"),
-    "flops": ("python -m benchmarks profile --flops", "profiler"),
-    "promises": ("python -m benchmarks experiment promises", "profiler variant measure"),
-    "precision": (
-        "python -m benchmarks precision",
-        "quantization converter engines measure",
-    ),
-    "sums": ("python -m benchmarks experiment sums", "quantization converter engines"),
-    "allocation": (
-        "python -m benchmarks experiment allocation",
-        "quantization planner/precision",
-    ),
-    "sensitivity": ("python -m benchmarks sensitivity resnet18-hard-digits", "saliency"),
-    "hessian": ("python -m benchmarks sensitivity --peer pyhessian", "saliency"),
-    "trust": ("paifuser-lab bench trust", "variant measure"),
-    "widgets": ("python -m benchmarks widgets", "widgets session"),
-    "prune": ("python -m benchmarks prune", "pruning"),
-    "prune_peer": ("python -m benchmarks prune --peer torch-pruning", "pruning"),
-    "compress": ("python -m benchmarks compress", "pruning training quantization"),
-    "compress_segnet": (
-        "python -m benchmarks compress segnet-streets --goals 0.18 --seeds 1",
-        "pruning training quantization",
-    ),
-    "cut": ("python -m benchmarks experiment cut", "pruning"),
-    "int4": ("python -m benchmarks experiment int4", "quantization training"),
-    "attention": ("python -m benchmarks experiment attention", "attention"),
-    "train": ("python -m benchmarks train", "accelerate"),
-    "train-avx2": ("", "accelerate"),  # of a processor with AVX2 alone, by the same command
-    "detector": ("python -m benchmarks detector", "accelerate"),
-    "language": (
-        "python -m benchmarks language",
-        "variant workload quantization converter",
-    ),
-    "formats": ("python -m benchmarks formats", "planner/training training"),
-    "checkpoints": ("python -m benchmarks checkpoints", "planner/training training"),
-    "parallel": ("python -m benchmarks parallel", "parallel"),
-    "parallel_equal": ("python -m benchmarks parallel --equal", "parallel"),
-    "parallel_kills": ("python -m benchmarks parallel --kills 40", "parallel"),
-    "memory": ("python -m benchmarks memory", "memory/pools"),
-    "memory_peak": ("python -m benchmarks memory-peak", "memory/predict"),
-    "reuse": ("python -m benchmarks reuse", "memory"),
-    "memory_snapshot": ("python -m benchmarks memory-snapshot", "memory"),
-    "memory_replay": ("python -m benchmarks memory-replay FILES", "memory"),
-    "export": ("python -m benchmarks export", "converter"),
-    "stream": ("python -m benchmarks stream", "streaming"),
-    "stream_video": ("python -m benchmarks stream-video", "streaming"),
-    "serve": ("python -m benchmarks serve", "streaming"),
-}
-COMMANDS = {name: command for name, (command, _) in SOURCES.items() if command}
-ROOMS = {name: rooms.split() for name, (_, rooms) in SOURCES.items()}
 # Blocks whose records have other names; the first is the block's own.
 RECORDS_OF = {
     "summary": ("models", "fuse", "precision"),
@@ -121,39 +58,3 @@ def records_of(block: str) -> tuple[str, ...]:
 def shown_of(block: str) -> tuple[str, ...]:
     """The records that a block shows."""
     return (*records_of(block), *ALSO_SHOWN.get(block, ()))
-
-
-class Records:
-    """The records of a folder, by file name."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, name: str) -> Any:
-        """The record in NAME.json; None if it is missing."""
-        return Record.load(self.path(name)) if self.has(name) else None
-
-    @property
-    def names(self) -> set[str]:
-        """The records that there are."""
-        return {path.stem for path in self.folder.glob("*.json")}
-
-    def has(self, name: str) -> bool:
-        """Whether the folder has NAME.json."""
-        return self.path(name).is_file()
-
-    def header(self, name: str) -> Header | None:
-        """Where NAME.json was measured; None where it is missing or from before headers."""
-        return header_of(self.path(name)) if self.has(name) else None
-
-    def processor(self, name: str) -> str:
-        """The processor of NAME.json; as its data name the machine where it has no header."""
-        header, data = self.header(name), self.get(name)
-        if header is not None or data is None:
-            return header.processor if header else ""
-        compared = getattr(data, "comparisons", ())
-        return str(compared[0].machine if compared else data.machine)
-
-    def path(self, name: str) -> Path:
-        """The file of NAME.json."""
-        return self.folder / f"{name}.json"

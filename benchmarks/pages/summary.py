@@ -9,8 +9,9 @@ from paifuser_lab.bench.models import ModelsBench
 from paifuser_lab.bench.text import power, times
 
 from ..fuse import FROZEN, FuseBench
+from ..measured import Records
 from ..precision import FP32, INT8_OPENVINO, LIVE, NNCF, PrecisionBench
-from .sources import Records, records_of
+from .sources import records_of
 
 SECTIONS = {"models": "`lab.plan`", "fuse": "`fuse` and Inductor", "precision": "int8 and OpenVINO"}
 HEADERS = (

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from benchmarks import checkpoints
+from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.pages.sources import Records
 from benchmarks.train_models import Trained
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.planner.training import checkpoints as planning

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import detector
 from benchmarks.detector import CHOSEN, PLAIN, DetectorBench, DetectorTraining
+from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.pages.sources import Records
 from paifuser_lab.records import Record
 
 

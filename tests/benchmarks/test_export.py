@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import export as benches
 from benchmarks.export import NONE, ExportBench, bench
+from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.pages.sources import Records
 from paifuser_lab.errors import ExportError
 from paifuser_lab.records import ExporterRow, Exporters, ExportReport
 from tests.support.tricky_exports import TRICKY

@@ -10,8 +10,8 @@ import pytest
 from benchmarks import formats
 from benchmarks.formats import AUTOCAST, FormatsBench, FormatsRow
 from benchmarks.formats import FormatTraining as Training
+from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.pages.sources import Records
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.measure import Samples
 from paifuser_lab.planner.training import formats as planning

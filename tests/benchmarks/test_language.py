@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.language import FORMATS, bench
+from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.pages.sources import Records
 from paifuser_lab.records import Record
 from paifuser_lab.zoo.language import save_tiny_llama
 

@@ -19,9 +19,10 @@ from benchmarks.compress import STAGES, CompressBench, CompressedSeed
 from benchmarks.experiment import Experiment
 from benchmarks.fuse import FuseBench
 from benchmarks.hessian_peer import HessianBench, TracedModel
+from benchmarks.measured import COMMANDS, ROOMS, SOURCES
 from benchmarks.memory_peak import MemoryPeakBench, PeakRow
 from benchmarks.pages import TEMPLATES, blocks_of, differing, pages_of, render, rewrite
-from benchmarks.pages.sources import COMMANDS, ROOMS, SOURCES, records_of
+from benchmarks.pages.sources import records_of
 from benchmarks.precision import PrecisionBench, PrecisionModel, PrecisionRow
 from benchmarks.profile import FlopsBench, FlopsRow
 from benchmarks.prune import PruneBench, PruneRow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import parallel, parallel_equal, parallel_kills
+from benchmarks.measured import Records
 from benchmarks.pages import block
-from benchmarks.pages.sources import Records
 from benchmarks.parallel import WAYS, LinkStep, ParallelBench, bench
 from benchmarks.parallel_equal import EqualBench, EqualRow
 from benchmarks.parallel_kills import Kill, KillBench
