@@ -60,11 +60,16 @@ class FaultsBench(BenchRecord):
     }
 
     @property
+    def line(self) -> str:
+        """How many in all."""
+        tried, lost = sum(row.tried for row in self.rows), sum(len(row.lost) for row in self.rows)
+        return f"{tried} tried, {lost} lost"
+
+    @property
     def summary(self) -> str:
         """How many in all, and each loss."""
-        tried, lost = sum(row.tried for row in self.rows), sum(len(row.lost) for row in self.rows)
         lines = [f"{row.task}, {row.fault}: {text}" for row in self.rows for text in row.lost]
-        return "\n".join([f"{tried} tried, {lost} lost", *lines, *self.failed])
+        return "\n".join([self.line, *lines, *self.failed])
 
     @property
     def is_good(self) -> bool:
@@ -75,7 +80,7 @@ class FaultsBench(BenchRecord):
 def bench(
     names: Names = None,
     *,
-    times: Annotated[int, typer.Option(help="Faults of each kind in each task.", min=1)] = 80,
+    times: Annotated[int, typer.Option(help="Faults of each kind in each task.", min=1)] = 70,
     seed: int = 0,
 ) -> FaultsBench:
     """Disturb writes at random moments: killed, on a full disk, without memory."""

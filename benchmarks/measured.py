@@ -60,6 +60,7 @@ SOURCES = {
     "memory_snapshot": ("python -m benchmarks memory-snapshot", "memory"),
     "memory_replay": ("python -m benchmarks memory-replay FILES", "memory"),
     "export": ("python -m benchmarks export", "converter"),
+    "faults": ("python -m benchmarks faults", "variant training planner streaming converter"),
     "stream": ("python -m benchmarks stream", "streaming"),
     "stream_video": ("python -m benchmarks stream-video", "streaming"),
     "serve": ("python -m benchmarks serve", "streaming"),
