@@ -7,13 +7,13 @@ import { h } from "./dom.js";
  * @typedef {{ now: number, likely?: [number, number] | null, before?: number }} Bar
  */
 
-/** @param {Bar} bar */
-export function barElement({ now, likely, before }) {
+/** @param {Bar} bar @param {string} [tone] */
+export function barElement({ now, likely, before }, tone = "") {
   const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(2)}%`;
   const [from, to] = likely ?? [0, 0];
   return h(
     "span",
-    { class: "pf-bar", "aria-hidden": "true" },
+    { class: `pf-cell-bar pf-cell-bar-${tone}`, "aria-hidden": "true" },
     h("b", { style: `width: ${percent(now)}` }),
     before && h("s", { style: `left: ${percent(before)}` }),
     likely && h("i", { style: `left: ${percent(from)}; width: ${percent(to - from)}` }),

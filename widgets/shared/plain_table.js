@@ -49,7 +49,7 @@ function cellElement(given, kind, isName, press) {
     isName ? "th" : "td",
     { scope: isName && "row", class: look, title: !ask && hint },
     ask ? press && pressOf(cell, press) : small ? h("span", {}, text) : text,
-    bar && barElement(bar),
+    bar && barElement(bar, tone),
     small && h("small", {}, small),
   );
 }
